@@ -93,7 +93,8 @@ class Live(Client):
         except REFUSALS as error:
             n = self.refuse(error)
         send(self.reply, n)
-        self.settle()
+        if self.filler is None:
+            self.settle()
         if self.policy.epoch != epoch:
             self._model.forget_round()
         yield

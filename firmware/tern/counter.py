@@ -7,13 +7,14 @@ wrong is ERR_LEDGER.
 """
 
 from binascii import crc32
-from struct import pack_into, unpack_from
+from struct import pack_into
 
 from tern import wire
 from tern.compat import const
 from tern.frames import FrameError
 
 _STEP = const(52)  # offset in a ledger
+_CHECK = const(4)  # bytes of its check, at its end
 
 
 def fuses_of(board):
@@ -49,37 +50,48 @@ def mark(fuses, step, done):
         raise FrameError(wire.ERR_LEDGER, "a fuse did not burn")
 
 
-def attach_counter(ledger, board):
-    """Compare `ledger`, which was just loaded, with its counter, and have each write count.
+class Counter:
+    """The counter of a `ledger` that was just loaded: write() writes it, and counts.
 
-    Raises FrameError.
+    write: a function of a path and the bytes of a ledger, which puts them there. Raises FrameError
+    for a ledger that is not the last one of its counter.
     """
-    fuses = fuses_of(board)
-    begun, done, total = count(fuses)
-    (step,) = unpack_from("<H", ledger._view, _STEP)
-    if step == begun + 1 and not ledger.state:  # new, and idle
-        mark(fuses, step, 0)
-        begun = step
-    if step == begun > done:  # the power failed after it was written
-        mark(fuses, step, 1)
-    elif step != done:
-        raise FrameError(wire.ERR_LEDGER, "not the last one of its counter", wire.OLD_LEDGER)
 
-    def limit():
-        if begun == total:  # nothing more can be paid for than is paid for
-            ledger.budget = ledger.spent
+    def __init__(self, ledger, board, write):
+        fuses = fuses_of(board)
+        begun, done, total = count(fuses)
+        step = ledger.step
+        if step == begun + 1 and not ledger.state:  # new, and idle
+            mark(fuses, step, 0)
+            begun = step
+        if step == begun > done:  # the power failed after it was written
+            mark(fuses, step, 1)
+        elif step != done:
+            raise FrameError(wire.ERR_LEDGER, "not the last one of its counter", wire.OLD_LEDGER)
+        self._ledger = ledger
+        self._fuses = fuses
+        self._begun = begun
+        self._total = total
+        self._write_file = write
+        self._limit()
 
-    def write(path):
-        nonlocal begun
+    def _limit(self):
+        # After the last step nothing more can be paid for than is paid for.
+        if self._begun == self._total:
+            self._ledger.budget = self._ledger.spent
+
+    def write(self, path, data):
+        """Write the ledger `data` (memoryview) at `path` as that of the next step.
+
+        Raises LedgerError and FrameError.
+        """
         # First of all, so that no two ledgers have one step, even if the flash is restored between
         # them.
-        begun += 1
-        mark(fuses, begun, 0)
-        pack_into("<H", ledger._view, _STEP, begun)
-        pack_into("<I", ledger._view, len(ledger._checked), crc32(ledger._checked))
-        ledger._write_alone(path)
-        mark(fuses, begun, 1)
-        limit()
-
-    limit()
-    ledger._write = write
+        self._begun += 1
+        mark(self._fuses, self._begun, 0)
+        end = len(data) - _CHECK
+        pack_into("<H", data, _STEP, self._begun)
+        pack_into("<I", data, end, crc32(data[:end]))
+        self._write_file(path, data)
+        mark(self._fuses, self._begun, 1)
+        self._limit()

@@ -257,15 +257,15 @@ class Generator(Stream):
         old = self.pool
         position = cursor[POSITION]
         left = cursor[END] - position
-        cursor[POSITION] = cursor[
-            END
-        ]  # where memory runs out below, nothing counts of a pool half made
+        cursor[POSITION] = cursor[END]  # if memory runs out below, nothing of half a pool counts
         if left > self._margin:  # one draw that needs this many bytes is rare, yet must stay exact
             self._resize((left + _SLICE - 1) & -_SLICE)
-        at = self._margin - left
+        pool = self.pool
+        margin = self._margin
+        at = margin - left
         for i in range(left):
-            self.pool[at + i] = old[position + i]
-        if old is not self.pool:
+            pool[at + i] = old[position + i]
+        if old is not pool:
             erase(old, len(old))
         if self._requested >= _REQUEST:
             self._new_key()
@@ -274,7 +274,7 @@ class Generator(Stream):
         self._requested += _FRESH
         self._drbg.generate(self._fresh)
         cursor[POSITION] = at
-        cursor[END] = self._margin + _FRESH
+        cursor[END] = margin + _FRESH
 
     def discard(self):
         self.cursor[POSITION] = self.cursor[END] = 0

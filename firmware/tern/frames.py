@@ -487,11 +487,10 @@ def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, 
 
 
 def is_for_fleet(frame):
-    return (
-        len(frame) > 16
-        and frame[0] == wire.ROUND
-        and frame[1] & frame[2] & frame[3] & frame[4] == 255
-    )
+    """Return whether `frame` is a ROUND for the whole fleet: its device is FLEET, four bytes of 255."""
+    if len(frame) <= 16 or frame[0] != wire.ROUND:
+        return False
+    return frame[4] == frame[3] == frame[2] == frame[1] == 255
 
 
 def address(frame):
@@ -523,9 +522,10 @@ class Round:
         self.parameters = array("h")
         self.asked = bytearray(wire.MAX_DIMENSION)
         self.card = b""
-        # The bytes of the last valid frame from its model to its parameters, and its length.
+        # The bytes of the last valid frame from its model to its parameters, its length (0: none),
+        # and how many mantissas and bytes of a card it has.
         self._head = bytearray(_ROUND_BYTES - _MODEL_AT)
-        self._length = 0
+        self._length = self._mantissas = self._card_bytes = 0
 
     def decode(self, frame, known=None):
         """Take the fields of `frame`, whose tag verify() checks. known: its device and round.
@@ -535,18 +535,18 @@ class Round:
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)
-        card = self.card
+        size = self._card_bytes
         if (
             n != self._length
             or frame[0] != wire.ROUND
             or difference(frame, _MODEL_AT, self._head, _ROUND_BYTES - _MODEL_AT)
-            or difference(frame, n - wire.TAG_BYTES - len(card), card, len(card))
+            or difference(frame, n - wire.TAG_BYTES - size, self.card, size)
         ):
             self._decode_head(frame)
         if self.model in wire.COLLECTIONS:
             self._decode_asked(frame)
         else:
-            copy_int16(frame, _ROUND_BYTES, self.parameters, len(self.parameters))
+            copy_int16(frame, _ROUND_BYTES, self.parameters, self._mantissas)
 
     def _decode_asked(self, frame):
         self.values = self.card[0] & 15 == SUM
@@ -591,8 +591,10 @@ class Round:
             frame[_ROUND_BYTES + size] & 15,
         )
         n = self.classes * self.d
-        if len(self.parameters) != n:
+        if n != self._mantissas:
             self.parameters = array("h", bytes(2 * n))
+            self._mantissas = n
         self.card = bytes(frame[_ROUND_BYTES + size : -wire.TAG_BYTES])
+        self._card_bytes = length
         self._head[:] = frame[_MODEL_AT:_ROUND_BYTES]
         self._length = len(frame)

@@ -255,11 +255,12 @@ class Answerer:
 
     def _begin(self, client):
         request = self._request
-        if not self._gradient or self._gradient.d != request.d:
+        if self._gradient is None or self._gradient.d != request.d:
             self.room(request.d)
         self._gradient.reset(request.range)
-        self._batch = batch_size(request.batch, client.records)
-        return turn(request.round, self._batch, client.records)
+        count = client.records
+        self._batch = batch = batch_size(request.batch, count)
+        return turn(request.round, batch, count)
 
     def _add(self, client, records, index):
         request = self._request

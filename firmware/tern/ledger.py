@@ -20,7 +20,8 @@ MAX_BUDGET = const(1_000_000_000)  # millionths
 EPSILON = const(0)  # measures of a budget
 RHO = const(1)
 
-_QUESTION = const(16)  # offset
+_BUDGET = const(4)  # offsets
+_QUESTION = const(16)
 _STEP = const(52)
 _HEADER = const(54)
 _CHECK = const(4)
@@ -41,8 +42,8 @@ class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
     budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews;
-    report: empty unless the state is ANSWERED. While `reserved`, the file is ahead of these fields:
-    do not load it again.
+    report: empty unless the state is ANSWERED; step: of the counter to which it is bound, 0 for none
+    (tern.counter). While `reserved`, the file is ahead of these fields: do not load it again.
     """
 
     def __init__(self, in_place=False, board=None):
@@ -51,14 +52,15 @@ class Ledger:
 
         board: has the counter to which a ledger may be bound; without it that is not looked at.
         """
-        self._view = view = memoryview(bytearray(_SIZE))
-        self._checked = self._whole = self.report = view[:0]
+        self._view = view = memoryview(bytearray(MAGIC + bytes(_SIZE - len(MAGIC))))
         # If a write fails, the whole old file or the whole new one remains.
-        self._write = self._write_alone = self._write_over if in_place else self._replace
+        self._write_file = self._write_over if in_place else self._replace
+        self._write = self._write_file  # takes a path and the bytes; load() may choose another one
         self._board = board
         self._file = None
         self.close()
-        self.budget = self.spent = self.round = self.state = self.measure = 0
+        self.budget = self.spent = self.round = self.state = self.measure = self.step = 0
+        self._fit(0)
         self.question = view[_QUESTION : _QUESTION + 32]
         if not MICROPYTHON:
             self._held = None  # what the file at `path` held when this process last saw it
@@ -80,7 +82,7 @@ class Ledger:
             )
             board = step and self._board  # to whose counter it is bound
             if board:
-                from tern.counter import attach_counter
+                from tern.counter import Counter
         except (OSError, ImportError) as error:
             raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
@@ -104,11 +106,13 @@ class Ledger:
         self.round = last
         self.state = state
         self.measure = measure
+        self.step = step
         self._fit(n)
         if not MICROPYTHON:
             self._held = bytes(view[:size])
+        self._write = self._write_file
         if board:
-            attach_counter(self, board)
+            self._write = Counter(self, board, self._write_file).write
         self.path = path
 
     @property
@@ -127,11 +131,12 @@ class Ledger:
         path = self.path
         spent = self.spent
         left = self.budget - spent
+        n = len(report)
         if (
             not path
             or not 0 < cost <= left
             or not self.round < round_number <= _MAX_ROUND
-            or not (_MIN_REPORT <= len(report) <= _MAX_REPORT or not report)
+            or not (_MIN_REPORT <= n <= _MAX_REPORT or n == 0)
         ):
             raise LedgerError("not a payment")
         self.path = ""  # to be loaded again, unless all goes well
@@ -144,26 +149,28 @@ class Ledger:
                 self._until = self.round = round_number + ahead - 1
                 self._paid = self.spent = spent + ahead * cost
                 self.state = RESERVED
-                self._set(_NO_QUESTION, b"")
-                self._write(path)
+                self._set(_NO_QUESTION, b"", 0)
+                self._write(path, self._whole)
         self.spent = spent + cost
         self.round = round_number
         self.state = ANSWERED
-        if not report:
+        if not n:
             question = _NO_QUESTION
             self.state = RESERVED
-        self._set(question, report)
+        self._set(question, report, n)
         if not covered:
-            self._write(path)
+            self._write(path, self._whole)
         self.path = path
 
-    def _set(self, question, report):
-        if len(report) != len(self.report) or not self._whole:
-            self._fit(len(report))
-        pack_into("<4sIII", self._view, 0, MAGIC, self.budget, self.spent, self.round)
-        pack_into("<32sBBH", self._view, _QUESTION, question, self.state, self.measure, len(report))
-        pack_into(self._layout, self._view, _HEADER, report if MICROPYTHON else bytes(report))
-        pack_into("<I", self._view, len(self._checked), crc32(self._checked))
+    def _set(self, question, report, n):
+        # Two calls for the header: more than 11 words of variables would lie on the heap.
+        if n != self._n:
+            self._fit(n)
+        view = self._view
+        pack_into("<III", view, _BUDGET, self.budget, self.spent, self.round)
+        pack_into("<32sBBH", view, _QUESTION, question, self.state, self.measure, n)
+        pack_into(self._layout, view, _HEADER, report if MICROPYTHON else bytes(report))
+        pack_into("<I", view, _HEADER + n, crc32(self._checked))
 
     def _fit(self, n):
         # Views for a report of n bytes: nothing is allocated while all reports are as long.
@@ -173,32 +180,32 @@ class Ledger:
         self._whole = view[: _HEADER + n + _CHECK]
         self._checked = checked
         self._layout = "%ds" % n
-        self.report = report  # last: now there was memory for all
+        self.report = report
+        self._n = n  # last: now there was memory for all
 
-    def _replace(self, path):
+    def _replace(self, path, data):
         if MICROPYTHON:
-            replace(path, self._whole)
+            replace(path, data)
         else:
-            self._held = exchange(path, bytes(self._whole), self._held)
+            self._held = exchange(path, bytes(data), self._held)
 
-    def _write_over(self, path):
+    def _write_over(self, path, data):
         # More than 11 words of variables would lie on the heap.
         try:
             if not self._file:
                 self._file = open(path, "r+b")
-            self._file.seek(0)
-            if self._file.write(self._whole) != len(self._whole):
+            file = self._file
+            file.seek(0)
+            if file.write(data) != len(data):
                 raise OSError
-            self._file.flush()
+            file.flush()
         except OSError:
             self.close()
             raise LedgerError("ledger not writable")
 
     def close(self):
         self.path = ""
-        self._until = self._paid = (
-            0  # what is reserved: rounds up to this one, and spending up to this
-        )
+        self._until = self._paid = 0  # reserved: rounds up to this one, and spending up to this
         file = self._file
         self._file = None
         if file:
@@ -225,8 +232,8 @@ def create(path, budget, last=0, step=0, measure=EPSILON):
         ledger.round = last
         ledger.measure = measure
         pack_into("<H", ledger._view, _STEP, step)
-        ledger._set(_NO_QUESTION, b"")
-        ledger._write(path)
+        ledger._set(_NO_QUESTION, b"", 0)
+        ledger._write(path, ledger._whole)
         return
     raise LedgerError("there is a ledger already")
 
@@ -274,9 +281,8 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         except OSError as error:
             raise LedgerError("ledger not writable: %s" % error)
         try:
-            fcntl.flock(
-                folder, fcntl.LOCK_EX
-            )  # not the ledger, which each write replaces by another file
+            # Not the ledger, which each write replaces by another file.
+            fcntl.flock(folder, fcntl.LOCK_EX)
             if _content(path) != held:
                 raise LedgerError("another process has answered from this ledger")
             replace(path, data)

@@ -121,7 +121,10 @@ class Policy:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
         if self.paid:
             self._check_pause(self.paid[client.device - client.first], now)
-        self.at_once = min(self.ahead, left // self.cost)
+        at_once = self.ahead
+        if at_once > 1:
+            at_once = min(at_once, left // self.cost)
+        self.at_once = at_once
 
     def _check_pause(self, paid, now):
         rest = self._pause_ms - ticks_diff(now, paid)

@@ -115,6 +115,8 @@ class Report:
         size = frames.packed_size(card.symbols, k)
         if size > wire.MAX_PACKED:
             raise CardError("too many symbols for one report")
+        if k > len(self._symbols):
+            self._make_room(k)
         n = frames.REPORT_BYTES + size
         view = memoryview(self._reply)
         self._unsealed = view[:n]
@@ -134,8 +136,6 @@ class Report:
     def choose(self, values):
         """Take those of `values` (array('h'), Q1.14) that the question determines."""
         k = self._k
-        if k > len(self._symbols):
-            self._make_room(k)
         session = self._session
         choose(session.question, session.round.values, k, self._chosen)
         gather(values, self._chosen, k, self._inputs)

@@ -16,7 +16,7 @@ from small_board import THREE, ask, error_of, round_frame
 from tern import counter, host_frames, ledger, rom, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.counter import attach_counter
+from tern.counter import Counter
 from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
@@ -146,14 +146,15 @@ def explore(starts, step=1):
     return followed
 
 
-def ledger_first(book, board):
+def ledger_first(book, board, write):
     """A simpler counter, with burn_after: one fuse for a write, which burns after it.
 
     Each ledger of the next step is taken.
     """
     state, book.state = book.state, ledger.IDLE
-    attach_counter(book, board)
+    bound = Counter(book, board, write)
     book.state = state
+    return bound
 
 
 def burn_after(fuses, step, done):
@@ -175,7 +176,7 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
     # The same search finds what goes wrong without a counter, and with one fuse, burnt after the
     # write or before.
     assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
-    with replaced(counter, attach_counter=ledger_first, mark=burn_after):
+    with replaced(counter, Counter=ledger_first, mark=burn_after):
         assert "two reports for a round" in str(raises(AssertionError, explore, 3))
     with replaced(counter, mark=burn_both):
         assert "an honest board refuses" in str(raises(AssertionError, explore, 2))

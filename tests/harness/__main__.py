@@ -127,14 +127,13 @@ def torment(directory, args):
         "nodes": 3,
         "gateways": 3,
         "devices": 60,
-        "boards": 1,
         "rounds": 8,
         "kills": 1,
         "seconds": 4.0,
         "pause": 1.0,
     }
     try:
-        return gateways.run(directory, seed=args.seed, **options), []
+        return gateways.run(directory, **options), []
     except AssertionError as error:
         return {}, [f"gateways: {error}"]
 

@@ -1,24 +1,16 @@
 """Kills gateways, NATS servers and the host at any time, and checks the books in the end: the host
 must have counted exactly the reports that one aggregator with every report and every key counts.
-
-    python -m harness.gateways [--nodes 3] [--gateways 5] [--devices 10000] [--rounds 20] [--kills
-    10]
 """
 
-import argparse
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from statistics import median
 
 import warm
 from warm import TERN
@@ -130,25 +122,15 @@ class Arena:
 
     victims = ("gateway", "server", "host")
 
-    def __init__(
-        self,
-        directory,
-        nodes=1,
-        gateways=3,
-        devices=30,
-        boards=1,
-        rounds=5,
-        pause=0.5,
-        seed=1,
-        bound=1000,
-    ):
-        """devices: of all gateways; boards: of each. pause: the least number of seconds between two
-        rounds. bound: of what counts may tell the owner of the server.
+    def __init__(self, directory, nodes=1, gateways=3, devices=30, rounds=5, pause=0.5, bound=1000):
+        """devices: of all gateways. pause: the least number of seconds between two rounds.
+
+        bound: of what counts may tell the owner of the server.
         """
         self.directory, self.rounds, self.pause, self.bound = Path(directory), rounds, pause, bound
-        self._random = random.Random(seed)
+        self._random = random.Random(1)
         bounds = [devices * i // gateways for i in range(gateways + 1)]
-        made = {"fleet": f"emulated:{boards}", "dataset": "iris", "budget": "1000", "largest": "10"}
+        made = {"fleet": "emulated:1", "dataset": "iris", "budget": "1000", "largest": "10"}
         self.runs = {
             f"site-{i + 1}": {
                 **made,
@@ -161,8 +143,7 @@ class Arena:
         self.sites = Sites(self.directory / "sites", self.runs, nodes)
         self.store = self.directory / "sites" / "server" / "store.sqlite"
         self.killed = defaultdict(int)
-        self.recoveries = defaultdict(list)  # seconds from a kill to the end of the next round
-        self._pending, self._boards, self._host = [], boards, None
+        self._host = None
 
     def __enter__(self):
         self.sites.start()
@@ -189,13 +170,10 @@ class Arena:
         else:
             self.sites.kill(kind, self._random.choice)
         self.killed[kind] += 1
-        self._pending.append((kind, time.monotonic()))
 
-    def torment(self, kills, seconds=4.0, apart=False):
+    def torment(self, kills, seconds=4.0):
         """Kill each kind of victim `kills` times, at random moments, `seconds` apart on average,
         while rounds go on.
-
-        apart: wait after each kill until a round has ended.
         """
         victims = [kind for kind in self.victims for _ in range(kills)]
         self._random.shuffle(victims)
@@ -204,8 +182,6 @@ class Arena:
             if self.ended() >= self.rounds:
                 break
             self.kill(kind)
-            while apart and self._pending and self.ended() < self.rounds:
-                self._let_go_on(0.1)
 
     def finish(self):
         """Wait until all rounds and the host have ended."""
@@ -228,9 +204,6 @@ class Arena:
             now, ended = time.monotonic(), self.ended()
             if ended > before:
                 before, last_end = ended, now
-                for kind, since in self._pending:
-                    self.recoveries[kind].append(now - since)
-                self._pending.clear()
             if now >= end:
                 return
             if now - last_end > _LONGEST:
@@ -267,7 +240,7 @@ class Arena:
             assert reports == len(self.devices), f"round {number} has {reports} reports"
             question = decode_body(cohorts[0].body)
             cost += cards.decode(bytes(question.card)).epsilon * question.k
-        spent = kept.spent(chain(*[board_directories(site, self._boards) for site in sites]))
+        spent = kept.spent(chain(*[board_directories(site, 1) for site in sites]))
         assert spent == dict.fromkeys(self.devices, cost), "a device has paid twice, or for nothing"
         self._check_told(sites)
         return {
@@ -321,56 +294,14 @@ def recounted(path, stores, rounds):
         return {number: result for number, result in ended.items() if result}
 
 
-def run(directory, *, kills, seconds=4.0, apart=False, **options):
-    """Serve all rounds during the kills; return the figures.
+def run(directory, *, kills, seconds=4.0, **options):
+    """Serve all rounds during the kills; return the figures. options: those of Arena.
 
     Raises AssertionError if the books do not balance.
-
-    apart, options: as of Arena.torment and Arena.
     """
     started = time.monotonic()
     with Arena(directory, **options) as arena:
-        arena.torment(kills, seconds, apart)
+        arena.torment(kills, seconds)
         arena.finish()
     took = time.monotonic() - started
-    return {
-        **arena.books(),
-        "killed": dict(arena.killed),
-        "longest_recovery_s": {
-            kind: round(max(times), 1) for kind, times in arena.recoveries.items()
-        },
-        "median_recovery_s": {
-            kind: round(median(times), 1) for kind, times in arena.recoveries.items()
-        },
-        "seconds": round(took, 1),
-    }
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    options = {
-        "nodes": 1,
-        "gateways": 5,
-        "devices": 10_000,
-        "boards": 2,
-        "rounds": 20,
-        "kills": 10,
-        "seed": 1,
-    }
-    for name, value in {**options, "seconds": 6.0, "pause": 1.0}.items():  # as of Arena and torment
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    parser.add_argument(
-        "--apart", action="store_true", help="after each kill, wait until a round has ended"
-    )
-    parser.add_argument("--keep", help="directory for the files")
-    args = parser.parse_args()
-    directory = args.keep or tempfile.mkdtemp(prefix="tern-gateways-")
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    options = {name: value for name, value in vars(args).items() if name != "keep"}
-    print(json.dumps(run(directory, **options)))
-    if not args.keep:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()
+    return {**arena.books(), "killed": dict(arena.killed), "seconds": round(took, 1)}

@@ -173,9 +173,7 @@ CASES = (
         Case(f"gradient, {card.__name__}", wire.LINEAR, card, 1)
         for card in (longest_table, window, laplace, longest_mixture, longest_hierarchy)
     ),
-    Case("inference 128 x 8", wire.SOFTMAX, laplace, 8, 128, 128, micro=16_000_000),
     Case("inference 8 x 128", wire.SOFTMAX, laplace, 128, 8, 8, micro=16_000_000),
-    Case("inference of a label, 128 x 8", wire.SOFTMAX, one_of(128), 8, 128),
     Case("inference of a label, 8 x 128", wire.SOFTMAX, one_of(8), 128, 8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
@@ -183,15 +181,11 @@ CASES = (
         Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18))
         for model in (5, 6, 7)
     ),
-    Case("local training, batches of one", 5, table, 128, batch=1, local=(1, 2, 1 << 18)),
     Case(
         "local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)
     ),
     Case(
         "local training of 8 x 128 weights", LOCAL, table, 128, 8, local=(1, 2, 1 << 18), records=64
-    ),
-    Case(
-        "local training of 128 x 8 weights", LOCAL, table, 8, 128, local=(1, 2, 1 << 18), records=64
     ),
     Case(
         "local training of 8 x 128 weights, batches of one",
@@ -203,9 +197,6 @@ CASES = (
         1,
         (1, 2, 9),
         records=64,
-    ),
-    Case(
-        "local training of two classes, batches of one", LOCAL, table, 1, 2, 1, 1, (2, 2, 1 << 18)
     ),
     Case(
         "local training, 1024 values",
@@ -220,10 +211,6 @@ CASES = (
         records=2,
     ),
     Case("softmax regression 8 x 128", SOFTMAX, table, 128, 8, batch=32),
-    Case("softmax regression 128 x 8", SOFTMAX, table, 8, 128, batch=32),
-    Case(
-        "softmax regression, 256 of 256 symbols", SOFTMAX, window, 128, 8, 256, 1, micro=1_500_000
-    ),
     *(
         Case(
             f"softmax regression, 1024 values, {card.__name__}",
@@ -236,16 +223,6 @@ CASES = (
             micro=CHEAP,
         )
         for card in (table, laplace, mixture, hierarchy)
-    ),
-    Case(
-        "softmax regression, 400 values in 16 ranges",
-        SOFTMAX,
-        longest_hierarchy,
-        120,
-        8,
-        400,
-        1,
-        micro=1_000_000,
     ),
     Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
     Case(
@@ -273,7 +250,6 @@ CASES = (
         )
         for n in (1, 2)
     ),
-    Case("sums, softmax regression 6 x 13", SOFTMAX, total(47, 32, 32), 13, 6, 79, records=640),
     Case(
         "sums, softmax regression 10 x 64",
         SOFTMAX,
@@ -284,7 +260,6 @@ CASES = (
         records=640,
     ),
     Case("about 128 values", wire.LOGISTIC, projection, batch=32),
-    Case("about 128 values of softmax regression", SOFTMAX, projection, 16, 8, batch=32),
     Case(
         "sums over units of one record",
         wire.LOGISTIC,

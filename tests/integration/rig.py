@@ -31,7 +31,7 @@ from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
 from ternhost.count.rounds import with_answers
 from ternhost.learn.base import ALGORITHMS, Population
-from ternhost.learn.schedule import Schedule, Terms
+from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet
@@ -40,7 +40,6 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
-from ternhost.run import serve as serving
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import store_file
@@ -256,13 +255,6 @@ def finish(algorithm="fedsgd", **options):
     """Begin a run, and return its result."""
     with begin(algorithm, **options) as run:
         return run.run()
-
-
-def serve(algorithm, options, fleet, watcher, **schedule):
-    """Serve a fleet: resume the run of its store, or begin one."""
-    learning = ALGORITHMS.named(algorithm).Options(**options)
-    options = RunOptions(algorithm, learning, fleet, schedule=Schedule(**schedule))
-    return serving.serve(options, watcher=watcher)
 
 
 def resume(text, **options):

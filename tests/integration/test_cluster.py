@@ -12,7 +12,7 @@ from harness.raw_client import board_client, wait_for
 
 from tern import wire
 from ternhost.provision import keys
-from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
+from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.mosquitto import free_port
 from ternhost.store.store import Store
 
@@ -114,20 +114,6 @@ def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connec
     again.subscribe("tern/down/00000001")
     host.publish("tern/down/00000001", b"again")
     assert [body[2:] for _, body in again.messages(PATIENCE, 1)] == [b"again"]
-
-
-def test_home_assistant_reads_its_topics_and_the_fleet_only(place):
-    home, publisher = (Access.load(place / name) for name in (HOME_ASSISTANT, PUBLISHER))
-    reader = cluster.client_at(home, 0)
-    topics = ["homeassistant/#", "tern/fleet/+"]
-    assert granted(reader, *topics, "tern/up/+", "tern/round", "#") == topics
-    writer = cluster.client_at(publisher, 1)
-    writer.publish("homeassistant/device/tern/config", b"{}", retain=True)
-    writer.publish("tern/fleet/state", b"{}", retain=True)
-    topics = {topic for topic, _ in reader.messages(PATIENCE, 2)}
-    assert topics == {"homeassistant/device/tern/config", "tern/fleet/state"}
-    reader.close()
-    writer.close()
 
 
 def test_new_passwords_reach_the_nodes_and_disconnect_nobody(place, connect):

@@ -11,7 +11,6 @@ import pytest
 import rig
 from rig import Train
 
-from ternhost.provision.boards import FLEET_NAME
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -77,24 +76,6 @@ def assert_finished_exactly(run, before=None):
     assert len({spent for spent, _, _ in ledgers.values()}) == 1
     for device, report in (before or {}).items():
         assert reports[device] == report
-
-
-def test_a_run_without_trouble_finishes_and_shows_its_result_again(run):
-    out, err = start(run, "--json").finish()
-    assert "tern:" not in err
-    result = json.loads(out)
-    assert {"accuracy_optimum", "seconds"} <= set(result)
-    assert (result["reports"], result["rounds"]) == (REPORTS, 4)
-    assert result["accuracy"] > result["accuracy_baseline"]
-    assert result["bytes_per_report"] <= 20
-    assert 1.99 < result["epsilon_paid"] <= 2
-    assert result["epsilon_spent"] == [[result["epsilon_paid"], REPORTS]]
-    assert not (run / FLEET_NAME).exists()  # packed
-    assert_finished_exactly(run)
-    assert_seen(run)
-    out, err = resume(run).finish(0)
-    assert "has finished" in err
-    assert f"{REPORTS} reports" in out
 
 
 @pytest.mark.sampled(1)

@@ -15,9 +15,7 @@ import pytest
 from tern import storage
 from ternhost.cli import main
 from ternhost.datasets import own
-from ternhost.errors import NO_DEVICE, USAGE
-from terntools.boards import deploy, devices, mpy, records
-from terntools.boards.program import Program
+from terntools.boards import deploy, mpy, records
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.process import EmulatedMachine
@@ -110,10 +108,6 @@ def collected(board: EmulatedMachine) -> str:
     return board.url
 
 
-def test_a_board_without_records_has_none(board: EmulatedMachine, capsys: Capsys) -> None:
-    assert run(capsys, board.url)["records"] == 0
-
-
 def test_provisioned_records_are_printed_as_csv(board: EmulatedMachine, capsys: Capsys) -> None:
     with Repl(board.url) as repl:
         record = b"\x00\x40\x00\xe0\x00\x40"  # two features and a label
@@ -136,21 +130,6 @@ def test_collected_records_are_written_for_their_owner_alone(
     assert rows == expected(13, COLLECTED - len(rows), COLLECTED)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "holds records of 13 features, and the file of 4"),
-        (["--clear"], "--clear alone"),
-    ],
-)
-def test_records_of_another_size_are_refused(
-    collected: str, tmp_path: Path, capsys: Capsys, options: list[str], message: str
-) -> None:
-    words = ["device", "records", collected, *options, "--fill", str(_csv(tmp_path, 4, 5))]
-    assert main(words) == USAGE
-    assert message in capsys.readouterr().err
-
-
 def test_records_are_removed_filled_in_and_collected_on(
     collected: str, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -165,45 +144,6 @@ def test_records_are_removed_filled_in_and_collected_on(
     run(capsys, collected, "--output", output)
     rows = own.read_csv(output).tolist()
     assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
-
-
-PROGRAM = b"""
-from tern.boards.this import this_board
-from tern.recorder import Recorder
-from tern.supervisor import run
-Recorder(13).open("")
-run(this_board())
-"""
-
-
-def test_the_program_of_a_board_starts_again_after_each_command(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def files(machine: deploy.Machine) -> dict[str, bytes]:
-        return deploy.library_files(machine, program=Program(PROGRAM))
-
-    with booted("rv32", tmp_path, files) as board:
-        url = board.url
-        assert run(capsys, url, "--fill", _csv(tmp_path, 13, 20))["filled"] == 20
-        fill = ["--fill", str(_csv(tmp_path, 4, 5))]
-        for refused in (["--output", str(tmp_path / "no" / "file")], fill, ["--clear", *fill]):
-            assert main(["device", "records", url, *refused]) != 0
-            deploy.wait_for_hello(url)
-        assert run(capsys, url)["records"] == 20
-        run(capsys, url, "--clear")
-        with monkeypatch.context() as patched:
-            identify = (
-                devices.identify
-            )  # the board is there; then its program ends, and no hello comes
-            patched.setattr(devices, "identify", lambda port, patience: identify(port, 300.0))
-            patched.setattr(deploy, "HELLO_WAIT", 2.0)
-            assert main(["device", "records", url, *fill]) == NO_DEVICE
-        message = capsys.readouterr().err
-        assert "main.py ends with" in message
-        assert "its Recorder must be of 4 features" in message
-        assert f"tern device records {url} --clear" in message
-        run(capsys, url, "--clear")
-        deploy.wait_for_hello(url)
 
 
 def _csv(folder: Path, d: int, n: int) -> Path:

@@ -112,7 +112,7 @@ await() {
     for i in $(seq 300); do grep -q "$2" "$1" && return; sleep 0.2; done
     echo "$1 does not say: $2"; cat "$1"; exit 1
 }
-for_a_while() { rc=0; timeout -s INT 8 "$@" || rc=$?; test $rc = 124; }
+for_a_while() { rc=0; timeout -s INT 5 "$@" || rc=$?; test $rc = 124; }
 """
 
 

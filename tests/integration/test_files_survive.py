@@ -7,7 +7,7 @@ from spec.files import uf2_file
 
 from ternhost import errors
 from ternhost.errors import UsageError
-from terntools.boards import flash_pico, running
+from terntools.boards import running
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
 from terntools.boards.repl import Repl
@@ -96,23 +96,6 @@ def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader
     assert pico_images.content(volume) == ["INFO_UF2.TXT"]
 
 
-def test_the_error_on_a_board_with_another_python_says_how_to_start_its_boot_loader(
-    board, monkeypatch
-):
-    monkeypatch.setattr(running, "ASK", "_tell(('circuitpython', 'Pico with rp2040', b''))")
-    with pytest.raises(UsageError, match="runs circuitpython") as caught:
-        running.inspect(board.url)
-    assert "hold BOOTSEL" in caught.value.hint
-
-
-def test_an_old_micropython_is_asked_by_its_older_names(board, monkeypatch):
-    """Before 1.20, `sys.implementation` has no `_machine`."""
-    description = running.inspect(board.url).description
-    old = running.ASK.replace("sys.implementation._machine", "sys.none")
-    monkeypatch.setattr(running, "ASK", old)
-    assert running.inspect(board.url).description == description
-
-
 def test_files_survive_a_flash(board, tern_flash):
     assert "verified" in tern_flash(GOOD).out
     assert ledger(board) == b"kept"
@@ -124,11 +107,3 @@ def test_erase_removes_the_files_also_where_the_board_does_not_say_where_they_ar
 ):
     tern_flash(GOOD, "--erase")
     assert ledger(board) is None
-
-
-def test_the_error_after_an_erase_says_that_the_files_are_gone(tern_flash, monkeypatch):
-    """The last test on this board: it stays in its boot loader."""
-    monkeypatch.setattr(flash_pico, "volumes_at", lambda place, named: [])
-    monkeypatch.setattr(flash_pico, "VOLUME_WAIT", 1.0)
-    failed = tern_flash(GOOD, "--erase", code=errors.NO_DEVICE)
-    assert "did not show up; its files are erased; nothing was written" in failed.err

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from dataclasses import replace
 
 import pytest
 import rig
@@ -13,7 +12,6 @@ from test_mqtt_commands import serving as serving  # a fixture
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.reach.broker.notices import Notices
 from ternhost.store.store import Store
 from ternhost.watch.home_assistant import HomeAssistant
 from terntools.boards.attach import attach
@@ -91,25 +89,6 @@ def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(
         assert store.state("home_assistant") is None
 
 
-def test_notices_wait_for_a_broker_but_can_be_closed_without_one(place):
-    directory, *_ = place
-    home, publisher = (Access.load(directory / name) for name in (HOME_ASSISTANT, PUBLISHER))
-    gone = (AVAILABILITY, b"offline")
-    assert not Notices(publisher, gone).close({AVAILABILITY: b"offline"}), "there is no broker"
-    waiting = Notices(publisher, gone)
-    waiting.put(STATE, b"1")
-    with Mosquitto(directory):
-        wait_for(lambda: retained(home) == {STATE: b"1"})
-        waiting.put(STATE, b"2")
-        assert waiting.close({AVAILABILITY: b"away"})
-        assert retained(home) == {STATE: b"2", AVAILABILITY: b"away"}
-        refused = []
-        stranger = Notices(replace(publisher, password="wrong"), gone, refused.append)
-        wait_for(lambda: refused)
-        assert "refuses this host" in refused[0]
-        assert not stranger.close({})
-
-
 def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
     """Home Assistant only its status; the publisher the config and the state; the host none of
     these.
@@ -161,17 +140,3 @@ def test_hostile_names_of_figures_are_data_and_never_a_template(place):
         template = SandboxedEnvironment().from_string(sensor["value_template"])
         assert template.render(value_json=state) == str(value), name
         assert sensor["name"].isprintable()
-
-
-def test_home_assistants_rights_stay_until_they_are_withdrawn(place):
-    directory, path, _ = place
-    rig.tern("broker", "config", directory, code=0)
-    assert "tern-publisher" in (directory / "access").read_text(), "they stay"
-    rig.tern("broker", "config", directory, "--no-home-assistant", code=0)
-    for name in ("access", "passwords"):
-        assert "home" not in (directory / name).read_text()
-    _, message = serve(path, directory, "--home-assistant").finish(2)
-    assert f"tern broker config {directory} --home-assistant" in message
-    for prefix in ("a b", "#", "x\ntopic write #"):
-        refused = rig.tern("broker", "config", directory, "--home-assistant", prefix, code=2)
-        assert "cannot begin" in refused.err

@@ -23,13 +23,11 @@ from terntools.boards import deploy, devices, lock, mpy, provision, repl
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
-from terntools.boards.program import Program
 from terntools.boards.provision_command import run_provision
 from terntools.boards.repl import Repl, SilenceError
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 
-RP2 = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
 KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
 PRESSES = 30  # of each key while a board starts, which takes some seconds
@@ -66,14 +64,6 @@ def flash(deployed, tmp_path_factory):
         assert (done["written"], done["removed"]) == (["/lock"], ["/boot.py"])
         assert done["locked"]
     return folder / "flash.bin"
-
-
-@pytest.fixture(scope="module")
-def with_loader(flash, tmp_path_factory):
-    """The flash of a locked Pico that takes updates."""
-    path = Path(shutil.copy(flash, tmp_path_factory.mktemp("loader")))
-    flash_image.add(path, deploy.library_files(RP2, more=[deploy.UPDATE]))
-    return path
 
 
 def type_keys(url, keys, times):
@@ -169,15 +159,11 @@ def boot_under_fire(flash, keys, monkeypatch, until):
 @pytest.mark.parametrize(
     "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
 )
-@pytest.mark.parametrize("kind", ["flash", "with_loader"])
-def test_no_key_opens_the_console_of_a_locked_board(kind, keys, request, monkeypatch):
-    flash = request.getfixturevalue(kind)
-    with boot_under_fire(
-        flash, keys, monkeypatch, lambda fire: fire.sent > PRESSES * len(keys)
-    ) as (
-        fire,
-        board,
-    ):
+def test_no_key_opens_the_console_of_a_locked_board(flash, keys, monkeypatch):
+    def until(fire):
+        return fire.sent > PRESSES * len(keys)
+
+    with boot_under_fire(flash, keys, monkeypatch, until) as (fire, board):
         output = fire.output + type_keys(board.url, b"".join(keys), 20)
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
@@ -219,13 +205,6 @@ def test_a_board_that_does_not_start_terns_main_is_not_locked(prompt):
     assert "tern deploy" in str(caught.value.hint)
 
 
-def test_a_board_whose_loader_starts_another_program_is_not_locked(prompt):
-    other = Program(b"import tern.update\n" + mpy.MAIN.read_bytes())
-    put(prompt, deploy.library_files(deploy.Machine.of(prompt), program=other))
-    with pytest.raises(UsageError, match=r"does not start main\.py of this tern"):
-        lock.check(prompt, network=False)
-
-
 @pytest.mark.parametrize(
     ("proven", "state", "starts_main"),
     [
@@ -250,27 +229,6 @@ def test_locking_needs_a_confirmation(quick, tmp_path):
     refused = rig.tern("provision", quick.url, *words, code=USAGE)
     assert "Undo: erase the whole flash" in refused.err
     assert "add --yes" in refused.err
-
-
-def test_a_locked_board_with_a_broken_library_gives_no_prompt(tmp_path):
-    """Its main.py raises, and the board resets."""
-    flash_image.write(
-        "pico", tmp_path / "flash.bin", {"/main.py": mpy.MAIN.read_bytes(), "/lock": b""}
-    )
-    with boot_pico(tmp_path / "flash.bin", skip_idle=True) as board:
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            output = type_keys(board.url, b"\r\x03\r\x01", 20)
-            assert not any(prompt in output for prompt in PROMPTS[:2]), output
-
-
-def test_a_board_without_a_network_is_not_locked_with_a_broker(copied):
-    with (
-        boot_pico(copied) as board,
-        Repl(board.url) as prompt,
-        pytest.raises(UsageError, match="has no network"),
-    ):
-        lock.check(prompt, network=True)
 
 
 def test_a_locked_board_with_a_broker_closes_its_port(copied):

@@ -18,7 +18,6 @@ from ternhost.reach import certificates
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, KEY
-from ternhost.reach.broker.mosquitto import free_port
 
 PATIENCE = 600  # ms
 AMPLE = 30_000
@@ -260,25 +259,6 @@ def test_a_step_never_waits_for_a_handshake(micropython, broker, case, expected)
     assert reason == expected
 
 
-def test_a_broker_needs_a_certificate_with_its_name_from_the_right_authority(
-    micropython, tmp_path, broker
-):
-    configuration.write_configuration(tmp_path / "other", {})
-    other = tmp_path / "other" / DEVICE_AUTHORITY
-    for name, authority, error, reason in (
-        ("localhost", broker / DEVICE_AUTHORITY, None, None),
-        ("127.0.0.1", broker / DEVICE_AUTHORITY, None, None),
-        ("example.org", broker / DEVICE_AUTHORITY, "Common Name", absence.CERTIFICATE),
-        ("localhost", other, "not correctly signed", absence.CERTIFICATE),
-    ):
-        with server(secured(broker, NO_PING)) as port:
-            until = ERROR if error else HELLO
-            result = steps(micropython, port, authority, name, until=until)
-        assert result["hellos"] == (not error), result
-        assert not error or error in result["error"], result
-        assert result["reason"] == reason
-
-
 @pytest.mark.parametrize(("limit", "year"), [("_NOT_AFTER", 2000), ("_NOT_BEFORE", 2040)])
 def test_a_certificate_out_of_its_dates_is_a_reason_of_its_own(
     micropython, tmp_path, broker, monkeypatch, limit, year
@@ -301,9 +281,3 @@ def test_a_refusal_of_the_broker_says_of_what(micropython):
     ):
         with server(answering(answer)) as port:
             assert steps(micropython, port)["reason"] == reason
-
-
-def test_a_port_without_a_broker_is_an_error(micropython):
-    result = steps(micropython, port := free_port())
-    assert result["error"] == f"cannot connect to 127.0.0.1 port {port}"
-    assert result["reason"] == absence.REFUSED

@@ -6,12 +6,11 @@ import functools
 import struct
 from contextlib import asynccontextmanager
 
-import framing
 import pytest
 import rig
 from harness.raw_client import board_client
 
-from tern import frames, wire
+from tern import wire
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.link import MqttLink
@@ -55,36 +54,6 @@ def publish(access, count):
             frame = struct.pack("<BII", wire.REPORT, device, number + 1)
             client.publish(f"tern/up/0000000{device}", frame)
         client.close()
-
-
-@asynchronous
-async def test_boards_of_another_schema_are_kept_apart(running):
-    board, nobody = {"00000002"}, set()
-    client = board_client(running.access, KEYS, 2)
-    async with connected(running.access) as link:
-        for flipped, expected in (
-            (0, (board, nobody)),
-            (1, (nobody, board)),
-            (0, (board, nobody)),
-            (None, (nobody, nobody)),
-        ):
-            await asyncio.to_thread(client.publish, "tern/hello/00000002", hello(flipped))
-            await until(
-                lambda expected=expected: (
-                    (set(link.presence.boards), link.presence.strangers) == expected
-                )
-            )
-    client.close()
-
-
-def hello(flipped):
-    """A HELLO with these bits of its schema flipped; None: the will of a board that has gone."""
-    if flipped is None:
-        return b""
-    frame = bytearray(framing.hello(2))
-    frame[6] ^= flipped
-    frames.seal(b"", frame, len(frame) - wire.TAG_BYTES)
-    return bytes(frame)
 
 
 @asynchronous
@@ -170,14 +139,6 @@ async def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(runn
     (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 60)
     assert not link.connected
     assert isinstance(outcome, asyncio.CancelledError if cancelled else type(None))
-
-
-@asynchronous
-async def test_a_link_does_not_wait_for_a_broker_that_refuses(running):
-    link = MqttLink(dataclasses.replace(running.access, password="wrong"))
-    link.on_waiting = lambda message: pytest.fail(message)
-    with pytest.raises(DeviceError, match="refuses this host"):
-        await asyncio.wait_for(link.connect(patience=None), 60)
 
 
 @asynchronous

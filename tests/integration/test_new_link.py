@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -98,16 +98,3 @@ def test_every_device_reports_once_over_the_link(fleet):
     rig.assert_counted_once(made.store, made.ledgers(), 1, devices)
     with pytest.raises(RefusedError, match="budget is spent"):
         made.round(ports, devices, number=2)
-
-
-def test_a_link_names_a_board_that_dies(fleet):
-    _, ports, boards = fleet
-    events = SimpleQueue()
-    with closing(links.open_link(ports[0], events)) as link:
-        link.hello()
-        boards[0].kill()
-        assert "has ended" in events.get(timeout=60).error.message
-        with pytest.raises(DeviceError, match="has ended"):
-            link.hello(60)
-    with pytest.raises(DeviceError, match="no board listens"):
-        links.open_link(ports[0], events)

@@ -62,27 +62,6 @@ def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
     assert open_to_others(directories[0]) == []
 
 
-@pytest.mark.parametrize("kind", ["emulated", "rv32-emulated"])
-def test_a_fleet_of_an_older_version_is_closed_to_others(tmp_path, kind):
-    _, directories = rig.provision(tmp_path, ROWS, POLICY, boards=2)
-    for directory in directories:
-        directory.chmod(0o755)  # as are the files below it
-    with fleet.parse(f"{kind}:2").boards(directories):
-        assert [stat.S_IMODE(directory.stat().st_mode) for directory in directories] == [
-            0o700,
-            0o700,
-        ]
-
-
-def test_a_flash_of_an_older_version_is_closed_to_others(tmp_path):
-    flash = tmp_path / "flash.bin"
-    with catalogue.boot("pico", flash):
-        pass
-    flash.chmod(0o644)
-    with catalogue.boot("pico", flash):
-        assert stat.S_IMODE(flash.stat().st_mode) == 0o600
-
-
 def refused(path):
     """The error number of another user who connects to a Unix socket, or opens a device; 0: none."""
     child = os.fork()

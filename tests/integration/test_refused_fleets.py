@@ -2,7 +2,6 @@
 
 import pytest
 import rig
-from harness.running_gateways import gateways
 
 from ternhost.errors import RefusedError
 from ternhost.run import costs
@@ -29,12 +28,3 @@ def test_boards_on_a_broker(here, tmp_path, micropython):
         with pytest.raises(RefusedError, match=r"4 of 4 devices refuse: .* another dimension"):
             rig.finish(**OTHER, fleet=fleet.name, store=fleet.path)
         assert_nothing_is_left(fleet.path)
-
-
-def test_boards_at_gateways(here, tmp_path, micropython):
-    runs = {"north": {"fleet": "emulated:1", "dataset": "iris", "clients": 4, "budget": "100"}}
-    with gateways(tmp_path / "sites", runs):
-        path = tmp_path / "host.sqlite"
-        with pytest.raises(RefusedError, match=r"4 of 4 devices refuse: .* another dimension"):
-            rig.finish(**OTHER, fleet=f"gateways:{tmp_path / 'sites'}", store=path)
-        assert_nothing_is_left(path)

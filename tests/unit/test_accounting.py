@@ -30,58 +30,26 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
         PrivacyAccount(plan, 4_900_000)
 
 
-@pytest.mark.parametrize(
-    ("values", "times", "words"),
-    [
-        (1, 1, "one report of one coordinate at epsilon 0.5"),
-        (1, 20, "20 reports of one coordinate, each at epsilon 0.5"),
-        (3, 1, "one report of 3 coordinates, each coordinate at epsilon 0.5"),
-        (3, 20, "20 reports of 3 coordinates, each coordinate at epsilon 0.5"),
-    ],
-)
-def test_an_account_is_written_as_a_sentence(values, times, words):
-    account = PrivacyAccount((Release("coordinate", 500_000, values, times),))
-    total = values * times / 2
-    assert account.words() == f"each client spends epsilon {total:g} in total: {words}"
-    assert (
-        account.words("in every round")
-        == f"each client spends epsilon {total:g} in every round: {words}"
-    )
-
-
-def test_a_summary_has_the_cost_and_the_budget():
-    summary = PrivacyAccount((Release("gradient", 1_500_000, 2, 4),), 20_000_000).summary()
-    assert (summary["epsilon_user_level"], summary["epsilon_budget"]) == (12, 20)
-    assert summary["releases"][0]["values"] == 2
+SUM = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
 
 
 def test_a_ledger_in_rho_counts_gaussian_sums_as_they_are_and_prices_pure_reports():
-    sum_of = Release("sum", 25_650, times=60, measure=ledger.RHO, gaussian=True)
-    words = PrivacyAccount((sum_of,), who="each record").words()
-    assert words.startswith("each record spends rho 1.539 in total: 60 reports")
-    assert words.endswith("each at rho 0.02565")
-    pure = PrivacyAccount(
-        (sum_of, Release("coordinate", 1_000_000, 2, measure=ledger.RHO)), 3_000_000
-    )
-    assert pure.user_level == 1_539_000 + 2 * sums.rho(1_000_000)
-    summary = pure.summary()
-    assert (summary["rho_budget"], summary["releases"][1]["rho_each_value"]) == (
-        3,
-        sums.rho(1_000_000) / 1e6,
-    )
-    assert (
-        summary["epsilon_user_level"]
-        == epsilon_of(pure.user_level, 1e-6)
-        < summary["epsilon_budget"]
-    )
-    with pytest.raises(
-        RefusedError, match=r"each client would spend rho 1.539, and its budget has 1.5 left"
-    ):
-        PrivacyAccount((sum_of,), 1_500_000)
+    pure = Release("coordinate", 1_000_000, 2, measure=ledger.RHO)
+    account = PrivacyAccount((SUM, pure), 3_000_000)
+    assert account.user_level == 60 * 25_650 + 2 * sums.rho(1_000_000)
+    assert account.summary()["epsilon_user_level"] == epsilon_of(account.user_level, 1e-6)
+
+
+def test_an_account_in_rho_beyond_its_budget_is_refused():
+    with pytest.raises(RefusedError, match="would spend rho"):
+        PrivacyAccount((SUM,), 1_500_000)
+
+
+def test_a_ledger_in_epsilon_does_not_count_gaussian_sums():
     with pytest.raises(RefusedError, match="count epsilon"):
         Release("sum", 1, gaussian=True)
     with pytest.raises(ValueError, match="two measures"):
-        PrivacyAccount((sum_of, Release("coordinate", 1)))
+        PrivacyAccount((SUM, Release("coordinate", 1)))
 
 
 def test_a_life_of_many_reports_has_its_exact_epsilon():

@@ -1,7 +1,6 @@
 """The aggregator's core, fed with frames that the device library itself encodes."""
 
 import random
-import shutil
 from array import array
 from unittest import mock
 
@@ -19,7 +18,6 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Refusal
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
-from ternhost.store.store import Store
 
 D = 7
 KEYS = {device: bytes([device]) * 32 for device in range(1, 7)}
@@ -87,6 +85,11 @@ def asked(aggregator):
     return start(aggregator)
 
 
+def of_device(frame, device):
+    """The frame of device 1, as if another had sent it."""
+    return frame.replace((1).to_bytes(4, "little"), device.to_bytes(4, "little"), 1)
+
+
 def flipped(frame, bit):
     """The frame with a bit flipped."""
     frame = bytearray(frame)
@@ -99,12 +102,8 @@ def test_a_request_is_the_round_frame_that_a_device_understands(asked):
     frames.verify(KEYS[3], frame)
     decoded = frames.Round()
     decoded.decode(frame)
-    assert (decoded.device, decoded.round, decoded.model, decoded.exponent) == (
-        3,
-        1,
-        wire.LOGISTIC,
-        -12,
-    )
+    assert (decoded.device, decoded.round) == (3, 1)
+    assert (decoded.model, decoded.exponent) == (wire.LOGISTIC, -12)
     assert (decoded.k, decoded.batch, decoded.d) == (2, 1, D)
     assert list(decoded.parameters) == list(range(-3, 4))
     assert decoded.card == CARD.data
@@ -119,43 +118,35 @@ def test_counts_are_by_coordinate_and_symbol(asked):
     np.testing.assert_array_equal(result.cohorts[0].counts, counts_of(symbols_by_device))
 
 
-def test_every_frame_is_accounted_for(asked):
-    stranger = report(1, key=b"s" * 32).replace(
-        (1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1
-    )
-    batch = [
-        report(1),
-        report(1),
-        report(2, number=9),
-        report(4),
-        stranger,
-        report(2, key=KEYS[3]),
-        report(2)[:-1],
-        b"",
-        b"\x82",
-        bytes(2560),
-        error(3, wire.ERR_BUDGET, 5),
-        error(3, wire.ERR_BUDGET, 5, key=KEYS[1]),
-        error(2, wire.ERR_TAG),
-        error(wire.BOARD, wire.ERR_FRAME),
-    ]
-    accepted = asked.accept(batch, 101.0)
-    assert asked.statistics == Statistics(
-        accepted=1,
-        duplicate=1,
-        late=1,
-        unasked=1,
-        unknown=1,
-        forged=3,
-        damaged=3,
-        refused=1,
-        unread=2,
-    )
-    assert sum(vars(asked.statistics).values()) == len(batch)
-    assert (accepted.reports, accepted.refusals) == ([(1, 1)], [Refusal(3, 1, wire.ERR_BUDGET, 5)])
-    unread = [(refusal.device, refusal.code) for refusal in accepted.unread]
-    assert unread == [(2, wire.ERR_TAG), (wire.BOARD, wire.ERR_FRAME)]
-    assert asked.unanswered(1) == [2]
+NO_FRAME = [b"", b"\x82", bytes(2560), report(2)[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch"),
+    [
+        ("accepted", [report(1)]),
+        ("late", [report(2, number=9)]),
+        ("unasked", [report(4)]),
+        ("unknown", [of_device(report(1), 99)]),
+        ("forged", [report(2, key=KEYS[3]), error(3, wire.ERR_BUDGET, 5, key=KEYS[1])]),
+        ("damaged", NO_FRAME[:3]),
+        ("forged", NO_FRAME[3:]),
+        ("refused", [error(3, wire.ERR_BUDGET, 5)]),
+        ("unread", [error(2, wire.ERR_TAG), error(wire.BOARD, wire.ERR_FRAME)]),
+    ],
+)
+def test_every_frame_is_accounted_for(asked, kind, batch):
+    asked.accept(batch, 101.0)
+    assert asked.statistics == Statistics(**{kind: len(batch)})
+
+
+def test_refusals_say_which_device_refused_and_why(asked):
+    errors = [error(3, wire.ERR_BUDGET, 5), error(2, wire.ERR_TAG)]
+    accepted = asked.accept(errors, 101.0)
+    assert accepted.refusals == [Refusal(3, 1, wire.ERR_BUDGET, 5)]
+    (unread,) = accepted.unread  # an unsigned error is no refusal
+    assert (unread.device, unread.code) == (2, wire.ERR_TAG)
+    assert asked.unanswered(1) == [1, 2]
 
 
 def test_no_flipped_bit_is_accepted(asked):
@@ -187,18 +178,6 @@ def test_refused_and_given_up_devices_complete_a_round(asked):
     asked.give_up(1, [3, 1, 99])
     result = asked.ended(1, 101.0)
     assert (result.ended, result.reports, list(result.refusals)) == (COMPLETE, 1, [2])
-
-
-def test_a_device_that_was_given_up_and_then_refuses_counts_once(asked):
-    asked.give_up(1, [3])
-    asked.accept([error(3, wire.ERR_LEDGER)], 101.0)
-    asked.give_up(1, [3])
-    assert asked.ended(1, 101.0) is None, "two are still expected"
-    assert asked.unanswered(1) == [1, 2]
-    asked.give_up(1, [1])
-    asked.accept([error(2, wire.ERR_LEDGER), report(1), report(2)], 102.0)
-    result = asked.ended(1, 102.0)
-    assert (result.reports, list(result.refusals)) == (2, [3]), "a report counts afterwards, too"
 
 
 def test_cohorts_are_counted_apart(aggregator):
@@ -255,33 +234,6 @@ def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
 OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
 
 
-def test_a_report_to_another_question_of_the_same_number_does_not_count(tmp_path):
-    """The store is restored from a copy, its next round asks another question, and old reports are
-    replayed.
-    """
-    path, copy = tmp_path / "store.sqlite", tmp_path / "copy.sqlite"
-    with Store(path) as store:
-        store.add_devices(KEYS)
-    shutil.copy(path, copy)
-    reports = [report(device) for device in (1, 2, 3)]
-    refusal = error(4, wire.ERR_BUDGET)
-    with Store(path) as store:
-        aggregator = start(Aggregator(store), devices=(1, 2, 3, 4))
-        assert len(aggregator.accept([*reports, refusal], 101.0).reports) == 3
-    shutil.copy(copy, path)
-    path.with_name("store.sqlite-wal").unlink(missing_ok=True)
-    with Store(path) as store:
-        aggregator = Aggregator(store)
-        aggregator.open(1, [(OTHER_QUESTION, (1, 2, 3, 4))], 100.0)
-        replayed = aggregator.accept([*reports, answers.reports(*reports), refusal], 101.0)
-        assert (replayed.reports, replayed.refusals) == ([], [])
-        assert aggregator.statistics.forged == 7
-        assert aggregator.unanswered(1) == [1, 2, 3, 4]
-        assert store.report_count() == 0
-        aggregator.accept([report(1, to=OTHER_QUESTION)], 101.0)
-        assert aggregator.reports(1) == 1
-
-
 def test_answers_to_a_question_that_this_host_never_asked_do_not_count(asked, store):
     """An attacker with the fleet's key has published it instead of the round, and honest devices
     have answered.
@@ -303,26 +255,6 @@ def test_an_answer_of_another_device_or_round_does_not_count(asked):
     assert asked.statistics == Statistics(forged=4)
 
 
-def test_reports_in_one_frame_and_in_any_order_count_as_they_would_alone(tmp_path):
-    source = random.Random(1)
-    alone = [report(device, symbols=(source.randrange(3), source.randrange(3))) for device in KEYS]
-    together = answers.reports(*alone)
-    shuffled = [answers.reports(*alone[3::-1]), *alone[:1:-1], together]
-    results = []
-    for i, batch in enumerate((alone, [together], shuffled)):
-        with Store(tmp_path / f"{i}.sqlite") as store:
-            store.add_devices(KEYS)
-            aggregator = start(Aggregator(store), devices=list(KEYS))
-            assert sorted(aggregator.accept(batch, 101.0).reports) == [
-                (1, device) for device in KEYS
-            ]
-            assert aggregator.statistics.accepted == len(KEYS)
-            results.append(
-                (store.reports(1), aggregator.ended(1, 101.0).cohorts[0].counts.tolist())
-            )
-    assert results[0] == results[1] == results[2]
-
-
 def test_a_report_counts_once_however_it_is_packed(asked, store):
     first, second, changed = report(1), report(2), report(2, symbols=(2, 2))
     asked.accept([first, answers.reports(first, second, first), second], 101.0)
@@ -333,40 +265,25 @@ def test_a_report_counts_once_however_it_is_packed(asked, store):
 
 
 def test_a_bad_row_spoils_no_other(aggregator, store):
-    aggregator.open(
-        1, [(question(), [1, 2]), (question(OTHER, 3), [5]), (question(), [3])], now=0.0
-    )
-    beyond = answers.report(
-        digest(3), 3, 1, b"\xff"
-    )  # a number that two symbols below 3 do not make
+    other = question(OTHER, 3)
+    aggregator.open(1, [(question(), [1, 2]), (other, [5]), (question(), [3])], now=0.0)
+    # A number that two symbols below 3 do not make.
+    beyond = answers.report(digest(3), 3, 1, b"\xff")
     rows = [
         report(1),
-        flipped(report(2), 8 * len(report(2)) - 1),
+        flipped(report(2), 8 * len(report(2)) - 1),  # in its tag: forged
         beyond,
         report(4),  # not asked
         report(6, key=KEYS[1]),  # not asked either, with any tag
-        report(1).replace((1).to_bytes(4, "little"), (99).to_bytes(4, "little"), 1),  # unknown
-        report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)),  # of another cohort
+        of_device(report(1), 99),  # unknown
+        report(5, symbols=(1, 0, 1), card=OTHER, to=other),  # of another cohort
         report(2),
     ]
-    assert sorted(aggregator.accept([answers.reports(*rows)], 0.0).reports) == [
-        (1, 1),
-        (1, 2),
-        (1, 5),
-    ]
+    aggregator.accept([answers.reports(*rows)], 0.0)
+    assert [device for device, _ in store.reports(1)] == [1, 2, 5]
     assert aggregator.statistics == Statistics(
         accepted=3, forged=1, damaged=1, unasked=2, unknown=1
     )
-    assert [device for device, _ in store.reports(1)] == [1, 2, 5]
-
-
-def test_rows_of_another_size_than_their_cohorts_are_damaged(aggregator):
-    aggregator.open(1, [(question(), [1]), (question(OTHER, 3), [5])], now=0.0)
-    longer = answers.report(digest(1), 1, 1, b"\0\0")
-    aggregator.accept([answers.reports(longer), longer], 0.0)
-    assert aggregator.statistics == Statistics(damaged=2)
-    aggregator.accept([report(1)], 0.0)
-    assert aggregator.reports(1) == 1
 
 
 WHOLE = answers.reports(*[report(device) for device in (1, 2, 3)])
@@ -390,13 +307,6 @@ def test_a_batch_of_no_valid_size_is_damaged(asked):
     for i, frame in enumerate([*sizes, WHOLE + b"\0", longer_than_any_frame], 1):
         assert asked.accept([frame], 101.0).reports == []
         assert asked.statistics == Statistics(damaged=i)
-
-
-@pytest.mark.parametrize("hit", [1, 2, 3])
-def test_no_flipped_bit_of_a_row_is_accepted(asked, hit):
-    for bit in range(8 * (7 + (hit - 1) * ROW), 8 * (7 + hit * ROW)):
-        asked.accept([flipped(WHOLE, bit)], 101.0)
-        assert asked.unanswered(1) == [hit]
 
 
 def test_nothing_counts_that_was_not_committed(asked, store):
@@ -430,21 +340,6 @@ def test_a_round_that_cannot_be_asked_is_refused(aggregator, store, cohorts):
     assert store.last_round() == 0
 
 
-def test_a_store_without_devices_accepts_nothing(tmp_path):
-    with Store(tmp_path / "none.sqlite") as store:
-        aggregator = Aggregator(store)
-        assert (aggregator.resume(0.0), list(aggregator.devices)) == ([], [])
-        with pytest.raises(UsageError, match="no key is known for device 1"):
-            start(aggregator)
-        assert aggregator.accept([report(1), WHOLE, error(1, wire.ERR_BUDGET)], 0.0).reports == []
-
-
-def test_rounds_count_upwards(aggregator):
-    start(aggregator, number=5)
-    with pytest.raises(UsageError, match="not after round 5"):
-        start(aggregator, number=5)
-
-
 # Batches against the device library, report by report
 
 
@@ -453,45 +348,36 @@ def rows(data):
     return np.frombuffer(b"".join(data), np.uint8).reshape(len(data), -1)
 
 
+def altered(data, i):
+    """The bytes with one bit of byte i flipped."""
+    return data[:i] + bytes((data[i] ^ 1,)) + data[i + 1 :]
+
+
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**32 - 1),
     st.binary(min_size=1, max_size=300),
-    st.data(),
+    st.binary(min_size=32, max_size=32),
 )
-def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, data):
-    digest = data.draw(st.binary(min_size=32, max_size=32))
+def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, digest):
     tag = answers.report(digest, device, number, packed)[-8:]
-    tags = [tag, *(tag[:i] + bytes((tag[i] ^ 1,)) + tag[i + 1 :] for i in range(8)), tag]
-    digests = [digest] * 9 + [digest[:8] + bytes((digest[8] ^ 1,)) + digest[9:]]
+    wrong_tags = [altered(tag, i) for i in range(8)]
+    tags = [tag, *wrong_tags, tag]
+    digests = [digest] * 9 + [altered(digest, 8)]  # the last tag is right for another question
     devices = [device.to_bytes(4, "little")] * 10
     verified = batches.verify(rows(digests), number, rows(devices), rows([packed] * 10), rows(tags))
     assert verified.tolist() == [True] + [False] * 9
 
 
 @pytest.mark.parametrize(
-    ("d", "k"),
-    [
-        *((28, k) for k in (1, 2, 27, 28)),
-        *((d, k) for d in (1, 128, 255, 256, 257, 1024) for k in (1, 60, d - 1, d) if 0 < k <= d),
-    ],
+    ("d", "k"), [(1, 1), (28, 2), (28, 28), (255, 1), (256, 60), (257, 1), (1024, 1023)]
 )
 def test_a_batch_has_the_coordinates_that_devices_choose(d, k):
+    """At d = 257, half of the draws are rejected, and some digests have no coordinate in their
+    eight bytes.
+    """
     source = random.Random(d * k)
-    digests = [source.randbytes(32) for _ in range(300)]
+    digests = [source.randbytes(32) for _ in range(1000)]
     batch = batches.choose(rows(digests), d, k).tolist()
-    assert len(batch) == 300
-    few = 1 if k > 60 else 300  # the device library is slow in Python
-    assert batch[:few] == [chosen(digest, d, k) for digest in digests[:few]]
-
-
-@pytest.mark.parametrize("d", [129, 257])
-def test_a_batch_has_the_coordinates_that_devices_choose_past_the_end_of_a_digest(d):
-    # About half of the draws are rejected: some of 2000 digests have no coordinate in their 8
-    # bytes.
-    source = random.Random(d)
-    digests = [source.randbytes(32) for _ in range(2000)]
-    assert any(all(value & 255 > 128 for value in digest[24:]) for digest in digests)
-    assert batches.choose(rows(digests), d, 1).tolist() == [
-        chosen(digest, d, 1) for digest in digests
-    ]
+    compared = 1 if k > 60 else 1000  # the device library is slow in Python
+    assert batch[:compared] == [chosen(digest, d, k) for digest in digests[:compared]]

@@ -45,16 +45,17 @@ def test_a_budget_is_what_the_board_has_just_said(sightings):
     assert sightings.budget(BOARD) == BoardBudget(BOARD, 3, EPSILON, 900, 100, first=7, unit=60)
 
 
-def test_reports_of_later_rounds_are_taken_off(sightings):
+@pytest.mark.parametrize(
+    ("answered", "left", "spent"),
+    [
+        ([(4, 7), (5, 7), (5, 8)], 700, 300),  # of later rounds: 100 each
+        ([(3, 7)], 900, 100),  # of the round that was open: it may have been paid before the hello
+    ],
+)
+def test_reports_of_later_rounds_are_taken_off(sightings, answered, left, spent):
     say(sightings, 900, 100)
-    sightings.answered([(4, 7), (5, 7), (5, 8)], costs)
-    assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (700, 300)
-
-
-def test_a_report_of_the_round_that_was_open_may_have_been_paid_before_the_hello(sightings):
-    say(sightings, 900, 100)
-    sightings.answered([(3, 7)], costs)
-    assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (900, 100)
+    sightings.answered(answered, costs)
+    assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (left, spent)
 
 
 def test_a_new_hello_replaces_what_was_counted(sightings, rounds):
@@ -85,34 +86,26 @@ def test_observers_read_the_same_from_the_store(sightings, store):
     assert (row.budget_left, row.paid, row.measure) == (800, 200, EPSILON)
 
 
-@pytest.mark.parametrize(("retained", "left"), [(True, 800), (False, 900)])
-def test_a_hello_from_before_this_host_includes_what_an_earlier_host_counted(store, retained, left):
+@pytest.fixture
+def earlier(store):
+    """What an earlier host has heard of the board, and counted since."""
     earlier = Sightings(store, last_round=lambda: 3)
     say(earlier, 900, 100)
     earlier.answered([(4, 7)], costs)
     earlier.write()
+
+
+@pytest.mark.parametrize(("retained", "left"), [(True, 800), (False, 900)])
+def test_a_hello_from_before_this_host_includes_what_an_earlier_host_counted(
+    earlier, store, retained, left
+):
+    """A board that says the same again has repeated a report that it had paid for."""
     later = Sightings(store, last_round=lambda: 9)
     say(later, 900, 100, retained=retained)
     assert later.budget(BOARD).left == left
 
 
-def test_a_board_that_paid_nothing_since_it_said_the_same_before_owes_nothing(store):
-    """It repeated a report that it had paid for, which an earlier host counted."""
-    earlier = Sightings(store, last_round=lambda: 3)
-    say(earlier, 900, 100)
-    earlier.answered([(4, 7)], costs)
-    earlier.write()
-    later = Sightings(store, last_round=lambda: 9)
-    say(later, 900, 100)
-    later.write()
-    assert store.boards()[0].budget_left == 900
-
-
-def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(store):
-    earlier = Sightings(store, last_round=lambda: 3)
-    say(earlier, 900, 100)
-    earlier.answered([(4, 7)], costs)
-    earlier.write()
+def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(earlier, store):
     later = Sightings(store, last_round=lambda: 9)
     later.note(Sighting("a board", BOARD, time.monotonic()))
     later.write()

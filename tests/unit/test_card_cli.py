@@ -1,4 +1,4 @@
-"""`tern card`: its JSON for scripts, and its text and pictures for people."""
+"""`tern card`: its JSON for scripts, its text and pictures for people, and its refusals."""
 
 import json
 import math
@@ -7,150 +7,50 @@ import resource
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from tern import card as cards
 from ternhost import errors
-from ternhost.extensions import intermediaries
-from ternhost.plots import canvas
-from ternhost.privacy import shuffling
-from ternhost.privacy.cards import picture
-from ternhost.privacy.mechanisms import design, parse_epsilon
-
-KEYS = {
-    "mechanism",
-    "epsilon",
-    "epsilon_certified",
-    "worst_case_variance",
-    "variance_at_zero",
-    "bias",
-    "levels",
-    "bits_per_value",
-    "card_bytes",
-    "card_hash",
-    "scale",
-}
-
-BEHIND = f"behind the {['shuffler', *intermediaries()][-1]}"  # the heading of a column
+from ternhost.privacy.mechanisms import parse_epsilon
 
 
-def test_design_prints_the_promised_keys_and_writes_the_card(tern, tmp_path):
+def run_tern(*words, largest_file=None, **environment):
+    """Run tern in another process, in which no file can grow beyond `largest_file` bytes."""
+
+    def limit_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+    return subprocess.run(
+        [sys.executable, "-B", "-m", "ternhost", *words],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        preexec_fn=limit_files if largest_file else None,
+    )
+
+
+# Design and show
+
+
+def test_design_prints_the_figures_of_the_card_that_it_writes(tern, tmp_path):
     path = tmp_path / "three.card"
-    result = tern(
-        "card", "design", "three-outputs", "--epsilon", "2", "-o", str(path), "--json"
-    ).json
-    assert result.keys() >= KEYS
+    words = f"card design three-outputs --epsilon 2 -o {path} --json"
+    result = tern(*words.split()).json
+    data = path.read_bytes()
     assert result["bias"] == 0
     assert result["epsilon_certified"] <= result["epsilon"] == 2
-    data = path.read_bytes()
-    assert len(data) == result["card_bytes"]
-    assert cards.card_hash(data).hex() == result["card_hash"]
+    assert (result["card_bytes"], result["card_hash"]) == (len(data), cards.card_hash(data).hex())
     numerator, denominator = result["scale"].split("/")
     assert int(numerator) / int(denominator) == pytest.approx(1.46955, abs=1e-5)
 
 
-def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(tern, tmp_path):
-    path = str(tmp_path / "c")
-    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", path)
-    yes = tern("card", "certify", path, "--epsilon", "1.5", "--json").json
-    assert (yes["certified"], yes["epsilon_certified"]) == (True, 1.5)
-    no = tern("card", "certify", path, "--epsilon", "1.499999", "--json", code=errors.FAILED).json
-    assert (no["certified"], no["epsilon_certified"]) == (False, 1.5)
-    assert "1.5" in no["reason"]
-
-
-def test_certify_refuses_a_card_that_claims_too_little(tern, tmp_path):
-    path = tmp_path / "c"
-    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", str(path))
-    data = bytearray(path.read_bytes())
-    data[1] ^= 32  # a smaller epsilon
-    path.write_bytes(data)
-    refused = tern("card", "certify", str(path), "--epsilon", "3", "--json", code=errors.FAILED)
-    assert "refuses" in refused.json["reason"]
-
-
-@pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048), bytes(5000)])
-def test_certify_refuses_a_file_that_is_no_card(tern, tmp_path, data):
-    path = tmp_path / "c"
-    path.write_bytes(data)
-    code = errors.USAGE if len(data) > 2048 else errors.FAILED
-    refused = tern("card", "certify", str(path), "--epsilon", "1", "--json", code=code)
-    if code == errors.USAGE:
-        assert "longer than 2048" in refused.err
-    else:
-        assert (refused.json["certified"], refused.json["epsilon_certified"]) == (False, None)
-
-
-def test_show_draws_a_picture(tern, tmp_path, coarse):
-    plot = tmp_path / "p.png"
-    text = tern("card", "show", "three-outputs", "--epsilon", "1", "--plot", str(plot)).out
-    assert "█" in text
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    path = tmp_path / "c"
-    tern("card", "design", "pm-sub", "--epsilon", "1", "-o", str(path))
-    assert "255" in tern("card", "show", str(path)).out
-
-
-def test_show_draws_in_ascii_on_a_terminal_without_unicode():
-    assert picture(design("rr3", 1).decode(), "ascii").isascii()
-    ended = _tern("card", "show", "pm-sub", "--epsilon", "1", PYTHONIOENCODING="ascii")
-    assert (ended.returncode, ended.stderr) == (errors.OK, "")
-    assert ended.stdout.isascii()
-    assert "##" in ended.stdout
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(tmp_path):
-    """Files are limited to a size that the card and the picture exceed, so that the write ends in
-    the middle.
-    """
-    path = tmp_path / "p.png"
-    path.write_bytes(b"before")
-    for argv in (
-        ["show", "pm-sub", "--epsilon", "1", "--plot", str(path)],
-        ["design", "3r", "--epsilon", "1", "-o", str(tmp_path / "c")],
-    ):
-        ended = _tern("card", *argv, limit=128)
-        assert ended.returncode != errors.OK
-        assert "fault" not in ended.stderr
-        assert not ended.stdout
-        assert list(tmp_path.iterdir()) == [path]
-        assert path.read_bytes() == b"before"
-
-
-def test_a_device_file_is_written_to_and_not_replaced(tern):
-    refused = tern(
-        "card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full", code=errors.STORAGE
-    )
-    assert "No space left" in refused.err
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-
-
-def _tern(*argv, limit=None, **environment):
-    """Run tern in another process, in which no file can grow beyond `limit` bytes."""
-
-    def restrict():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    command = [sys.executable, "-B", "-m", "ternhost", *argv]
-    env = {**os.environ, **environment}
-    before = restrict if limit else None
-    return subprocess.run(
-        command, capture_output=True, encoding="utf-8", env=env, preexec_fn=before
-    )
-
-
-def test_epsilon_is_exact_in_decimal():
-    # 0.1 + 0.2 is not 0.3 in binary; card designs are in millionths, rounded down.
-    for text, micro in (
-        ("0.3", 300_000),
-        ("2.0000019", 2_000_001),
-        ("1e-1", 100_000),
-        (" 1 ", 1_000_000),
-    ):
-        assert parse_epsilon(text) == micro
+@pytest.mark.parametrize(
+    ("text", "micro"),
+    [("0.3", 300_000), ("2.0000019", 2_000_001), ("1e-1", 100_000), (" 1 ", 1_000_000)],
+)
+def test_epsilon_is_exact_in_decimal_and_rounded_down_to_millionths(text, micro):
+    assert parse_epsilon(text) == micro
 
 
 def test_a_shipped_card_needs_no_scipy():
@@ -164,213 +64,89 @@ def test_a_shipped_card_needs_no_scipy():
     assert json.loads(ended.stdout)["notes"] == ["a shipped card"]
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "believed"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
+)
+def test_show_says_what_an_epsilon_means_for_one_device(tern, epsilon, believed):
+    words = ("card", "show", "duchi", "--epsilon", epsilon)
+    assert f"{believed} likely after its report" in tern(*words).out
+    odds = math.exp(float(epsilon))
+    posterior = tern(*words, "--json").json["posterior_from_half"]
+    assert odds / (1 + odds) <= posterior < odds / (1 + odds) + 0.001  # rounded up
+
+
+# Files that cannot be written
+
+
 @pytest.mark.slow
-def test_account_takes_a_card_by_name_or_file_and_says_that_it_needs_a_shuffler(
-    tern, tmp_path, coarse
-):
-    path, plot = str(tmp_path / "c"), tmp_path / "shuffled.png"
-    tern("card", "design", "three-outputs", "--epsilon", "4", "-o", path)
-    crowd = ("--reports", "2000", "--delta", "1e-6", "--json")
-    by_name = tern("card", "account", "three-outputs", "--epsilon", "4", *crowd).json
-    by_file = tern("card", "account", path, *crowd).json
-    plain = tern("card", "account", "--epsilon", "4", *crowd).json
-    assert by_file | {"what": by_name["what"]} == by_name
-    assert by_name["epsilon_central"] == by_name["epsilon_card"] < plain["epsilon_central"] < 4
-    assert plain["epsilon_card"] is None
-    assert plain["epsilon_closed"] is None  # too few reports for epsilon 4
-    assert not by_name["holds_toward_the_host"]["ports"]
-    assert not by_name["holds_toward_the_host"]["broker"]
-    text = tern("card", "account", "--epsilon", "1", *crowd[:-1], "--plot", str(plot)).out
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "over MQTT or serial ports, a device spends the local 1" in text
-    assert "closed bound" in text
+@pytest.mark.parametrize("words", ["show pm-sub --plot p.png", "design 3r -o p.png"])
+def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(here, words):
+    (here / "p.png").write_bytes(b"before")
+    # Cards and pictures are longer than 128 bytes: the write ends in the middle.
+    ended = run_tern("card", *words.split(), "--epsilon", "1", largest_file=128)
+    assert ended.returncode != errors.OK
+    assert not ended.stdout
+    assert list(here.iterdir()) == [here / "p.png"]
+    assert (here / "p.png").read_bytes() == b"before"
 
 
-def _account(tern, words):
-    return tern("card", "account", *words.split(), "--delta", "1e-6", "--json").json
+def test_a_device_file_is_written_to_and_not_replaced(tern):
+    tern(*["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"], code=errors.STORAGE)
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
-BOUNDS = ("pure", "zcdp", "exact")
-
-
-def test_account_composes_the_losses_of_many_reports(tern):
-    words = (
-        "card",
-        "account",
-        "three-outputs",
-        "--epsilon",
-        ".1",
-        "--rounds",
-        "1000",
-        "--delta",
-        "1e-6",
-    )
-    result = tern(*words, "--json").json
-    assert result["epsilon_pure"] == pytest.approx(100)
-    assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6
-    assert (result["rho_each"], result["protects"]) == (
-        0.004996,
-        "a device with all of its records",
-    )
-    rows = result["rows"]
-    assert [row["rounds"] for row in rows] == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
-    for bound in BOUNDS:
-        of = [row[bound] for row in rows]
-        assert of == sorted(set(of))
-        assert of[-1] == result[f"epsilon_{bound}"]
-    assert all(row["exact"] <= min(row["pure"], row["zcdp"]) for row in rows)
-    text = tern(*words).out
-    assert "    reports         pure         zCDP        exact\n" in text
-    assert "      1,000          100         20.6         19.4\n" in text
-    assert "After all of them the epsilon is 19.4." in text
-    assert "rho 4.996 in total" in text
-
-
-def test_values_of_a_report_are_more_draws_and_a_false_claim_is_not_what_is_paid(tern, tmp_path):
-    pairs = _account(tern, "rr3 --epsilon .5 --rounds 20 --values 2")["rows"][-1]
-    assert [pairs[bound] for bound in BOUNDS] == [
-        _account(tern, "rr3 --epsilon .5 --rounds 40")["rows"][-1][bound] for bound in BOUNDS
-    ]
-    path = tmp_path / "c"
-    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", str(path))
-    data = path.read_bytes()
-    path.write_bytes(data[:1] + (1_000_000).to_bytes(4, "little") + data[5:])
-    assert _account(tern, f"{path} --rounds 2")["epsilon_pure"] == 3
-
-
-def test_account_composes_rounds_behind_an_intermediary(tern):
-    crowd = "duchi --epsilon 1 --reports 900"
-    once, many = _account(tern, crowd), _account(tern, f"{crowd} --rounds 4")
-    behind = [row["behind"] for row in many["rows"]]
-    assert behind == sorted(set(behind))
-    assert behind[0] == once["epsilon_central"]
-    assert many["epsilon_central"] == behind[-1] < 3 * behind[0] < many["epsilon_exact"] < 4
-    text = tern("card", "account", *crowd.split(), "--rounds", "1", "--delta", "1e-6").out
-    assert "     rounds   local pure  local exact  behind the " in text
-    assert "a device spends the local epsilon" in text
-    unknown = _account(tern, "--epsilon 1 --reports 900 --rounds 4 --values 2")
-    assert many["epsilon_central"] < unknown["epsilon_central"] < unknown["epsilon_exact"] < 8
-    noise = _account(tern, "laplace --epsilon 1 --reports 900 --rounds 2")
-    assert noise["rows"] == _account(tern, "--epsilon 1 --reports 900 --rounds 2")["rows"]
-
-
-def test_only_honest_reports_hide_each_other(tern):
-    of = "duchi --epsilon 1 --reports"
-    fewer = _account(tern, f"{of} 600 --rounds 2 --honest .57")  # in floats less than 342
-    assert (fewer["reports"], fewer["honest"]) == (600, 342)
-    assert fewer["rows"] == _account(tern, f"{of} 342 --rounds 2")["rows"]
-    assert _account(tern, f"{of} 600 --honest .57")["epsilon_central"] == fewer["rows"][0]["behind"]
-    alone = _account(tern, f"{of} 600 --honest 1e-9 --rounds 2")
-    assert (alone["honest"], alone["epsilon"]) == (1, alone["epsilon_exact"])
-
-
-def test_account_composes_several_cards_in_the_same_shares(tern, tmp_path):
-    path = str(tmp_path / "c")
-    tern("card", "design", "duchi", "--epsilon", "2", "-o", path)
-    both = _account(tern, f"{path} duchi --epsilon 1 --rounds 4,20")
-    assert [(one["what"], one["rounds"]) for one in both["cards"]] == [(path, 4), ("duchi", 20)]
-    assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
-    assert [row["pure"] for row in both["rows"]] == [3, 4, 7, 14, 28]
-    apart = [
-        _account(tern, words)["epsilon"]
-        for words in (f"{path} --rounds 4", "duchi --epsilon 1 --rounds 20")
-    ]
-    assert max(apart) < both["epsilon"] < sum(apart)
-    twice = _account(tern, f"{path} {path} --rounds 5")["rows"][-1]
-    assert twice == _account(tern, f"{path} --rounds 10")["rows"][-1]
-    once = _account(tern, f"{path} {path} --reports 100")
-    assert (once["rounds"], once["rows"]) == (
-        2,
-        _account(tern, f"{path} --rounds 2 --reports 100")["rows"][1:],
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("duchi --epsilon 1 --rounds 0", "--rounds must be from 1 to 1,000,000, not 0"),
-        (
-            "duchi --epsilon 1 --rounds 1000001",
-            "--rounds must be from 1 to 1,000,000, not 1,000,001",
-        ),
-        (
-            "duchi --epsilon 1 --rounds many",
-            "--rounds must be a whole number, or with several cards R,R,..., not",
-        ),
-        ("duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 1 card\n"),
-        ("duchi 3r duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 3 cards\n"),
-        ("--epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 1 card\n"),
-        ("duchi --epsilon 1 --values 129", "--values must be 1 to 128 over rounds, not 129"),
-        ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports, not 0.5"),
-        (
-            "duchi --epsilon 1 --reports 9 --honest nan",
-            "--honest must be above 0 and at most 1, not nan",
-        ),
-        ("duchi --epsilon 1 --reports 0 --rounds 2", "--reports must be from 1"),
-        ("duchi --epsilon 1 --rho 1", "--rho is about no card"),
-        ("duchi pm", "duchi is a mechanism, which needs an epsilon"),
-        ("a.card b.card --epsilon 1", "--epsilon would change nothing: every NAME is a card file"),
-        (
-            "projection --epsilon 1 --d 9 --values 2",
-            "--values must be 1 with projection, which is about all values",
-        ),
-        ("duchi --epsilon 1 --delta 1e-310", "--delta must be 1e-300 or more, not 1e-310"),
-        ("duchi --epsilon 1 --delta 1", "delta must be between 0 and 1, not 1"),
-    ],
-)
-def test_an_account_over_rounds_that_makes_no_sense_is_refused(tern, words, says):
-    assert says in tern("card", "account", "--delta", "1e-6", *words.split(), code=errors.USAGE).err
-
-
-@pytest.mark.parametrize(
-    ("words", "drawn"),
-    [
-        ("", {"exact": "exact", "zCDP": "zcdp", "pure": "pure"}),
-        (
-            "--reports 500",
-            {BEHIND: "behind", "local exact": "exact", "local pure": "pure"},
-        ),
-    ],
-)
-def test_the_picture_of_rounds_shows_the_rows(tern, monkeypatch, words, drawn):
-    shown = []
-    monkeypatch.setattr(canvas, "save", lambda figure, path: shown.append(figure))
-    result = _account(tern, f"duchi --epsilon 1 --rounds 15 {words} --plot a.png")
-    ((axes,),) = (figure.axes for figure in shown)
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-    assert lines == {
-        label: [[row["rounds"], row[key]] for row in result["rows"]] for label, key in drawn.items()
-    }
-
-
+@pytest.mark.parametrize("place", ["no/a.card", "."])
 @pytest.mark.usefixtures("here")
-def test_a_picture_that_cannot_be_written_is_refused_before_the_work(tern, monkeypatch):
-    monkeypatch.setattr(shuffling, "account", lambda *_: pytest.fail("it began"))
-    words = "card account --reports 100 --delta 1e-6 --epsilon 1 --plot no/a.png"
-    assert "a.png cannot be written" in tern(*words.split(), code=errors.STORAGE).err
+def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(tern, place):
+    words = f"card design duchi --epsilon 1 -o {place}"
+    assert f"cannot write {place}" in tern(*words.split(), code=errors.STORAGE).err
 
 
-def test_a_picture_ends_at_the_largest_number_of_reports(monkeypatch, tmp_path, tern, coarse):
-    """That number is not accounted for twice."""
-    real, numbers = shuffling.account, []
+# Certify a card
 
-    def account(local, reports, *more):
-        numbers.append(reports)
-        assert reports <= shuffling.MOST_REPORTS
-        return replace(real(local, 1000, *more), reports=reports)
 
-    monkeypatch.setattr(shuffling, "account", account)
-    argv = ["card", "account", "--epsilon", "1", "--reports", "500000000", "--delta", "1e-10"]
-    assert tern(*argv, "--plot", str(tmp_path / "a.png"), "--json").json["reports"] == 500_000_000
-    assert len(numbers) == len(set(numbers)) == 5
+@pytest.fixture
+def duchi_card(tern, tmp_path):
+    """The file of a card of epsilon 1.5."""
+    path = tmp_path / "duchi.card"
+    tern("card", "design", "duchi", "--epsilon", "1.5", "-o", str(path))
+    return path
+
+
+def certify(tern, path, epsilon, code=errors.OK):
+    return tern("card", "certify", str(path), "--epsilon", epsilon, "--json", code=code)
+
+
+def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(tern, duchi_card):
+    accepted = certify(tern, duchi_card, "1.5").json
+    assert (accepted["certified"], accepted["epsilon_certified"]) == (True, 1.5)
+    refused = certify(tern, duchi_card, "1.499999", errors.FAILED).json
+    assert (refused["certified"], refused["epsilon_certified"]) == (False, 1.5)
+
+
+def test_certify_refuses_a_card_that_claims_too_little(tern, duchi_card):
+    data = bytearray(duchi_card.read_bytes())
+    data[1] ^= 32  # a smaller epsilon
+    duchi_card.write_bytes(data)
+    assert "refuses" in certify(tern, duchi_card, "3", errors.FAILED).json["reason"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048)])
+def test_certify_refuses_a_file_that_is_no_card(tern, tmp_path, data):
+    path = tmp_path / "none.card"
+    path.write_bytes(data)
+    refused = certify(tern, path, "1", errors.FAILED).json
+    assert (refused["certified"], refused["epsilon_certified"]) == (False, None)
+
+
+# Certify a table of probabilities
 
 
 @pytest.fixture
 def certified(tern, tmp_path):
     """`certified(text, *more)`: the output, or the error, of `tern card certify` for a table."""
 
-    def run(text, *more, name="t.csv", code=errors.OK):
+    def run(text, *more, name="table.csv", code=errors.OK):
         (tmp_path / name).write_text(text)
         printed = tern("card", "certify", str(tmp_path / name), *more, code=code)
         return printed.out or printed.err
@@ -378,20 +154,16 @@ def certified(tern, tmp_path):
     return run
 
 
-VALUED = "x, -2, 2\n-1, 0.75, 1/4\n1, 0.25, 3/4\n"
+TABLE = "x, -2, 2\n-1, 0.75, 1/4\n1, 0.25, 3/4\n"
 
 
 def test_certify_takes_a_table_of_probabilities(certified):
-    words = certified(VALUED)
+    words = certified(TABLE)
     assert "it keeps epsilon 1.098613, ln of 3, the ratio of output -2 at inputs -1 and 1" in words
     assert "variance   at most 3 (at input -1)" in words
-    certified(VALUED, "--epsilon", "1.098613")
-    result = json.loads(certified(VALUED, "--epsilon", "1.098612", "--json", code=errors.FAILED))
-    assert (result["certified"], result["ratio"], result["bias"]) == (False, "3/1", "0/1")
-    whole = {"inputs": [-1, 1], "outputs": [-2, 2], "rows": [["0.75", 0.25], [0.25, "3/4"]]}
-    for table in (whole, whole["rows"]):
-        result = json.loads(certified(json.dumps(table), "--json", name="t.json"))
-        assert result["epsilon_certified"] == 1.098613
+    certified(TABLE, "--epsilon", "1.098613")
+    refused = certified(TABLE, "--epsilon", "1.098612", "--json", code=errors.FAILED)
+    assert json.loads(refused)["certified"] is False
 
 
 def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
@@ -402,54 +174,125 @@ def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("table", "reason"),
     [
-        ("0.333,0.333,0.333\n1/3,1/3,1/3", "input 1 sum to 999/1000 (0.999), not to 1"),
-        ("1.5,-0.5\n0.5,0.5", "input 1 has the probability -1/2"),
-        ("0.5,0.5", "two rows or more"),
+        ("0.333,0.333,0.333\n1/3,1/3,1/3", "input 1 sum to 999/1000"),
+        ("1.5,-0.5\n0.5,0.5", "the probability -1/2"),
         ("0.5,0.5\n1", "two rows or more, all of one length"),
         ("0.5,half\n0.5,0.5", "'half' is not a probability"),
         ("0.5,1/0\n0.5,0.5", "'1/0' is not a probability"),
         ("0.5,1e999999999\n0.5,0.5", "'1e999999999' is not a probability"),
-        (",a,a\nx,0.5,0.5\ny,0.5,0.5", "the table has 2 outputs, and their names are a, a"),
-        (",a,b\nx,0.5,0.5\nx,0.5,0.5", "the table has 2 inputs, and their names are x, x"),
+        (",a,a\nx,0.5,0.5\ny,0.5,0.5", "their names are a, a"),
+        (",a,b\nx,0.5,0.5\nx,0.5,0.5", "their names are x, x"),
         ("", "two rows or more"),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_its_reason(certified, text, says):
-    words = certified(text, code=errors.USAGE)
-    assert says in words
-    assert words.count("\n") == 2, "a remedy follows"
+def test_a_table_that_is_none_is_refused_with_its_reason(certified, table, reason):
+    assert reason in certified(table, code=errors.USAGE)
 
 
-def test_a_table_of_more_than_epsilon_20_is_not_certified(certified):
-    words = certified("0.9999999999,1e-10\n1e-10,0.9999999999", code=errors.FAILED)
-    assert "NOT certified: it keeps no epsilon up to 20" in words
+# Account for many reports
+
+BOUNDS = ("pure", "zcdp", "exact")
 
 
-@pytest.mark.parametrize("place", ["no/a.card", "."])
-@pytest.mark.usefixtures("here")
-def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(tern, place):
-    refused = tern("card", "design", "duchi", "--epsilon", "1", "-o", place, code=errors.STORAGE)
-    assert refused.err.startswith(f"tern: cannot write {place}: ")
+@pytest.fixture
+def account(tern):
+    """`account(words)`: the result of `tern card account` at delta 1e-6."""
+
+    def run(words):
+        return tern("card", "account", *words.split(), "--delta", "1e-6", "--json").json
+
+    return run
 
 
-def test_a_text_that_is_no_card_is_called_so(certified):
-    words = certified("hello world", name="notes.txt", code=errors.FAILED)
-    assert "it is not a card: it does not begin as one of version 1 does" in words
-    refused = certified(
-        "hello world", "--epsilon", "1", "--delta", name="notes.txt", code=errors.USAGE
-    )
-    assert "--delta needs a table" in refused
+def test_account_composes_the_losses_of_many_reports(account):
+    result = account("three-outputs --epsilon .1 --rounds 1000")
+    assert result["epsilon_pure"] == pytest.approx(100)
+    assert 19 < result["epsilon_exact"] == result["epsilon"] < 19.4 < result["epsilon_zcdp"] < 21.6
+    rows = result["rows"]
+    assert [row["rounds"] for row in rows] == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+    for bound in BOUNDS:
+        losses = [row[bound] for row in rows]
+        assert losses == sorted(set(losses))
+        assert losses[-1] == result[f"epsilon_{bound}"]
+
+
+def test_an_account_has_the_true_epsilon_of_a_card_that_claims_less(account, duchi_card):
+    data = duchi_card.read_bytes()
+    claims_one = data[:1] + (1_000_000).to_bytes(4, "little") + data[5:]
+    duchi_card.write_bytes(claims_one)
+    assert account(f"{duchi_card} --rounds 2")["epsilon_pure"] == 2 * 1.5
+
+
+def test_account_takes_a_card_by_name_or_file(account, tern, tmp_path):
+    path = str(tmp_path / "c")
+    tern("card", "design", "three-outputs", "--epsilon", "4", "-o", path)
+    by_name = account("three-outputs --epsilon 4 --reports 2000")
+    by_file = account(f"{path} --reports 2000")
+    assert by_file | {"what": by_name["what"]} == by_name
+    any_card = account("--epsilon 4 --reports 2000")
+    assert by_name["epsilon_central"] < any_card["epsilon_central"] < 4
+
+
+def test_account_says_that_hiding_among_reports_needs_a_shuffler(account, tern, tmp_path, coarse):
+    hidden_from_the_host = account("--epsilon 1 --reports 2000")["holds_toward_the_host"]
+    assert (hidden_from_the_host["ports"], hidden_from_the_host["broker"]) == (False, False)
+    plot = tmp_path / "shuffled.png"
+    words = f"card account --epsilon 1 --reports 2000 --delta 1e-6 --plot {plot}"
+    text = tern(*words.split()).out
+    assert "over MQTT or serial ports, a device spends the local 1" in text
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_account_composes_rounds_behind_an_intermediary(account):
+    once = account("duchi --epsilon 1 --reports 900")
+    four = account("duchi --epsilon 1 --reports 900 --rounds 4")
+    behind = [row["behind"] for row in four["rows"]]
+    assert behind == sorted(set(behind))
+    assert behind[0] == once["epsilon_central"]
+    assert four["epsilon_central"] == behind[-1] < 3 * behind[0] < four["epsilon_exact"] < 4
+
+
+def test_only_honest_reports_hide_each_other(account):
+    # In floats, .57 of 600 is less than 342.
+    some = account("duchi --epsilon 1 --reports 600 --rounds 2 --honest .57")
+    assert (some["reports"], some["honest"]) == (600, 342)
+    assert some["rows"] == account("duchi --epsilon 1 --reports 342 --rounds 2")["rows"]
+
+
+def test_account_composes_several_cards_in_the_same_shares(account, duchi_card):
+    both = account(f"{duchi_card} duchi --epsilon 1 --rounds 4,20")
+    assert [(card["what"], card["rounds"]) for card in both["cards"]] == [
+        (str(duchi_card), 4),
+        ("duchi", 20),
+    ]
+    assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
+    assert both["rows"][-1]["pure"] == 4 * 1.5 + 20 * 1
+    of_first = account(f"{duchi_card} --rounds 4")["epsilon"]
+    of_second = account("duchi --epsilon 1 --rounds 20")["epsilon"]
+    assert max(of_first, of_second) < both["epsilon"] < of_first + of_second
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "most"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
+    ("words", "option"),
+    [
+        ("duchi --epsilon 1 --rounds 0", "--rounds"),
+        ("duchi --epsilon 1 --rounds 1000001", "--rounds"),
+        ("duchi --epsilon 1 --rounds many", "--rounds"),
+        ("duchi 3r duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 3 cards"),
+        ("duchi --epsilon 1 --values 129", "--values"),
+        ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports"),
+        ("duchi --epsilon 1 --reports 9 --honest nan", "--honest"),
+        ("duchi --epsilon 1 --reports 0 --rounds 2", "--reports"),
+        ("duchi --epsilon 1 --rho 1", "--rho is about no card"),
+        ("duchi pm", "needs an epsilon"),
+        ("a.card b.card --epsilon 1", "--epsilon would change nothing"),
+        ("projection --epsilon 1 --d 9 --values 2", "--values must be 1 with projection"),
+        ("duchi --epsilon 1 --delta 1e-310", "--delta"),
+        ("duchi --epsilon 1 --delta 1", "delta"),
+    ],
 )
-def test_show_says_what_an_epsilon_means_for_one_device(tern, epsilon, most):
-    assert (
-        f"{most} likely after its report" in tern("card", "show", "duchi", "--epsilon", epsilon).out
-    )
-    odds = math.exp(float(epsilon))
-    result = tern("card", "show", "duchi", "--epsilon", epsilon, "--json").json
-    assert odds / (1 + odds) <= result["posterior_from_half"] < odds / (1 + odds) + 0.001
+def test_an_account_that_makes_no_sense_is_refused(tern, words, option):
+    refused = tern("card", "account", "--delta", "1e-6", *words.split(), code=errors.USAGE)
+    assert option in refused.err

@@ -3,21 +3,14 @@ kept.
 """
 
 import json
-import math
 import multiprocessing
 import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
-from harness.cells import add, end, fail
+from harness.cells import add, fail
 
-from ternhost.cli import main
-from ternhost.errors import StorageError, UsageError
-from ternhost.planning.cells import KEPT, Cell, Kept, cores, tables
+from ternhost.errors import UsageError
+from ternhost.planning.cells import KEPT, Cell, Kept, tables
 
 OPTIONS = {"experiment": "sums", "seed": 1}
 
@@ -30,83 +23,55 @@ def quiet(message):
     pass
 
 
-def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(monkeypatch):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(workers, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = dict(os.environ)
-    here, beside = (tables(sums(9), Kept(None, OPTIONS), quiet, workers) for workers in (1, 2))
-    expected = {"table0": [0.5, 2.5, 4.5, 6.5, 8.5], "table1": [1.5, 3.5, 5.5, 7.5]}
-    for results in (here, beside):
-        assert {name: [row["sum"] for row in rows] for name, rows in results.items()} == expected
-    assert {row["process"] for rows in here.values() for row in rows} == {os.getpid()}
-    assert os.getpid() not in {row["process"] for rows in beside.values() for row in rows}
-    assert {row["threads"] for rows in beside.values() for row in rows} == {
-        "1"
-    }  # of linear algebra in each
+    results = tables(sums(9), Kept(None, OPTIONS), quiet, workers)
+    assert [row["sum"] for row in results["table0"]] == [0.5, 2.5, 4.5, 6.5, 8.5]
+    assert [row["sum"] for row in results["table1"]] == [1.5, 3.5, 5.5, 7.5]
+    rows = results["table0"] + results["table1"]
+    assert (os.getpid() in {row["process"] for row in rows}) == (workers == 1)
+    if workers > 1:
+        assert {row["threads"] for row in rows} == {"1"}  # of linear algebra in each process
     assert dict(os.environ) == before
     assert not multiprocessing.active_children()
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path):
     messages = []
-    first = tables(sums(4)[:3], Kept(tmp_path, OPTIONS), quiet, 1)
+    first = tables(sums(3), Kept(tmp_path, OPTIONS), quiet, 1)
     with (tmp_path / KEPT).open("a") as file:
         file.write('{"cell": "cut o')  # by a loss of power
     second = tables(sums(4), Kept(tmp_path, OPTIONS), messages.append, 2)
-    assert second["table0"] == first["table0"]
     assert messages == ["3 of 4 parts", "4 of 4 parts, about 0 s left"]
+    assert second["table0"] == first["table0"]
     lines = [json.loads(line) for line in (tmp_path / KEPT).read_text().splitlines()]
     assert lines[0] == {"asked": OPTIONS}
     assert [line["cell"] for line in lines[1:]] == [cell.key for cell in sums(4)]
-    assert tables(sums(4), Kept(tmp_path, OPTIONS), quiet, 1) == second
-    changed = tables([Cell("table0", add, {"x": 0, "y": 3})], Kept(tmp_path, OPTIONS), quiet, 1)
-    assert [row["sum"] for row in changed["table0"]] == [3], "other arguments are another cell"
+
+
+def test_other_arguments_are_another_cell(tmp_path):
+    tables(sums(1), Kept(tmp_path, OPTIONS), quiet, 1)
+    changed = Cell("table0", add, {"x": 0, "y": 3})
+    (row,) = tables([changed], Kept(tmp_path, OPTIONS), quiet, 1)["table0"]
+    assert row["sum"] == 3
 
 
 def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
     Kept(tmp_path, OPTIONS)
     with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):
         Kept(tmp_path, {**OPTIONS, "seed": 2})
-    with pytest.raises(UsageError, match=r"another tern \(None, not 2\)"):
-        Kept(tmp_path, {**OPTIONS, "tern": 2})
-    head = json.dumps({"asked": {**OPTIONS, "tern": 2}})
-    (tmp_path / KEPT).write_text(head + "\n")
-    with pytest.raises(UsageError, match=r"another tern \(2, not None\)"):
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1]", '{"asked": null}', json.dumps({"asked": OPTIONS}) + '\n{"cell": "t", "rows": 5}'],
+)
+def test_a_file_that_is_no_record_of_an_experiment_is_refused(tmp_path, text):
+    (tmp_path / KEPT).write_text(text + "\n")
+    with pytest.raises(UsageError, match="not a record"):
         Kept(tmp_path, OPTIONS)
-    rows = ('\n{"cell": "t", "rows": 5}', '\n{"cell": "t", "rows": [5]}')
-    for wrong in ("[1]", '{"asked": null}', *(head + row for row in rows)):
-        (tmp_path / KEPT).write_text(wrong + "\n")
-        with pytest.raises(UsageError, match="not a record"):
-            Kept(tmp_path, OPTIONS)
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError):
-        Kept(tmp_path / "file" / "below", OPTIONS)
-
-
-@pytest.mark.slow
-def test_the_command_refuses_other_options_and_goes_on_with_the_same(tmp_path, tern):
-    arguments = [
-        "experiment",
-        "rates",
-        "--dataset",
-        "diabetes",
-        "--quick",
-        "--output",
-        str(tmp_path),
-    ]
-    result = tern(*arguments, "--runs", "1", "--json").json
-    assert sorted(Path(path).name for path in result["files"]) == [
-        "rates.csv",
-        "rates.json",
-        "rates.png",
-        "summary.csv",
-    ]
-    kept = (tmp_path / KEPT).read_bytes()
-    picture = (tmp_path / "rates.png").stat().st_mtime_ns
-    assert "another runs (1, not 2)" in tern(*arguments, "--runs", "2", code=2).err
-    tern(*arguments, "--runs", "1", "--workers", "2")
-    assert (tmp_path / KEPT).read_bytes() == kept
-    assert (tmp_path / "rates.png").stat().st_mtime_ns > picture
-    assert "--workers must be 1 or more, not 0" in tern(*arguments, "--workers", "0", code=2).err
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -117,61 +82,3 @@ def test_a_cell_that_fails_ends_the_experiment_and_the_others_are_kept(workers, 
     assert caught.value.hint == "take another"
     assert Kept(tmp_path, OPTIONS).rows.keys() >= {cell.key for cell in sums(3)[:1]}
     assert not multiprocessing.active_children()
-
-
-def test_a_process_that_is_killed_ends_the_experiment():
-    with pytest.raises(Exception, match="ended from outside"):
-        tables([*sums(2), Cell("t", end, {"x": 1})], Kept(None, OPTIONS), quiet, 2)
-
-
-def test_nan_becomes_null():
-    assert Cell("t", add, {"x": math.nan, "y": 1}).run()[0]["sum"] is None
-    assert cores() >= 1
-
-
-@pytest.mark.slow
-def test_an_interrupted_experiment_goes_on_and_leaves_no_process(tmp_path):
-    path = tmp_path / "out" / KEPT
-    words = [
-        "experiment",
-        "zhao",
-        "--figure",
-        "9",
-        "--dataset",
-        "synthetic-logistic",
-        "--quick",
-        "--runs",
-        "3",
-        "--output",
-        str(path.parent),
-    ]
-
-    def interrupted(number, lines):
-        """The exit code and the messages of a run that got this signal after this number of lines."""
-        command = [sys.executable, "-m", "ternhost", *words, "--workers", "2"]
-        process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        end_at = time.monotonic() + 60
-        while not path.exists() or path.read_bytes().count(b"\n") < lines:
-            assert time.monotonic() < end_at
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        process.send_signal(number)
-        _, messages = process.communicate(
-            timeout=60
-        )  # the pipe closes when its last process has ended
-        return process.returncode, messages
-
-    code, messages = interrupted(signal.SIGINT, 3)
-    assert code == 130
-    assert f"--output {path.parent} to resume" in messages
-    assert "Traceback" not in messages
-    first = path.read_bytes()
-    first = first[: first.rindex(b"\n") + 1]
-    interrupted(signal.SIGKILL, first.count(b"\n") + 2)
-    second = path.read_bytes()
-    assert second.startswith(first)
-    assert main([*words, "--workers", "1"]) == 0
-    assert path.read_bytes().startswith(second[: second.rindex(b"\n") + 1])
-    assert (path.parent / "figure.png").exists()

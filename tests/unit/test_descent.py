@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT, SVM
+from tern.wire import LINEAR, LOGISTIC, SOFTMAX_GRADIENT
 from ternhost.errors import UsageError
 from ternhost.learn.descent import Descent, PublicFacts
 from ternhost.learn.refit import ENOUGH, Refit, descent_for
@@ -29,195 +29,190 @@ def population(model, rows=6000, d=6, classes=1, seed=7):
     return x, (rng.random(rows) < 1 / (1 + np.exp(-2 * x @ weights[0]))).astype(float)
 
 
-def answer(learner, x, t, rng, noisy=True, clips=True):
-    """A round of boards with these records: what `take` takes, and the share of units that were
-    clipped. Boards that do not clip find the radius right.
-    """
-    public = learner.facts
-    z = x @ learner.weights.reshape(public.classes, -1).T
-    if public.model == SOFTMAX_GRADIENT:
-        e = np.exp(z - z.max(axis=1, keepdims=True))
-        residual = e / e.sum(axis=1, keepdims=True) - t
-    elif public.model == SVM:
-        y = 2 * t[:, None] - 1
-        residual = np.where(y * z < 1, -y, 0)
+def gradients(learner, x, labels):
+    """The gradient of each record at the learner's weights, a row each."""
+    facts = learner.facts
+    scores = x @ learner.weights.reshape(facts.classes, -1).T
+    targets = labels.reshape(len(x), facts.classes)
+    if facts.model == LINEAR:
+        residuals = scores - targets
+    elif facts.model == LOGISTIC:
+        residuals = 1 / (1 + np.exp(-scores)) - targets
+    elif facts.model == SOFTMAX_GRADIENT:
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        residuals = powers / powers.sum(axis=1, keepdims=True) - targets
     else:
-        residual = (z if public.model == LINEAR else 1 / (1 + np.exp(-z))) - t[:, None]
-    each = (residual[:, :, None] * x[:, None]).reshape(len(x), public.values)
-    each = each.reshape(-1, public.unit, public.values).sum(axis=1)
-    norms = np.linalg.norm(each, axis=1)
-    clipped = norms > learner.radius
-    factor = (
-        np.minimum(1, learner.radius / np.maximum(norms, 1e-12)) if clips else np.ones(len(norms))
-    )
-    total = (each * factor[:, None]).sum(axis=0)
-    yes, no = learner.tally
-    tally = yes * clipped.sum() + no * (~clipped).sum() if clips or learner.round == 0 else 0
-    sigma = math.sqrt((learner.radius**2 + yes**2) / (2 * public.rho * learner.rho_share))
-    spread = sigma * math.sqrt(public.boards) if noisy else 0
-    noise = spread * rng.normal(size=public.values + 1)
-    taken = (total + noise[1:], tally + noise[0], sigma if noisy else 0.0, public.boards)
+        signs = 2 * targets - 1
+        residuals = np.where(signs * scores < 1, -signs, 0)
+    return (residuals[:, :, None] * x[:, None]).reshape(len(x), facts.values)
+
+
+def answer(learner, x, labels, random, noisy=True, clips=True):
+    """A round of boards with these records: what the learner takes, and the share of units that
+    were clipped. Boards that do not clip find the radius right.
+    """
+    facts = learner.facts
+    units = gradients(learner, x, labels).reshape(-1, facts.unit, facts.values).sum(axis=1)
+    lengths = np.linalg.norm(units, axis=1)
+    clipped = lengths > learner.radius
+    if clips:
+        units *= np.minimum(1, learner.radius / np.maximum(lengths, 1e-12))[:, None]
+    of_clipped, of_kept = learner.tally
+    tally = 0
+    if clips or learner.round == 0:
+        tally = of_clipped * clipped.sum() + of_kept * (~clipped).sum()
+    sigma = 0.0
+    if noisy:
+        squared_norm = learner.radius**2 + of_clipped**2
+        sigma = math.sqrt(squared_norm / (2 * facts.rho * learner.rho_share))
+    noise = sigma * math.sqrt(facts.boards) * random.normal(size=facts.values + 1)
+    taken = (units.sum(axis=0) + noise[1:], tally + noise[0], sigma, facts.boards)
     return taken, clipped.mean() if len(x) else 0.0
 
 
-def learn(learner, x, t, seed=1, **how):
-    """All rounds; the clipped shares, and the radii."""
-    rng = np.random.default_rng(seed)
-    seen = []
+def learn(learner, x, labels, seed=1, **how):
+    """All rounds: the shares of clipped units, and the radii."""
+    random = np.random.default_rng(seed)
+    shares, radii = [], []
     while not learner.done:
-        taken, share = answer(learner, x, t, rng, **how)
-        seen.append((share, learner.radius))
+        taken, share = answer(learner, x, labels, random, **how)
+        shares.append(share)
+        radii.append(learner.radius)
         learner.learn(*taken)
-    return np.array(seen).T
+    return shares, radii
 
 
-def loss(model, x, t, weights, classes):
-    z = x @ weights.reshape(classes, -1).T
+def loss(model, x, labels, weights, classes=1):
+    scores = x @ weights.reshape(classes, -1).T
     if model == LINEAR:
-        return ((z[:, 0] - t) ** 2).mean()
+        return ((scores[:, 0] - labels) ** 2).mean()
     if model == SOFTMAX_GRADIENT:
-        return (np.log(np.exp(z).sum(axis=1)) - (z * t).sum(axis=1)).mean()
-    return np.log1p(np.exp((1 - 2 * t) * z[:, 0])).mean()
+        return (np.log(np.exp(scores).sum(axis=1)) - (scores * labels).sum(axis=1)).mean()
+    return np.log1p(np.exp((1 - 2 * labels) * scores[:, 0])).mean()
 
 
 CASES = [(LOGISTIC, 1), (LINEAR, 1), (SOFTMAX_GRADIENT, 3)]
+FACTS = PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0)  # 20 boards of 300 records of 6 features
 
 
 @pytest.mark.parametrize(("model", "classes"), CASES)
-@pytest.mark.parametrize("rows", [0, 400])
-def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, rows):
-    x, t = population(model, classes=classes)
-    others = population(model, rows, classes=classes, seed=8)[0] if rows else None
-    mine = descent_for(PublicFacts(model, 6, 20, 300, rho=100.0, classes=classes), others)
-    learn(mine, x, t, noisy=False, clips=False)
-    optimum = minimize(
-        lambda w: loss(model, x, t, w, classes), np.zeros(6 * classes), method="BFGS"
-    ).fun
-    nothing = loss(model, x, t, np.zeros(6 * classes), classes)
-    assert loss(model, x, t, mine.model, classes) - optimum < 0.02 * (nothing - optimum)
+@pytest.mark.parametrize("public_rows", [0, 400])
+def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_rows):
+    x, labels = population(model, classes=classes)
+    rows = None
+    if public_rows:
+        rows, _ = population(model, public_rows, classes=classes, seed=8)
+    learner = descent_for(PublicFacts(model, 6, 20, 300, rho=100.0, classes=classes), rows)
+    learn(learner, x, labels, noisy=False, clips=False)
 
+    def loss_of(weights):
+        return loss(model, x, labels, weights, classes)
 
-def test_a_hinge_learns_to_tell_classes():
-    x, t = population(SVM)
-    mine = descent_for(PublicFacts(SVM, 6, 20, 300, rho=1.0), x[:ENOUGH])
-    assert type(mine) is Descent  # the Hessian of a hinge is not a matter of features alone
-    learn(mine, x, t)
-    assert (
-        (x @ mine.model > 0) == (t > 0)
-    ).mean() > 0.82  # of .84 by the weights that made the labels
+    at_zero = np.zeros(6 * classes)
+    optimum = minimize(loss_of, at_zero, method="BFGS").fun
+    assert loss_of(learner.model) - optimum < 0.02 * (loss_of(at_zero) - optimum)
 
 
 @pytest.mark.parametrize(("model", "classes"), CASES)
 @pytest.mark.parametrize("unit", [1, 10])
 def test_a_quarter_of_the_units_gets_clipped(model, classes, unit):
-    x, t = population(model, classes=classes)
-    mine = Descent(PublicFacts(model, 6, 20, 300, rho=10.0, unit=unit, classes=classes))
-    shares, radii = learn(mine, x, t)
+    x, labels = population(model, classes=classes)
+    facts = PublicFacts(model, 6, 20, 300, rho=10.0, unit=unit, classes=classes)
+    shares, _ = learn(Descent(facts), x, labels)
     assert 0.22 < np.mean(shares[-20:]) < 0.31
-    if model == LINEAR and unit == 1:
-        assert radii[-1] < 0.5 * max(radii)  # it falls with the residuals
 
 
-def test_every_round_has_its_share_of_rho_and_the_tally_costs_little():
-    public = PublicFacts(LOGISTIC, 6, 20, 300, 0.02)
-    for mine in (descent_for(public, population(LOGISTIC, ENOUGH)[0]), descent_for(public)):
-        spent = 0.0
-        while not mine.done:
-            spent += mine.rho_share
-            assert max(map(abs, mine.tally)) < mine.radius / 5
-            mine.learn(np.zeros(6), 0.0, 1.0, 20)
-        assert spent == pytest.approx(1)
-    assert Descent(PublicFacts(LOGISTIC, 30, 5, 100, 0.02)).rounds == 60
-    assert Descent(PublicFacts(LOGISTIC, 30, 100, 5000, 1.5)).rounds == 150
+@pytest.mark.parametrize("public_rows", [None, ENOUGH])
+def test_all_rounds_spend_rho_once_and_the_tally_costs_little(public_rows):
+    rows = public_rows and population(LOGISTIC, public_rows)[0]
+    learner = descent_for(FACTS, rows)
+    spent = 0.0
+    while not learner.done:
+        spent += learner.rho_share
+        assert max(map(abs, learner.tally)) < learner.radius / 5
+        learner.learn(np.zeros(6), 0.0, 1.0, 20)
+    assert spent == pytest.approx(1)
 
 
-def test_boards_with_few_records_are_counted_in_the_first_round():
-    x, t = population(LOGISTIC, rows=1500)
-    few = Descent(PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0))
-    few.learn(*answer(few, x, t, np.random.default_rng(1))[0])
-    assert few.state()["there"] == pytest.approx(0.25, abs=0.03)
+def test_half_of_the_boards_move_the_model_as_all_would():
+    x, labels = population(LOGISTIC)
+    of_all, of_half = Descent(FACTS), Descent(FACTS)
+    taken, _ = answer(of_all, x, labels, np.random.default_rng(1), noisy=False)
+    total, tally, sigma, boards = taken
+    of_all.learn(*taken)
+    of_half.learn(total / 2, tally / 2, sigma, boards // 2)
+    assert of_half.weights == pytest.approx(of_all.weights)
 
 
-def test_a_round_in_which_nobody_or_half_of_the_boards_answer():
-    x, t = population(LOGISTIC)
-    whole, half = (Descent(PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0)) for _ in range(2))
-    whole.learn(*answer(whole, x, t, np.random.default_rng(1), noisy=False)[0])
-    (total, tally, _, _), _ = answer(half, x, t, np.random.default_rng(1), noisy=False)
-    half.learn(total / 2, tally / 2, 0.0, 10)
-    assert half.weights == pytest.approx(whole.weights)
-    before = half.state()
-    half.learn(np.zeros(6), 0.0, 1.0, 0)
-    assert half.state() == {**before, "round": 2}
+def test_a_round_without_an_answer_moves_nothing():
+    learner = Descent(FACTS)
+    before = learner.state()
+    learner.learn(np.zeros(6), 0.0, 1.0, 0)
+    assert learner.state() == {**before, "round": 1}
 
 
-@pytest.mark.parametrize("rows", [None, "rows"])
-def test_noise_alone_moves_no_weight_far(rows):
-    for seed in range(10):
-        public = PublicFacts(LOGISTIC, 30, 20, 100, rho=0.02)
-        mine = descent_for(
-            public, np.random.default_rng(3).uniform(-1, 1, (400, 30)) if rows else None
-        )
-        _, radii = learn(mine, np.empty((0, 30)), np.empty(0), seed=seed)
-        assert np.isfinite(mine.model).all()
-        assert (
-            np.abs(mine.model).max() < 4
-        )  # the walk of a weight has a standard deviation of at most .5
+@pytest.mark.parametrize("public_rows", [0, 400])
+def test_noise_alone_moves_no_weight_far(public_rows):
+    random = np.random.default_rng(3)
+    rows = random.uniform(-1, 1, (public_rows, 30)) if public_rows else None
+    for seed in range(5):
+        learner = descent_for(PublicFacts(LOGISTIC, 30, 20, 100, rho=0.02), rows)
+        _, radii = learn(learner, np.empty((0, 30)), np.empty(0), seed=seed)
+        # The walk of a weight has a standard deviation of at most .5.
+        assert np.abs(learner.model).max() < 8 * 0.5
         assert max(radii) <= 2 * math.sqrt(30)
 
 
-def related(direction, rows, seed):
+def near_a_line(direction, rows, seed):
     """Features that nearly lie on a line, which has this direction."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, 1)) * direction + 0.05 * rng.normal(size=(rows, len(direction)))
-    return np.column_stack([np.ones(rows), np.clip(x, -1, 1)[:, 1:]])
+    random = np.random.default_rng(seed)
+    along = random.normal(size=(rows, 1)) * direction
+    features = np.clip(along + 0.05 * random.normal(size=(rows, len(direction))), -1, 1)
+    features[:, 0] = 1
+    return features
 
 
 def test_right_public_rows_are_kept_and_wrong_ones_dropped():
-    rng = np.random.default_rng(2)
-    one, other = np.zeros(12), np.zeros(12)
-    one[[1, 3]] = other[[2, 5]] = 0.5, 0.4
-    for seed in range(5):
-        x = related(one, 6000, seed)
-        t = (rng.random(6000) < 1 / (1 + np.exp(-3 * x[:, 1]))).astype(float)
-        right, wrong = (
-            Refit(PublicFacts(LOGISTIC, 12, 20, 300, 0.1), related(v, 400, 9)) for v in (one, other)
-        )
-        learn(right, x, t)
-        learn(wrong, x, t)
+    line, other_line = np.zeros(12), np.zeros(12)
+    line[[1, 3]] = other_line[[2, 5]] = 0.5, 0.4
+    facts = PublicFacts(LOGISTIC, 12, 20, 300, 0.1)
+    random = np.random.default_rng(2)
+    for seed in range(3):
+        x = near_a_line(line, 6000, seed)
+        labels = (random.random(6000) < 1 / (1 + np.exp(-3 * x[:, 1]))).astype(float)
+        right = Refit(facts, near_a_line(line, 400, 9))
+        wrong = Refit(facts, near_a_line(other_line, 400, 9))
+        learn(right, x, labels)
+        learn(wrong, x, labels)
         assert (right.fits, right.rounds) == (True, 4)
         assert (wrong.fits, wrong.rounds >= 60) == (False, True)
-        assert loss(LOGISTIC, x, t, wrong.model, 1) < 0.98 * math.log(2)
+        # It learns all the same: better than a coin, whose loss is log 2.
+        assert loss(LOGISTIC, x, labels, wrong.model) < 0.98 * math.log(2)
 
 
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_restored_learner_goes_on_exactly_as_it_would_have(wrong):
-    x, t = population(LOGISTIC)
-    rows = population(LOGISTIC, 400, seed=8)[0]
-    if wrong:
-        rows = related(np.linspace(-0.6, 0.6, 6), 400, 1)
-    public = PublicFacts(LOGISTIC, 6, 20, 300, rho=0.5)
-    for make in (lambda: Descent(public), lambda: Refit(public, rows)):
-        mine, rng = make(), np.random.default_rng(4)
-        while not mine.done:
-            again = make()
-            again.restore(json.loads(json.dumps(mine.state())))
-            taken, _ = answer(mine, x, t, rng)
-            mine.learn(*taken)
-            again.learn(*taken)
-            assert (again.state(), again.rounds, again.radius) == (
-                mine.state(),
-                mine.rounds,
-                mine.radius,
-            )
-            assert np.array_equal(again.weights, mine.weights)
+@pytest.mark.parametrize("rows", ["none", "right", "wrong"])
+def test_a_restored_learner_goes_on_exactly_as_it_would_have(rows):
+    x, labels = population(LOGISTIC)
+
+    def begun():
+        if rows == "none":
+            return Descent(FACTS)
+        if rows == "right":
+            return Refit(FACTS, population(LOGISTIC, 400, seed=8)[0])
+        return Refit(FACTS, near_a_line(np.linspace(-0.6, 0.6, 6), 400, 1))
+
+    learner, random = begun(), np.random.default_rng(4)
+    while not learner.done:
+        restored = begun()
+        restored.restore(json.loads(json.dumps(learner.state())))
+        taken, _ = answer(learner, x, labels, random)
+        learner.learn(*taken)
+        restored.learn(*taken)
+        assert (restored.state(), restored.radius) == (learner.state(), learner.radius)
+        assert np.array_equal(restored.weights, learner.weights)
 
 
-def test_the_state_of_something_else_is_refused():
-    mine = Descent(PublicFacts(LOGISTIC, 6, 20, 300, 0.02))
-    for wrong in (
-        {},
-        {**mine.state(), "radius": 1},
-        Descent(PublicFacts(LOGISTIC, 7, 20, 300, 0.02)).state(),
-    ):
-        with pytest.raises(UsageError, match="state"):
-            mine.restore(wrong)
+def test_the_state_of_another_model_is_refused():
+    other = Descent(PublicFacts(LOGISTIC, 7, 20, 300, 0.02))
+    with pytest.raises(UsageError, match="state"):
+        Descent(FACTS).restore(other.state())

@@ -12,12 +12,10 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 import ternhost
 from tern import ledger, storage
 from ternhost import datasets
-from ternhost.errors import RefusedError, UsageError
-from ternhost.learn import estimate, fedsum
+from ternhost.errors import RefusedError
+from ternhost.learn import fedsum
 from ternhost.privacy import sums
 from ternhost.provision.boards import board_directories
-from ternhost.store.reader import Reader
-from ternhost.watch import curves
 
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = {"dataset": "synthetic-logistic", "records": 200, "life": "4"}
@@ -36,11 +34,6 @@ def test_twenty_boards_learn_as_much_as_is_claimed(dataset, life, figure, least)
     values = np.array([run[figure] for run in runs])
     assert values.mean() + 2 * values.std(ddof=1) / 2 > least
     assert values.mean() < runs[0][f"{figure}_optimum"]
-
-
-def test_regression_comes_near_the_optimum():
-    run = train("simulated:20", dataset="synthetic-linear", life="1")
-    assert run["squared_error"] < 1.03 * run["squared_error_optimum"]
 
 
 @pytest.mark.parametrize("unit", ["record", "60"])
@@ -116,40 +109,6 @@ def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_th
     assert len(set(rows) & set(linear.training)) == 400
 
 
-def test_public_rows_come_from_a_file(tmp_path):
-    data = datasets.load("synthetic-logistic")
-    np.savetxt("rows.csv", data.features[:400] / 16384, delimiter=",")
-    assert train("simulated:5", **SMALL, public="rows.csv")["optimiser"] == "refit"
-    np.savetxt("rows.csv", data.features[:400, :3] / 16384, delimiter=",")
-    for name, words in (
-        ("rows", "line 1 must have 16 values, not 3"),
-        ("none", r"cannot read none\.csv"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            train("simulated:5", **SMALL, public=f"{name}.csv")
-
-
-def test_the_model_of_several_classes_has_a_unit_too():
-    run = train("simulated:10", dataset="iris", model="softmax", records=9, life="20")
-    assert run["accuracy"] > 0.5
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--unit week", "--unit must be device, record, or a number of records, not 'week'"),
-        ("--unit 501", "--unit must be at most --records, 500, not 501"),
-        ("--unit record --life 0", "life 0 is not a number"),
-        ("--unit record --delta 2", "delta must be between 0 and 1"),
-        ("--unit record --epsilon 1", "--epsilon belongs to fedsgd"),
-        ("--unit record --records 100000", "--records must be 1 to 65535"),
-        ("--unit record --fleet simulated:900000", "devices of 500 records need 450,000,000"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(words, message, tern):
-    assert message in tern("train", *words.split(), code=2).err
-
-
 def test_the_named_unit_chooses_the_algorithm(tern):
     words = [
         "train",
@@ -184,29 +143,3 @@ def test_boards_of_another_measure_or_policy_refuse(monkeypatch, most, measure, 
     with pytest.raises(RefusedError, match=message) as caught:
         train("inprocess:2", **SMALL)
     assert hint in caught.value.hint
-
-
-def test_the_sums_of_sites_merge():
-    """Counts of two halves of a fleet add up to those of the whole."""
-    learner = fedsum.FedSum(
-        fedsum.Options(**SMALL), fedsum.Population(clients=6), datasets.load("synthetic-logistic")
-    )
-    fleet = ternhost.reach.simulated.driver.SimulatedDriver(learner.holdings, 6, 1)
-    ((question, _),) = learner.cohorts(range(1, 7))
-    fleet.open(1, [(question, range(1, 4)), (question, range(4, 7))])
-    result = fleet.collect(1)
-    parts = [estimate.sums_of(cohort) for cohort in result.cohorts]
-    whole, error = estimate.sums_of(*result.cohorts)
-    assert np.allclose(whole, sum(total for total, _ in parts))
-    assert np.allclose(error**2, sum(each**2 for _, each in parts))
-
-
-def test_observers_see_epsilons_and_no_rho():
-    run = train("simulated:5", **SMALL)
-    with Reader(Path(run["store"])) as reader:
-        now = reader.snapshot()
-    spent = run["epsilon_paid"]
-    assert curves.spent(now) == pytest.approx(spent, rel=0.01) == now.run.classes[0]["epsilon_run"]
-    assert curves.spent_by_class(now) == [pytest.approx(spent, rel=0.01)]
-    *_, last = curves.positions(now.run, now.history, curves.EPSILON, 5)
-    assert last == pytest.approx(spent, rel=0.01)

@@ -74,14 +74,6 @@ def test_a_chosen_group_may_have_all_dishonest_devices_of_the_site():
     assert Group(1000, 150).honest(120, 0.9, 1e-7) == 20
 
 
-def test_one_report_is_honest_whatever_the_group():
-    assert Group(1000, 50).honest(50, 0.9, 1e-7) == 1
-
-
-def test_no_report_is_none():
-    assert Group(1000, 50).honest(0, 0.9, 1e-7) == 0
-
-
 def test_all_draws_together_miss_with_at_most_their_delta():
     """The tail of the i-th draw falls as 1 / i**2, whose sum is pi**2 / 6."""
     delta, n = 1e-3, 400

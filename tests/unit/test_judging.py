@@ -11,19 +11,9 @@ import pytest
 from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, bundled, synthetic, to_fixed
+from ternhost.datasets import bundled
 from ternhost.learn import judging
 from ternhost.learn.optimum import fit, optimum
-
-FOUR = Dataset(
-    "four",
-    CLASSIFICATION,
-    ("constant", "x"),
-    to_fixed([[1, 0.5], [1, -0.5], [1, 0.5], [1, -0.5]]),
-    to_fixed([1, -1, -1, -1]),
-    np.array([False, True, True, True]),
-)
-
 
 # For every task, a dataset whose held-out records have more than one label.
 DATA = {
@@ -37,23 +27,6 @@ DATA = {
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-
-
-def test_figures_by_hand():
-    weights = np.array([0.0, 1.0])
-    data = replace(FOUR, labels=to_fixed([1, -1, 1, -1]))
-    assert judging.measures(data, wire.LOGISTIC) == (
-        "auc",
-        "accuracy",
-        "log_loss",
-    )  # one class alone trains
-    figures = judging.figures(FOUR, wire.LOGISTIC, weights)
-    assert list(figures) == ["accuracy", "log_loss"]  # all held-out records are of one class
-    assert figures["accuracy"] == pytest.approx(2 / 3)
-    assert figures["log_loss"] == pytest.approx(np.mean(np.log(1 + np.exp([-0.5, 0.5, -0.5]))))
-    assert judging.baselines(FOUR)["accuracy"] == 0  # the one training record says 1
-    assert judging.figures(data, wire.LOGISTIC, weights)["auc"] == 1
-    assert judging.figures(data, wire.LOGISTIC, 0 * weights)["auc"] == 0.5
 
 
 @pytest.mark.parametrize("model", [wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
@@ -93,11 +66,6 @@ def test_an_auc_of_scores_far_apart_and_of_ties():
         assert judging._auc(scores, positive) == pytest.approx(auc, abs=1e-4)
 
 
-def test_an_unbalanced_dataset_is_judged_by_its_auc():
-    assert judging.measure(datasets.load("breast-cancer")) == "accuracy"
-    assert judging.measure(datasets.load("flights-planned")) == "auc"
-
-
 def test_baselines_depend_only_on_the_shares_of_labels():
     from sklearn import metrics
 
@@ -115,27 +83,6 @@ def test_baselines_depend_only_on_the_shares_of_labels():
     assert baselines["log_loss"] == pytest.approx(np.log(10), rel=0.02)
 
 
-def test_a_regression_is_judged_by_its_squared_error_beside_the_mean_label():
-    data, weights = replace(FOUR, task=REGRESSION), np.array([0.0, 1.0])
-    assert judging.measure(data) == judging.SQUARED_ERROR
-    figures = judging.figures(data, wire.LINEAR, weights)
-    assert figures["squared_error"] == pytest.approx((0.25 + 2.25 + 0.25) / 3)
-    assert judging.baselines(data) == {
-        "squared_error": 4
-    }  # the one training label is 1, all others are -1
-
-
-def test_intervals_contain_the_figure():
-    low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 1.0]))["accuracy"]
-    assert 0 < low < 2 / 3 < high < 1
-    data = synthetic.linear(4000, 4)
-    weights = np.array([0.0, 0.3, 0.2, -0.1])
-    low, high = judging.intervals(data, wire.LINEAR, weights)["squared_error"]
-    errors = (data.features[data.test] / ONE @ weights - data.labels[data.test] / ONE) ** 2
-    assert (low + high) / 2 == pytest.approx(errors.mean())
-    assert (high - low) / 2 == pytest.approx(1.96 * errors.std() / len(errors) ** 0.5, rel=1e-2)
-
-
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
 @pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
@@ -149,27 +96,6 @@ def test_intervals_of_an_auc_cover_it(positive, negative, true):
         low, high = judging.auc_interval(judging._auc(z, labels), positive, negative)
         covered += low <= true <= high
     assert 0.92 <= covered / 400 <= 0.985
-
-
-def test_the_interval_of_a_loss_does_not_begin_below_0():
-    low, high = judging.intervals(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"]
-    assert (
-        0 == low < judging.figures(FOUR, wire.LOGISTIC, np.array([0.0, 100.0]))["log_loss"] < high
-    )
-
-
-def test_an_auc_at_its_end_has_an_interval():
-    low, high = judging.auc_interval(1.0, 10, 5)
-    assert 0.6 < low < 0.9
-    assert high == 1
-    assert judging.auc_interval(0.0, 5, 10) == pytest.approx((0, 1 - low), abs=1e-9)
-
-
-@pytest.mark.parametrize("d", [2, 5])
-def test_the_score_of_0_counts_as_minus_1(d):
-    data = synthetic.logistic(500, d)
-    share = float(np.mean(data.labels[data.test] < 0))
-    assert judging.figures(data, wire.LOGISTIC, np.zeros(d))["accuracy"] == pytest.approx(share)
 
 
 # The optimum without privacy

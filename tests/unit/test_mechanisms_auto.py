@@ -1,7 +1,6 @@
 """`auto`, Algorithm 5, shipped cards, and every mechanism through one command."""
 
 import math
-from argparse import ArgumentParser
 from itertools import product
 
 import numpy as np
@@ -61,32 +60,6 @@ def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
     assert at_zero < 3.3  # rr3, the best there, has 3.196; Duchi 4.683
 
 
-@pytest.mark.slow
-def test_auto_has_a_card_where_others_have_none():
-    with pytest.raises(UsageError, match="too small"):
-        mechanisms.design("laplace", "0.000001")
-    assert (
-        mechanisms.design("auto", "0.000001", bits=1.6).card
-        == mechanisms.design("duchi", "0.000001").card
-    )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"bits": 0.5},
-        {"d": 3, "k": 4},
-        {"objective": "best"},
-        {"k": 0},
-        {"prior": "small"},
-        {"prior": "none such", "objective": "mean-second-moment", "bits": 1},
-    ],
-)
-def test_auto_refuses_inconsistent_options(options):
-    with pytest.raises(UsageError):
-        mechanisms.design("auto", "1", **options)
-
-
 def test_shipped_cards_match_the_manifest():
     entries = shipped.entries()
     assert {(e["mechanism"], e["epsilon_micro"]) for e in entries} == {
@@ -105,19 +78,6 @@ def test_shipped_cards_match_the_manifest():
             numerator, denominator = map(int, entry["worst_case_variance_exact"].split("/"))
             exact = certify.moments(card).worst_variance()[0]
             assert (exact.numerator, exact.denominator) == (numerator, denominator)
-
-
-def test_shipping_replaces_a_file_that_is_no_card_of_its_epsilon(tmp_path):
-    def ship_some():
-        ship.ship(tmp_path, only=lambda name, *_: name == "pm-sub")
-
-    ship_some()
-    path = tmp_path / "pm-sub-1.card"
-    good = path.read_bytes()
-    for bad in (good[:-1], (tmp_path / "pm-sub-2.card").read_bytes()):
-        path.write_bytes(bad)
-        ship_some()
-        assert path.read_bytes() == good
 
 
 def test_a_shipped_card_that_was_changed_is_refused(tmp_path, monkeypatch):
@@ -197,22 +157,6 @@ def test_a_card_for_gradients_is_tuned_unless_its_objective_is_named():
     assert minimax == mechanisms.design("optimal", 1, 4)
     assert minimax.notes == ("a shipped card",)
     assert mechanisms.design("duchi", 1, use=mechanisms.GRADIENTS) == mechanisms.design("duchi", 1)
-
-
-def test_options_of_the_command_line():
-    parser = ArgumentParser()
-    parser.add_argument("--k", type=int)
-    mechanisms.add_options(parser)
-    args = parser.parse_args(["--k", "3", "--window", "best"])
-    assert args.k == 3
-    assert mechanisms.options_named(args) == ["--window"]
-    assert mechanisms.options_given(args, "pm-sub") == {"window": "best"}
-    with pytest.raises(UsageError, match="duchi has no option --window") as caught:
-        mechanisms.options_given(args, "duchi")
-    assert "pm-sub" in caught.value.hint
-    assert mechanisms.options_given(parser.parse_args(["--grid", "4"]), "laplace") == {"grid": 4}
-    with pytest.raises(UsageError, match="no mechanism 'none'"):
-        mechanisms.options_given(args, "none")
 
 
 def test_a_design_refuses_options_that_are_not_its_own():

@@ -3,14 +3,13 @@ rows made up.
 """
 
 import json
-import math
 
 import numpy as np
 import pytest
 
 from tern.wire import LOGISTIC
 from ternhost.errors import UsageError
-from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up, shrink
+from ternhost.learn.observations import DIRECTION, Observation, Observations, made_up
 
 D = 6
 TRUE = np.array([0.5, -1.5, 1.0, 0.0, 0.7, -0.4])
@@ -71,17 +70,6 @@ def test_a_short_fit_is_lengthened_to_what_explains_the_answers(monkeypatch):
     assert not nothing.lengthened().any()
 
 
-def test_two_answers_to_one_question_are_as_good_as_one_of_all():
-    x = rows(500)
-    apart, whole = Observations(LOGISTIC, x), Observations(LOGISTIC, x)
-    one, other = answer(x, noise=0.01, seed=1), answer(x, noise=0.02, seed=2)
-    for each in (one, other):
-        apart.add(each)
-    whole.add(Observation(one.asked, 0.8 * one.gradient + 0.2 * other.gradient, 0.8 * 0.01**2))
-    assert len(apart.state()["seen"]) == 1
-    assert apart.fit() == pytest.approx(whole.fit())
-
-
 def test_the_deviation_of_a_weight_is_that_of_its_error():
     x, errors = rows(20000), []
     for seed in range(60):
@@ -109,17 +97,6 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     assert np.array_equal(wrong.question()[0], np.zeros(D))
 
 
-def test_directions_in_which_right_rows_do_not_vary_have_noise_alone():
-    x = rows(4000)
-    x[:, 5] = x[:, 4]
-    found = []
-    for seed in range(40):
-        mine = Observations(LOGISTIC, x)
-        mine.add(answer(x, noise=0.004, seed=seed))
-        found.append(mine.misfit)
-    assert 0.5 < np.mean(found) < 1.5
-
-
 def test_the_second_question_is_at_a_model_that_is_good_enough():
     x = rows(2000)
     for noise, fitted in ((0.05, False), (0.003, True)):
@@ -137,35 +114,6 @@ def test_the_second_question_is_at_a_model_that_is_good_enough():
             assert radius == DIRECTION
 
 
-def test_a_promise_tells_the_better_report():
-    x = rows(1000)
-    for one, other in (
-        ((0.1, DIRECTION, None), (0.2, DIRECTION, None)),
-        ((0.1, None, 0.5), (0.1, None, 0.1)),
-    ):
-        seen = [
-            Observation(np.zeros(D), np.zeros(D), v**2, radius, tau)
-            for v, radius, tau in (one, other)
-        ]
-        better, worse = (Observations(LOGISTIC, x).promise(each) for each in seen)
-        assert better < worse < 4
-
-
-def test_rows_are_made_up_from_the_mean_direction():
-    x = rows(4000) * [1, 1, 0.5, 0.5, 0.3, 0.3] + [0, 0, 0, 0.4, 0, 0]
-    lengths = np.linalg.norm(x, axis=1)
-    made = made_up(D, (x / lengths[:, None]).mean(axis=0))
-    assert np.all(made[:, 0] == 1)
-    assert np.linalg.norm(made, axis=1).mean() == pytest.approx(lengths.mean(), rel=0.1)
-    assert made.mean(axis=0) == pytest.approx(x.mean(axis=0), abs=0.1)
-    for direction in (None, np.zeros(D), -np.ones(D), np.full(D, 9.0)):  # what noise can make of it
-        made = made_up(D, direction)
-        assert np.isfinite(made).all()
-        assert np.all(made[:, 0] == 1)
-        assert np.linalg.norm(made, axis=1).max() < 2 * math.sqrt(D)
-    assert made_up(1).tolist() == [[1]]
-
-
 def test_without_public_rows_a_few_rounds_come_near():
     x = rows(4000)
     x[:, 2] = rows(4000, seed=2)[:, 1]
@@ -176,17 +124,6 @@ def test_without_public_rows_a_few_rounds_come_near():
         mine.add(answer(x, weights, 0.01, number, radius))
         mine.fit()
     assert np.corrcoef(x @ mine.weights, x @ TRUE)[0, 1] > 0.97
-
-
-def test_noise_alone_and_answers_without_noise():
-    x = rows(300)
-    for gradient, variance in ((0.3 * np.ones(D), 1.0), (np.zeros(D), 0.0), (5 * np.ones(D), 0.0)):
-        mine = Observations(LOGISTIC, x)
-        mine.add(Observation(np.zeros(D), gradient, variance, DIRECTION))
-        mine.add(Observation(np.zeros(D), gradient, variance, DIRECTION))
-        assert np.isfinite(mine.fit()).all()
-        assert np.isfinite(mine.deviations()).all()
-        assert 0 < mine.question()[1] < 2 * math.sqrt(D)
 
 
 def test_a_restored_one_goes_on_exactly_as_it_would_have():
@@ -207,12 +144,3 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
     for wrong in ({}, {**mine.state(), "seen": [[1]]}, Observations(LOGISTIC, x[:, :5]).state()):
         with pytest.raises(UsageError, match="state"):
             mine.restore(wrong)
-
-
-def test_shrinking_gives_the_posterior():
-    rng = np.random.default_rng(5)
-    matrix, target = rng.normal(size=(D, D)), rng.normal(size=D)
-    found = shrink(matrix.T @ matrix, matrix.T @ target)
-    inverse = np.linalg.inv(matrix.T @ matrix + np.eye(D) / found.variance)
-    assert found.covariance == pytest.approx(inverse)
-    assert found.mean == pytest.approx(inverse @ matrix.T @ target)

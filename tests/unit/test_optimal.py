@@ -72,13 +72,6 @@ def test_the_lower_bound_equals_the_reference():
 
 
 @pytest.mark.slow
-def test_three_levels_equal_3r_and_designs_are_reproducible():
-    card = designed(2.0, 3)
-    assert worst_variance(card) == pytest.approx(three_outputs.better_worst_variance(2.0), rel=2e-4)
-    assert optimal.design.__wrapped__(2 * MICRO, 3, knots=3).card == designed(2.0, 3, knots=3).data
-
-
-@pytest.mark.slow
 def test_duchi_minimises_the_worst_second_moment():
     assert designed(1.0, 4, objective="worst-second-moment").data == duchi.card(MICRO)
 
@@ -180,11 +173,6 @@ def test_tables_are_as_good_as_duchi_at_the_ends_of_the_range_of_epsilon(epsilon
 def test_inconsistent_options_are_refused(options):
     with pytest.raises(UsageError):
         optimal.design(MICRO, **options)
-
-
-def test_a_bound_for_no_epsilon_is_refused():
-    with pytest.raises(ValueError, match="epsilon"):
-        lower_bound.worst_variance(0)
 
 
 def test_the_lower_bound_rests_on_an_exact_minimum():

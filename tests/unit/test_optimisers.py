@@ -8,7 +8,6 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import synthetic
-from ternhost.errors import UsageError
 from ternhost.learn import judging, training
 from ternhost.learn.optimisers import OPTIMISERS, Adam, Averaging, Momentum, Noise
 from ternhost.learn.parameters import LARGEST_WEIGHT
@@ -28,20 +27,6 @@ GRADIENTS = [[1, 0.5], [-0.5, 0.25], [0, 0.125], [2, -1]]
 # Steps
 
 
-def test_averaging_gives_later_iterates_more_weight():
-    averaging = Averaging(1)
-    iterates = walked(averaging, [[-step] for step in range(6)], 1.0)[:, 0]
-    assert iterates.tolist() == [0, 1, 3, 6, LARGEST_WEIGHT, LARGEST_WEIGHT]
-    weight = np.ones(6)  # the recurrence, unrolled
-    for i in range(6):
-        share = 4 / (3 + i + 1)
-        weight[:i] *= 1 - share
-        weight[i] = share
-    assert weight.sum() == pytest.approx(1)
-    assert (np.diff(weight) > 0).all()
-    assert averaging.model[0] == pytest.approx(weight @ iterates)
-
-
 def test_momentum_is_the_heavy_ball():
     iterates = walked(Momentum(2), GRADIENTS)
     velocity, weights = np.zeros(2), np.zeros(2)
@@ -49,11 +34,6 @@ def test_momentum_is_the_heavy_ball():
         velocity = 0.9 * velocity + gradient
         weights = weights - 0.1 * 0.25 * velocity
         assert iterate == pytest.approx(weights)
-
-
-def test_momentum_goes_as_far_as_plain_steps_along_one_gradient():
-    far = walked(Momentum(1), [[-1e-3]] * 400, 1.0)[-1, 0]
-    assert far == pytest.approx(walked(Averaging(1), [[-1e-3]] * 400, 1.0)[-1, 0], rel=0.03)
 
 
 def test_adam_follows_its_paper():
@@ -77,15 +57,6 @@ def test_weights_stay_within_the_range_of_a_frame(name):
 # State
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_a_state_of_another_dimension_or_optimiser_is_refused(name):
-    with pytest.raises(UsageError, match="another dimension"):
-        OPTIMISERS[name](3).restore(OPTIMISERS[name](4).state())
-    if name != "averaging":
-        with pytest.raises(UsageError, match="cannot be read"):
-            OPTIMISERS[name](3).restore(Averaging(3).state())
-
-
 # Rates
 
 
@@ -102,12 +73,6 @@ def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     few = training.plan(wire.LOGISTIC, 28, RoundReports(2_000, 1, 4.0), 10).learning_rate
     many = training.plan(wire.LOGISTIC, 28, RoundReports(200, 1, 4.0), 100).learning_rate
     assert 10 * few == pytest.approx(100 * many)
-
-
-def test_the_rate_of_adam_moves_a_weight_equally_far_in_any_number_of_rounds():
-    for rounds in (10, 100, 1000):
-        rate = Adam.automatic_rate(Noise(wire.LOGISTIC, 4, rounds, 1.0))
-        assert walked(Adam(1), [[-1.0]] * rounds, rate)[-1, 0] == pytest.approx(2, rel=1e-6)
 
 
 # How well they train

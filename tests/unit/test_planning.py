@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from ternhost import datasets
-from ternhost.errors import UsageError
-from ternhost.learn.fedsum import Options
-from ternhost.planning import existing
 from ternhost.planning import one_report as planning
 from ternhost.planning import years as lasting
 from ternhost.planning.simulation import figure_of, sgd, simulate
@@ -54,57 +51,6 @@ def test_more_devices_give_a_better_model_up_to_the_one_without_privacy(plain):
     assert plain["most_of_the_way"]["figure"] == pytest.approx(most_of_the_way)
 
 
-@pytest.mark.slow
-def test_a_smaller_epsilon_needs_more_devices_with_any_number_of_processes(plain):
-    less = planning.plan(planning.Planned("1", reports=(300, 3000, 30_000), runs=4, workers=1))
-    assert less["curve"][-1]["mean"] < plain["curve"][-1]["mean"]
-    beside = planning.plan(planning.Planned("4", reports=(300, 3000, 30_000), runs=4, workers=2))
-    assert beside == plain
-
-
-def test_the_command_answers_a_goal_draws_and_prints_json(tern, tmp_path):
-    plot = tmp_path / "plan.png"
-    command = "plan --dimension 5 --epsilon 4 --reports 300,3000,30000 --runs 3 --workers 1"
-    printed = tern(*command.split(), "--goal", "0.75", "--plot", str(plot)).out
-    assert "synthetic records of 5 features (yours may need more devices, or fewer)" in printed
-    assert "devices for accuracy 0.75" in printed
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "No number of devices" in tern(*command.split(), "--goal", "0.999").out
-    result = tern(*command.split(), "--json").json
-    assert (result["d"], result["dataset"], result["goal"], len(result["curve"])) == (
-        5,
-        None,
-        None,
-        3,
-    )
-
-
-def test_a_regression_is_planned_by_its_squared_error(tern):
-    command = "plan --dataset diabetes --epsilon 4 --reports 1000,10000 --runs 2 --workers 1"
-    printed = tern(*command.split()).out
-    assert "linear model of diabetes" in printed
-    assert "beats the mean label by more than noise" in printed
-
-
-def test_an_interval_stays_within_what_a_figure_can_be(tern):
-    """Two runs of few devices differ so much that the interval of their mean AUC would leave 0 to
-    1.
-    """
-    command = "plan --dataset flights-planned --epsilon 1 --reports 10,30,100,300 --runs 2 --workers 1 --json"
-    curve = tern(*command.split()).json["curve"]
-    assert all(point["low"] < point["mean"] < point["high"] for point in curve)
-    assert min(point["low"] for point in curve) == 0.0
-    assert max(point["high"] for point in curve) == 1.0
-
-
-def test_several_classes_are_planned_by_softmax_regression():
-    planned = {"dataset": "iris", "model": "softmax", "reports": (3000, 30_000)}
-    plan = planning.plan(planning.Planned("4", runs=2, workers=1, **planned))
-    assert plan["d"] == 5
-    assert plan["baseline"] < 0.5  # three classes
-    assert plan["curve"][-1]["mean"] > 0.8
-
-
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     """A CSV file of 400 records of a known rule, with names."""
@@ -139,63 +85,6 @@ def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_devi
     assert all(row["low"] <= row["mean"] - row["standard_error"] for row in result["curve"])
 
 
-def test_one_device_is_planned_and_longer_units_and_smaller_budgets_cost(sample):
-    def last(**asked):
-        planned = existing.Existing(
-            1, Options(records=200, **asked), str(sample), runs=3, workers=1
-        )
-        result = existing.plan(planned)
-        lines = existing.words(result)
-        assert any("with replacement" in line for line in lines) == (result["distinct"] < 200)
-        return result["curve"][-1]["mean"]
-
-    assert last(life="8") > last(life="8", unit="50")
-    assert last(life="8") > last(life="0.05")
-
-
-def test_public_rows_are_no_boards_and_both_ways_are_shown(tern):
-    command = "plan --devices 1 --records 100 --dataset flights-planned --life 4 --runs 2 --workers 1 --public 400"
-    printed = tern(*command.split()).out
-    ways = printed.partition("with public rows (400)")
-    assert ways[0].count("\n          60 ") == 1
-    assert ways[2].count("\n           4 ") == 1
-    planned = existing.Existing(2, Options(dataset="flights-planned", records=200))
-    learner = planned.learner(1, "400")
-    assert not set(learner.holdings.order) & set(learner.reserved)
-
-
-@pytest.mark.parametrize(
-    ("text", "model", "message"),
-    [
-        ("1,0.5\n" * 9, None, "too few records"),
-        ("1,2,1\n" * 60, None, "out of range"),
-        ("1,nan,1\n" * 60, None, "out of range"),
-        ("1,0.5,1\n1,0.5,0\n" * 30, None, "labels of 0 and 1"),
-        ("1,0.5,-1\n" * 60, "softmax", "out of range"),
-        ("1,a,1\n" * 60, None, "no CSV file of records"),
-    ],
-)
-def test_a_file_that_is_no_sample_is_refused(tmp_path, text, model, message):
-    path = tmp_path / "own.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=message):
-        planning.data_of("", None, model, str(path))
-
-
-def test_a_file_of_ones_own_says_what_its_labels_are(tmp_path):
-    path = tmp_path / "own.csv"
-    path.write_text("1,0.5,0\n1,-0.5,2\n" * 40)
-    several = planning.data_of("", None, "softmax", str(path))
-    assert (several.task, several.classes, several.labels[1]) == ("multiclass", ("0", "1", "2"), 2)
-    path.write_text("one,b,label\n" + "1,0.5,0.25\n1,-0.5,-1\n" * 40)
-    numbers = planning.data_of("", None, None, str(path))
-    assert (numbers.task, numbers.feature_names, numbers.labels[0]) == (
-        "regression",
-        ("one", "b"),
-        4096,
-    )
-
-
 TWO_YEARS = lasting.Lasting(2, "1h", "10")
 
 
@@ -226,18 +115,6 @@ def test_one_round_spends_the_whole_budget():
     result = once.reckoned(datasets.load("synthetic-logistic"), "logistic")
     assert result["epsilon_exact"] == 2.5
     assert result["told_exact"] == pytest.approx(2.5, abs=1e-6)
-
-
-def test_a_time_between_rounds_has_a_unit_or_is_in_seconds():
-    times = ("15m", "1h", "1.5d", "1w", "90", "90s")
-    assert [lasting.Lasting(1, time, "9").seconds for time in times] == [
-        900,
-        3600,
-        129_600,
-        604_800,
-        90,
-        90,
-    ]
 
 
 @pytest.mark.slow
@@ -296,32 +173,6 @@ def test_the_command_plans_rounds_of_years(tern, tmp_path):
         tern("plan", "--reports", "100", "--runs", "2", "--workers", "1", "--json").json["rounds"]
         is None
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--years 2", "--years and --every go together"),
-        ("--every 1h", "--years and --every go together"),
-        ("--years 2 --every 1h --devices 3", "--devices and --years exclude each other"),
-        ("--years 2 --every 1h --epsilon 3", "--epsilon is about devices that report once"),
-        ("--years 2 --every 1h --unit 5", "--unit is about a fleet that exists"),
-        ("--years -1 --every 1h", "--years must be above 0"),
-        ("--years nan --every 1h", "--years must be above 0"),
-        ("--years 1 --every 1y", "--every must be a second or longer, such as 15m"),
-        ("--years 1 --every .5", "--every must be a second or longer"),
-        ("--years .1 --every 8w", "--every must be no longer than --years"),
-        ("--years 40 --every 1s", "more than the 1,073,741,823 that a device counts"),
-        (
-            "--years 2 --every 1h --life .1",
-            "--life .1 leaves 17,532 rounds less than a millionth each",
-        ),
-        ("--years 2 --every 1h --life 1001", "life 1001 is not a number from"),
-        ("--years 2 --every 1h --delta 1", "delta must be between 0 and 1"),
-    ],
-)
-def test_rounds_that_no_device_can_answer_are_refused(tern, words, message):
-    assert message in tern("plan", *words.split(), code=2).err
 
 
 def test_the_guide_to_batteries_has_what_reports_cost_and_tell():

@@ -4,13 +4,11 @@ from unbiased.
 
 import hashlib
 import math
-import struct
 from array import array
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import rig
 from simulating import ask, begin, finished
 from streams import Replay
 
@@ -26,10 +24,8 @@ from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate, projections
 from ternhost.privacy import projection
-from ternhost.privacy.base import finish
-from ternhost.privacy.cards import describe, distribution, output_values
 from ternhost.reach.simulated.driver import SimulatedDriver
-from ternhost.vectorised import RandomLanes, ReplayLanes, random_bits
+from ternhost.vectorised import ReplayLanes
 from ternhost.vectorised import projection as twin
 
 
@@ -81,20 +77,6 @@ def test_cosines_are_the_order_statistics_of_a_uniform_direction():
             np.abs(found - drawn.mean(axis=0)).max()
             < 5 * (drawn.std(axis=0) / math.sqrt(20_000)).max()
         )
-
-
-def test_too_small_an_epsilon_too_many_values_and_no_radius_are_refused():
-    for arguments, words in (
-        ((1, 8, 1.0), "too little"),
-        ((10**6, 129, 1.0), "128"),
-        ((10**6, 8.0, 1.0), "128"),
-        *(((10**6, 8, radius), "radius") for radius in (0.0, -1.0, math.nan, math.inf)),
-    ):
-        with pytest.raises(UsageError, match=words):
-            projection.design(*arguments)
-    assert projection.design(10**6, 8, 0.01).range == 6, (
-        "as fine as 10 bits allow, with the whole vector in range"
-    )
 
 
 def digests(n):
@@ -187,13 +169,6 @@ def test_the_bias_on_bundled_data_is_within_what_cards_state(name):
         assert bias + unsure < projection.BIAS, (epsilon, bias, noise)
 
 
-def test_a_rotation_that_is_not_uniform_is_found():
-    few = np.zeros((20_000, 28), np.int32)
-    few[:, :4] = 8192  # every device has the same four numbers: the worst case of cards.md
-    assert 0.0015 < _bias(card_of(8), few, np.random.default_rng(2))[0] < 0.0025
-    assert 0.0003 < _bias(card_of(1), few, np.random.default_rng(2))[0] < 0.0007
-
-
 RECORDS = np.random.default_rng(1).integers(-ONE, ONE + 1, (40_000, 11)).astype(np.int16)
 RECORDS[:, 0] = ONE
 HOLDINGS = Holdings(RECORDS, np.arange(len(RECORDS)), 1)
@@ -246,73 +221,6 @@ def test_simulated_clients_refuse_what_a_device_refuses():
     for question in (_question(wire.LOCAL + 1), _question(d=40), _question(model=wire.CATEGORIES)):
         with pytest.raises((RefusedError, UsageError)):
             ask(driver, [(question, range(1, 5))])
-
-
-def test_lanes_of_simulated_clients_have_rotations_of_their_own():
-    card, lanes = card_of(1, 128), RandomLanes(random_bits(1), 50)
-    rotations = twin.random_signs(card, lanes)
-    assert rotations.shape == (50, 3, 128)
-    assert len({row.tobytes() for row in rotations}) == 50
-    assert abs(rotations.mean()) < 0.05
-
-
-def test_a_card_is_described_by_its_law():
-    card = card_of(1)
-    about = describe(card)
-    assert (about["shape"], about["epsilon_certified"], about["likely"], about["levels"]) == (
-        "projection",
-        1.0,
-        22,
-        64,
-    )
-    assert about["probabilities"] == [card.body.a / card.body.total, card.body.b / card.body.total]
-    assert about["bias_bound"] == 0.001
-    coarse = cards.decode(finish(cards.PROJECTION, struct.pack(firmware.BODY, 1, 1, 3, 1, 2048)))
-    assert describe(coarse)["bias_bound"] is None, "two dimensions"
-    for length in (-ONE, 0, ONE // 2, ONE):
-        law = np.array(distribution(card, length))
-        assert law.sum() == pytest.approx(1)
-        mean = law @ np.array(output_values(card))
-        assert mean == pytest.approx(length / ONE * projection.gain(card.body))
-
-
-def test_the_command_designs_shows_certifies_and_accounts(tmp_path):
-    path = tmp_path / "p.card"
-    made = rig.tern(
-        "card",
-        "design",
-        "projection",
-        "--epsilon",
-        2,
-        "--d",
-        60,
-        "--radius",
-        0.5,
-        "-o",
-        path,
-        "--json",
-    ).json
-    assert (made["values"], made["card_bytes"], made["radius"]) == (64, 17, 1.0)
-    assert rig.tern("card", "certify", path, "--epsilon", 2, "--json").json["certified"]
-    refused = rig.tern("card", "certify", path, "--epsilon", 1.99)
-    assert (refused.code, "it keeps epsilon 2.0, not 1.99" in refused.out) == (1, True)
-    shown = rig.tern("card", "show", path, "--plot", tmp_path / "p.png").out
-    assert "28 directions with" in shown
-    assert (tmp_path / "p.png").stat().st_size > 10_000
-    account = rig.tern("card", "account", path, "--delta", "1e-6", "--rounds", 3, "--json").json
-    assert account["rho"] == pytest.approx(3 * 1.523189, abs=3e-6)
-    shuffled = rig.tern(
-        "card", "account", path, "--delta", "1e-6", "--reports", 1000, "--json"
-    ).json
-    assert shuffled["epsilon_central"] < 2
-    mixed = rig.tern(
-        "card", "account", path, "--delta", "1e-6", "--reports", 1000, "--rounds", 2, "--json"
-    ).json
-    assert shuffled["epsilon_central"] < mixed["epsilon_central"] < 2 * shuffled["epsilon_central"]
-    assert (
-        "1 to 128 values, not 129"
-        in rig.tern("card", "design", "projection", "--epsilon", 2, "--d", 129).err
-    )
 
 
 def test_fedsgd_takes_projections_and_learns_their_radius():

@@ -14,8 +14,7 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import REGRESSION, synthetic
-from ternhost.errors import UsageError
-from ternhost.learn import estimate, ranges
+from ternhost.learn import estimate
 from ternhost.learn.fedsgd import scout
 from ternhost.learn.ranges import Ranges, ReportedValues
 from ternhost.privacy import certify, mechanisms
@@ -44,17 +43,6 @@ def test_the_mean_score_is_the_magnitude_of_the_input(name, epsilon):
         assert law @ magnitude.scores**2 - mean**2 <= magnitude.deviation**2 + 1e-9
 
 
-def test_a_card_of_very_many_outputs_has_scores():
-    magnitude = estimate.magnitude(mechanisms.design("laplace", "2", 65535).decode().data)
-    assert magnitude.scores.shape == (65535,)
-    assert magnitude.deviation < 3
-
-
-@pytest.mark.parametrize(("name", "epsilon"), [("duchi", "4"), ("three-outputs", "0.5")])
-def test_two_outputs_reveal_no_magnitude(name, epsilon):
-    assert estimate.magnitude(mechanisms.design(name, epsilon).card) is None
-
-
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
 def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
@@ -64,12 +52,6 @@ def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     assert cards.certify(substitute.card)
     again = scout(substitute).card.data
     assert again == substitute.card.data or estimate.magnitude(substitute.card.data) is None
-
-
-@pytest.mark.parametrize("epsilon", ["0.1", "0.25"])
-def test_no_scout_is_used_where_none_would_reveal_a_magnitude(epsilon):
-    (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
-    assert scout(design) is design
 
 
 def test_every_tenth_round_uses_a_scout_for_a_card_without_magnitudes():
@@ -86,15 +68,6 @@ def test_every_tenth_round_uses_a_scout_for_a_card_without_magnitudes():
 def tau_of(algorithm):
     """The range of each round."""
     return [result.cohorts[0].question.range for result in rounds(algorithm, fleet_of(algorithm))]
-
-
-@pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC])
-def test_the_first_range_follows_from_the_noise_alone(model):
-    first = [
-        Ranges(ReportedValues(model, 16, 1, rounds=10, reported=20_000, variance=variance)).exponent
-        for variance in (0.0, 1.0, 20.0)
-    ]
-    assert 0 == first[0] < first[1] < first[2]
 
 
 def test_the_range_narrows_as_the_residuals_of_a_regression_shrink(monkeypatch):
@@ -133,19 +106,6 @@ def test_without_its_skew_a_clipped_gradient_is_zero_at_the_right_constant(share
         assert np.sign(round(gradient - chosen.skew(np.array([constant, 0]), tau), 12)) == sign
 
 
-def test_a_fixed_range_is_used_in_every_round():
-    for r in ("0", "3", "12"):
-        assert set(
-            tau_of(begin("fedsgd", 1000, epsilon="2", reports=1000, group=250, range=r))
-        ) == {int(r)}
-
-
-@pytest.mark.parametrize("text", ["13", "-1", "x", "1.5", ""])
-def test_other_ranges_are_refused(text):
-    with pytest.raises(UsageError, match="--range"):
-        begin("fedsgd", 1000, reports=1000, range=text)
-
-
 @pytest.mark.parametrize("r", ["0", "1", "2"])
 def test_the_estimate_equals_the_gradient_at_any_range(r):
     algorithm = begin("fedsgd", 20_000, epsilon="8", k=6, reports=18_000, group=18_000, range=r)
@@ -163,23 +123,3 @@ def test_the_estimate_equals_the_gradient_at_any_range(r):
 
 
 # State
-
-
-@pytest.mark.parametrize("change", [{"sizes": "x"}, {"exponent": None}, {"always": [1]}, "mean"])
-def test_a_bad_state_is_refused(change):
-    chosen = Ranges(ReportedValues(wire.LOGISTIC, 6, 1, rounds=10, reported=100, variance=1.0))
-    state = chosen.state()
-    if isinstance(change, str):
-        del state[change]
-    else:
-        state |= change
-    with pytest.raises(UsageError, match="stored state"):
-        chosen.restore(state)
-
-
-def test_the_mean_size_is_recovered_from_clipped_sizes():
-    for mean in (0.01, 0.1, 0.5):
-        for tau in (0.125, 1.0):
-            clipped = mean * -np.expm1(-tau / mean)
-            if clipped < 0.9 * tau:
-                assert ranges._mean_size(clipped, tau) == pytest.approx(mean, rel=1e-6)

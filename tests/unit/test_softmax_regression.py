@@ -8,8 +8,6 @@ import ternhost
 from tern import model, wire
 from tern.fixed import ONE
 from ternhost import datasets
-from ternhost.errors import UsageError
-from ternhost.learn.base import ALGORITHMS, Population
 from ternhost.run.report import page as report
 from ternhost.run.report import training
 
@@ -90,44 +88,3 @@ def test_the_model_for_devices_is_a_classifier(name, options):
         np.mean(scores.argmax(axis=1) == algorithm.dataset.judged[1])
         == algorithm.figures()["accuracy"]
     )
-
-
-def test_a_data_set_of_digits_has_two_classes_for_other_models():
-    two, ten = datasets.load("digits"), datasets.load("digits", classes=True)
-    assert (two.task, ten.task) == ("classification", "multiclass")
-    assert np.array_equal(two.labels > 0, ten.labels % 2 == 1)
-    assert ten.shares.sum() == pytest.approx(1)
-    assert len(ten.shares) == 10
-
-
-def test_classes_of_devices_with_unknown_records_are_numbers():
-    options = ALGORITHMS["fedsgd"].Options(model="softmax", dimension=6, labels=4, reports=10)
-    algorithm = ALGORITHMS["fedsgd"](options, Population(knows_records=False, devices=10))
-    (question, _), *_ = algorithm.cohorts(range(1, 11))
-    assert (question.classes, len(question.parameters), algorithm.modules) == (4, 24, ("softmax",))
-    assert algorithm.result([])["labels"] == ["0", "1", "2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("fedsgd", {"dataset": "flights"}, "the data set flights does not name its classes"),
-        (
-            "fedavg",
-            {"dataset": "flights", "clients": 9},
-            "the data set flights does not name its classes",
-        ),
-        (
-            "fedsgd",
-            {"dataset": "iris", "labels": 3},
-            "--labels is for softmax regression on records",
-        ),
-        ("fedsgd", {"dimension": 6}, "--labels is for softmax regression on records"),
-        ("fedsgd", {"dimension": 6, "labels": 129}, "--labels must be 2 to 128, not 129"),
-        ("fedsgd", {"dimension": 128, "labels": 9}, "9 classes of 128 features have 1,152 weights"),
-    ],
-)
-def test_options_that_do_not_fit_softmax_are_refused(name, options, message):
-    cls = ALGORITHMS[name]
-    with pytest.raises(UsageError, match=message):
-        cls(cls.Options(model="softmax", **options), Population(knows_records=False, devices=10))

@@ -21,13 +21,8 @@ ERASING = re.compile(r"flash --erase|erase the board|new id|new ID|tern provisio
 
 def test_a_spent_budget_is_a_promise_that_is_kept():
     what, remedy = refusals.REMEDIES[wire.ERR_BUDGET]
-    assert "as much as they may for life" in what
     assert "keep this promise by refusing" in what
-    assert "go on with devices that have budget left: 'tern device list" in remedy
     assert "Erasing a board would break the promise to the people whose data it holds" in remedy
-    assert (
-        "In a test on emulated boards, make new ones: tern fleet emulate N --dir NEW-DIR" in remedy
-    )
 
 
 def test_no_remedy_for_a_spent_budget_erases_a_board():
@@ -39,12 +34,11 @@ def test_no_remedy_for_a_spent_budget_erases_a_board():
     shown = words.refusing(now)
     assert "keep this promise by refusing" in shown
     rules = yaml.safe_load((ROOT / "host/ternhost/watch/alerts.yml").read_text())
-    (alert,) = [
-        rule["annotations"]["description"]
-        for group in rules["groups"]
-        for rule in group["rules"]
-        if rule["alert"] == "TernBudgetSpent"
-    ]
+    descriptions = {}
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            descriptions[rule["alert"]] = rule["annotations"]["description"]
+    alert = descriptions["TernBudgetSpent"]
     assert "keep this promise by refusing" in alert
     for text in (refusals.WHEN_SPENT, shown, alert):
         assert not ERASING.search(text), text

@@ -3,23 +3,18 @@ for every fleet.
 """
 
 import ast
-import json
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from framing import encoded
 from harness import in_process  # noqa: F401, registers inprocess:N
 from harness.pages import anchors
 
 from tern import card as cards
-from tern import frames
 from ternhost import datasets, errors
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
-from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span
 from ternhost.provision import boards as provision
@@ -110,19 +105,6 @@ def test_every_sentence_has_evidence(name):
             assert part.keys, part
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_sections_have_sentences(name):
-    assert all(section.parts for section in sentences.sections(FACTS[name]))
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_sentences_end_and_begin_as_sentences_do(name):
-    for section in sentences.sections(FACTS[name]):
-        for part in section.parts:
-            if isinstance(part, sentences.Sentence):
-                assert re.match(r"[A-Z1-9].*\.$", part.text), part.text
-
-
 # Numbers
 
 
@@ -165,30 +147,6 @@ def test_records_have_both_numbers_and_a_whole_device_has_none():
     )
 
 
-def test_a_probability_of_larger_losses_is_stated_and_rounded_up():
-    shown = sentences.shown(FACTS["records"])
-    largest = max(
-        bounds.exceeded for each in shown for bounds in (each.bounds, each.content, each.event)
-    )
-    told = sentences.rounded_small(largest)
-    assert largest <= float(told) < 1.2 * largest
-    assert told in Text(page.html(FACTS["records"])).text
-
-
-def test_bytes_are_those_of_frames():
-    hello = [0] * 14
-    for text in ("", "x" * 255):
-        assert sentences.hello_bytes(text) == len(encoded(frames.encode_hello, *hello, text))
-    assert len(encoded(frames.encode_error, b"", 1, 1, 1, 0)) == sentences.ERROR_BYTES
-
-
-def test_the_life_of_a_device_is_left_out_where_there_was_one_run_only():
-    run = Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6)
-    alone = of(REPORT, promised=[run, Guarantee.of(Span.LIFE, {REPORT: 1}, 1e-6)])
-    assert "all runs so far" not in Text(page.html(alone)).text
-    assert "all runs so far" in Text(page.html(FACTS["device"])).text
-
-
 # The page
 
 
@@ -216,22 +174,6 @@ def test_markdown_says_what_html_says(name):
             )
             for text in texts:
                 assert text in markdown
-
-
-def test_marks_of_evidence_lead_to_their_entry():
-    lines = page.markdown(FACTS["device"]).splitlines()
-    number = next(
-        re.search(r"\((\d+)\)$", line)[1]
-        for line in lines
-        if line.startswith("Protected is a device")
-    )
-    assert f"{number}. The definition of neighbours" in "\n".join(lines)
-
-
-def test_json_has_the_exact_guarantees():
-    known = json.loads(json.dumps(page.as_json(FACTS["records"])))
-    found = [Guarantee.from_json(each) for each in known["guarantees"]]
-    assert found == list(FACTS["records"].promised)
 
 
 # The command
@@ -266,17 +208,6 @@ def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
     assert planned == guarantees_of(tern, "mine") == of_classes(result)
 
 
-def test_a_statement_of_a_run_lies_in_its_directory(tern):
-    tern(*TRAIN, "--name", "mine")
-    files = tern("privacy", "mine", "--json").json["files"]
-    assert files == {
-        "html": "runs/mine/privacy.html",
-        "md": "runs/mine/privacy.md",
-        "png": "runs/mine/privacy.png",
-    }
-    assert all(Path(path).stat().st_size for path in files.values())
-
-
 def test_a_store_counts_all_of_its_runs(tern):
     for name in ("one", "two"):
         tern(*TRAIN, "--name", name, "--store", "fleet.sqlite", "--epsilon", "1")
@@ -297,72 +228,7 @@ def test_whoever_can_install_programs_is_named(name):
     assert "tern.update" in Text(page.html(FACTS[name])).text
 
 
-@pytest.mark.parametrize("fleet", ["simulated:30", "inprocess:2"])
-def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, tern):
-    tern(
-        "collect",
-        "--dataset",
-        "iris",
-        "--fleet",
-        fleet,
-        "--no-report",
-        "--quiet",
-        "--store",
-        "fleet.sqlite",
-    )
-    in_short, *_ = tern("privacy", "fleet.sqlite", "--json").json["sections"]
-    first, *_ = in_short["parts"]
-    assert re.search(
-        "simulated by the host|emulated boards on the host's own machine", first["text"]
-    )
-
-
-def test_classes_of_equal_share_have_their_own_rows():
-    cheap, dear = ReportKind(MICRO), ReportKind(4 * MICRO)
-    promised = [
-        Guarantee.of(span, {report: times}, 1e-6, 0.5)
-        for report in (cheap, dear)
-        for span, times in ((Span.REPORT, 1), (Span.RUN, 3), (Span.LIFE, 3))
-    ]
-    shown = sentences.shown(of(cheap, promised=promised))
-    assert [each.span for each in shown] == [Span.REPORT, Span.RUN, Span.REPORT, Span.RUN]
-
-
 BUDGETED = ["--unit", "record", "--life", "1", "--records", "3", "--budget", "2"]
-
-
-@pytest.mark.parametrize("fleet", ["simulated:30", "inprocess:2"])
-def test_a_budget_for_sums_is_an_epsilon_at_delta_on_plan_and_page(fleet, tern):
-    words = ["train", "--dataset", "iris", "--fleet", fleet, *BUDGETED, "--no-report", "--quiet"]
-    *_, planned = guarantees_of(tern, "--plan", *words)
-    tern(*words, "--name", "mine")
-    *_, told = guarantees_of(tern, "mine")
-    assert planned == told
-    assert (told.span, told.bounds.pure) == (Span.BUDGET, None)
-    assert 1.99 < told.bounds.epsilon <= 2
-
-
-def test_a_budget_of_the_host_is_not_what_boards_enforce(board, tern):
-    words = [
-        "--fleet",
-        f"port:{board}",
-        "--store",
-        "keys.sqlite",
-        "--unit",
-        "record",
-        "--life",
-        "1",
-    ]
-    *_, budget = guarantees_of(tern, "--plan", "train", *words, "--records", "5", "--budget", "1.5")
-    assert budget.span != Span.BUDGET or budget.bounds.epsilon > 3.9
-
-
-def test_simulated_clients_enforce_nothing(tern):
-    tern(*TRAIN, "--epsilon", "1", "--budget", "3", "--name", "mine")
-    text = Path("runs/mine/privacy.md")
-    tern("privacy", "mine")
-    assert "Each device enforces" not in text.read_text()
-    assert "the host refuses runs of a store beyond" in text.read_text().replace("\\", "")
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
@@ -372,24 +238,6 @@ def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
     account = {SUMS: 1}
     found = gather._together([account], 47, 640, 1e-6)
     assert found == Bounds.of({replace(SUMS, cost=30**2 * SUMS.cost): 1}, 1e-6)
-
-
-def test_a_served_run_counts_the_rounds_that_there_were(tern):
-    words = [
-        "--dataset",
-        "iris",
-        "--algorithm",
-        "fedsgd",
-        "--epsilon",
-        "1",
-        "--share",
-        "1",
-        "--quiet",
-        "--no-report",
-    ]
-    tern("serve", "--fleet", "simulated:9", "--rounds", "3", "--name", "mine", *words)
-    report, run, _ = guarantees_of(tern, "mine")
-    assert run.bounds.pure == pytest.approx(3 * report.bounds.pure)
 
 
 def test_a_plan_counts_what_a_store_has_told_before(tern):
@@ -407,11 +255,6 @@ def board(tmp_path):
         policy = Policy(311_064, 311_064, 1)
         provision.provision_fleet(store, [Path("a").absolute()], rows, [policy], 5, 1)
     return f"inprocess:{Path('a').absolute()}"
-
-
-def test_a_board_says_what_its_budget_promises(board, tern):
-    (budget,) = guarantees_of(tern, board)
-    assert budget == Guarantee.of_budget(311_064, 1, 1, 1e-6)
 
 
 def test_what_a_board_has_paid_is_told(board, tern):

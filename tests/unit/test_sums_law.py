@@ -7,13 +7,13 @@ import os
 import random
 import subprocess
 from collections import Counter
-from contextlib import suppress
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from branches import LeftOut, walk
 from checks import replaced
 from spec import sums as spec
 from spec.cards import sum_card
@@ -38,45 +38,6 @@ def _digits():
 def decay(x):
     """exp(-x) of a Fraction."""
     return (Decimal(-x.numerator) / x.denominator).exp()
-
-
-class LeftOut(Exception):
-    """A branch that does not count."""
-
-
-class Branch:
-    """One branch of a tree of random choices: `choose(weights)` returns an index, of each
-    probability.
-    """
-
-    def __init__(self, path, waiting, least):
-        self._path, self._waiting, self._least = path, waiting, least
-        self._taken, self.weight = 0, Decimal(1)
-
-    def choose(self, weights):
-        path = self._path
-        if self._taken == len(path):
-            options = [j for j, w in enumerate(weights) if self.weight * w > self._least]
-            if not options:
-                raise LeftOut
-            self._waiting.extend([*path, j] for j in options[1:])
-            path.append(options[0])
-        chosen = path[self._taken]
-        self.weight *= weights[chosen]
-        self._taken += 1
-        return chosen
-
-
-def walk(run, least=Decimal(0)):
-    """The law of run(choose), which runs down each branch, without those whose probability is below
-    `least`.
-    """
-    law, waiting = Counter(), [[]]
-    while waiting:
-        branch = Branch(waiting.pop(), waiting, least)
-        with suppress(LeftOut):
-            law[run(branch.choose)] += branch.weight
-    return law
 
 
 class Uniform:
@@ -112,10 +73,11 @@ def test_uniform_is_exact(n):
 
 
 def test_uniform_of_three_bytes():
-    draw = random.Random(3)
+    """Too many strings to try all: it is compared with the specification's."""
+    source = random.Random(3)
     for n in (65537, 700_001, 2**20 - 1, 2**20):
-        for _ in range(20_000):
-            data = draw.randbytes(90)
+        for _ in range(5_000):
+            data = source.randbytes(90)
             job, plain = [0, 90], Replay(data)
             assert leaves.uniform(data, job, n) == spec.uniform(plain.byte, n)
             assert job[0] == plain.cursor[0]
@@ -128,8 +90,6 @@ FRACTIONS = [
     (255, 256, 1, 1),
     (1, 2**20, 1, 1),
     (2**20 - 1, 2**20, 1, 1),
-]
-FRACTIONS += [
     (1, 2, 1, 3),
     (5, 14, 6, 7),
     (2**20 - 1, 2**20, 2**20 - 1, 2**20),
@@ -204,8 +164,12 @@ LAWS = [
     (64, 64, 1, 700),
     (3, 11, 2, 60),
     (4, 1, 4, 30),
+    (1, 4, 1, 40),
+    (1, 1, 64, 9),
+    (1, 2**14, 2**20, 9),
+    (1, 0, 0, 40),
+    (5, 0, 0, 180),
 ]
-LAWS += [(1, 4, 1, 40), (1, 1, 64, 9), (1, 2**14, 2**20, 9), (1, 0, 0, 40), (5, 0, 0, 180)]
 
 
 @pytest.mark.parametrize("parameters", LAWS)
@@ -265,18 +229,17 @@ def test_neighbours_are_as_close_as_the_card_claims(parameters, unit):
     radius *= 1 if unit else 2
     exact = Fraction(10**6 * m * radius**2, 2 * c * t)
     assert exact <= rho < exact + 1
-    for coarse, bits in ((None, None), (0, 4), (2, 3)):
-        first, second = Counter(), Counter()
+    rounding = Decimal(10) ** -45
+    for observed in (lambda z: z, lambda z: spec.symbol(z, 0, 4), lambda z: spec.symbol(z, 2, 3)):
+        without, with_vector = Counter(), Counter()
         for z, p in law.items():
-            first[z if bits is None else spec.symbol(z, coarse, bits)] += p
-            second[z + radius if bits is None else spec.symbol(z + radius, coarse, bits)] += p
+            without[observed(z)] += p
+            with_vector[observed(z + radius)] += p
         for alpha in (Decimal("1.01"), Decimal(2), Decimal(8), Decimal(20)):
-            both = [y for y in first if second[y]]
-            total = sum(first[y] ** alpha * second[y] ** (1 - alpha) for y in both)
-            assert total.ln() / (alpha - 1) <= alpha * rho / 10**6 + Decimal(10) ** -45, (
-                coarse,
-                alpha,
-            )
+            moment = Decimal(0)
+            for output in without.keys() & with_vector.keys():
+                moment += without[output] ** alpha * with_vector[output] ** (1 - alpha)
+            assert moment.ln() / (alpha - 1) <= alpha * rho / 10**6 + rounding
 
 
 def smallest(card):
@@ -284,7 +247,10 @@ def smallest(card):
     low, high = 0, 20_000_000
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if card.keeps(middle) else (middle, high)
+        if card.keeps(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -314,16 +280,18 @@ def test_a_sum_that_is_rounded_last_would_exceed_the_radius():
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(200))
 def test_units_on_32_bits_stay_within_the_radius(seed, tmp_path):
     """With --exhaustive a million units, and all of int16."""
     program = tmp_path / "program.py"
-    step = 61 if seed < 49 else 1
+    step = 1 if seed == 199 else 61
     program.write_text(
-        f"import test_sums\ntest_sums.check_units({seed + 9}, 20000)\ntest_sums.check_int16({step})\n"
+        "import test_sums\n"
+        f"test_sums.check_units({seed + 9}, 5000)\n"
+        f"test_sums.check_int16({step})\n"
     )
     folders = [ROOT / "firmware", ROOT / "tests" / "device", ROOT / "tests", ".frozen"]
     env = {**os.environ, "MICROPYPATH": os.pathsep.join(map(str, folders))}
     subprocess.run(device_command(find_micropython(), program), env=env, cwd=tmp_path, check=True)
-    check_units(seed + 1000, 2000)
+    check_units(seed + 1000, 500)
     check_int16(61 if seed else 1)

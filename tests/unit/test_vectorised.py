@@ -4,17 +4,15 @@ bytes.
 
 import random
 from array import array
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from streams import Keyed, Replay, uniform
+from streams import Keyed, Replay
 
 from tern import sampler, softmax, wire
 from tern.card import LAPLACE, MIXTURE, TABLE, T, decode
 from tern.coordinates import choose
-from tern.entropy import EntropyError
 from tern.gradient import Gradient
 from tern.local import LocalTrainer
 from ternhost import vectorised
@@ -151,25 +149,6 @@ def test_categories_equal_those_of_the_firmware(name):
     assert symbols.reshape(-1, 1).tolist() == expected
 
 
-def test_the_twin_takes_as_many_bytes_as_the_firmware():
-    """Coordinates are chosen after symbols, which leave each lane at another byte."""
-    card = decode(CARDS["mixture"])
-    rng = np.random.default_rng(5)
-    streams = _streams(CARDS["mixture"], rng)
-    xs = rng.integers(-16384, 16385, (CLIENTS, 1)).astype(np.int16)
-    lanes = ReplayLanes(streams)
-    vectorised.sample(card, lanes, xs)
-    vectorised.choose(lanes, 28, 5)
-    _, taken = _by_firmware(card, streams, xs)
-    for i, position in enumerate(taken):
-        stream = Replay(streams[i].tobytes()[position:])
-        order = list(range(28))
-        for j in range(5):
-            at = j + uniform(stream, 28 - j)
-            order[j], order[at] = order[at], order[j]
-        assert lanes._position[i] == position + stream.cursor[0]
-
-
 @pytest.mark.parametrize(
     "name", ["three-outputs", "pm-sub 15", "table 5", "mixture", "coarse laplace", "narrow laplace"]
 )
@@ -187,12 +166,6 @@ def test_symbols_of_random_bytes_have_the_distribution_of_the_card(name):
         assert chi_squared < freedom + 5 * (2 * freedom) ** 0.5 + 12
 
 
-def test_a_lane_without_bytes_is_an_error():
-    empty = ReplayLanes(np.zeros((3, 0), np.uint8))
-    with pytest.raises(EntropyError):
-        vectorised.sample(decode(CARDS["duchi"]), empty, np.zeros(3, np.int16))
-
-
 @pytest.mark.parametrize(
     ("d", "k"),
     [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)],
@@ -208,15 +181,6 @@ def test_coordinates_equal_those_of_the_firmware(d, k):
         choose(question, d, k, out)
         expected[i] = out
     assert np.array_equal(vectorised.choose(ReplayLanes(streams), d, k), expected)
-
-
-def test_random_coordinates_are_equally_likely():
-    chosen = vectorised.choose(RandomLanes(random_bits(2), 100_000), 10, 3)
-    assert (
-        abs(np.bincount(chosen.reshape(-1), minlength=10) - 30_000).max()
-        < 5 * (30_000 * 0.7) ** 0.5
-    )
-    assert (np.diff(chosen.astype(int), axis=1) > 0).all()
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
@@ -287,30 +251,6 @@ def _answered(parameters, exponent, rows, range_):
     return softmax.Answerer(request).values(client, store, None).tolist()
 
 
-def test_svm_gradients_equal_those_of_the_firmware_at_the_kink():
-    # z is exactly +-1, or next to it
-    parameters = np.array([16384, 1])
-    for offset, label in product((-1, 0, 1), (-16384, 16384)):
-        record = np.array([[label, offset, label]], np.int16)
-        gradient, out = Gradient(2), array("h", (0, 0))
-        gradient.add(wire.SVM, array("h", parameters.tolist()), -14, array("h", record[0].tolist()))
-        gradient.finish(out)
-        assert vectorised.gradients(wire.SVM, parameters, -14, record).tolist() == [list(out)]
-
-
-def test_arguments_that_do_not_fit_are_refused():
-    records = np.zeros((33, 3), np.int16)
-    for arguments in (
-        (4, [0, 0], -14, records, None, 1),
-        (1, [0, 0], -11, records, None, 1),
-        (1, [0, 0], -14, records, None, 33),
-        (1, [0, 0], -14, records, None, 2),
-        (1, [0], -14, records, None, 1),
-    ):
-        with pytest.raises(ValueError, match=r"do not fit|unknown model"):
-            vectorised.gradients(*arguments)
-
-
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize(
     ("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (3, 1, 4), (1, 32, 40)]
@@ -334,45 +274,3 @@ def test_local_training_equals_that_of_the_firmware(model, epochs, batch, count,
         list(trainer.steps(model, start, exponent, read, count, epochs, batch, rate))
         trainer.report(int(tau[i]), out)
         assert shares[i].tolist() == list(out)
-
-
-@pytest.mark.parametrize(("epochs", "batch", "count"), [(1, 0, 1), (2, 3, 7), (1, 32, 40)])
-@pytest.mark.parametrize(("exponent", "rate"), [(-12, 0), (-12, 9), (-16, 3), (-14, 16)])
-@pytest.mark.parametrize(("classes", "most"), [(2, 32768), (5, 3000), (128, 500)])
-def test_local_training_of_classes_equals_that_of_the_firmware(
-    classes, most, epochs, batch, count, exponent, rate
-):
-    rng = np.random.default_rng(classes + 10 * count)
-    clients, d = 4, 5
-    records = rng.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
-    records[:, :, d] = rng.integers(0, classes, (clients, count))
-    parameters, tau = rng.integers(-most, most, (classes, d)), rng.integers(1, 1 << 23, clients)
-    moved = vectorised.train_locally(
-        wire.SOFTMAX_GRADIENT, parameters, exponent, records, epochs, batch, rate
-    )
-    shares = vectorised.shares(moved, tau)
-    trainer, out = LocalTrainer(d, classes), array("h", bytes(2 * classes * d))
-    for i in range(clients):
-
-        def read(at, row, i=i):
-            row[:] = array("h", records[i, at].tolist())
-
-        start = array("h", parameters.reshape(-1).tolist())
-        list(
-            trainer.steps(wire.SOFTMAX_GRADIENT, start, exponent, read, count, epochs, batch, rate)
-        )
-        trainer.report(int(tau[i]), out)
-        assert shares[i].tolist() == list(out)
-
-
-def test_local_training_of_parameters_that_do_not_fit_is_refused():
-    records = np.zeros((2, 3, 4), np.int16)
-    for model, parameters in (
-        (wire.LOGISTIC, [0] * 4),
-        (wire.LOGISTIC, [[0] * 3]),
-        (wire.SOFTMAX_GRADIENT, [0] * 3),
-        (wire.SOFTMAX_GRADIENT, [[0] * 4] * 2),
-        (wire.SOFTMAX_GRADIENT, [[0] * 3]),
-    ):
-        with pytest.raises(ValueError, match=r"do not fit|out of bounds"):
-            vectorised.train_locally(model, np.array(parameters), -12, records, 1, 0, 0)
