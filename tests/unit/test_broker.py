@@ -1,11 +1,9 @@
 """The configuration of a broker: certificates, passwords, access list."""
 
 import base64
-import contextlib
 import hashlib
 import json
 import socket
-import ssl
 import stat
 
 import bcrypt
@@ -76,25 +74,6 @@ def test_a_certificate_is_valid_for_a_board_without_a_clock(tmp_path):
     configuration.write_configuration(tmp_path, KEYS)
     certificate = x509.load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
     assert certificate.not_valid_before_utc.year < 2000, "an ESP32 without a clock begins in 2000"
-
-
-def test_python_accepts_the_certificate(tmp_path):
-    configuration.write_configuration(tmp_path, {})
-    context = ssl.create_default_context(cafile=tmp_path / AUTHORITY)
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(tmp_path / CERTIFICATE, tmp_path / KEY)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(to_client, to_server, server_hostname="localhost")
-    broker = server.wrap_bio(to_server, to_client, server_side=True)
-    for _ in range(4):
-        for end in (client, broker):
-            with contextlib.suppress(ssl.SSLWantReadError):
-                end.do_handshake()
-    assert client.getpeercert()["subjectAltName"] == (
-        ("DNS", "localhost"),
-        ("IP Address", "127.0.0.1"),
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import io
 import itertools
 import json
 import os
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 from designing import shipped_card
 from matplotlib.colors import to_rgb
-from rich.console import Console
 
 from ternhost.errors import USAGE
 from ternhost.learn import judging
@@ -33,7 +31,7 @@ from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
-from ternhost.store.snapshot import OpenRound, RunView, Snapshot, TallyView
+from ternhost.store.snapshot import OpenRound, RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.watch import curves, words
 from ternhost.watch.page import (
@@ -43,11 +41,9 @@ from ternhost.watch.page import (
     learning,
     live_store,
     privacy,
-    rounds,
     server,
 )
 from ternhost.watch.summary import summary_of
-from ternhost.watch.terminal_view import Drawn
 
 # A run on 1,000 devices: 75 % pay 1 for a report, 25 % pay 3, so 1.5 is the mean.
 CLASS = {"mechanism": "pm", "k": 1, "levels": 3, "card": "", "card_hash": "ab"}
@@ -166,33 +162,6 @@ def test_lines_differ_in_more_than_their_colour():
     assert len(kinds) == len(curves_of_runs)
 
 
-def test_reports_are_drawn_by_class_where_cards_differ():
-    cheap, dear = card("three-outputs", 1), card("three-outputs", 3)
-    classes = [
-        {"share": 0.5, "epsilon_per_report": 1.0, "mechanism": "grr", "card": data.hex()}
-        for data in (cheap, dear)
-    ]
-    run = RunView("r", 0.0, "running", "fedsgd", "f", references={"classes": classes})
-    tallies = (
-        TallyView(cheap.hex(), (80, 70, 90)),
-        TallyView(dear.hex(), (11, 224, 17)),
-        TallyView(cheap.hex(), (6, 1, 1)),  # a class may be asked in several cohorts
-    )
-    drawn = rounds.symbols_picture(Snapshot("s", run=run, tallies=tallies))
-    names, counts = drawn["xAxis"]["data"], drawn["series"][0]["data"]
-    assert [name.partition(":")[0] for name in names] == ["1"] * 3 + ["2"] * 3
-    assert sorted(counts[:3]) == [71, 86, 91]
-    assert sorted(counts[3:]) == [11, 17, 224]
-
-
-def test_many_outputs_are_drawn_together_with_their_neighbours():
-    data = card("laplace", 1)
-    counts = tuple(range(len(charts.outputs(data)[0])))
-    drawn = rounds.symbols_picture(Snapshot("s", tallies=(TallyView(data.hex(), counts),)))
-    assert len(drawn["xAxis"]["data"]) <= charts.MOST_BARS
-    assert sum(drawn["series"][0]["data"]) == sum(counts)
-
-
 def fleet_of(hellos):
     boards = [BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
     return Snapshot("s", boards=boards)
@@ -247,16 +216,6 @@ def test_a_board_without_a_value_is_sorted_last_in_both_orders(descending):
     table.take((silent, BoardRow("other", 2, 1, True, 1.0, {"heap": 2})))
     _, rows = table.page(0, 9, sort="heap", descending=descending)
     assert rows[-1]["name"] == "silent"
-
-
-def test_equal_boards_are_no_change():
-    online, offline = (BoardRow("b", 1, 1, is_on, 1.0) for is_on in (True, False))
-    table = live_store.BoardTable()
-    changes = []
-    for boards in ((online,), (online,), (offline,), ()):
-        table.take(boards)
-        changes.append(table.changes)
-    assert changes == [1, 1, 2, 3]
 
 
 # Texts
@@ -324,24 +283,6 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 def test_a_run_that_may_be_silent_has_no_note(change):
     dead = overdue()
     assert words.old(replace(dead, **change(dead))) is None
-
-
-def test_the_page_and_the_terminal_agree_about_a_run_that_was_extended():
-    now, day = time.time(), 86_400
-    budgets_by_silence = [(2 * day, 1_000), (60, 1_250_000), (0, 1_750_000), (0, 1_875_000)]
-    boards = tuple(
-        BoardRow(f"b{i}", i, 1, True, now - silence, {"budget": left})
-        for i, (silence, left) in enumerate(budgets_by_silence)
-    )
-    run = replace(RUN, schedule={"rounds": 40, "interval": 0.0})
-    shown = replace(NOW, read=now, run=run, boards=boards)
-    console = Console(file=io.StringIO(), width=120)
-    console.print(Drawn(summary_of(shown)))
-    assert "10 of 40, 1,000 reports" in console.file.getvalue()
-    assert ("rounds ended", "10", "of 40") in words.tiles(shown)
-    # The board that was silent for two days does not count.
-    assert "1.25 is left on the board with the least" in console.file.getvalue()
-    assert "<td>left on the board with the least: 1.25<td>" in privacy.guarantees_table(shown)
 
 
 def test_texts_contrast_with_their_background():

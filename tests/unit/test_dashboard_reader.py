@@ -134,15 +134,6 @@ def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
     assert curves.measures(now.run, now.history) == ["accuracy"]
 
 
-def test_an_unchanged_store_is_not_read_again(store):
-    store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
-    with Reader(store.path) as reader:
-        first, second = reader.snapshot(), reader.snapshot()
-    assert second.serial == first.serial
-    assert second.boards is first.boards
-    assert second.read > first.read, "the store was read, and nothing had changed"
-
-
 def test_later_snapshots_add_what_is_new(store):
     with Reader(store.path) as reader:
         for number in (1, 2, 3):
@@ -156,16 +147,6 @@ def test_later_snapshots_add_what_is_new(store):
             assert [entry["round"] for entry in now.history] == list(range(1, number + 1))
             assert not now.open
             assert now.tallies[0].symbols == (4 * number,) * CARD.symbols
-
-
-def test_only_boards_that_changed_are_read_again(store):
-    with Reader(store.path) as reader:
-        store.boards_seen([BoardRow("b", 1, 1, True, 1.0, {"heap": 1})])
-        before = reader.snapshot().boards[0]
-        store.boards_seen([BoardRow("c", 2, 1, True, 1.0, {"heap": 2})])
-        assert reader.snapshot().boards[0] is before
-        store.boards_seen([BoardRow("b", 1, 1, False, 2.0)])
-        assert not reader.snapshot().boards[0].online
 
 
 def test_the_named_run_is_shown_else_the_running_one_else_the_newest(store):

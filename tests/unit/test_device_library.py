@@ -50,11 +50,6 @@ def test_the_command_works(folder):
     assert "duchi" in python(folder, "-m", "ternhost", "card", "design", "duchi", "--epsilon", "1")
 
 
-def test_a_script_works(folder):
-    (folder / "script.py").write_text(f"import ternhost\n{DESIGN}\n")
-    assert python(folder, "script.py") == MILLIONTHS
-
-
 def test_the_tools_fold_the_library_s_own_constants(folder):
     program = (
         "from terntools.boards import mpy; print(len(mpy.compile_set(mpy.BOARDS['pico'])) > 9)"
@@ -75,9 +70,3 @@ def test_devices_are_emulated(folder):
 def test_the_user_s_package_keeps_its_name(beside_package, imports):
     program = f"{imports}; {DESIGN}; print(tern.whose)"
     assert python(beside_package, "-c", program) == f"{MILLIONTHS}the user\n"
-
-
-def test_nothing_is_replaced_where_tern_is_the_device_library(tmp_path):
-    program = "import builtins; before = builtins.__import__; import ternhost, tern.wire; "
-    program += "print(builtins.__import__ is before)"
-    assert python(tmp_path, "-c", program) == "True\n"

@@ -70,17 +70,6 @@ def test_everything_named_by_the_page_of_the_api_exists():
     assert [path for path in named if pydoc.locate(path) is None] == []
 
 
-@pytest.mark.parametrize("house", ["host/ternhost", "tools/terntools", "tests"])
-def test_contributing_names_every_folder(house):
-    table = (
-        (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("**The path")[0]
-    )
-    folders = [
-        path.name for path in (ROOT / house).iterdir() if path.is_dir() and path.name[0] not in "._"
-    ]
-    assert [name for name in folders if not re.search(rf"[`/]{name}`", table)] == []
-
-
 @pytest.fixture(scope="module")
 def parser():
     return build_parser()

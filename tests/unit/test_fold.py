@@ -163,31 +163,6 @@ def test_names_that_a_program_uses_stay():
         assert [text in source for text in texts] == found
 
 
-def test_types_cost_no_byte_on_a_board():
-    typed = (
-        "from tern.compat import TYPE_CHECKING, micropython, ptr8\n"
-        "if TYPE_CHECKING:\n    from tern.boards import Base\n\n    class Other: ...\n"
-        "class One:\n    kept: int\n"
-        "    def f(self, x: 'Base', y: int = 1) -> 'Other | None':\n"
-        "        self.kept: 'list[int]' = [x, y]\n"
-        "@micropython.viper\ndef leaf(a: ptr8, n: int) -> int:\n    return a[n]\n"
-    )
-    plain = (
-        "from tern.compat import TYPE_CHECKING, micropython, ptr8\n"
-        "class One:\n    def f(self, x, y=1):\n        self.kept = [x, y]\n"
-        "@micropython.viper\ndef leaf(a: ptr8, n: int) -> int:\n    return a[n]\n"
-    )
-    bare = fold.without_types(typed)
-    assert bare.count("\n") == typed.count("\n")
-    assert "Other" not in bare
-    assert modules.imports(bare) == modules.imports(plain)
-    library = {"tern.compat": mpy.library()["tern.compat"]}
-    sources = [fold.fold({**library, "tern.one": text})["tern.one"] for text in (bare, plain)]
-    for processor in mpy.ARCHITECTURES:
-        stripped, untyped = (mpy.compiled(source, processor, "one", True) for source in sources)
-        assert stripped == untyped
-
-
 def test_the_public_functions_for_programs_have_types():
     """Editors and type checkers read them, since the package has a py.typed."""
     assert (mpy.LIBRARY / "py.typed").exists()

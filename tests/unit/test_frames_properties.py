@@ -1,65 +1,16 @@
 """Properties of frames over generated inputs."""
 
-import hashlib
 from array import array
 from itertools import pairwise
 
 import pytest
 import report_frames
-from framing import encoded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tern import frames, host_frames, wire
-from tern.shapes import SUM
+from tern import frames, wire
 
-keys = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
 u32, u16, u8 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.integers(0, 255)
-
-
-@st.composite
-def rounds(draw):
-    """Valid arguments of host_frames.encode_round."""
-    model = draw(st.integers(wire.LINEAR, wire.LAST_MODEL))
-    collects = model in wire.COLLECTIONS
-    local = model in wire.TRAININGS
-    card = draw(st.binary(min_size=1, max_size=300))
-    tally = card[0] & 15 == SUM and model != wire.SOFTMAX
-    counts = tally and model == wire.CATEGORIES
-    many = counts or model in wire.OF_CLASSES
-    classes = draw(st.integers(2, wire.MAX_DIMENSION)) if many else 1
-    d = draw(st.integers(1, min(wire.MAX_DIMENSION, wire.MAX_VALUES // classes)))
-    # A few values are repeated, since drawing a thousand takes long.
-    few = draw(st.lists(st.integers(-32768, 32767), min_size=1, max_size=9))
-    parameters = [few[i % len(few)] for i in range(d if collects else classes * d)]
-    if collects:
-        parameters = [int(value % 3 > 0) for value in parameters]
-        parameters[draw(st.integers(0, d - 1))] = 1
-    values = (
-        classes if model == wire.SOFTMAX else classes * (sum(parameters) if collects else d) + tally
-    )
-    least = wire.MIN_LOCAL_EXPONENT if local else wire.MIN_EXPONENT
-    return {
-        "device": draw(st.integers(1, 2**32 - 1)),
-        "round_number": draw(st.integers(1, wire.MAX_ROUND)),
-        "model": model,
-        "range_": draw(st.integers(0, wire.MAX_RANGE if model in wire.SCALED else 0)),
-        "exponent": 0 if collects else draw(st.integers(least, wire.MAX_EXPONENT)),
-        "classes": classes,
-        "k": draw(
-            st.sampled_from((1, values)) if model == wire.SOFTMAX else st.integers(1, values)
-        ),
-        "batch": 0 if model in wire.OF_ONE_RECORD else draw(st.integers(0, wire.MAX_BATCH)),
-        "parameters": parameters,
-        "card": card,
-        "local": draw(
-            st.tuples(
-                st.integers(1, 255), st.integers(0, wire.MAX_RATE), st.integers(1, wire.MAX_TAU)
-            )
-            if local
-            else st.just((0, 0, 0))
-        ),
-    }
 
 
 @st.composite
@@ -117,39 +68,3 @@ def assert_refused(code, function, *args):
     with pytest.raises(frames.FrameError) as refusal:
         function(*args)
     assert refusal.value.code == code
-
-
-@given(rounds(), keys)
-def test_a_decoded_round_is_the_encoded_one(fields, key):
-    frame = encoded(host_frames.encode_round, key, **fields)
-    frames.verify(key, frame)
-    decoded = frames.Round()
-    decoded.decode(frame)
-    written = {**fields, "round": fields["round_number"], "range": fields["range_"]}
-    written["epochs"], written["rate"], written["tau"] = fields["local"]
-    collects = decoded.model in wire.COLLECTIONS
-    written["d"] = len(fields["parameters"]) // (1 if collects else fields["classes"])
-    names = vars(decoded).keys() & written.keys() - {"parameters", "card"}
-    assert len(names) == 12
-    assert {name: getattr(decoded, name) for name in names} == {
-        name: written[name] for name in names
-    }
-    assert (
-        list(decoded.asked[: decoded.d] if collects else decoded.parameters) == fields["parameters"]
-    )
-    assert bytes(decoded.card) == fields["card"]
-    assert report_frames.question_of(key, fields["device"], frame)[:8] == frame[-8:]
-
-
-@given(rounds(), keys, keys, st.integers(1, 2**32 - 2))
-def test_a_question_is_one_client_s_in_frames_for_a_device_and_for_the_fleet(
-    fields, key, fleet_key, device
-):
-    to_device = encoded(host_frames.encode_round, key, **{**fields, "device": device})
-    to_fleet = encoded(host_frames.encode_round, fleet_key, **{**fields, "device": wire.FLEET})
-    assert len(to_fleet) == len(to_device)
-    question = report_frames.question_of(key, device, to_device)
-    assert question == report_frames.question_of(key, device, to_fleet)
-    address = bytes((wire.ROUND,)) + device.to_bytes(4, "little")
-    assert question == hashlib.sha256(key + address + to_device[5:-8]).digest()
-    assert question != report_frames.question_of(key, device + 1, to_device)

@@ -64,26 +64,6 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
 
 
 @pytest.mark.slow
-def test_fuzzing_counts_its_inputs(tmp_path, monkeypatch):
-    """... for a time, or up to a number, a tenth of them on MicroPython too.
-
-    It says when there were fewer.
-    """
-    (tmp_path / "corpus").mkdir()
-    ended = python("-m", "harness.fuzzing", "card", "1", tmp_path, stderr=subprocess.STDOUT)
-    assert ended.returncode == 0, ended.stdout
-    assert int(fuzzing.STATISTIC.findall(ended.stdout)[-1]) > 0
-    figures, findings = fuzzing.fuzz(0, inputs=3000, names=("card", "packed"))
-    assert findings == []
-    assert figures["inputs"] == {"card": 1500, "packed": 1500}
-    assert figures["inputs of MicroPython"] == {"card": 300}
-    monkeypatch.setattr(fuzzing, "_run", lambda *_: {"inputs": 2999, "edges": None, "findings": []})
-    assert (
-        len(fuzzing.fuzz(0, inputs=3000, names=("packed",))[1]) == 2
-    )  # on CPython and on MicroPython
-
-
-@pytest.mark.slow
 def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
     """A 32-bit MicroPython judges frames, streams, cards, a board's files and whole conversations."""
     count = 100 if pytestconfig.getoption("exhaustive") else 25

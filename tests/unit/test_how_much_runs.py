@@ -34,10 +34,3 @@ def test_a_sample_has_the_first_and_last_case_and_no_exhaustive_one():
     assert whole[sampled] == ["0", "1", "2", "3", "4", "5"]
     assert usual[exhaustive] == ["duchi-None", "three-outputs-None"]
     assert whole[exhaustive] == ["duchi-None", "three-outputs-None", "pm-sub-None"]
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("options", "there"), [((), False), (("--exhaustive",), True)])
-def test_an_emulated_target_runs_long_tests_only_with_exhaustive(options, there):
-    target = ["--target", "rv32", "--not-on-cpython", "tests/device/test_hostile_host.py"]
-    assert ("thousands of rounds" in planned("--setup-plan", "-rs", *target, *options)) is not there

@@ -271,17 +271,3 @@ def test_an_announcement_asks_the_same_question_as_a_request(store):
     assert announcement[1:5] == wire.FLEET.to_bytes(4, "little"), "to all devices"
     assert announcement[5:-8] == request[5:-8], "all but address and tag"
     assert report_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]
-
-
-@pytest.mark.parametrize(
-    ("words", "stays"), [(["1"], True), (["1", "--fleet"], False), (["--fleet"], False)]
-)
-def test_a_rotation_reports_whether_the_fleet_key_changed(store, tmp_path, tern, words, stays):
-    keys.add(store, [1, 2])
-    path = str(tmp_path / "store.sqlite")
-    assert "fleet" not in tern("device", "add", "3", "--store", path).out
-    before = keys.fleet_key(store)
-    printed = tern("device", "rotate", *words, "--store", path).out
-    assert ("the fleet's key stays" in printed) == stays == (keys.fleet_key(store) == before)
-    assert ("the fleet has a new key" in printed) == (not stays)
-    assert (f"tern provision BOARD --store {path} --device 1" in printed) == ("1" in words)

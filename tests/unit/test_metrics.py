@@ -139,13 +139,6 @@ def test_frames_of_the_process_are_counted_by_outcome(metrics):
         assert scrape(metrics)["tern_frames_total", ("fate", "forged")] == forged
 
 
-def test_only_rounds_that_have_ended_are_counted(metrics):
-    metrics.update(replace(STATUS, round=2))
-    assert scrape(metrics)["tern_rounds_ended",] == 1
-    metrics.update(replace(ENDED, round=2))
-    assert scrape(metrics)["tern_rounds_ended",] == 2
-
-
 def test_the_figures_of_a_round_are_served_when_it_has_ended(metrics):
     metrics.update(ENDED)
     served = scrape(metrics)

@@ -9,7 +9,6 @@ import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
 
 from ternhost import datasets, errors
-from ternhost.cli import main
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
 from ternhost.run import costs
@@ -140,12 +139,3 @@ def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, s
 
 
 # Seeds
-
-
-@pytest.mark.parametrize("command", ["train", "collect"])
-def test_the_help_says_what_the_seed_fixes(command, capsys):
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert "on a simulated fleet it also fixes the noise" in text
-    assert "does not affect noise" not in text

@@ -8,24 +8,19 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from contextlib import closing
 
-import numpy as np
 import pytest
 from harness import kept
 from sample_store import reports_of
 
-from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import StoredCohort, StoredRound, Tally
+from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError
-from ternhost.privacy import mechanisms
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING, StoredRun
 from ternhost.store.store import Store
 
-CARD = mechanisms.design("three-outputs", "2").card
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
 COHORTS = [StoredCohort(b"first", [1, 4_000_000_000]), StoredCohort(b"second", [2])]
 ROUND = StoredRound(1, COHORTS, quorum=2, deadline=1.5, run="a")
@@ -163,20 +158,6 @@ def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
     assert store._db.execute("SELECT count(*) FROM batch").fetchone() == (2,)
 
 
-def test_a_report_takes_few_bytes(path, store):
-    """Reports of one byte, from devices in random order, in batches of some hundred."""
-    empty = path.stat().st_size
-    rounds, devices = 2, range(1, 20_001)
-    for number in range(1, rounds + 1):
-        store.open_round(StoredRound(number, [StoredCohort(b"body", devices)], 1))
-        order = random.Random(number).sample(devices, len(devices))
-        for start in range(0, len(order), 200):
-            add(store, number, dict.fromkeys(order[start : start + 200], b"a"))
-        store.end_round(number, "complete")
-    store.close()
-    assert path.stat().st_size - empty < 8 * rounds * len(devices)
-
-
 def test_only_its_owner_may_read_a_store_or_its_lock(path):
     """A reader of the lock file could lock it, and keep tern from starting."""
     before = os.umask(0o022)
@@ -269,24 +250,6 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 
 # For observers
-
-
-def test_a_round_keeps_its_times_and_the_counts_of_its_cohorts(store):
-    question = Question(1, [0, 5], -20, CARD, 1)
-    body = round_body(1, question)
-    store.begin_run(RUN)
-    store.open_round(StoredRound(1, [StoredCohort(body, [1, 2])], 2, run="a"))
-    counts = np.arange(6).reshape(2, 3)
-    before = time.time()
-    tallies = [Tally(body, 2, 1, counts)]
-    store.end_run_round("a", 1, "complete", {}, {"round": 1}, tallies=tallies, began=before - 1)
-    (tally,) = store.tallies(1)
-    assert (tally.body, tally.asked, tally.reports, tally.question.card) == (body, 2, 1, CARD)
-    assert np.array_equal(tally.counts, counts)
-    assert store.tallies(2) == []
-    began, finished = store._db.execute("SELECT began, finished FROM round").fetchone()
-    assert before - 5 < began <= finished <= time.time()
-    assert store._db.execute("SELECT began FROM history").fetchone() == (before - 1,)
 
 
 def test_the_last_sight_of_each_board_is_kept(store):

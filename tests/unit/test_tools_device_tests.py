@@ -185,17 +185,6 @@ def test_pytest_runs_each_test_on_cpython_and_on_the_device(run_pytest):
     assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout
 
 
-@pytest.mark.slow
-def test_a_file_runs_once_under_xdist(run_pytest):
-    ended = run_pytest("-n", "2", "--dist", "loadgroup")
-    on_unix = [
-        line for line in ended.stdout.splitlines() if "[unix]" in line and line.startswith("[gw")
-    ]
-    assert len(on_unix) == 2
-    assert len({line.split()[0] for line in on_unix}) == 1  # the process
-    assert "1 failed, 3 passed" in ended.stdout
-
-
 def test_a_target_that_does_not_exist_is_refused(run_pytest):
     ended = run_pytest("--target", "toaster")
     assert ended.returncode != 0

@@ -31,17 +31,6 @@ def test_a_program_ends_as_it_does_under_subprocess(tmp_path, monkeypatch, end, 
     assert (errors[0], errors[-1]) == (expected[0], expected[-1])
 
 
-def test_a_script_can_import_from_its_folder(tmp_path):
-    (tmp_path / "beside.py").write_text("text = 'is there'\n")
-    (tmp_path / "script.py").write_text(
-        "import sys, beside\nprint(__name__, sys.argv[1:], beside.text)\n"
-    )
-    done = warm.run(
-        [sys.executable, str(tmp_path / "script.py"), "x"], capture_output=True, text=True
-    )
-    assert done.stdout == "__main__ ['x'] is there\n"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_a_process(number):
     with warm.Popen(

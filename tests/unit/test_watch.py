@@ -204,24 +204,6 @@ class Watching:
 
 
 @pytest.mark.slow
-def test_without_a_terminal_every_round_is_a_line_although_the_host_is_killed():
-    with Watching() as watching:
-        watching.wait_for("waiting for a run in runs")
-        words = [*TERN, *SERVE, "--interval", "0.3"]
-        for first in (1, 4):
-            with warm.Popen(words) as host:
-                watching.wait_for(
-                    rf"round {first + 2}: 60 of 60 reports, 0 refusals, complete; AUC 0\.\d+"
-                )
-                host.kill()
-        code, text = watching.end()
-    assert code == OK
-    rounds = [int(number) for number in re.findall(r"^round (\d+):", text, re.MULTILINE)]
-    assert rounds == list(range(1, rounds[-1] + 1))
-    assert "\x1b" not in text
-
-
-@pytest.mark.slow
 def test_json_is_a_line_for_each_change_until_the_reader_leaves(served):
     with Watching("s.sqlite", "--json") as watching:
         watching.wait_for("\n")
