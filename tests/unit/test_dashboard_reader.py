@@ -330,8 +330,8 @@ def test_a_reader_never_keeps_a_writer_waiting(store):
             a_round(store, number)
             reader.snapshot()
             end(store, number)
-        assert not reader._db.in_transaction
-        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        # SQLite empties the log only while nobody reads.
+        store.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         assert os.path.getsize(f"{store.path}-wal") == 0
 
 

@@ -27,6 +27,7 @@ from tern import (
     sampler,
     storage,
     update,
+    wire,
 )
 from ternhost.count import batches
 
@@ -103,60 +104,78 @@ def error_of(name, folder, data):
             return error
 
 
-def test_the_targets_detect_likely_bugs_with_their_seeds_alone(tmp_path, monkeypatch):
-    some = dict(seeds.some_cards())
-    card = some[cards.TABLE]
-    claiming_least = some[cards.PROJECTION][:1] + bytes((1, 0, 0, 0)) + some[cards.PROJECTION][5:]
-    forged = seeds.round_frame(verdicts.DEVICES[0], 1, verdicts.KEY, card) + bytes(8)
-    forged = verdicts.message(verdicts.RAW, forged)
-    talk = seeds.client_inputs()[1]
-    bugs = [
-        ("client", forged, client, "difference", lambda a, start, b, n: 0),
-        ("client", talk, ledger.Ledger, "pay", lambda *arguments: None),
-        ("client", talk, frames, "answer_key", lambda question: question[:16]),
-        (
-            "card",
-            card,
-            sampler,
-            "sample",
-            lambda card, stream, xs, out, n: out.__setitem__(0, card.symbols),
-        ),
-        ("card", some[cards.PROJECTION], projection, "find", lambda vector, n, wanted, top: 2 * n),
-        ("card", claiming_least, projection.Projection, "keeps", lambda card, epsilon: True),
-        ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
-        ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
-        ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),
-        ("segments", seeds.of("segments")[1], recorder.Recorder, "flush", lambda self: None),
-        (
-            "storage",
-            bytes(range(50)) + bytes(2),
-            storage.Clients,
-            "find",
-            lambda self, device: True,
-        ),
-        ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
-        (
-            "frames",
-            answers.board_error(1, 1)[:-8],
-            host_frames,
-            "decode_error",
-            lambda frame, key: (0, 1, 1, 1),
-        ),
-        (
-            "aggregate",
-            seeds.batches()[0],
-            batches,
-            "verify",
-            lambda q, n, d, p, tags: tags[:, 0] < 0,
-        ),
-        ("aggregate", forged, batches, "verify", lambda q, n, d, p, tags: tags[:, 0] >= 0),
-    ]
-    for i, (name, data, place, attribute, bug) in enumerate(bugs):
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        if name == "aggregate" and data is forged:
-            data = verdicts.message(verdicts.EMPTY, seeds.batches()[0][3:])
-        assert error_of(name, folder, data) is None
-        with monkeypatch.context() as patch:
-            patch.setattr(place, attribute, bug)
-            assert error_of(name, folder, data) is not None, (i, name, attribute)
+CARD_OF_SHAPE = dict(seeds.some_cards())
+TABLE_CARD, PROJECTION_CARD = (CARD_OF_SHAPE[shape] for shape in (cards.TABLE, cards.PROJECTION))
+CLAIMS_A_MILLIONTH = PROJECTION_CARD[:1] + bytes((1, 0, 0, 0)) + PROJECTION_CARD[5:]
+UNTAGGED_ROUND = seeds.round_frame(verdicts.DEVICES[0], 1, verdicts.KEY, TABLE_CARD)
+FORGED_ROUND = verdicts.message(verdicts.RAW, UNTAGGED_ROUND + bytes(8))
+CONVERSATION = seeds.client_inputs()[1]
+REPORTS = seeds.batches()[0]
+FORGED_REPORTS = verdicts.message(verdicts.EMPTY, REPORTS[3:])
+
+
+def first_output_out_of_range(card, stream, inputs, symbols, count):
+    symbols[0] = card.symbols
+
+
+# By what goes wrong: the target, an input, and a function of the library with its replacement.
+BUGS = {
+    "forged rounds": ("client", FORGED_ROUND, client, "difference", lambda *frames: 0),
+    "unpaid reports": ("client", CONVERSATION, ledger.Ledger, "pay", lambda *payment: None),
+    "short keys": ("client", CONVERSATION, frames, "answer_key", lambda question: question[:16]),
+    "symbols out of range": ("card", TABLE_CARD, sampler, "sample", first_output_out_of_range),
+    "wrong values": ("card", PROJECTION_CARD, projection, "find", lambda v, n, wanted, top: 2 * n),
+    "broken promises": (
+        "card",
+        CLAIMS_A_MILLIONTH,
+        projection.Projection,
+        "keeps",
+        lambda card, epsilon: True,
+    ),
+    "damaged files": ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
+    "old leases": ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
+    "forged models": ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),
+    "lost records": (
+        "segments",
+        seeds.of("segments")[1],
+        recorder.Recorder,
+        "flush",
+        lambda self: None,
+    ),
+    "unknown devices": (
+        "storage",
+        bytes(range(50)) + bytes(2),
+        storage.Clients,
+        "find",
+        lambda self, device: True,
+    ),
+    "endless frames": ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
+    "untagged errors": (
+        "frames",
+        answers.board_error(1, 1)[: -wire.TAG_BYTES],
+        host_frames,
+        "decode_error",
+        lambda frame, key: (0, 1, 1, 1),
+    ),
+    "refused reports": (
+        "aggregate",
+        REPORTS,
+        batches,
+        "verify",
+        lambda q, n, d, p, tags: tags[:, 0] < 0,
+    ),
+    "forged reports": (
+        "aggregate",
+        FORGED_REPORTS,
+        batches,
+        "verify",
+        lambda q, n, d, p, tags: tags[:, 0] >= 0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "data", "place", "attribute", "bug"), BUGS.values(), ids=BUGS)
+def test_a_target_detects_a_likely_bug(tmp_path, monkeypatch, name, data, place, attribute, bug):
+    assert error_of(name, tmp_path, data) is None
+    monkeypatch.setattr(place, attribute, bug)
+    assert error_of(name, tmp_path, data) is not None

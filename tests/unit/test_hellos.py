@@ -110,7 +110,7 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
     warnings, fields = [], {"text": 2000 * "x"}
     sightings = Sightings(store, warnings.append)
     for stop in (100, 200):
-        store._db.execute(
+        store.rows(
             "PRAGMA max_page_count = 1"
         )  # at least as many as there are: the file cannot grow
         for first in range(stop - 99, stop):
@@ -120,7 +120,7 @@ def test_a_disk_is_reported_once_each_time_it_fills_and_sightings_are_written_la
         sightings.forget()
         assert warnings[-1].startswith("the state of boards is stored later: ")
         assert "full" in warnings[-1]
-        store._db.execute("PRAGMA max_page_count = 1000000")
+        store.rows("PRAGMA max_page_count = 1000000")
         sightings.write()
         assert [board.first for board in store.boards()] == [i for i in range(1, stop) if i != 100]
         assert {board.errors for board in store.boards()} == {1}

@@ -93,8 +93,11 @@ def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
         with Store(tmp_path / name, create=False, beside=True) as restored:
             return keys.revoke(restored, [device])
 
-    with sqlite3.connect(tmp_path / "copy.sqlite") as copy:
-        store._db.backup(copy)
+    with (
+        sqlite3.connect(tmp_path / "copy.sqlite") as copy,
+        sqlite3.connect(tmp_path / "store.sqlite") as original,
+    ):
+        original.backup(copy)
     (tmp_path / "copy.sqlite").chmod(0o600)
     before = revoke("store.sqlite", 3, 60)
     after = revoke("copy.sqlite", 1, 120)

@@ -24,7 +24,7 @@ from ternhost.reach.simulated.driver import SimulatedDriver
 RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
 
 
-def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
+def fleet_with(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
     """A driver whose client i (from 0), the device i + 1, holds record i modulo the number of
     records.
     """
@@ -35,7 +35,7 @@ def _driver(records=RECORDS, seed=1, *, clients=None, each=1, individual=False):
 PARAMETERS = array("h", range(0, 4500, 900))
 
 
-def _question(k, card):
+def gradient_question(k, card):
     return Question(wire.LOGISTIC, PARAMETERS, -12, card, k)
 
 
@@ -55,8 +55,8 @@ def mean_gradient():
 @pytest.mark.parametrize("k", [1, 5])
 def test_counts_estimate_the_mean_gradient(k, mechanism, levels):
     card = design(mechanism, 4, levels).card
-    driver = _driver(seed=8, clients=25 * len(RECORDS))
-    result = ask(driver, [(_question(k, card), driver.devices)])
+    driver = fleet_with(seed=8, clients=25 * len(RECORDS))
+    result = ask(driver, [(gradient_question(k, card), driver.devices)])
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 100_000, 100_000)
     counts = result.cohorts[0].counts
     assert counts.sum() == k * 100_000
@@ -68,21 +68,21 @@ def test_counts_estimate_the_mean_gradient(k, mechanism, levels):
 
 
 def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
-    driver = _driver(seed=5)
-    cohorts = [(_question(1, design("duchi", 1).card), range(1, 3001))]
+    driver = fleet_with(seed=5)
+    cohorts = [(gradient_question(1, design("duchi", 1).card), range(1, 3001))]
     first, again = (ask(driver, cohorts, 7).cohorts[0].counts for _ in range(2))
     next_round = ask(driver, cohorts, 8).cohorts[0].counts
     assert np.array_equal(first, again)
     assert not np.array_equal(first, next_round)
-    assert not np.array_equal(first, ask(_driver(seed=6), cohorts, 7).cohorts[0].counts)
+    assert not np.array_equal(first, ask(fleet_with(seed=6), cohorts, 7).cohorts[0].counts)
 
 
 def test_each_cohort_has_counts_of_its_own_card():
     cards = [design("duchi", 1).card, design("three-outputs", 2).card]
-    driver, statuses = _driver(), []
+    driver, statuses = fleet_with(), []
     cohorts = [
-        (_question(1, cards[0]), range(1, 1001)),
-        (_question(2, cards[1]), np.arange(1001, 4001)),
+        (gradient_question(1, cards[0]), range(1, 1001)),
+        (gradient_question(2, cards[1]), np.arange(1001, 4001)),
     ]
     driver.open(1, cohorts)
     result = driver.collect(1, statuses.append)
@@ -94,13 +94,13 @@ def test_each_cohort_has_counts_of_its_own_card():
 
 def test_single_reports_are_kept_only_on_request():
     card, devices = design("three-outputs", 2).card, np.array([5, 900, 17, 3])
-    cohorts = [(_question(2, card), devices)]
-    (cohort,) = ask(_driver(individual=True), cohorts).cohorts
+    cohorts = [(gradient_question(2, card), devices)]
+    (cohort,) = ask(fleet_with(individual=True), cohorts).cohorts
     assert cohort.answers.devices.tolist() == devices.tolist()
     assert cohort.answers.symbols.shape == (4, 2)
     symbols = cohort.answers.symbols.reshape(-1)
     assert np.array_equal(np.bincount(symbols, minlength=3), cohort.counts.sum(axis=0))
-    (plain,) = ask(_driver(), cohorts).cohorts
+    (plain,) = ask(fleet_with(), cohorts).cohorts
     assert plain.answers is None
     assert np.array_equal(plain.counts, cohort.counts)
 
@@ -110,7 +110,7 @@ def test_a_card_that_does_not_certify_is_refused():
     card[1:5] = (999_000).to_bytes(4, "little")  # it claims an epsilon of 0.999
     question = Question(wire.VALUES, [1] * 5, -12, bytes(card), 1)
     with pytest.raises(RefusedError):
-        ask(_driver(), [(question, range(1, 101))])
+        ask(fleet_with(), [(question, range(1, 101))])
 
 
 @pytest.mark.parametrize(("most_at_once", "is_in_parts"), [(1 << 21, False), (1 << 15, True)])
@@ -119,7 +119,7 @@ def test_values_are_estimated_in_parts_of_any_size(monkeypatch, most_at_once, is
     rng = np.random.default_rng(4)
     values = rng.integers(-16384, 16385, (60_000, 4)).astype(np.int16)  # the last is the label
     card = design("three-outputs", 2).card
-    statuses, driver = [], _driver(values, 3)
+    statuses, driver = [], fleet_with(values, 3)
     driver.open(1, [(Question(wire.VALUES, [1, 1, 1], -12, card, 2), driver.devices)])
     result = driver.collect(1, statuses.append)
 
@@ -137,7 +137,7 @@ def test_simulated_clients_train_like_the_library():
     # the moves.
     data = datasets.synthetic.logistic(40)
     rows, d = data.records(np.arange(40)), data.dimension
-    driver, card = _driver(rows, each=8), design("duchi", 20).card
+    driver, card = fleet_with(rows, each=8), design("duchi", 20).card
     question = Question(wire.LOCAL + wire.LOGISTIC, [0] * d, -12, card, d, 4, (2, 2, 1))
     counts = ask(driver, [(question, driver.devices)]).cohorts[0].counts
     zeros = np.zeros(d, np.int64)
@@ -156,7 +156,7 @@ def test_simulated_clients_learn_classes_like_the_library():
     weights = rng.integers(-9000, 9000, (3, 4))
     kind, values = wire.SOFTMAX_GRADIENT, weights.reshape(-1).tolist()
     question = Question(kind, values, -12, design("duchi", 20).card, 12, classes=3, range=12)
-    (cohort,) = ask(_driver(rows, individual=True), [(question, range(1, 201))]).cohorts
+    (cohort,) = ask(fleet_with(rows, individual=True), [(question, range(1, 201))]).cohorts
     exact = vectorised.softmax_gradients(weights, -12, rows, range_=12)
     certain = np.abs(exact) == 16384
     assert certain.mean() > 0.9

@@ -38,18 +38,18 @@ ASKED = {
 }
 
 
-def _question(model, made, k=None):
+def question_about(model, made, k=None):
     classes = 2 if model == wire.SOFTMAX_GRADIENT else 1
     question = Question(model, ASKED[model], -13, made.card, 1, classes=classes, range=made.range)
     return replace(question, k=k or values_of(question))
 
 
-def _made(norm=2, cost=200_000, values=9, **more):
+def sum_design(norm=2, cost=200_000, values=9, **more):
     asked = {"unit": 2, "radius": 0.7, "clipped": 90, "kept": -40, "units": 3, **more}
     return sums.design(cost=cost, norm=norm, values=values, **asked)
 
 
-def _exact(question):
+def exact_sums(question):
     """The true sums of all clients, in the units of sums_of."""
     card, weights = cards.decode(question.card), np.array(ASKED[question.model])
     asked = (
@@ -65,27 +65,29 @@ def _exact(question):
 @pytest.mark.parametrize("model", ASKED)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_counts_estimate_the_sums_of_all_clients_and_the_tally(model, norm):
-    question = _question(model, _made(norm))
+    question = question_about(model, sum_design(norm))
     (cohort,) = ask(SimulatedDriver(HOLDINGS, seed=3), [(question, range(1, 1001))]).cohorts
     assert (cohort.counts.sum(axis=1) == 1000).all()
     total, error = estimate.sums_of(cohort)
-    assert (abs(total - _exact(question)) < 4.5 * error).all()
-    assert error[0] == pytest.approx(np.sqrt(1000) * _made(norm).sigma, rel=0.02)
+    assert (abs(total - exact_sums(question)) < 4.5 * error).all()
+    assert error[0] == pytest.approx(np.sqrt(1000) * sum_design(norm).sigma, rel=0.02)
     assert error[-1] == pytest.approx(error[0] / sums.grid(sums.of(cohort.card), question.range))
 
 
 def test_totals_are_unbiased_and_merge_over_cohorts_and_sites():
     """1,000 clients 400 times: an error of half a grid step a report would be seen."""
-    question = _question(wire.LOGISTIC, _made(cost=20_000_000, steps=100, clipped=0, kept=0))
+    question = question_about(
+        wire.LOGISTIC, sum_design(cost=20_000_000, steps=100, clipped=0, kept=0)
+    )
     assert sums.of(cards.decode(question.card)).coarse >= 2
     driver = SimulatedDriver(HOLDINGS, 400_000, seed=4)
-    of_others = _question(wire.LOGISTIC, _made()), range(1, 9)
+    of_others = question_about(wire.LOGISTIC, sum_design()), range(1, 9)
     parts = (question, range(1, 100_001)), (question, range(100_001, 400_001)), of_others
     first, second, other = ask(driver, parts).cohorts
     whole = replace(first, counts=first.counts + second.counts, reports=400_000)
     total, error = estimate.sums_of(first, second)
     assert np.array_equal((total, error), estimate.sums_of(whole))
-    assert (abs(total - 400 * _exact(question)) < 4.5 * error).all()
+    assert (abs(total - 400 * exact_sums(question)) < 4.5 * error).all()
     assert 400_000 * 0.5 * sums.grid(sums.of(whole.card), question.range) > 5 * error[0]
     three, wider = estimate.sums_of(first, second, other)
     alone, of_other = estimate.sums_of(other)
@@ -93,21 +95,21 @@ def test_totals_are_unbiased_and_merge_over_cohorts_and_sites():
 
 
 def test_some_of_the_values_stand_for_all_clients():
-    question = _question(wire.LOGISTIC, _made(radius=0.3), k=2)
+    question = question_about(wire.LOGISTIC, sum_design(radius=0.3), k=2)
     (cohort,) = ask(
         SimulatedDriver(HOLDINGS, 100_000, seed=5), [(question, range(1, 100_001))]
     ).cohorts
     assert cohort.counts.sum() == 200_000
     total, error = estimate.sums_of(cohort)
     spread = 0.3 * 3 * np.sqrt(100_000 * 2.5)  # which clients report it
-    assert (abs(total - 100 * _exact(question))[:-1] < 4.5 * np.hypot(error[:-1], spread)).all()
+    assert (abs(total - 100 * exact_sums(question))[:-1] < 4.5 * np.hypot(error[:-1], spread)).all()
     nobody = replace(cohort, counts=cohort.counts * [[1], [1], [0], [1], [1]])
     assert np.isnan(estimate.sums_of(nobody)[0]).tolist() == [False, False, True, False, False]
 
 
 def test_a_sum_costs_its_card_once_in_the_measure_of_the_ledger():
     for norm, in_rho in ((1, rho(200_000)), (2, None)):
-        question = _question(wire.LOGISTIC, _made(norm), k=3)
+        question = question_about(wire.LOGISTIC, sum_design(norm), k=3)
         request = decode_body(round_body(1, question))
         assert question_of(request) == replace(question, parameters=request.parameters)
         assert request.values == values_of(question) == 5

@@ -75,7 +75,7 @@ def test_the_end_of_a_round_is_stored_as_a_whole_or_not_at_all(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
     # The history has an entry of this round already, so that the last statement fails.
-    store._db.execute("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
+    store.write("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
     with pytest.raises(StorageError):
         store.end_run_round("a", 1, "complete", {"rounds": 1}, {}, b"weights")
     assert [open_round.number for open_round in store.open_rounds()] == [1]
@@ -155,7 +155,7 @@ def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
     store.end_round(1, "complete")
     assert store.reports(1) == before == sorted(expected.items())
     assert kept.ended_rounds(store) == [(1, "complete", 1000)]
-    assert store._db.execute("SELECT count(*) FROM batch").fetchone() == (2,)
+    assert store.value("SELECT count(*) FROM batch") == 2
 
 
 def test_only_its_owner_may_read_a_store_or_its_lock(path):
