@@ -31,7 +31,7 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 	@MAKEFLAGS= sh tools/setup.sh device docs
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 
-check:  ## before a commit, 9 minutes on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
+check:  ## before a commit, 90 s on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))
@@ -39,7 +39,7 @@ quick-tests: setup
 test:  ## what a change can break, 40 minutes on 2 cores: all tests, with samples of the long ones
 	$(beside) tests
 tests: emulators
-	$(pytest) --target $(targets)
+	$(pytest) --target $(targets) --junitxml build/tests.xml
 
 exhaustive:  ## every test with all of its values, on every target, an hour on 4 cores
 	$(beside) exhaustive-tests

@@ -1,5 +1,4 @@
-# A Pico W, an MPU6050 (GP4, GP5), a lamp (GP15) and a button (GP14), held while what is to be
-# learned happens.
+# A Pico W with an MPU6050 (GP4, GP5), a lamp (GP15), and a button (GP14) to hold for the label +1.
 import asyncio
 from array import array
 from struct import unpack

@@ -2,7 +2,8 @@
 
 `@pytest.mark.exhaustive`: the test needs `--exhaustive`. `@pytest.mark.sampled(n)`: without that, n
 of its parameters run; the fixture `sampled` selects n values inside a test. `@pytest.mark.slow`:
-the test starts early, so that it is not the last one that runs; `make check` leaves it out.
+the test starts early, so that it is not the last one that runs; `make check` leaves it out. Tests
+in slow.txt, which slow.py writes, have this mark, too.
 """
 
 import gc
@@ -23,6 +24,8 @@ from ternhost.cli import main
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TESTS = Path(__file__).parent
+SLOW_TESTS = set((TESTS / "slow.txt").read_text().split())
 _frozen_for = [None]
 
 
@@ -30,7 +33,7 @@ def pytest_configure(config):
     for line in (
         "exhaustive: runs with --exhaustive only",
         "sampled(n): without --exhaustive, n of the test's parameters run",
-        "slow: takes about two seconds or more; starts early, and `make check` leaves it out",
+        "slow: takes a second or more; starts early, and `make check` leaves it out",
     ):
         config.addinivalue_line("markers", line)
 
@@ -111,6 +114,10 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_itemcollected(item):
+    if isinstance(item, pytest.Function):
+        name = f"{item.path.relative_to(TESTS).as_posix()}::{item.originalname}"
+        if name in SLOW_TESTS:
+            item.add_marker(pytest.mark.slow)
     if shared := _shared(item):
         item.add_marker(pytest.mark.xdist_group(shared))
 

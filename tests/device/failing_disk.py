@@ -95,9 +95,9 @@ class DiskFile:
             self.disk.step()
 
 
-def steps_of(action):
+def steps_of(action, module=ledger):
     """Return how many steps `action` takes on a disk that works."""
-    disk = Disk(1 << 20)
+    disk = Disk(1 << 20, module=module)
     with disk:
         action()
     return (1 << 20) - disk.left

@@ -7,7 +7,7 @@ from array import array
 
 import scratch
 import small_board
-from checks import raises, replaced
+from checks import replaced
 from fake_link import Link
 from small_board import THREE, ask, error_of, key_of, provision, put_fleet, round_frame
 from streams import Keyed
@@ -161,12 +161,6 @@ def test_hello_does_not_reveal_the_number_of_records():
         n = frames.encode_hello_request(live.reply, 5)
         hello = host_frames.Hello(ask(live, memoryview(bytes(live.reply[:n]))))
         assert hello.heap == hello.records == 0, count
-
-
-def test_a_program_has_one_node_and_its_board_one_device():
-    node = app_on(link_with())
-    raises(RuntimeError, App, node.board, Recorder(D), FakeModel())
-    raises(storage.StorageError, live_on, provision(scratch.folder(), clients=2), [])
 
 
 def live_with_records(count=5, model=None, **options):

@@ -9,9 +9,9 @@ import small_board
 from checks import modules, no_memory, raises, replaced, taken_by
 from fake_link import Link
 from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet, round_frame, spent
-from spec.cards import projection_card
+from spec.cards import laplace, projection_card
 
-from tern import bench, frames, supervisor, wire
+from tern import bench, frames, ledger, supervisor, wire
 from tern import gradient as gradient_module
 from tern import policy as policy_module
 from tern import report as report_module
@@ -98,38 +98,37 @@ def test_the_bench_times_every_case():
 
 def test_a_buffer_is_read_anew_for_each_request():
     client = Client(provision(scratch.folder()))
-    frame = bytearray(round_frame(1, TWO))
-    view = memoryview(frame)
-    for request in (frame, view):  # the same object each time, as links pass it
-        for _ in range(2):
-            number = client.ledger.round + 1
-            view[:] = round_frame(number, TWO)
-            n = client.answer(request)
-            assert client.reply[0] == wire.REPORT and frames.address(client.reply[:n]) == (
-                7,
-                number,
-            )
-        frame[10] ^= 1  # the tag is that of another question
-        client.answer(request)
-        assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
+    buffer = bytearray(round_frame(1, TWO))  # links pass the same object each time
+    for number in (1, 2):
+        buffer[:] = round_frame(number, TWO)
+        client.answer(buffer)
+        assert client.reply[0] == wire.REPORT
+        assert frames.address(client.reply) == (7, number)
+    buffer[10] ^= 1  # the tag is that of another question
+    client.answer(buffer)
+    assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
+
+
+def garbage_of_reports(card, count=24):
+    """The mean number of bytes of garbage that a report leaves."""
+    board = provision(scratch.folder(), d=28)
+    board.in_place = True
+    client = Client(board)
+    requests = [round_frame(number, card, d=28, k=1) for number in range(1, count + 5)]
+    view = memoryview(bytearray(len(requests[0])))
+    total = 0
+    for number, request in enumerate(requests):
+        view[:] = request
+        garbage = taken_by(lambda: client.respond(view, lambda reply, n: None))
+        assert client.reply[0] == wire.REPORT
+        if number >= len(requests) - count:  # the first ones make what is kept
+            total += garbage
+    return total // count
 
 
 def test_a_report_leaves_little_garbage():
-    for card, most in (THREE, 500), (projection_card(EPSILON), 700):  # the latter hashes once more
-        board = provision(scratch.folder(), d=28)
-        board.in_place = True
-        client = Client(board)
-        requests = [round_frame(number, card, d=28, k=1) for number in range(1, 29)]
-        view = memoryview(bytearray(len(requests[0])))
-        left = 0
-        for i in range(len(requests)):
-            view[:] = requests[i]
-            garbage = taken_by(lambda: client.respond(view, lambda reply, n: None))  # noqa: B023
-            assert client.reply[0] == wire.REPORT
-            if i >= 4:
-                left += garbage
-        print("a report with a card of shape", card[0] & 15, "leaves", left // 24, "bytes")
-        assert left <= 24 * most
+    assert garbage_of_reports(THREE) <= 500
+    assert garbage_of_reports(projection_card(EPSILON)) <= 700  # it hashes once more
 
 
 def local_round(model, epochs):
@@ -138,45 +137,67 @@ def local_round(model, epochs):
 
 
 def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_records():
-    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch; the records
-    # present do not matter.
-    cases = ((500, 16, 20), (500, 1, 170), (630, 1, 255), (241, 1, 1), (240, 1, 0), (0, 16, 255))
-    for slot, bound, epochs in cases:
+    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch, by the public
+    # bound on the records; the records that there are do not matter.
+    for slot, bound, most_epochs in ((500, 16, 20), (500, 1, 170), (241, 1, 1), (240, 1, 0)):
         for records in (1, 200):
             folder = scratch.folder()
             client = Client(provision(folder, records=records))
             put_fleet(folder, slot=slot, records=bound)
-            if epochs < 255:
-                assert error_of(ask(client, local_round(wire.SVM, epochs + 1))) == (
-                    wire.ERR_SLOT,
-                    0,
-                )
-                assert spent(folder) == 0
-            if epochs:
-                assert ask(client, local_round(wire.SVM, epochs))[0] == wire.REPORT
-                assert spent(folder) == EPSILON
+            refused = local_round(wire.SVM, most_epochs + 1)
+            assert error_of(ask(client, refused)) == (wire.ERR_SLOT, 0)
+            assert spent(folder) == 0
+            if most_epochs:
+                assert ask(client, local_round(wire.SVM, most_epochs))[0] == wire.REPORT
 
 
-def test_a_board_without_a_models_module_refuses_the_model_and_pays_nothing():
-    folder = scratch.folder()
-    client = Client(provision(folder))
-    local = local_round(wire.LINEAR, 1)
-    classes = round_frame(
-        2, THREE, k=1, model=wire.LOCAL_SOFTMAX, exponent=-12, classes=2, local=(1, 1, 9)
-    )
-    for module, model, frame in (
-        ("inference", wire.SOFTMAX, round_frame(1, THREE, k=2, model=wire.SOFTMAX, classes=2)),
-        ("local", wire.LOCAL + wire.LINEAR, local),
-        ("local", wire.LOCAL_SOFTMAX, classes),
-        ("softmax", wire.LOCAL_SOFTMAX, classes),
-        (
-            "softmax",
-            wire.SOFTMAX_GRADIENT,
-            round_frame(1, THREE, k=1, model=wire.SOFTMAX_GRADIENT, classes=2),
-        ),
-        ("collect", wire.VALUES, round_frame(1, THREE, k=1, model=wire.VALUES, exponent=0)),
-    ):
+LOCAL_ROUND = {"k": 1, "model": wire.LOCAL + wire.LINEAR, "exponent": -12, "local": (1, 1, 9)}
+LOCAL_CLASSES = dict(LOCAL_ROUND, model=wire.LOCAL_SOFTMAX, classes=2)
+ONE_VALUE = {"k": 1, "model": wire.VALUES, "exponent": 0}
+CLASSES = {"k": 1, "model": wire.SOFTMAX_GRADIENT, "classes": 2}
+SUM_OF_CLASSES = dict(CLASSES, k=5)
+VECTOR_CARD = projection_card(EPSILON, 2, 2)  # of four values
+CLASSES_CARD = projection_card(EPSILON, 3)  # of 2 x 4 values
+
+# A module, and a question that needs it.
+OPTIONAL = (
+    (
+        "inference",
+        laplace(EPSILON, 3, 1000, 125, -8, 8),
+        {"k": 2, "model": wire.SOFTMAX, "classes": 2},
+    ),
+    ("local", THREE, LOCAL_ROUND),
+    ("local", THREE, LOCAL_CLASSES),
+    ("softmax", THREE, LOCAL_CLASSES),
+    ("softmax", THREE, CLASSES),
+    ("softmax", CLASSES_CARD, CLASSES),
+    ("collect", THREE, ONE_VALUE),
+    ("projection", VECTOR_CARD, {"k": 1}),
+    ("sums", small_board.RHO_CARD, {"k": 5}),
+    ("softmax", small_board.RHO_CARD, SUM_OF_CLASSES),
+)
+
+
+def test_a_board_without_a_module_refuses_what_needs_it_and_pays_nothing():
+    for module, card, fields in OPTIONAL:
+        folder = scratch.folder()
+        is_sum = card == small_board.RHO_CARD
+        board = provision(folder, measure=ledger.RHO if is_sum else ledger.EPSILON)
+        put_fleet(folder, unit=2 if is_sum else 0)
+        client = Client(board)
+        frame = round_frame(1, card, **fields)
+        model = fields.get("model", wire.LOGISTIC)
         with modules({"tern." + module: object()}):  # nothing can be imported from it
-            assert error_of(ask(client, frame)) == (wire.ERR_MODEL, model), module
+            assert error_of(ask(client, frame)) == (wire.ERR_MODEL, model), (module, fields)
         assert spent(folder) == 0
-    assert ask(client, local)[0] == ask(client, classes)[0] == wire.REPORT
+        assert ask(client, frame)[0] == wire.REPORT, (module, fields)
+
+
+def test_a_card_that_fits_no_question_is_refused_whatever_modules_there_are():
+    for module, card, fields in (
+        ("projection", b"\x18" + VECTOR_CARD[1:], {"k": 1}),  # no such shape
+        ("softmax", VECTOR_CARD, CLASSES),  # four values, for a vector of eight
+    ):
+        client = Client(provision(scratch.folder()))
+        with modules({"tern." + module: object()}):
+            assert error_of(ask(client, round_frame(1, card, **fields))) == (wire.ERR_CARD, 0)

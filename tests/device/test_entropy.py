@@ -7,7 +7,6 @@ import sys
 
 import vectors
 from checks import no_memory, raises, replaced, without_heap
-from streams import Keyed
 
 from tern import entropy
 from tern.compat import MICROPYTHON
@@ -99,43 +98,6 @@ def test_drawn_bytes_are_erased():
         assert not any(pool[: generator.cursor[POSITION]])
         left = bytes(generator.pool)
         assert all(before[i : i + 3] not in left for i in range(len(before) - 2))
-
-
-def test_each_report_begins_at_its_own_slice():
-    generator = Generator(counting_source())
-    # With k = 1, the time of the next refill does not depend on how many bytes were drawn.
-    for _ in range(30):
-        begins = []
-        for drawn in (1, 2, 3, 16):
-            generator.discard()
-            for _ in range(drawn):
-                generator.byte()
-            generator.end_report()
-            begins.append(generator.cursor[POSITION])
-        assert begins == begins[:1] * 4
-
-
-def test_the_key_changes_after_each_report_for_which_it_made_bytes():
-    class Counted(HashDrbg):
-        made = ended = 0
-
-        def generate(self, out):
-            Counted.made += 1
-            super().generate(out)
-
-        def end_request(self):
-            Counted.ended += 1
-            super().end_request()
-
-    generator = Generator(counting_source(), Counted)
-    Counted.made = Counted.ended = 0
-    for reports in range(1, 121):  # twelve from each piece of 192 bytes
-        generator.byte()
-        generator.end_report()
-        assert Counted.made == Counted.ended == (reports + 11) // 12
-    generator.discard()
-    generator.end_report()
-    assert Counted.ended == 10, "no bytes were made"
 
 
 def test_a_long_draw_leaves_no_trace_in_the_heap():
@@ -278,15 +240,6 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
         drawn = bytes([generator.byte() for _ in range(800)])
         assert not any(bytes(8) == drawn[i : i + 8] for i in range(793)), name
         assert generator.cursor[END] <= len(generator.pool) - entropy.SLACK
-
-
-def test_a_stream_does_not_depend_on_the_times_of_its_refills():
-    whole = Keyed(b"key", b"label")
-    cut = Keyed(b"key", b"label")
-    expected = [whole.byte() for _ in range(1000)]
-    drawn = [cut.byte() for _ in range(49)]
-    cut.refill()  # keeps the rest
-    assert drawn + [cut.byte() for _ in range(951)] == expected
 
 
 def test_refill_with_aes_does_not_allocate():

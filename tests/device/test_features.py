@@ -9,7 +9,7 @@ from array import array
 from checks import raises, taken_by, without_heap
 from streams import Words
 
-from tern.features import Window, root, sums
+from tern.features import Window, sums
 
 ONE = 16384
 
@@ -114,13 +114,6 @@ def test_the_largest_sums_stay_in_bounds():
                     above = [x > mean for x in turned]
                     assert out[3] == sum(above[i] != above[i - 1] for i in range(1, n))
                 assert out[0] < (1 << 30) - (1 << 14)  # a small int
-
-
-def test_root_is_the_integer_square_root():
-    for x in (0, 1, 2, 3, 255, 256, 9999, 28377, 32767):
-        assert root(x * x) == x and root(x * x + 2 * x) == x
-        assert x == 0 or root(x * x - 1) == x - 1
-    assert root((1 << 30) - 1) == 32767
 
 
 def test_each_window_begins_a_hop_after_the_one_before():

@@ -10,8 +10,6 @@ from tern import wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
 
-CHIP = True
-
 
 def test_the_loop_at_100_dimensions_fits_32_kib():
     if not MICROPYTHON:

@@ -3,7 +3,7 @@
 import math
 from array import array
 
-from checks import raises, without_heap
+from checks import without_heap
 from streams import Words
 
 from tern.compat import MICROPYTHON
@@ -63,25 +63,6 @@ def test_probabilities_add_up_to_at_most_one():
             assert all(p % (ONE >> grid_bits) == 0 for p in out)
 
 
-def test_arguments_out_of_bounds_are_refused():
-    for arguments in (
-        ([1], -12, 1),
-        ([1, 2, 3], -12, 2),
-        ([1, 2], -11, 2),
-        ([1, 2], -31, 2),
-        ([], -12, 2),
-        ([0] * 258, -12, 2),
-        ([0] * 129, -12, 129),
-    ):
-        raises(ValueError, _classifier, *arguments)
-    classifier = _classifier([1, 2], -12, 2)
-    for parameters, exponent in (((1, 2, 3), -12), ((1,), -12), ((1, 2), -11), ((1, 2), -31)):
-        raises(ValueError, classifier.use, array("h", parameters), exponent)
-    raises(ValueError, classifier.probabilities, array("h"), array("h", (0, 0)))
-    raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0,)))
-    raises(ValueError, classifier.probabilities, array("h", (0,)), array("h", (0, 0)), 15)
-
-
 def test_probabilities_allocate_nothing():
     classifier = _classifier([32767, -32768] * 30, -30, 6)
     others = array("h", [1] * 60)
@@ -94,15 +75,3 @@ def test_probabilities_allocate_nothing():
         classifier.probabilities(row, out, 8)
 
     without_heap(calls)
-
-
-def test_a_classifier_follows_weights_that_change():
-    parameters = array("h", (0, 0))
-    classifier = Classifier(parameters, -12, 2)
-    row, out = array("h", (ONE,)), array("h", (0, 0))
-    classifier.probabilities(row, out)
-    assert list(out) == [ONE // 2, ONE // 2]
-    parameters[1] = 32767
-    classifier.probabilities(row, out)
-    assert out[0] < 10
-    assert out[1] > ONE - 10

@@ -2,7 +2,7 @@
 
 from array import array
 
-from checks import raises, without_heap
+from checks import without_heap
 from streams import Keyed, uniform
 
 from tern import wire
@@ -32,34 +32,6 @@ class Rows:
 
 def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model=wire.LOGISTIC):
     list(trainer.steps(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate))
-
-
-def test_arguments_out_of_bounds_are_refused():
-    trainer, rows, params = LocalTrainer(2), Rows(3, 2, b"x"), array("h", (0, 0))
-    raises(ValueError, LocalTrainer, 0)
-    raises(ValueError, LocalTrainer, 129)
-    raises(ValueError, _train, trainer, rows, array("h", (0,)))
-    for arguments in ((-17,), (-11,), (-12, 0), (-12, 1, 33), (-12, 1, 1, 17)):
-        raises(ValueError, _train, trainer, rows, params, *arguments)
-    raises(ValueError, _train, trainer, Rows(33, 2, b"y"), params, -12, 1, 0)
-    raises(ValueError, trainer.report, 0, params)
-    raises(ValueError, trainer.report, (1 << 23) + 1, params)
-    raises(ValueError, trainer.report, 5, array("h", (0,)))
-    trainer, params = LocalTrainer(2, 3), array("h", bytes(12))
-    raises(ValueError, LocalTrainer, 2, 129)
-    raises(ValueError, LocalTrainer, 0, 3)
-    softmax = (-12, 1, 3, 2, wire.SOFTMAX_GRADIENT)
-    raises(ValueError, _train, trainer, Rows(3, 2, b"z", 3), array("h", bytes(4)), *softmax)
-    _train(trainer, Rows(3, 2, b"z", 3), params, *softmax)
-    raises(ValueError, trainer.report, 5, array("h", bytes(10)))
-    batch, row = trainer.gradient, array("h", (1, 2, 0))
-    batch.reset()
-    raises(ValueError, batch.finish, params)  # no records
-    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params, -12, row[:2])  # no label
-    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params[:5], -12, row)
-    for _ in range(wire.MAX_BATCH):
-        batch.add(wire.SOFTMAX_GRADIENT, params, -12, row)
-    raises(ValueError, batch.add, wire.SOFTMAX_GRADIENT, params, -12, row)
 
 
 def _allocate_nothing(model, classes):

@@ -72,40 +72,25 @@ class Writes(replaced):
         self.real(path, data)
 
 
-# The model in use
+# --- The model in use
 
 
 def test_nothing_is_predicted_without_a_model():
     model = opened(scratch.folder())
-    row = array("h", (1, 2, 3))
-    assert not model.ready and model.round == 0
     for function in (model.score, model.predict, model.probability):
-        raises(RuntimeError, function, row)
-    model.take_round(Question(1, (5, 5, 5)))
-    assert model.ready and model.score(row) == 0 and model.predict(array("h", (9000, 0, 0))) == ONE
+        raises(RuntimeError, function, array("h", (1, 2, 3)))
 
 
-def test_a_model_replaces_the_parameters_of_rounds():
+def test_the_parameters_of_rounds_are_used_until_a_model_comes():
     model = opened(scratch.folder())
-    model.take_round(Question(4, (100, 0)))
-    assert (model.round, model.kind, model.classes, model.d, model.exponent) == (
-        4,
-        wire.LOGISTIC,
-        1,
-        2,
-        -13,
-    )
     row = array("h", (ONE, 0))
-    assert model.score(row) == 200 and not model.final  # 100 * 2**-13 in 2**-14 units
-    model.take_round(Question(4, (700, 0)))
-    model.take_round(Question(3, (700, 0)))
-    assert model.score(row) == 200
-    model.take_round(Question(5, (300, 0)))
-    assert model.score(row) == 600
+    # The score of a first parameter p is p * 2**-13, which is 2 p in units of 2**-14.
+    for number, parameter, score in ((4, 100, 200), (4, 700, 200), (3, 700, 200), (5, 300, 600)):
+        model.take_round(Question(number, (parameter, 0)))
+        assert model.score(row) == score and not model.final
     model.take_model(frame_of(2, (40, 1)), KEY)  # even a MODEL of an earlier round
-    assert model.score(row) == 80 and model.round == 2 and model.final
     model.take_round(Question(9, (300, 0)))
-    assert model.score(row) == 80 and model.round == 2
+    assert model.score(row) == 80 and model.round == 2 and model.final
 
 
 def test_questions_hold_the_parameters_of_their_kind_of_model():
@@ -131,22 +116,16 @@ def test_questions_hold_the_parameters_of_their_kind_of_model():
         assert not model.ready
 
 
-def test_an_older_model_is_refused():
+def test_an_older_model_is_refused_even_after_a_restart():
     folder = scratch.folder()
     model = opened(folder)
     row = array("h", (ONE,))
-    model.take_model(frame_of(7, (1,)), KEY)
+    for number, parameter, score in ((7, 1, 2), (6, 2, 2), (7, 3, 6)):
+        model.take_model(frame_of(number, (parameter,)), KEY)
+        assert model.score(row) == score
+    model = opened(folder)
     model.take_model(frame_of(6, (2,)), KEY)
-    assert model.score(row) == 2
-    model.take_model(frame_of(7, (3,)), KEY)  # another one after the same round
-    assert model.score(row) == 6
-    again = opened(folder)
-    again.take_model(frame_of(6, (2,)), KEY)
-    assert again.score(row) == 6 and again.round == 7
-    again.take_model(frame_of(8, (2,), device=5, key=OTHER), OTHER)  # for this client alone
-    assert again.score(row) == 4
-    raises(FrameError, again.take_model, frame_of(9, (9,), key=OTHER), KEY)
-    assert again.score(row) == 4
+    assert model.score(row) == 6 and model.round == 7
 
 
 def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
@@ -156,21 +135,16 @@ def test_a_new_fleet_key_forgets_the_round_and_keeps_the_model():
         model = opened(folder)
         model.take_model(frame_of(wire.MAX_ROUND, (1, 2)), KEY)
         put_fleet(folder, KEY, epoch=1001)
-        with Writes() as writes:
-            if restart:  # before forget_round() could be called
-                model = opened(folder)
-            else:
-                model.forget_round()
-            assert writes.count == 0
-            assert model.ready and model.score(array("h", (ONE, 0))) == 2
-            model.take_round(Question(3, (9, 9)))
-            assert model.score(array("h", (ONE, 0))) == 2
-            model.take_model(frame_of(3, (1, 2)), KEY)
-            assert model.round == 3 and writes.count == 1
-        for _ in range(2):
+        if restart:  # before forget_round() could be called
             model = opened(folder)
-            model.take_model(frame_of(2, (5, 5)), KEY)
-            assert model.round == 3 and model.score(array("h", (ONE, 0))) == 2
+        else:
+            model.forget_round()
+        assert model.score(array("h", (ONE, 0))) == 2
+        model.take_model(frame_of(3, (1, 2)), KEY)
+        assert model.round == 3
+        model = opened(folder)
+        model.take_model(frame_of(2, (5, 5)), KEY)
+        assert model.round == 3 and model.score(array("h", (ONE, 0))) == 2
 
 
 def test_a_model_is_used_although_fleet_bin_is_damaged():
@@ -178,62 +152,59 @@ def test_a_model_is_used_although_fleet_bin_is_damaged():
     folder = scratch.folder()
     scratch.write(folder + "/" + storage.FLEET, b"TFL3")
     model = opened(folder)
-    assert not model.ready
     model.take_model(frame_of(7, (100,)), KEY)
     assert model.score(array("h", (ONE,))) == 200
 
 
-# The stored model
+# --- The stored model
 
 
 def kept(model):
     """The state of a model: its fields, and the scores of a row."""
-    row = array("h", (ONE, -5000, 77, 1) * 4)[: model.d]
-    scores = [model.score(row, i) for i in range(model.classes)]
+    row = array("h", (ONE, -5000, 77, 1) * 32)[: model.d]
+    scores = [model.score(row, label) for label in range(model.classes)]
     return model.round, model.kind, model.classes, model.d, model.exponent, scores
 
 
 def test_a_model_survives_a_restart():
     words = Words(1)
-    for kind, classes, d in ((1, 1, 1), (2, 1, 13), (3, 1, 8), (4, 2, 16), (4, 6, 13)):
-        for epoch in (0, 1, 70_000_000, 2**32 - 1):
-            folder = scratch.folder()
-            if epoch:
-                put_fleet(folder, KEY, epoch=epoch)
-            model = opened(folder)
-            model.take_model(frame_of(12, some(words, classes * d), kind, -20, classes), KEY)
-            again = opened(folder)
-            assert kept(again) == kept(model) and again.ready
-            again.take_round(Question(99, some(words, 3)))
-            assert kept(again) == kept(model)
-            scratch.remove(folder)
+    for epoch, kind, classes, d in (
+        (0, 1, 1, 1),
+        (1, 2, 1, 13),
+        (70_000_000, 3, 1, 8),
+        (2**32 - 1, 4, 6, 13),
+    ):
+        folder = scratch.folder()
+        if epoch:
+            put_fleet(folder, KEY, epoch=epoch)
+        model = opened(folder)
+        model.take_model(frame_of(12, some(words, classes * d), kind, -20, classes), KEY)
+        again = opened(folder)
+        assert kept(again) == kept(model) and again.ready
+        again.take_round(Question(99, some(words, 3)))
+        assert kept(again) == kept(model)
 
 
-def test_a_model_is_written_for_one_of_eight_rounds_only():
+def test_parameters_are_written_for_one_of_eight_rounds():
     folder = scratch.folder()
     with Writes() as writes:
         model = opened(folder)
         for number in range(1, 101):
             model.take_round(Question(number, (number, 1)))
-            model.take_round(Question(number, (number, 1)))
-        assert 100 // 8 <= writes.count <= 100 // 8 + 1, writes.count
-        writes.count = 0
-        for number in range(
-            101, 141
-        ):  # a sleeper, which restarts for each round and forgets unwritten ones
-            model = opened(folder)
-            model.take_round(Question(number, (number, 1)))
-        assert writes.count <= 40 // 8 + 1, writes.count
-        writes.count = 0
-        model.take_round(Question(141, (1, 2, 3)))
-        model.take_round(Question(142, (1, 2, 3), wire.SVM))
-        assert writes.count == 2 and opened(folder).d == 3
-        writes.count = 0
+        assert writes.count == 1 + 100 // 8, "the first, and every eighth"
+        # A sleeper restarts for each round and forgets unwritten ones.
+        for number in range(101, 141):
+            opened(folder).take_round(Question(number, (number, 1)))
+        assert writes.count <= 140 // 8 + 1
+
+
+def test_a_model_that_is_received_again_is_not_written_again():
+    folder = scratch.folder()
+    with Writes() as writes:
         for number in range(150, 160):
             for _ in range(3):  # retained: it is received with each connection
-                model.take_model(frame_of(number, (1, 2, 3)), KEY)
-                model = opened(folder)
-        assert writes.count == 10, writes.count
+                opened(folder).take_model(frame_of(number, (1, 2, 3)), KEY)
+        assert writes.count == 10
     assert os.listdir(folder) == ["model.bin"]
 
 
@@ -244,18 +215,13 @@ def test_a_damaged_file_counts_as_none():
     good = scratch.read(path)
     bad = [good[:n] for n in range(len(good))] + [good + b"\0", good * 2, bytes(5000)]
     for at in range(len(good)):
-        for bit in (1, 128):
-            flipped = bytearray(good)
-            flipped[at] ^= bit
-            bad.append(flipped)
+        bad.append(good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :])
     for data in bad:
         scratch.write(path, data)
         model = opened(folder)
-        assert not model.ready and model.round == 0 and model.d == 0
+        assert not model.ready and model.round == 0
     model.take_model(frame_of(1, (4,)), KEY)
     assert opened(folder).ready
-    os.remove(path)
-    assert not opened(folder).ready
 
 
 def test_a_model_that_cannot_be_written_is_used_nevertheless():
@@ -266,35 +232,36 @@ def test_a_model_that_cannot_be_written_is_used_nevertheless():
     assert model.ready and model.score(array("h", (ONE,))) == 200
 
 
+def hostile_models():
+    """(frame, key) of MODELs that must be refused."""
+    good = bytes(frame_of(2, (4, 5, 6)))
+    for n in range(len(good)):
+        yield good[:n], KEY
+    for at in range(len(good)):
+        yield good[:at] + bytes((good[at] ^ 1 << at % 8,)) + good[at + 1 :], KEY
+    yield good, OTHER
+    question = bytearray(frame_of(2, (4, 5, 6, 7), wire.SOFTMAX, -13, 2))
+    question[9] = wire.SOFTMAX_GRADIENT
+    frames.seal(KEY, question, len(question) - wire.TAG_BYTES)
+    yield bytes(question), KEY
+    for case in vectors.cases("frames.json", "frames"):
+        if case["kind"] != "model" or case["result"] == "invalid":
+            yield bytes.fromhex(case["frame"]), bytes.fromhex(case["key"])
+
+
 def test_hostile_models_change_nothing():
     folder = scratch.folder()
     model = opened(folder)
     model.take_model(frame_of(1, (1, 2, 3)), KEY)
     before = kept(model)
-    good = bytes(frame_of(2, (4, 5, 6)))
-    refused = 0
     with Writes() as writes:
-        for n in range(len(good)):
-            raises(FrameError, model.take_model, good[:n], KEY)
-        for at in range(len(good)):
-            bad = bytearray(good)
-            bad[at] ^= 1 << at % 8
-            raises(FrameError, model.take_model, memoryview(bad), KEY)
-        bad = bytearray(frame_of(2, (4, 5, 6, 7), wire.SOFTMAX, -13, 2))
-        bad[9] = wire.SOFTMAX_GRADIENT  # a question, not a model
-        frames.seal(KEY, bad, len(bad) - wire.TAG_BYTES)
-        raises(FrameError, model.take_model, memoryview(bad), KEY)
-        for case in vectors.cases("frames.json", "frames"):
-            if case["kind"] != "model" or case["result"] == "invalid":
-                frame = bytes.fromhex(case["frame"])
-                raises(FrameError, model.take_model, memoryview(frame), bytes.fromhex(case["key"]))
-                refused += 1
+        for frame, key in hostile_models():
+            raises(FrameError, model.take_model, memoryview(frame), key)
         assert writes.count == 0
-    assert refused
-    assert kept(model) == before and kept(opened(folder)) == before
+    assert kept(model) == before == kept(opened(folder))
 
 
-# Power and wear
+# --- Power and wear
 
 
 def test_power_cut_at_every_write_of_the_model():
@@ -314,10 +281,12 @@ def cut_at_every_write():
         flash = flash_chip.Flash(image)
         flash_chip.format(flash)
         kind, classes = (wire.SOFTMAX, 6) if n == 600 else (wire.LOGISTIC, 1)
-        frames = [
-            frame_of(i, [i * 100 + j % 9 for j in range(n)], kind, -13, classes) for i in (1, 2, 3)
-        ]
-        opened("/flash").take_model(frames[0], KEY)
+        models = []
+        for number in (1, 2, 3):
+            parameters = [number * 100 + j % 9 for j in range(n)]
+            models.append(frame_of(number, parameters, kind, -13, classes))
+        expected = [state_after(frame) for frame in models]
+        opened("/flash").take_model(models[0], KEY)
         flash_chip.unmount()
 
         def prepare(in_place=in_place):
@@ -325,43 +294,31 @@ def cut_at_every_write():
             model.in_place = in_place
             return model
 
-        def take(model, frame=frames[1]):
+        def take(model, frame=models[1]):
             try:
                 model.take_model(frame, KEY)
             except (LedgerError, OSError):
                 pass
 
-        seen = set()
+        rounds = set()
         for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
             model = opened("/flash")
-            assert model.ready, cut
-            row = array("h", (ONE,) * model.d)
-            scores = [model.score(row, i) for i in range(classes)]
-            fresh = opened(scratch_with(frames[model.round - 1]))
-            assert scores == [fresh.score(row, i) for i in range(classes)]
-            seen.add(model.round)
-            model.take_model(frames[2], KEY)
+            assert kept(model) == expected[model.round - 1], cut
+            rounds.add(model.round)
+            model.take_model(models[2], KEY)
             assert opened("/flash").round == 3
-        assert seen == {1, 2} and cut > 3, (seen, cut)
+        assert rounds == {1, 2} and cut > 3
         cuts += cut
     return cuts
 
 
-_made = {}
-
-
-def scratch_with(frame):
-    """A folder with this model."""
-    name = bytes(frame[-8:])
-    if name not in _made:
-        _made[name] = scratch.folder()
-        opened(_made[name]).take_model(frame, KEY)
-    return _made[name]
+def state_after(frame):
+    model = opened(scratch.folder())
+    model.take_model(frame, KEY)
+    return kept(model)
 
 
 def test_a_model_wears_little_flash():
-    # A write erases at most 1.2 blocks if the file has its own blocks; a small file lies in the
-    # folder's.
     if not MICROPYTHON:
         return
     try:
@@ -370,57 +327,55 @@ def test_a_model_wears_little_flash():
         return
     flash_chip.format(chip)
     try:
+        # A file of its own blocks costs at most 1.3 of them a write; a small one lies in the folder's.
         for n, classes, most in ((13, 1, 60), (78, 6, 130), (1020, 10, 130)):
             kind = wire.SOFTMAX if classes > 1 else wire.LOGISTIC
             model = opened("/flash")
             model.forget_round()
             chip.erased = 0
             for number in range(1, 101):
-                model.take_model(
-                    frame_of(number, array("h", [number] * n), kind, -13, classes), KEY
-                )
-            print("%d parameters: %d erasures in 100 writes" % (n, chip.erased))
+                parameters = array("h", [number] * n)
+                model.take_model(frame_of(number, parameters, kind, -13, classes), KEY)
             assert chip.erased <= most, (n, chip.erased)
             os.remove("/flash" + model_module.MODEL)
     finally:
         flash_chip.unmount()
 
 
-# Predictions
+# --- Predictions
 
 
 def test_prediction_vectors():
-    folder = scratch.folder()
-    model = opened(folder)
+    model = opened(scratch.folder())
     for number, case in enumerate(vectors.cases("models.json", "predictions"), 1):
         gc.collect()  # the heap of a device is small
+        comment, classes = case["comment"], case["classes"]
         parameters = array("h", case["parameters"])
-        classes, comment = case["classes"], case["comment"]
-        model.take_model(
-            frame_of(number, parameters, case["model"], case["exponent"], classes), KEY
-        )
+        frame = frame_of(number, parameters, case["model"], case["exponent"], classes)
+        model.take_model(frame, KEY)
+        labels = range(classes) if classes > 1 else (1,)
         for i, values in enumerate(case["rows"]):
             row = array("h", values)
             assert [model.score(row, j) for j in range(classes)] == case["scores"][i], comment
             assert model.predict(row) == case["predictions"][i], comment
             if "probabilities" in case:
-                labels = range(classes) if classes > 1 else (1,)
-                assert [model.probability(row, j) for j in labels] == case["probabilities"][i], (
-                    comment
-                )
+                probabilities = [model.probability(row, label) for label in labels]
+                assert probabilities == case["probabilities"][i], comment
 
 
-def test_predictions_that_a_model_cannot_make_are_refused():
+def test_the_probabilities_of_both_labels_add_up_to_one():
     model = opened(scratch.folder())
     row = array("h", (ONE, ONE, 0))
-    for number, kind in ((1, wire.LINEAR), (2, wire.SVM)):
-        model.take_model(frame_of(number, (4096, 100, 0), kind, -12), KEY)
-        raises(ValueError, model.probability, row)
     model.take_model(frame_of(3, (4096, 0, 0), wire.LOGISTIC, -12), KEY)
-    assert model.probability(row) == 11978 == ONE - model.probability(row, -1)  # 1 / (1 + 1 / e)
-    raises(RuntimeError, model.score, array("h", (1, 2)))
-    raises(RuntimeError, model.score, row, 1)
+    # The score is 1. 1 / (1 + 1 / e) is 11978 / 2**14.
+    assert model.probability(row) == 11978 == ONE - model.probability(row, -1)
+
+
+def test_rows_and_labels_that_do_not_fit_the_model_are_refused():
+    model = opened(scratch.folder())
+    row = array("h", (ONE, ONE, 0))
     model.take_model(frame_of(4, (1, 2, 0, 2, 1, 0, 2, 1, 0), wire.SOFTMAX, -12, 3), KEY)
+    raises(RuntimeError, model.score, row[:2])
     for label in (-1, 3):
         raises(RuntimeError, model.score, row, label)
         raises(RuntimeError, model.probability, row, label)
@@ -432,7 +387,9 @@ def test_predictions_allocate_nothing():
     row = some(words, 14, -ONE, ONE)
     for number, (kind, classes) in enumerate(((1, 1), (2, 1), (3, 1), (4, 6)), 1):
         model.take_model(frame_of(number, some(words, classes * 13), kind, -13, classes), KEY)
-        functions = (model.score, model.predict, model.probability)
-        for function in functions[: 2 if kind in (wire.LINEAR, wire.SVM) else 3]:
+        functions = [model.score, model.predict]
+        if kind in (wire.LOGISTIC, wire.SOFTMAX):
+            functions.append(model.probability)
+        for function in functions:
             function(row)
             assert taken_by(lambda: function(row)) == 0, kind  # noqa: B023

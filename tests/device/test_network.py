@@ -369,79 +369,107 @@ class Connection:
     host = "10.0.0.7"
 
 
-@on_the_bench
-def test_a_lease_is_kept_and_used_and_forgotten(bench):
-    from tern import lease as module
+ADDRESS = ["10.0.0.2", "255.255.255.0", "10.0.0.1", "10.0.0.3"]
 
-    folder = scratch.folder()
-    path = folder + "/" + module.LEASE
-    random_byte = 255
 
-    class Os:
-        remove = os.remove
+class Board:
+    """A board whose station has the lease of an earlier start."""
 
-        @staticmethod
-        def urandom(n):
-            return bytes((random_byte,))
+    def __init__(self, bench):
+        from tern import lease
 
-    with replaced(module, os=Os):
-        station = bench.wifi.Station("lab", "secret")
-        lease = module.Lease(folder, station)
-        assert lease.broker is None
-        assert not station.joined(lease)
+        self.module = lease
+        self.folder = scratch.folder()
+        self.path = self.folder + "/" + lease.LEASE
+        self.random_byte = 255
+        self.station = bench.wifi.Station("lab", "secret")
+        self.replaced = replaced(lease, os=self)
+        self.remove = os.remove
+
+    def urandom(self, n):
+        return bytes((self.random_byte,))
+
+    def lease(self):
+        """The lease of a new start."""
+        lease = self.module.Lease(self.folder, self.station)
         lease.connection = Connection
-        held = []
-        lease.keep(lambda: held.append(os.listdir(folder)))
-        assert held.pop() == [], "called before it is written"
-        address = ["10.0.0.2", "255.255.255.0", "10.0.0.1", "10.0.0.3"]
-        assert json.loads(read(path)) == {"address": address, "broker": "10.0.0.7"}
-        write(path, read(path) + b" ")
-        lease.keep(lambda: held.append(0))
-        assert read(path).endswith(b" ") and not held, "written only when it changes"
+        return lease
 
-        # the next start
+    def joined(self, bench):
+        """A lease that is kept in the file, and a station that has joined with it."""
+        self.station.joined()
+        self.lease().keep()
         bench.radio.calls = []
         bench.radio.up = False
-        lease = module.Lease(folder, station)
-        assert lease.broker == "10.0.0.7"
-        station = bench.wifi.Station("lab", "secret")
-        lease._station = station
-        assert not station.joined(lease)
-        assert bench.radio.calls == ["active", address, ("lab", "secret")]
+        self.station = bench.wifi.Station("lab", "secret")
+        lease = self.lease()
+        self.station.joined(lease)
         bench.radio.looks = bench.radio.after
-        assert station.joined(lease)
-        lease.forget()  # the broker has another address
-        assert lease.broker is None and bench.radio.calls[-1] == "disconnect"
-        assert not station.joined(lease)
-        assert bench.radio.calls[-2:] == [{"dhcp4": True}, ("lab", "secret")]
-        raises(OSError, read, path)
+        assert self.station.joined(lease)
+        return lease
 
-        # at random DHCP is used nevertheless
-        lease.connection = Connection
-        lease.keep()
-        random_byte = 63
-        bench.radio.calls = []
-        lease.take()
-        assert bench.radio.calls == []
-        random_byte = 64
-        lease.take()
-        assert bench.radio.calls == [address]
+
+@on_the_bench
+def test_a_lease_is_written_when_it_changes(bench):
+    board = Board(bench)
+    before_writing = []
+
+    def hold():
+        before_writing.append(os.listdir(board.folder))
+
+    with board.replaced:
+        lease = board.lease()
+        board.station.joined(lease)
+        lease.keep(hold)
+        assert json.loads(read(board.path)) == {"address": ADDRESS, "broker": "10.0.0.7"}
+        lease.keep(hold)
+        assert before_writing == [[]]
+
+
+@on_the_bench
+def test_the_next_start_joins_with_the_address_of_the_lease(bench):
+    board = Board(bench)
+    with board.replaced:
+        assert board.joined(bench).broker == "10.0.0.7"
+    assert bench.radio.calls == ["active", ADDRESS, ("lab", "secret")]
+
+
+@on_the_bench
+def test_a_lease_is_forgotten_when_the_broker_is_not_there(bench):
+    board = Board(bench)
+    with board.replaced:
+        lease = board.joined(bench)
+        lease.forget()
+        assert lease.broker is None and bench.radio.calls[-1] == "disconnect"
+        assert not board.station.joined(lease)
+        assert bench.radio.calls[-2:] == [{"dhcp4": True}, ("lab", "secret")]
+        raises(OSError, read, board.path)
+
+
+@on_the_bench
+def test_one_start_in_four_asks_for_a_new_address(bench):
+    board = Board(bench)
+    with board.replaced:
+        lease = board.joined(bench)
+        for random_byte, calls in ((63, [{"dhcp4": True}]), (64, [ADDRESS])):
+            board.random_byte = random_byte
+            bench.radio.calls = []
+            lease.take()
+            assert bench.radio.calls == calls
 
 
 def test_an_invalid_lease_counts_as_none():
     from tern import lease
 
     folder = scratch.folder()
-    bad = (
+    for data in (
         b"",
         b"{",
         b"[]",
-        b"{}",
         b"7",
         b'{"broker": 7, "address": []}',
         b'{"broker": "x", "address": [1]}',
-    )
-    for data in bad:
+    ):
         write(folder + "/" + lease.LEASE, data)
         assert lease.Lease(folder).broker is None
 
@@ -475,49 +503,62 @@ def test_a_connection_waits_for_a_socket_while_the_last_ones_are_closing():
         assert connection.write(b"x") == connection.write(b"x") == 0
 
 
-def test_an_absence_is_told_and_kept_while_it_goes_on():
+def test_an_absence_tells_its_reason_and_how_long_it_lasts():
     board = Lamp()
-    held = []
-
-    def hold():  # before the file changes
-        held.append(board.kept())
-
     with board.clock:
         away = absence.Absence(board)
         board.ms = 1500
         assert str(away) == "absent 0 1 s", "nothing has failed"
         away.failed(absence.REFUSED, board.ms)
         board.ms += 700_000
-        assert str(away) == "absent 8 701 s" and board.kept() == [8]
-        write(board.directory + "/" + absence.ABSENT, b"\x08+")
-        away.failed(absence.REFUSED, board.ms)
-        assert board.kept() == [8, 43], "written only when the reason changes"
-        away.failed(absence.SILENT, board.ms)
-        assert board.kept() == [9]
-        away.ended(hold)
+        assert str(away) == "absent 8 701 s"
+        away.ended(int)
         board.ms += 5000
-        assert str(away) == "was absent 9 701 s" and board.kept() == [0] and held == [[9]]
+        assert str(away) == "was absent 8 701 s"
         away.failed(absence.LOST, board.ms)
         board.ms += 2000
-        assert str(away) == "absent 16 2 s" and board.kept() == [0], (
-            "not yet: the next attempt may succeed"
-        )
-        away.failed(absence.NO_LEASE, board.ms)
-        assert board.kept() == [5]
+        assert str(away) == "absent 16 2 s"
 
-        away = absence.Absence(board)  # after a restart
-        assert str(away) == "absent 0 0 s"
-        board.ms += 3000
-        away.ended(hold)
+
+def test_the_reason_of_an_absence_is_written_when_it_changes():
+    board = Lamp()
+    before_writing = []
+    with board.clock:
+        away = absence.Absence(board)
+        away.failed(absence.REFUSED, 0)
+        assert board.kept() == [absence.REFUSED]
+        write(board.directory + "/" + absence.ABSENT, b"\x08+")
+        away.failed(absence.REFUSED, 0)
+        assert board.kept() == [absence.REFUSED, ord("+")]
+        away.failed(absence.SILENT, 0)
+        away.ended(lambda: before_writing.append(board.kept()))
+        assert board.kept() == [0] and before_writing == [[absence.SILENT]]
+        away.failed(absence.LOST, 0)
+        assert board.kept() == [0], "not yet: the next attempt may succeed"
+        away.failed(absence.NO_LEASE, 0)
+        assert board.kept() == [absence.NO_LEASE]
+
+
+def test_a_board_that_restarted_tells_the_reason_in_its_file():
+    board = Lamp()
+    with board.clock:
+        write(board.directory + "/" + absence.ABSENT, bytes((absence.NO_LEASE,)))
+        away = absence.Absence(board)
+        board.ms = 3000
+        away.ended(int)
         assert str(away) == "was absent 5 0 s" and board.kept() == [0]
-        for kept in (b"\x00", b"", None):
-            if kept is None:
-                board.directory += "/gone"  # and a disk that takes no file
-            else:
-                write(board.directory + "/" + absence.ABSENT, kept)
+
+
+def test_a_damaged_or_missing_file_changes_nothing_about_an_absence():
+    board = Lamp()
+    with board.clock:
+        for directory in (board.directory, board.directory + "/gone"):
+            if directory == board.directory:
+                write(directory + "/" + absence.ABSENT, b"")
+            board.directory = directory
             away = absence.Absence(board)
-            away.failed(absence.REFUSED, board.ms)
-            away.ended(hold)
+            away.failed(absence.REFUSED, 0)
+            away.ended(int)
             assert str(away) == "was absent 8 0 s"
 
 

@@ -5,18 +5,16 @@ their card.
 import struct
 from array import array
 
-import scratch
-from checks import modules, raises
-from small_board import EPSILON, ask, book_of, error_of, provision, round_frame
+from checks import raises
+from small_board import EPSILON
 from spec.cards import projection_card
 from spec.projection import length, ranked, rotated, symbol
 from spec.sums import bits
 from streams import Drip, Keyed, Replay, Words
 from vectors import cases
 
-from tern import projection, wire
+from tern import projection
 from tern.card import decode
-from tern.client import Client
 from tern.compat import MICROPYTHON
 from tern.entropy import POSITION, EntropyError
 from tern.fixed import ONE
@@ -190,41 +188,7 @@ def check_sign(radius, values):
     )
 
 
-def test_the_mean_of_the_sign_is_the_length():
-    for radius in (1, 2, 300 // LESS):
-        for values in ([0], [3], [4], [ONE], [-ONE], [ONE, -ONE], [-2396, 5]):
-            check_sign(radius, values)
-
-
 # Leaves
-
-
-def test_norms_and_rotations_of_random_values():
-    words = Words(3)
-    for _ in range(200 // LESS):
-        n = 1 << 1 + words.below(5)
-        values = some_values(words, 1 + words.below(n))
-        assert projection.norm(array("h", values), len(values)) == length(values), values
-        question = bytes([words.below(256) for _ in range(32)])
-        vector = array("i", [77] * n)
-        projection.spread(array("h", values), len(values), vector, n)
-        rotate(vector, projection.signs_of(question, n), n)
-        assert list(vector) == rotated(values, n, question)
-
-
-def test_every_rank_is_found():
-    words = Words(4)
-    for turn in range(60 // LESS):
-        bits = 1 + turn % 7
-        n = 1 << bits
-        top = 14 + 2 * bits
-        size = words.one_of((1, 2, 3, 1 << top, (2 << top) - 1))  # with ties, up to the largest
-        sizes = [words.one_of((words.below(1 << 20) * size >> 20, size)) for _ in range(n)]
-        vector = [words.one_of((-1, 1)) * one for one in sizes]
-        order = ranked(vector)
-        for rank in {0, n - 1, words.below(n), words.below(n)}:
-            found = find(array("i", vector), n, rank, 1 << top)
-            assert found == order[rank] + n * (vector[order[rank]] < 0), (vector, rank)
 
 
 def test_a_rotated_vector_can_be_as_long_as_its_bound():
@@ -241,29 +205,3 @@ def test_a_rotated_vector_can_be_as_long_as_its_bound():
 
 
 # Rounds
-
-
-def test_a_board_without_a_module_refuses_and_pays_nothing():
-    for missing, card, fields, code in (
-        ("tern.projection", CARD, {}, wire.ERR_MODEL),
-        ("tern.projection", CARD[:1] + bytes(20), {}, wire.ERR_MODEL),
-        ("tern.projection", b"\x18" + CARD[1:], {}, wire.ERR_CARD),
-        (
-            "tern.softmax",
-            projection_card(EPSILON, 3),
-            {"model": wire.SOFTMAX_GRADIENT, "classes": 2},
-            wire.ERR_MODEL,
-        ),
-        ("tern.softmax", CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}, wire.ERR_CARD),
-    ):
-        folder = scratch.folder()
-        board = provision(folder)
-        client, frame = Client(board), round_frame(1, card, **dict({"k": 1}, **fields))
-        with modules({missing: NoModule()}):
-            detail = fields.get("model", wire.LOGISTIC) if code == wire.ERR_MODEL else 0
-            assert error_of(ask(client, frame)) == (code, detail), (missing, card)
-        assert book_of(folder).spent == 0
-
-
-class NoModule:
-    """A module without the class that is imported from it."""

@@ -12,7 +12,6 @@ from vectors import load
 
 from tern import sampler
 from tern.card import T, decode
-from tern.compat import MICROPYTHON
 from tern.entropy import POSITION, EntropyError, Generator
 
 
@@ -206,29 +205,6 @@ def test_no_symbol_is_left_when_the_stream_ends():
         short = bytes.fromhex(case["stream"])[: case["bytes_used"] - 1]
         raises(EntropyError, sampler.sample, card, Replay(short), array("h", case["xs"]), out, n)
         assert not any(out)
-
-
-def test_leaves_agree_with_their_plain_twins():
-    if not MICROPYTHON or not sampler.__file__.endswith(".py"):
-        return
-    plain = {}
-    for module in ("table", "sampler"):  # the source of the library
-        with open(sampler.__file__.replace("sampler.py", module + ".py")) as file:
-            text = file.read()
-        text = text.replace("xs: ptr16, out: ptr16, pool: ptr8, job: ptr32", "xs, out, pool, job")
-        text = text.replace("from tern.table import table\n", "").replace(
-            "@micropython.viper\n", ""
-        )
-        text = text.replace("ptr32(", "(").replace("start: int, end: int", "start, end")
-        exec(text, plain)
-    generator = Generator()
-    for case, card in cases():
-        n = 100
-        data = bytes(generator.byte() for _ in range(4000))
-        xs = array("h", [uniform(generator, 32769) - 16384 for _ in range(n)])
-        twin = array("H", [0] * n)
-        plain["sample"](card, Replay(data), xs, twin, n)
-        assert sampled(card, Replay(data), xs) == list(twin), case["comment"]
 
 
 def test_sampling_does_not_allocate():

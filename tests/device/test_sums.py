@@ -3,23 +3,18 @@
 from array import array
 
 import scratch
-import small_board
-from checks import modules, raises
-from small_board import RHO_CARD, THREE, ask, book_of, error_of, put_fleet, round_frame
+from checks import raises
 from spec.cards import sum_card
 from spec.sums import bits, length_of, noise, norm_of, sums_of, symbol, unit_vector
 from streams import Drip, Keyed, Replay, Words
 from vectors import cases
 
-from tern import ledger, sums, wire
-from tern.boards.emulated import Board
-from tern.client import Client
+from tern import sums, wire
 from tern.entropy import POSITION, EntropyError
-from tern.fixed import ONE
 from tern.recorder import Recorder
 
 MOST = 1 << 29  # of a total
-UNITS = 1500  # random ones; with --exhaustive a million (tests/unit/test_sums_law.py)
+UNITS = 500  # random ones; with --exhaustive a million (tests/unit/test_sums_law.py)
 
 
 class Question:
@@ -128,23 +123,6 @@ def check_int16(step):
         check_unit(answerer, [x, 5], 1 + (x & 1), 4096 >> (x & 7), 1 << (x & 15))
 
 
-def test_every_int16_is_within_the_radius():
-    check_int16(97)
-
-
-def test_totals_are_held_to_their_bound():
-    question = Question(2)
-    question.range = 10
-    answerer = answerer_of(sum_card(1, 1, 0, 4096, MOST // 2), question)
-    rows = [(32767, 1)] * 40 + [(-32768, -1)] * 9
-    total = 0
-    for x, _ in rows:
-        total = max(-MOST, min(total + (x << 10), MOST))
-    answerer.values(Held(len(rows)), Rows(rows), None)
-    units = [[total, 31 << 10]]
-    assert list(answerer._sums) == sums_of(units, 3, 1, 4096, MOST // 2, 0, 0)
-
-
 # Noise: (t, c, m) of the variances 1/2, 1, 7/3, 64, 4096, of the bounds, and of Laplace noise.
 NOISES = (
     (1, 1, 2),
@@ -211,104 +189,68 @@ class Card:
 # Runs
 
 
-class Held:
-    """A client with so many records."""
+class Client:
+    """A client with one record in records.bin, which does not matter beside a recorder."""
 
     start = 0
-
-    def __init__(self, records):
-        self.records = records
+    records = 1
 
 
-class Rows:
-    """Records of records.bin."""
-
-    def __init__(self, rows):
-        self._rows = rows
-
-    def read(self, index, row):
-        for j, value in enumerate(self._rows[index]):
-            row[j] = value
-
-
-def runs_of(places, rows, unit):
-    """The totals of each run of rows at these places."""
-    runs = {}
+def totals_of(places, rows, unit):
+    """The totals of each unit's rows, which are those at consecutive places; 0: of the device."""
+    totals = {}
     for place, row in zip(places, rows):
-        total = runs.setdefault(place // unit if unit else 0, [0] * len(row))
+        total = totals.setdefault(place // unit if unit else 0, [0] * len(row))
         for j, value in enumerate(row):
             total[j] += value
-    return list(runs.values())
+    return list(totals.values())
 
 
-def check_runs(client, records, places, rows, bound=0, d=4):
-    """The sums over the runs of all units, where the first features of the records at these places
-    are `rows`.
-    """
+def features(number):
+    """Those features of a record that are asked for, the first three."""
+    return [(number * 977 * (j + 1) + 31 * j) % 16385 - 8192 for j in range(3)]
+
+
+def check_recorder(book, first, end, bound=0):
+    """The sums over the records `first` .. `end` - 1 of a recorder, for units of each size."""
+    steps, reach, clipped, kept = 4096, 30_000, 7, -2
+    numbers = range(first, end)
     for unit in (1, 3, 60, 0):
         for norm in (1, 2):
-            shape = norm, unit, 4096, 30_000
-            answerer = answerer_of(sum_card(1, *shape, 7, -2), Question(d, [1] * 3 + [0] * (d - 3)))
+            card = sum_card(1, norm, unit, steps, reach, clipped, kept)
+            answerer = answerer_of(card, Question(book.d, [1] * 3 + [0] * (book.d - 3)))
             answerer.bound = bound
-            result = answerer.values(client, records, None)
-            assert list(result) == [0, 1, 2, 3]
-            expected = sums_of(runs_of(places, rows, unit), 4, norm, 4096, 30_000, 7, -2)
-            assert list(answerer._sums) == expected, (shape, list(places))
-
-
-def row(i):
-    return [(i * 977 * (j + 1) + 31 * j) % 16385 - 8192 for j in range(3)]
-
-
-def test_categories_are_counted_feature_by_feature():
-    rows = [(i % 7 - 1, 9, i * i % 6, -32768, 32767) for i in range(130)]
-    question = Question(5, [1, 0, 1, 1, 1])
-    question.model, question.classes, question.values = wire.CATEGORIES, 5, 21
-    for unit in (1, 3, 60, 0):
-        answerer = answerer_of(sum_card(1, 2, unit, 4096, 30_000, 7, -2), question)
-        answerer.values(Held(130), Rows(rows), None)
-        ones = [
-            [ONE * (max(0, min(row[j], 4)) == i) for j in (0, 2, 3, 4) for i in range(5)]
-            for row in rows
-        ]
-        expected = sums_of(runs_of(range(130), ones, unit), 21, 2, 4096, 30_000, 7, -2)
-        assert list(answerer._sums) == expected, unit
-
-
-def test_runs_of_records_bin():
-    for count in (0, 1, 2, 3, 4, 59, 61, 130):
-        rows = [row(i) for i in range(count)]
-        check_runs(Held(count), Rows(rows), range(count), rows)
+            answerer.values(Client, book, None)
+            units = totals_of(numbers, [features(number) for number in numbers], unit)
+            expected = sums_of(units, 4, norm, steps, reach, clipped, kept)
+            assert list(answerer._sums) == expected, (unit, norm, numbers)
 
 
 def record(book, first, end):
-    for i in range(first, end):
-        book.append(array("h", row(i) + [0] * (book.d - 3)), 9)
+    for number in range(first, end):
+        book.append(array("h", features(number) + [0] * (book.d - 3)), 9)
 
 
-def test_runs_of_a_recorder_stay_aligned():
+def test_units_of_a_recorder_stay_aligned():
     folder = scratch.folder()
-    book = Recorder(30, 70, 7, least=70)  # 62 bytes a record: 63 in a segment
+    capacity, hold = 70, 7
+    book = Recorder(30, capacity, hold, least=capacity)  # 62 bytes a record: 63 in a segment
     book.open(folder)
-    check_runs(Held(1), book, (), (), d=30)
-    done = 0
-    for end in (6, 7, 69, 70, 75, 200, 333, 334):
-        record(book, done, end)
-        done = end
-        durable = done // 7 * 7
-        places = range(durable - book.count, durable)
-        assert book.count == min(durable, 70), "fewer than `least` count, too"
-        check_runs(Held(1), book, places, [row(i) for i in places], d=30)
-        places = range(max(places.start, durable - 10), durable)
-        check_runs(Held(1), book, places, [row(i) for i in places], bound=10, d=30)
+    check_recorder(book, 0, 0)
+    recorded = 0
+    for end in (6, 7, 69, 75, 200, 334):
+        record(book, recorded, end)
+        recorded = end
+        flushed = end // hold * hold
+        # Fewer than `least` count, too.
+        check_recorder(book, max(0, flushed - capacity), flushed)
+        check_recorder(book, max(0, flushed - 10), flushed, bound=10)
     book.close()
-    again = Recorder(30, 70, 7)
+    again = Recorder(30, capacity, hold)
     again.open(folder)
-    places = range(334 - again.count, 334)
-    check_runs(Held(1), again, places, [row(i) for i in places], d=30)
+    check_recorder(again, 334 - capacity, 334)
     record(again, 334, 341)
-    places = range(341 - again.count, 341)
-    check_runs(Held(1), again, places, [row(i) for i in places], d=30)
+    check_recorder(again, 341 - capacity, 341)
     again.close()
 
 
@@ -330,33 +272,11 @@ class Odd:
 def test_a_unit_counts_once_whatever_the_flash_says():
     for places, units in (((0, 1, 3, 2, 3, 0, 9), 3), ((5, 4, 3), 1), ((), 0)):
         answerer = answerer_of(sum_card(1, 1, 2, 4096, 4096, 1, 1), Question(1))
-        answerer.values(Held(1), Odd(places), None)
+        answerer.values(Client, Odd(places), None)
         assert answerer._sums[1] == units, places
     answerer = answerer_of(sum_card(1, 1, 1, 4096, 4096, 1, 1), Question(1))
     book = Odd([0, 1, 2, 3])
-    for step, _ in enumerate(answerer.steps(Held(1), book)):
+    for step, _ in enumerate(answerer.steps(Client, book)):
         if step == 1:  # the program removes its records
             book._places = []
     assert answerer._sums[1] == 2
-
-
-def test_a_board_without_a_module_refuses_and_pays_nothing():
-    for missing, card, fields in (
-        ("tern.sums", RHO_CARD, {}),
-        ("tern.sums", THREE, {"k": 4}),
-        ("tern.softmax", RHO_CARD, {"model": wire.SOFTMAX_GRADIENT, "classes": 2}),
-    ):
-        folder = scratch.folder()
-        small_board.write_files(folder, measure=ledger.RHO)
-        put_fleet(folder, epoch=0, unit=2)
-        client, frame = Client(Board(folder)), round_frame(1, card, **dict({"k": 5}, **fields))
-        with modules({missing: NoModule()}):
-            assert error_of(ask(client, frame)) == (
-                wire.ERR_MODEL,
-                fields.get("model", wire.LOGISTIC),
-            )
-        assert book_of(folder).spent == 0
-
-
-class NoModule:
-    """A module without the class that is imported from it."""

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from harness import gateways
 from harness.arena import Arena
 from harness.fuzzing import fuzz
 from harness.hostile import assault
@@ -121,8 +120,12 @@ def main():
 
 def torment(directory, args):
     """(summary, differences) of gateways whose processes are killed, over a cluster of NATS
-    servers.
+    servers; of none, if the package terngateway is not there.
     """
+    try:
+        from harness import gateways
+    except ModuleNotFoundError:
+        return {}, []
     options = {
         "nodes": 3,
         "gateways": 3,

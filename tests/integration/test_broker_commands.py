@@ -14,12 +14,12 @@ import warm
 from harness.raw_client import board_client, wait_for
 from warm import TERN
 
-from ternhost.errors import USAGE, DeviceError
+from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.keeper import KeeperTimes
-from ternhost.reach.broker.mosquitto import Mosquitto, ensure_running, free_port, listener, listens
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
 from ternhost.store.store import Store
 
 SOON = 60.0  # seconds, in which a warning must come that the broker refuses the fleet, or is gone
@@ -79,23 +79,6 @@ def run_mosquitto(directory):
     )
     wait_for(lambda: listens(*listener(directory)))
     return process
-
-
-@on_the_usual_port
-def test_a_fleet_warns_once_of_a_lost_broker_and_says_that_it_is_back(tmp_path, start):
-    directory = tmp_path / "my-broker"
-    first = start("broker", "run", "my-broker", "--json")
-    port = first.result()["port"]
-    fleet = start("fleet", "emulate", 2, "--broker", "my-broker", "--clients", 2, "--json")
-    fleet.result()
-    assert first.end() == 0
-    fleet.wait_for_warning("does not answer", seconds=SOON)
-    assert "start it: tern broker run my-broker" in fleet.err.read_text()
-    time.sleep(3)
-    assert fleet.err.read_text().count("does not answer") == 1, "once"
-    assert start("broker", "run", "my-broker", "--json").result()["port"] == port
-    fleet.wait_for_warning("is there again and lets the boards in", seconds=SOON)
-    assert (directory / "mosquitto.log").exists()
 
 
 def test_the_warning_about_a_broker_without_the_keys_names_a_command_that_helps(tmp_path, start):
@@ -193,17 +176,3 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
     log = (tmp_path / "mosquitto.log").read_text()
     assert "rror" not in log, "the probes cause no error"
     assert "permissions" not in log, "it warns of files that others may read"
-
-
-def test_ensure_running_starts_a_broker_only_where_none_runs(tmp_path):
-    configuration.configure(tmp_path, port=free_port())
-    listening = listener(tmp_path)
-    with ensure_running(tmp_path), ensure_running(tmp_path):
-        assert listens(*listening)
-        with pytest.raises(DeviceError, match="listens on port"):
-            Mosquitto(tmp_path)
-    assert not listens(*listening)
-    (tmp_path / CONFIG).unlink()  # as for a broker on another machine
-    with ensure_running(tmp_path) as access:
-        assert access.port == listening[1]
-        assert not listens(*listening)

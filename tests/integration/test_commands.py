@@ -9,6 +9,8 @@ import pytest
 import rig
 import warm
 
+from ternhost.errors import NO_DEVICE, USAGE
+
 
 @contextmanager
 def emulated(*words):
@@ -31,10 +33,7 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
     with emulated(*arguments) as (fleet, store):
         first, second = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
         assert (first["first_device"], first["clients"], second["first_device"]) == (1, 40, 41)
-        assert (first["epsilon_left"], f"port:{first['port']},{second['port']}") == (4, fleet)
-        assert first["entropy"] == "CTR_DRBG AES-256"
-        refused = rig.tern(*train, "--fleet", fleet, "--store", store, "--epsilon", 3, code=4)
-        assert "more than they allow for one, 2" in refused.err
+        assert first["epsilon_left"] == 4
         result = rig.tern(*train, "--fleet", fleet, "--store", store).json
         assert (result["reports"], result["epsilon_spent"]) == (80, [])
     with emulated(*arguments) as (fleet, _):  # the same boards
@@ -54,46 +53,23 @@ def test_a_round_that_no_device_can_answer_does_not_end_a_run(here, micropython)
     assert (result["reports"], result["rounds"]) == (5, 6)
 
 
-def test_device_ping_and_info_show_an_emulated_board(here, micropython):
-    pinged = rig.tern("device", "ping", "--fleet", "emulated:1", "--count", 3, "--json").json
-    assert pinged["boards"][0]["ms"]["n"] == 3
-    lines = rig.tern("device", "info", "--fleet", "emulated:1", code=0).out.splitlines()
-    assert "; tern " in lines[0]
-    assert lines[1].startswith("  device 1; epsilon left 1, spent 0; heap free ")
-
-
 @pytest.mark.parametrize(
-    ("action", "fleet", "code", "message"),
-    [
-        ("info", "port:/dev/nothing", 3, "there is no port"),
-        ("ping", "port:/dev/null", 3, "is not a serial port"),
-        ("ping", "port:gopher://x", 2, "is not a port"),
-        ("info", "nobody", 2, "there is no fleet"),
-    ],
+    ("fleet", "code"),
+    [("port:/dev/nothing", NO_DEVICE), ("port:/dev/null", NO_DEVICE), ("nobody", USAGE)],
 )
-def test_device_commands_name_what_is_wrong_with_a_port(here, action, fleet, code, message):
-    done = rig.tern("device", action, "--fleet", fleet, code=code)
-    assert done.out == ""
-    assert message in done.err
+def test_device_commands_say_what_is_wrong_with_a_port(here, fleet, code):
+    done = rig.tern("device", "ping", "--fleet", fleet, code=code)
+    assert fleet.removeprefix("port:") in done.err
     assert "\n  " in done.err, "there is a hint"
-    assert "Traceback" not in done.err
 
 
 def test_a_small_demo_learns_and_writes_a_page_and_pictures(here, micropython):
-    result = rig.tern("demo", "--boards", 2, "--reports", 8000, "--epsilon", 20, "--json").json
-    assert (result["algorithm"], result["options"]["dataset"]) == ("fedsgd", "flights-planned")
-    assert (
-        result["auc"] > 0.6
-    )  # .67 as a rule (standard deviation .006); with 1,000 reports .64 (.02)
-    last = rig.tern("demo", "--boards", 1, "--reports", 50).out.splitlines()[-1]
-    assert last.startswith(
-        "the same devices could have answered once, about their whole gradient: AUC 0."
-    )
+    result = rig.tern("demo", "--boards", 2, "--reports", 1000, "--epsilon", 20, "--json").json
+    assert result["options"]["dataset"] == "flights-planned"
+    assert result["auc"] > 0.55  # .64 as a rule, with a standard deviation of .02; .5 by chance
     directory = here / result["directory"]
-    assert {"report.html", "result.json", "auc.png", "card.png", "epsilon.png", "bytes.png"} <= {
-        path.name for path in directory.iterdir()
-    }
+    pictures = {"auc.png", "card.png", "epsilon.png", "bytes.png"}
+    assert pictures <= {path.name for path in directory.iterdir()}
     page = (directory / "report.html").read_text()
+    assert page.count("<svg") == len(pictures) + 1
     assert 'src="http' not in page
-    assert page.count("<svg") == 5
-    assert "<img" not in page

@@ -7,22 +7,21 @@ from ternhost import errors
 from ternhost.errors import UsageError
 from terntools.boards import deploy, hiding
 from terntools.boards.repl import Repl
-from terntools.emulators import flash_image
-from terntools.emulators.pico import boot_pico
+from terntools.emulators import catalogue, flash_image
 
 FILES = ("/lib/tern/client.mpy", "/lib/tern/ledger.mpy", "/lib/tern/app.mpy")  # of a deployment
 
 
 @pytest.fixture(scope="module")
 def port():
-    """The port of an emulated Pico."""
-    with boot_pico() as pico:
-        yield pico.url
+    """The port of a board that starts quickly."""
+    with catalogue.boot("rv32") as machine:
+        yield machine.url
 
 
 @pytest.fixture
 def board(port):
-    """The prompt of this Pico, without files and with a fresh heap."""
+    """The prompt of this board, without files and with a fresh heap."""
     with Repl(port) as repl:
         for name in {path.split("/")[1] for path in repl.directory("/")}:
             repl.remove(f"/{name}")
@@ -116,17 +115,17 @@ def test_a_deployment_that_an_earlier_release_left_interrupted_renamed_nothing()
     assert deploy.renamed_before(first_line + b"\nimport os\n") == {}
 
 
-# On a Pico with the library
+# On a board with the library
 
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
-    """The port of a Pico with the library, which serves."""
+    """The port of a board with the library, which serves."""
     flash = tmp_path_factory.mktemp("deployed") / "flash.bin"
-    flash_image.fill("pico", flash, deploy.library_files)
-    with boot_pico(flash) as pico:
-        deploy.wait_for_hello(pico.url)
-        yield pico.url
+    flash_image.fill("rv32", flash, deploy.library_files)
+    with catalogue.boot("rv32", flash) as machine:
+        deploy.wait_for_hello(machine.url)
+        yield machine.url
 
 
 def test_a_folder_that_hides_the_library_is_renamed_if_the_user_agrees(deployed):

@@ -83,7 +83,7 @@ def refused(path):
 
 
 @needs_root
-@pytest.mark.parametrize("name", ["pico", "rv32"])
+@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
 def test_no_other_user_can_open_the_port_of_an_emulated_machine(name):
     with catalogue.boot(name) as board:
         path = board.url.removeprefix("socket://")

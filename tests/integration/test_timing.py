@@ -37,33 +37,44 @@ def pico():
         yield board
 
 
+def assert_all_reports(answers):
+    assert {kind for kind, _, _ in answers} == {wire.REPORT}
+
+
 def test_without_a_slot_the_time_of_a_report_depends_on_the_data(pico):
-    reports = pico.answers(BATCH, 0, 0, ROUNDS)
-    assert {kind for kind, _, _ in reports} == {wire.REPORT}
-    assert slots.depends_on_data(reports)
+    answers = pico.answers(BATCH, 0, 0, ROUNDS)
+    assert_all_reports(answers)
+    assert slots.depends_on_data(answers)
 
 
 @pytest.mark.parametrize("task", [False, True], ids=["serve", "task"])
 def test_with_a_slot_every_report_leaves_at_its_end(pico, task):
     """task: a program's task serves the link."""
-    reports = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
-    assert {kind for kind, _, _ in reports} == {wire.REPORT}
-    assert not slots.depends_on_data(reports)
+    answers = pico.answers(BATCH, SLOT, SLOT, ROUNDS, task)
+    assert_all_reports(answers)
+    assert not slots.depends_on_data(answers)
     poll_ms = 5 if task else 0  # until it looks for the next frame
-    assert all(at_end_of(SLOT + poll_ms, us) for _, _, us in reports[1:]), reports
+    for _, _, us in answers[1:]:
+        assert at_end_of(SLOT + poll_ms, us)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
 def test_every_report_leaves_within_the_shortest_slot_that_admits_it(pico, case):
-    slot = case.slot
-    beat = slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
-    reports = pico.answers(case, slot, beat)
-    assert [kind for kind, _, _ in reports] == [wire.REPORT] * 4
-    assert all(at_end_of(beat, us) for _, _, us in reports), reports
-    refused = pico.answers(case, slot - 1, 1)
-    assert [(kind, code) for kind, code, _ in refused] == [(wire.ERROR, wire.ERR_SLOT)] * 4
+    beat = case.slot * 15 // 16  # the slowest of 400 reports took 7 / 8 of the slot
+    answers = pico.answers(case, case.slot, beat)
+    assert_all_reports(answers)
+    for _, _, us in answers:
+        assert at_end_of(beat, us)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("case", slots.CASES, ids=lambda case: case.name)
+def test_a_shorter_slot_does_not_admit_the_question(pico, case):
+    refused = pico.answers(case, case.slot - 1, 1)
+    assert {(kind, code) for kind, code, _ in refused} == {(wire.ERROR, wire.ERR_SLOT)}
 
 
 def wake_frames(number):
@@ -82,61 +93,56 @@ def wake_frames(number):
     ]
 
 
+def kinds_of_frames(events):
+    return [what[0] for what, _ in events if isinstance(what, tuple)]
+
+
+def assert_alike(events, expected):
+    """Assert that the same happens on two boards, each event at the same time."""
+    assert [what for what, _ in events] == [what for what, _ in expected]
+    for (what, us), (_, expected_us) in zip(events, expected, strict=True):
+        assert abs(us - expected_us) <= APART_US, (what, us, expected_us)
+
+
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["rv32", "pico", "xtensa"])
 def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_that_can_be_seen(
     name,
 ):
-    """Of boards with 0 to 2,048 records, report by report: in simulated time, or in instructions
-    (1,000 a us).
+    """Of boards with 0 to 2,048 records, report by report, in a wake and beside tasks.
 
-    In a wake, and beside tasks.
+    In simulated time, or in instructions (1,000 a microsecond).
     """
+    answers = [wire.REPORT, wire.REPORT, wire.ERROR, wire.REPORT, wire.ERROR]
     with slots.emulated(name) as board:
         for collected in slots.COLLECTED:
             board.wake(collected, [])  # the first start makes the files of the recorder
         for number, end_ms in ((1, 0), (3, 4000)):
-            wakes = [
-                board.wake(collected, wake_frames(number), end_ms) for collected in slots.COLLECTED
-            ]
-            expected, least = wakes[0]
-            assert [what[0] for what, _ in expected if isinstance(what, tuple)] == [
-                wire.REPORT,
-                wire.REPORT,
-                wire.ERROR,
-                wire.REPORT,
-                wire.ERROR,
-            ]
-            for collected, (events, work) in zip(slots.COLLECTED, wakes, strict=True):
-                print(f"{name}, {collected}: work of {work} us, seen at {[us for _, us in events]}")
-                assert [what for what, _ in events] == [what for what, _ in expected]
-                for (what, us), (_, other) in zip(events, expected, strict=True):
-                    assert abs(us - other) <= APART_US, (collected, what, us, other)
-            assert wakes[4][1][0] > 1.5 * least[0], (
-                "the work itself shows how many records there are"
-            )
+            frames = wake_frames(number)
+            wakes = [board.wake(collected, frames, end_ms) for collected in slots.COLLECTED]
+            expected, least_work = wakes[0]
+            assert kinds_of_frames(expected) == answers
+            for events, _ in wakes:
+                assert_alike(events, expected)
+            work = wakes[4][1]  # of a board with 2,048 records
+            assert work[0] > 1.5 * least_work[0], "the work shows how many records there are"
 
 
 def require_within_bound_and_alike(board, *counts):
     """Require that the board's work keeps its bound, and that it looks alike with any of these
     numbers of records.
     """
-    seen = []
+    expected = None
     for count in counts:
         events, work = program_boards.answers(board, count)
-        print(
-            f"{board}, {count} records: work of {work} us, bounds of {board.bounds()} ms, seen {events}"
-        )
-        assert [what[0] for what, _ in events if isinstance(what, tuple)] == [wire.REPORT] * len(
-            board.cases
-        )
+        print(f"{board}, {count} records: work of {work} us, bounds of {board.bounds()} ms")
+        assert kinds_of_frames(events) == [wire.REPORT] * len(board.cases)
         for bound_ms, work_us in zip(board.bounds(), work, strict=True):
-            assert work_us * MARGIN <= 1000 * bound_ms, (count, work_us, bound_ms)
-        seen.append(events)
-    for events in seen[1:]:
-        assert [what for what, _ in events] == [what for what, _ in seen[0]]
-        for (what, us), (_, other) in zip(events, seen[0], strict=True):
-            assert abs(us - other) <= APART_US, (what, us, other)
+            assert work_us * MARGIN <= 1000 * bound_ms
+        if expected:
+            assert_alike(events, expected)
+        expected = events
 
 
 @pytest.mark.slow

@@ -103,16 +103,19 @@ def test_the_host_hashes_as_devices_do(number, buckets):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("first", "second"), [(17, 8190), (0, 1)])
 def test_any_two_categories_collide_as_often_as_the_law_says(first, second):
-    """Over all 8191**2 hashes."""
-    buckets = np.array([2, 4, 55])
-    b, collisions = np.arange(PRIME), np.zeros(3, np.int64)
+    """Over all PRIME**2 hashes a x + b."""
+    collisions = {2: 0, 4: 0, 55: 0}  # by the number of buckets
+    b = np.arange(PRIME)
     for a in range(PRIME):
-        x, y = (a * first + b) % PRIME, (a * second + b) % PRIME
-        collisions += [int(np.count_nonzero(x % n == y % n)) for n in buckets]
-    for n, share in zip(buckets.tolist(), (collisions / PRIME**2).tolist(), strict=True):
-        card = cards.decode(base.window(n, 1, cards.T // 2 + 1))
-        same, guess = estimate.frequency_law(card)
-        law = (same, share * same + (1 - share) * guess)
+        hash_of_first, hash_of_second = (a * first + b) % PRIME, (a * second + b) % PRIME
+        for buckets in collisions:
+            equal = hash_of_first % buckets == hash_of_second % buckets
+            collisions[buckets] += int(np.count_nonzero(equal))
+    for buckets, count in collisions.items():
+        share = count / PRIME**2
+        card = cards.decode(base.window(buckets, 1, cards.T // 2 + 1))
+        same, other = estimate.frequency_law(card)
+        law = (same, share * same + (1 - share) * other)
         assert estimate.frequency_law(card, hashed=True) == pytest.approx(law, rel=1e-12)
 
 

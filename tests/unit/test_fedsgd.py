@@ -11,7 +11,6 @@ from tern import wire
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import CLASSIFICATION, Dataset, held_out, to_fixed
-from ternhost.errors import UsageError
 from ternhost.learn import judging, training
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
@@ -149,17 +148,6 @@ def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkey
 
 
 # Results
-
-
-def test_the_model_follows_from_the_labels_unless_it_is_named():
-    assert begin("fedsgd", 300, dataset="diabetes", reports=300).model == "linear"
-    assert begin("fedsgd", 300, dataset="breast-cancer", reports=300).model == "logistic"
-    assert (
-        begin("fedsgd", 300, dataset="breast-cancer", model="linear", reports=300).model == "linear"
-    )
-    message = "logistic model tells classes, and the labels of diabetes are numbers"
-    with pytest.raises(UsageError, match=message):
-        begin("fedsgd", 300, dataset="diabetes", model="logistic", reports=300)
 
 
 def test_a_result_has_the_figures_of_the_optimum_and_of_the_baseline(monkeypatch):

@@ -17,7 +17,6 @@ from spec import answers
 
 from tern import card as cards
 from tern import (
-    client,
     frames,
     host_frames,
     lease,
@@ -25,6 +24,7 @@ from tern import (
     projection,
     recorder,
     sampler,
+    session,
     storage,
     update,
     wire,
@@ -120,7 +120,7 @@ def first_output_out_of_range(card, stream, inputs, symbols, count):
 
 # By what goes wrong: the target, an input, and a function of the library with its replacement.
 BUGS = {
-    "forged rounds": ("client", FORGED_ROUND, client, "difference", lambda *frames: 0),
+    "forged rounds": ("client", FORGED_ROUND, session, "difference", lambda *frames: 0),
     "unpaid reports": ("client", CONVERSATION, ledger.Ledger, "pay", lambda *payment: None),
     "short keys": ("client", CONVERSATION, frames, "answer_key", lambda question: question[:16]),
     "symbols out of range": ("card", TABLE_CARD, sampler, "sample", first_output_out_of_range),

@@ -1,6 +1,5 @@
 """Groups of devices, some of which are dishonest: the hypergeometric law."""
 
-from collections import Counter
 from fractions import Fraction
 from itertools import combinations
 from math import comb, pi
@@ -15,11 +14,9 @@ def chance_of_more(pool, dishonest, asked, most):
     exactly.
     """
     marked = min(dishonest, pool - 1)
-    ways = sum(
-        comb(marked, d) * comb(pool - 1 - marked, asked - 1 - d)
-        for d in range(most + 1, asked)
-        if d <= marked
-    )
+    ways = 0
+    for drawn in range(most + 1, min(asked - 1, marked) + 1):
+        ways += comb(marked, drawn) * comb(pool - 1 - marked, asked - 1 - drawn)
     return Fraction(ways, comb(pool - 1, asked - 1))
 
 
@@ -54,11 +51,11 @@ def test_the_law_is_that_of_drawing_groups():
     """Of seven devices the first three are dishonest, and the last is honest: all groups of four
     that have it.
     """
-    groups = [group for group in combinations(range(7), 4) if 6 in group]
-    counts = Counter(sum(device < 3 for device in group) for group in groups)
+    dishonest, honest = {0, 1, 2}, 6
+    groups = [set(group) for group in combinations(range(7), 4) if honest in group]
     for most in range(4):
-        beyond = sum(n for dishonest, n in counts.items() if dishonest > most)
-        assert chance_of_more(7, 3, 4, most) == Fraction(beyond, len(groups))
+        beyond = [group for group in groups if len(group & dishonest) > most]
+        assert chance_of_more(7, 3, 4, most) == Fraction(len(beyond), len(groups))
 
 
 @pytest.mark.parametrize(

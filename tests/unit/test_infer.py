@@ -1,8 +1,8 @@
 """`tern infer`: what it asks and costs, what it computes, and the runs whose models it takes."""
 
 import json
-import math
-from dataclasses import replace
+from array import array
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,17 +11,20 @@ from simulating import ask, begin, finished, fleet_of, run
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
+from tern.inference import Classifier
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
-from ternhost.errors import RefusedError, UsageError
+from ternhost.errors import UsageError
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import cards as card_law
+from ternhost.privacy import certify
 from ternhost.run import costs
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.report import inference
+from ternhost.vectorised import probabilities
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -55,30 +58,6 @@ def test_clients_hold_records_that_the_classifier_has_not_seen():
     algorithm = begin("infer", IRIS_CLIENTS)
     held_out = np.flatnonzero(datasets.held_out(150, 0.5))
     assert set(algorithm.holdings.order) == set(held_out)
-
-
-def test_boards_with_unknown_records_are_asked():
-    algorithm = Infer(Options(epsilon="8"), Population(knows_records=False))
-    assert (algorithm.holdings, algorithm.clients, algorithm.reports) == (None, None, None)
-    ((_, devices),) = algorithm.cohorts([3, 4, 9])
-    assert list(devices) == [3, 4, 9]
-
-
-def test_a_served_fleet_is_evaluated_in_every_round():
-    algorithm = Infer(Options(epsilon="8"), Population(schedule=Schedule(rounds=3), devices=75))
-    assert (algorithm.rounds, algorithm.times) == (3, 3)
-    # A card may keep a little less than the epsilon of its design.
-    assert 23_900_000 < costs.accounts(algorithm, None)[0].user_level <= 3 * 8 * MICRO
-
-
-@pytest.mark.parametrize(("answer", "other"), [("label", "vector"), ("vector", "label")])
-def test_simulated_clients_refuse_a_card_of_the_other_answer(answer, other):
-    algorithm = begin("infer", IRIS_CLIENTS, answer=answer)
-    ((question, devices),) = algorithm.cohorts(range(1, 76))
-    ((other_question, _),) = begin("infer", IRIS_CLIENTS, answer=other).cohorts(range(1, 76))
-    wrong = replace(question, card=other_question.card)
-    with pytest.raises(RefusedError, match="does not fit this model"):
-        ask(fleet_of(algorithm), [(wrong, devices)])
 
 
 # Results
@@ -119,15 +98,72 @@ def test_a_round_without_a_report_is_no_result():
     assert (result["clients"], result["score"], result["clusters"]) == (0, None, {})
 
 
+# Probabilities and scores
+
+
+@pytest.mark.parametrize("grid_bits", [14, 4])
+@pytest.mark.parametrize(("classes", "features"), [(2, 1), (10, 64), (128, 3)])
+@pytest.mark.parametrize("exponent", [-12, -30])
+def test_probabilities_equal_those_of_the_device(classes, features, exponent, grid_bits):
+    random = np.random.default_rng(classes)
+    parameters = random.integers(-32768, 32768, (classes, features))
+    rows = random.integers(-32768, 32768, (30, features)).astype(np.int16)
+    device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, classes)
+    of_device = array("h", bytes(2 * classes))
+    computed = probabilities(parameters, exponent, rows, grid_bits)
+    for row, expected in zip(rows, computed, strict=True):
+        device.probabilities(array("h", row.tolist()), of_device, grid_bits)
+        assert list(of_device) == expected.tolist()
+    assert computed.sum(axis=1).max() <= ONE
+
+
+@pytest.mark.parametrize("epsilon", [2_000, 100_000, 3_141_593, 20 * MICRO])
+def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon):
+    card = cards.decode(clustering.noise_card(epsilon))
+    assert cards.certify(card, epsilon)
+    assert certify.bias(card) == 0
+    scale = Fraction(card.t, card.s) / (1 << card.grid_bits)
+    assert scale == pytest.approx(2 * MICRO / epsilon, rel=0.002)  # of two entries that change by 1
+
+
+@pytest.fixture
+def vectors():
+    """Probabilities of three classes, of 300 clients in three heaps."""
+    random = np.random.default_rng(1)
+    scores = 4 * np.eye(3)[random.integers(0, 3, 300)] + random.normal(size=(300, 3))
+    return np.exp(scores) / np.exp(scores).sum(axis=1)[:, None]
+
+
 @pytest.mark.parametrize(
-    ("epsilon", "least_of_labels", "most_of_vectors"), [("1", 0.19, 0.2), ("4", 0.84, 0.52)]
+    ("eval_type", "judge"),
+    [
+        ("SILHOUETTE_SCORE", "silhouette_score"),
+        ("CALINSKI_HARABASZ_SCORE", "calinski_harabasz_score"),
+    ],
 )
-def test_labels_agree_more_often_than_vectors(epsilon, least_of_labels, most_of_vectors):
-    options = {"dataset": "digits", "epsilon": epsilon}
-    label = run("infer", "simulated:898", **options, answer="label")
-    vector = run("infer", "simulated:898", **options)
-    assert vector["agreement"] < most_of_vectors
-    assert label["agreement"] > max(least_of_labels, vector["agreement"])
+def test_scores_without_noise_equal_those_of_scikit_learn(vectors, eval_type, judge):
+    from sklearn import metrics
+
+    result = clustering.cluster(eval_type, vectors, vectors)
+    expected = getattr(metrics, judge)(vectors, vectors.argmax(axis=1))
+    assert result["score"] == result["score_without_noise"] == pytest.approx(expected)
+    assert result["agreement"] == 1
+    assert sum(result["clusters"].values()) == 300
+
+
+@pytest.mark.parametrize("eval_type", clustering.SCORES[1:])
+def test_the_order_of_reports_changes_no_bit_of_a_score(vectors, eval_type):
+    few = vectors[:24]
+    scores = set()
+    for seed in range(50):
+        shuffled = np.random.default_rng(seed).permutation(few)
+        scores.add(clustering.score(eval_type, shuffled, shuffled.argmax(axis=1)))
+    assert len(scores) == 1
+
+
+@pytest.mark.parametrize("labels", [[1] * 4, [0, 1, 2, 3]])
+def test_one_cluster_or_as_many_as_clients_have_no_score(labels):
+    assert clustering.score("SILHOUETTE_SCORE", np.zeros((4, 2)), labels) is None
 
 
 # MindSpore's settings
@@ -139,18 +175,6 @@ def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, setting):
     theirs = begin("infer", IRIS_CLIENTS, laplace_eval_eps=setting)
     assert ours.designs[0].card.data == theirs.designs[0].card.data
     assert finished(ours).result([])["epsilon_true"] == float(epsilon)
-
-
-def test_two_opposite_vectors_tell_twice_the_setting_of_mindspore():
-    """Its L1 sensitivity is 1, but if one vector replaces another, both of two entries change."""
-    card = begin("infer", IRIS_CLIENTS, laplace_eval_eps="2").designs[0].card
-    law_of_one = np.array(card_law.distribution(card, ONE))
-    law_of_zero = np.array(card_law.distribution(card, 0))
-    symbol_of_zero = card.symbols // 2
-    symbol_of_one = symbol_of_zero + (1 << card.grid_bits)
-    true = law_of_one[symbol_of_one] * law_of_zero[symbol_of_zero]
-    false = law_of_zero[symbol_of_one] * law_of_one[symbol_of_zero]
-    assert math.log(true / false) == pytest.approx(2 * 2, rel=1e-3)
 
 
 def test_noise_is_at_most_the_named_one_with_its_probability():
@@ -181,25 +205,12 @@ def test_a_device_accepts_a_setting_of_10_and_no_more():
             Infer(Options(laplace_eval_eps="10.1"), population)
 
 
-def test_the_silhouette_with_itself_is_that_of_the_guide_in_chunks_of_any_size(monkeypatch):
-    """The mean distance within a cluster counts the point itself, at distance 0."""
-    random = np.random.default_rng(3)
-    pair, alone = [[9, 9, 9]] * 2, [[0, 0, -9]]
-    vectors = np.concatenate([random.normal(size=(30, 3)), pair, alone])
-    labels = np.array([*random.integers(0, 3, 30), 3, 3, 4])
-    coefficients = []
-    for vector, label in zip(vectors, labels, strict=True):
-        distance_to = {}
-        for cluster in set(labels):
-            distances = np.linalg.norm(vectors[labels == cluster] - vector, axis=1)
-            distance_to[cluster] = distances.mean()
-        within = distance_to.pop(label)
-        beyond = min(distance_to.values())
-        coefficients.append((beyond - within) / max(beyond, within) if within else 0)
-    for chunk in (1 << 22, 100):
-        monkeypatch.setattr(clustering, "_CHUNK", chunk)
-        score = clustering.score("SILHOUETTE_WITH_ITSELF", vectors, labels)
-        assert score == pytest.approx(np.mean(coefficients))
+@pytest.mark.parametrize(
+    ("measure", "score"), [("SILHOUETTE_SCORE", 0.715), ("SILHOUETTE_WITH_ITSELF", 0.726)]
+)
+def test_a_silhouette_may_count_a_point_itself(measure, score):
+    options = {"privacy_eval_type": "NOT_ENCRYPT", "eval_type": measure}
+    assert run("infer", "simulated:75", **options)["score"] == pytest.approx(score, abs=5e-4)
 
 
 # The model of a run
@@ -243,25 +254,10 @@ def test_a_run_of_two_classes_classifies_by_its_probability():
     assert sorted(shares) == pytest.approx(sorted([positive.mean(), 1 - positive.mean()]), abs=0.02)
 
 
-def test_devices_with_records_of_their_own_are_asked_by_the_model_of_a_run(learned):
-    options = Options(classifier=learned["directory"], dataset="wine", epsilon="8")
-    algorithm = Infer(options, Population(knows_records=False))
-    ((question, _),) = algorithm.cohorts([3])
-    assert len(question.parameters) == 3 * 5  # of iris, whatever their data set
-
-
 def test_the_model_of_a_run_on_other_data_is_refused(learned):
     with pytest.raises(UsageError, match="is of other data than wine") as caught:
         begin("infer", 15, classifier=learned["directory"], dataset="wine")
     assert caught.value.hint == "--dataset iris"
-
-
-def test_a_run_without_probabilities_is_refused():
-    svm = run("fedsgd", "simulated:50", dataset="iris", model="svm", reports=50)
-    means = run("collect", "simulated:50", dataset="wine")
-    for other in (svm, means):
-        with pytest.raises(UsageError, match="has no model with probabilities"):
-            begin("infer", 15, classifier=other["directory"])
 
 
 @pytest.mark.parametrize(

@@ -348,20 +348,6 @@ def test_one_round_costs_what_one_report_does_behind_a_shuffler(named, clients):
     assert compose_exactly({kind.among(clients): 1}, 1e-6) == pytest.approx(shuffled, rel=2e-3)
 
 
-@pytest.mark.slow
-def test_kinds_of_reports_cost_more_together_than_apart_and_less_than_their_sum():
-    kinds = {
-        report("three-outputs", 0.1): 100,
-        report("three-outputs", 1).among(50): 10,
-        report("projection", 2).among(30): 2,
-        ReportKind.of(card("laplace", 0.5), values=4): 2,
-    }
-    together = compose_exactly(kinds, 1e-6)
-    apart = [compose_exactly({kind: times}, 1e-6) for kind, times in kinds.items()]
-    of_quarters = [compose_exactly({kind: times}, 1e-6 / 4) for kind, times in kinds.items()]
-    assert max(apart) < together < sum(of_quarters)
-
-
 # Reports that others do not hide
 
 

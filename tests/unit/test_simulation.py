@@ -4,26 +4,16 @@ import numpy as np
 import pytest
 import simulating
 
-from ternhost import datasets
 from ternhost.planning import simulation
 from ternhost.planning.statistics import beyond_noise, enough, mean_and_error, summaries, winners
 
 
-def test_a_simulated_learner_learns_what_a_run_learns(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    options = {
-        "dataset": "breast-cancer",
-        "reports": 400,
-        "group": 50,
-        "epsilon": "4",
-        "k": 1,
-        "seed": 3,
-    }
-    learned = simulating.run("fedsgd", "simulated:400", **options)["weights"]
-    learner = simulation.sgd(datasets.load("breast-cancer"), 400, 3, epsilon="4", k=1)
-    assert (learner.options.group, learner.rounds) == (4, simulation.GROUPS)
-    learner = simulating.begin("fedsgd", 400, **options)
-    assert len(list(simulation.rounds(learner, simulation.fleet_of(learner, 3)))) == 8
+def test_a_simulated_learner_learns_what_a_run_learns(here):
+    options = {"dataset": "breast-cancer", "reports": 400, "group": 50, "k": 1, "seed": 3}
+    learned = simulating.run("fedsgd", "simulated:400", epsilon="4", **options)["weights"]
+    learner = simulating.begin("fedsgd", 400, epsilon="4", **options)
+    simulated = list(simulation.rounds(learner, simulation.fleet_of(learner, 3)))
+    assert len(simulated) == 400 // 50
     assert learner.weights.tolist() == learned
     assert any(learned)
 
@@ -36,39 +26,46 @@ def test_folds_that_share_records_have_a_larger_error():
     assert mean_and_error([7.0]) == (7.0, 0.0)
 
 
-def _runs(noise):
-    rng = np.random.default_rng(1)
-    common = rng.normal(0, 1, 10)  # the part of a run that all share, which pairing removes
-    figures = {"a": 5 + common, "b": 5.1 + common + rng.normal(0, noise, 10), "c": 8 + common}
-    return [
-        {"set": "s", "who": who, "run": i, "figure": float(value)}
-        for who, values in figures.items()
-        for i, value in enumerate(values)
-    ]
+def runs_with_noise(noise):
+    """Ten runs of three methods: a, one that is better by .1 and by noise of its own, and c, which
+    is far better. Of each run, all three share a part, which pairing removes.
+    """
+    random = np.random.default_rng(1)
+    common = random.normal(0, 1, 10)
+    figures = {"a": 5 + common, "b": 5.1 + common + random.normal(0, noise, 10), "c": 8 + common}
+    rows = []
+    for method, values in figures.items():
+        for i, value in enumerate(values):
+            rows.append({"set": "s", "who": method, "run": i, "figure": float(value)})
+    return rows
 
 
-@pytest.mark.parametrize("larger", [True, False])
-def test_a_summary_says_which_is_better_beyond_noise(larger):
-    names = (("set",), "who", "figure")
-    close, apart = (
-        summaries(_runs(noise), *names, larger=lambda row: larger) for noise in (1.0, 0.01)
+@pytest.mark.parametrize(
+    ("larger_is_better", "noise", "verdicts"),
+    [
+        (True, 1.0, ["worse", "worse", "best"]),
+        (True, 0.01, ["worse", "worse", "best"]),
+        (False, 1.0, ["tied", "tied", "worse"]),
+        (False, 0.01, ["best", "worse", "worse"]),
+    ],
+)
+def test_a_summary_says_which_is_better_beyond_noise(larger_is_better, noise, verdicts):
+    rows = summaries(
+        runs_with_noise(noise), ("set",), "who", "figure", larger=lambda row: larger_is_better
     )
-    verdicts = [[row["verdict"] for row in rows] for rows in (close, apart)]
-    assert [row["who"] for row in close + apart] == ["a", "b", "c"] * 2
-    if larger:
-        assert verdicts == [["worse", "worse", "best"]] * 2
-    else:
-        assert verdicts == [["tied", "tied", "worse"], ["best", "worse", "worse"]]
-    a = close[0]
-    assert a["low"] < a["figure"] < a["high"]
-    assert a["high"] - a["figure"] == pytest.approx(
-        2.262 * a["standard_error"], rel=1e-3
-    )  # Student's t, 9
-    (best,) = winners(apart, *names)
-    assert (best["best"], best["wins"]) == ("c" if larger else "a", True)
-    if not larger:
-        (best,) = winners(close, *names)
-        assert (best["best"], best["wins"], best["tied"]) == ("b", False, "a")
+    assert [row["who"] for row in rows] == ["a", "b", "c"]
+    assert [row["verdict"] for row in rows] == verdicts
+    first = rows[0]
+    students_t = 2.262  # 95 %, of 9 degrees of freedom
+    half_width = students_t * first["standard_error"]
+    assert first["high"] - first["figure"] == pytest.approx(half_width, rel=1e-3)
+
+
+def test_a_method_that_is_best_by_noise_alone_does_not_win():
+    names = (("set",), "who", "figure")
+    rows = summaries(runs_with_noise(1.0), *names, larger=lambda row: False)
+    (best,) = winners(rows, *names)
+    assert (best["best"], best["wins"], best["tied"]) == ("b", False, "a")
 
 
 def test_noise_alone_is_seldom_taken_for_a_difference():

@@ -78,33 +78,34 @@ def reports(client, card, n, **question):
     return out - 128
 
 
-def epsilon_lower(without, with_one, vector):
+def epsilon_lower(without, with_record, vector):
     """A lower bound of epsilon at DELTA, from the reports of two clients that differ by a record of
     this vector.
     """
-    low, high = without @ vector, with_one @ vector
-    n, each = len(low), 1 - (1 - CONFIDENCE) / (4 * THRESHOLDS)
+    low, high = without @ vector, with_record @ vector
+    draws = len(low)
+    confidence = 1 - (1 - CONFIDENCE) / (4 * THRESHOLDS)  # of each of all bounds together
     best = 0.0
     for threshold in np.quantile(np.concatenate((low, high)), np.linspace(0, 1, THRESHOLDS)):
-        more, less = int((high > threshold).sum()), int((low > threshold).sum())
-        for likely, unlikely in ((more, less), (n - less, n - more)):
-            if (p := lower(likely, n, each)) > DELTA:
-                best = max(best, math.log((p - DELTA) / upper(unlikely, n, each)))
+        in_high, in_low = int((high > threshold).sum()), int((low > threshold).sum())
+        for likely, unlikely in ((in_high, in_low), (draws - in_low, draws - in_high)):
+            p = lower(likely, draws, confidence)
+            if p > DELTA:
+                best = max(best, math.log((p - DELTA) / upper(unlikely, draws, confidence)))
     return best
 
 
 def test_reports_tell_of_a_record_what_rho_claims_and_not_much_less():
     card = sum_card(1_000_000, 2, 1, 64, 1 << 14, 32, -32, t=64, c=40, bits=8, coarse=2)
     claim = epsilon_of(1_000_000, DELTA)
-    rows = [
-        (16384, 16384, 16384),
-        (-3000, 5000, 100),
-        (700, -9000, -400),
-    ]  # the first gradient is clipped
-    clients = client_of(rows[1:]), client_of(rows)
-    both = [reports(client, card, 48_000, d=2, model=wire.LINEAR) for client in clients]
-    bound = epsilon_lower(*both, np.array([-45, -45, 32]))
-    assert claim / 3 < bound < claim, (bound, claim)
+    record = (16384, 16384, 16384)  # whose gradient is clipped
+    others = [(-3000, 5000, 100), (700, -9000, -400)]
+    without, with_record = (
+        reports(client_of(rows), card, 24_000, d=2, model=wire.LINEAR)
+        for rows in (others, [record, *others])
+    )
+    vector = np.array([-45, -45, 32])  # of the clipped gradient, and of the tally
+    assert claim / 3 < epsilon_lower(without, with_record, vector) < claim
 
 
 @pytest.mark.parametrize("answerer", [None, RoundsLast])
@@ -114,11 +115,15 @@ def test_the_audit_finds_a_sum_that_is_rounded_last(answerer):
     """
     card = sum_card(250_000, 2, 1, 1, 1 << 14, t=1, c=2, bits=8)
     claim = epsilon_of(250_000, DELTA)
-    rows = [[2047] * 64 + [0], [1750] * 64 + [0], *[[2047] * 64 + [0]] * 3]
-    clients = client_of(rows[1:], answerer), client_of(rows, answerer)
-    both = [
-        reports(client, card, 1_000, d=64, model=wire.VALUES, exponent=0, shift=1)
-        for client in clients
-    ]
-    bound = epsilon_lower(*both, np.array([1] * 64 + [0]))
-    assert bound > 1.2 * claim if answerer else bound < claim / 3, (bound, claim)
+    record = [2047] * 64 + [0]
+    others = [[1750] * 64 + [0], *[[2047] * 64 + [0]] * 3]
+    question = {"d": 64, "model": wire.VALUES, "exponent": 0, "shift": 1}
+    without, with_record = (
+        reports(client_of(rows, answerer), card, 1_000, **question)
+        for rows in (others, [record, *others])
+    )
+    bound = epsilon_lower(without, with_record, np.array([1] * 64 + [0]))
+    if answerer is RoundsLast:
+        assert bound > 1.2 * claim
+    else:
+        assert bound < claim / 3

@@ -83,6 +83,7 @@ def test_uniform_of_three_bytes():
             assert job[0] == plain.cursor[0]
 
 
+# a, n, b and m of a decay by a b / (n m).
 FRACTIONS = [
     (1, 1, 1, 1),
     (1, 2, 1, 1),
@@ -156,6 +157,7 @@ def shape(z, t, c, m):
     return decay(Fraction(z * z * m, 2 * c * t) if c else Fraction(abs(z), t))
 
 
+# t, c and m of the noise (c = 0: Laplace), and how far it is walked.
 LAWS = [
     (1, 1, 2, 20),
     (1, 1, 1, 20),
@@ -172,16 +174,15 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("parameters", LAWS)
-def test_the_noise_has_its_law(parameters):
-    t, c, m, most = parameters
-    law = accepted(noise(*parameters))
-    expected = {z: shape(z, t, c, m) for z in law}
-    total = sum(expected.values())
-    assert sum(shape(z, t, c, m) for z in range(most + 1, 9 * most)) / total < Decimal(2) ** -41, (
-        "beyond the walk"
-    )
-    assert sum(abs(law[z] - expected[z] / total) for z in law) < Decimal(2) ** -80
+@pytest.mark.parametrize(("t", "c", "m", "most"), LAWS)
+def test_the_noise_has_its_law(t, c, m, most):
+    law = accepted(noise(t, c, m, most))
+    weights = {z: shape(z, t, c, m) for z in law}
+    total = sum(weights.values())
+    beyond_the_walk = sum(shape(z, t, c, m) for z in range(most + 1, 9 * most))
+    assert beyond_the_walk / total < Decimal(2) ** -41
+    distance = sum(abs(law[z] - weights[z] / total) for z in law)
+    assert distance < Decimal(2) ** -80
     assert set(range(-most + t, most - t)) <= set(law)
 
 

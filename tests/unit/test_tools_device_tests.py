@@ -19,9 +19,7 @@ from terntools.testing.folders import DEVICE
 def run(tmp_path, text, timeout=60.0):
     path = tmp_path / "test_it.py"
     path.write_text(text)
-    return device_tests.run_file(
-        UnixTarget(), path, device_tests.selected(path, device_tests.ALL), timeout
-    )
+    return device_tests.run_file(UnixTarget(), path, device_tests.selected(path), timeout)
 
 
 def test_a_failure_does_not_stop_the_others_and_shows_its_line(tmp_path):
@@ -208,15 +206,11 @@ def test_needs_of_a_file_hold_for_one_test_or_for_all(tmp_path, declaration, nee
         device_tests.needs(path)
 
 
-@pytest.mark.parametrize(("declaration", "on_a_slow_target"), [("", 1), ("CHIP = True\n", 2)])
-def test_slow_targets_run_the_vectors_of_a_file_or_all_of_it(
-    tmp_path, declaration, on_a_slow_target
-):
+def test_a_sampled_target_runs_the_tests_of_vectors(tmp_path):
     path = tmp_path / "test_it.py"
-    path.write_text(f"{declaration}def test_vectors(): pass\ndef test_other(): pass\n")
-    names = ["test_vectors", "test_other"]
-    assert device_tests.selected(path, device_tests.ALL) == names
-    assert device_tests.selected(path, device_tests.CHIP) == names[:on_a_slow_target]
+    path.write_text("def test_vectors(): pass\ndef test_other(): pass\n")
+    assert device_tests.selected(path) == ["test_vectors", "test_other"]
+    assert device_tests.selected(path, only_vectors=True) == ["test_vectors"]
 
 
 def test_a_sample_of_vectors_is_a_vector_file_with_at_least_four_cases_of_each_group():

@@ -237,23 +237,19 @@ ENDURANCE = "endurance"
 _NEEDS = (SOCKETS, ENDURANCE)
 
 
-# Tests that run without --exhaustive: all; or those of vectors, and the files worth a whole chip.
-ALL, CHIP = "ALL", "CHIP"
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of target.
 
     make: makes one. lacks: features that it has not, and why. The others hold without --exhaustive:
-    spared: features whose tests do not run, and why. selection: which tests run. one_of: it runs
-    one of this number of cases of vectors.
+    spared: features whose tests do not run, and why. only_vectors: of each file, only the tests of
+    vectors run. one_of: it runs one of this number of cases of vectors.
     """
 
     make: Callable[[], Target]
     lacks: Mapping[str, str] = field(default_factory=dict)
     spared: Mapping[str, str] = field(default_factory=dict)
-    selection: str = ALL
+    only_vectors: bool = False
     one_of: int = 1
 
 
@@ -263,15 +259,21 @@ _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
 _PICO_LACKS = {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUSANDS}
 
+
+def _sampled(name: str, lacks: Mapping[str, str]) -> Kind:
+    """An emulated board that runs a sample of the vectors and, with --exhaustive, every test."""
+    return Kind(partial(EmulatedTarget, name), lacks, only_vectors=True, one_of=16)
+
+
 # The slowest first. A board is made of a port, by the plugin.
 KINDS = {
-    "pico": Kind(partial(EmulatedTarget, "pico"), _PICO_LACKS, selection=CHIP, one_of=16),
-    "xtensa": Kind(partial(EmulatedTarget, "xtensa"), {}, _IF_EXHAUSTIVE, CHIP, one_of=16),
-    "m33": Kind(partial(EmulatedTarget, "m33"), _NO_NETWORK, _IF_EXHAUSTIVE, CHIP, one_of=16),
+    "pico": _sampled("pico", _PICO_LACKS),
+    "xtensa": _sampled("xtensa", {}),
+    "m33": _sampled("m33", _NO_NETWORK),
+    "rv32": _sampled("rv32", {}),
     # A Pico's code on a Cortex-M33, which executes all of ARMv6-M: at a fraction of the whole
     # chip's cost.
-    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=4),
-    "rv32": Kind(partial(EmulatedTarget, "rv32"), {}, _IF_EXHAUSTIVE, one_of=16),
+    "armv6m": Kind(partial(EmulatedTarget, "m33", "armv6m"), _NO_NETWORK, _IF_EXHAUSTIVE, one_of=8),
     "rv32-newest": Kind(partial(EmulatedTarget, "rv32-newest")),
     "unix": Kind(UnixTarget),
 }
@@ -292,8 +294,7 @@ def absence(name: str) -> str | None:
 
 def needs(path: Path) -> dict[str, str]:
     """The NEEDS of a file by test; a text there is the need of all its tests."""
-    names, constants = _read_tests(path.read_text())
-    value = constants.get("NEEDS", {})
+    names, value = _read_tests(path.read_text())
     needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
     for need in sorted(needed.values()):
         if need not in _NEEDS:
@@ -301,29 +302,26 @@ def needs(path: Path) -> dict[str, str]:
     return needed
 
 
-def selected(path: Path, selection: str) -> list[str]:
-    """The tests of a file in that selection: those of vectors, or all.
-
-    A file with `CHIP = True` is worth all of its tests on a chip.
-    """
-    names, constants = _read_tests(path.read_text())
-    if selection == ALL or CHIP in constants:
-        return names
-    return [name for name in names if "vectors" in name]
+def selected(path: Path, only_vectors: bool = False) -> list[str]:
+    """The names of the tests of a file, or of those whose name tells that they run vectors."""
+    names, _ = _read_tests(path.read_text())
+    if only_vectors:
+        return [name for name in names if "vectors" in name]
+    return names
 
 
 @cache
-def _read_tests(text: str) -> tuple[list[str], dict[str, Any]]:
-    """The names of the test functions in a file's text, and the values of its NEEDS and CHIP."""
+def _read_tests(text: str) -> tuple[list[str], Any]:
+    """The names of the test functions in a file's text, and its NEEDS."""
     names: list[str] = []
-    constants: dict[str, Any] = {}
+    needs: Any = {}
     for node in ast.parse(text).body:
         match node:
             case ast.FunctionDef(name=name) if name.startswith("test_"):
                 names.append(name)
-            case ast.Assign(targets=[ast.Name(id=("NEEDS" | "CHIP") as name)], value=value):
-                constants[name] = ast.literal_eval(value)
-    return names, constants
+            case ast.Assign(targets=[ast.Name(id="NEEDS")], value=value):
+                needs = ast.literal_eval(value)
+    return names, needs
 
 
 def run_file(

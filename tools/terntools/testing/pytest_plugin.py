@@ -52,7 +52,7 @@ class Targets:
         _require_known(self.names, port)
         if config.getoption("exhaustive"):
             for name, kind in self.kinds.items():
-                self.kinds[name] = replace(kind, spared={}, selection=device_tests.ALL, one_of=1)
+                self.kinds[name] = replace(kind, spared={}, only_vectors=False, one_of=1)
         self.wanted: dict[tuple[str, Path], list[str]] = {}
         self._made: dict[str, Future[Target]] = {}
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
@@ -167,7 +167,7 @@ class DeviceFile(pytest.File):
             kind = targets.kinds[target]
             why_absent = device_tests.absence(target)
             lacks = {**kind.lacks, **kind.spared}
-            for name in device_tests.selected(self.path, kind.selection):
+            for name in device_tests.selected(self.path, kind.only_vectors):
                 item: DeviceItem = DeviceItem.from_parent(
                     self, name=f"{name}[{target}]", test_name=name, target=target
                 )
