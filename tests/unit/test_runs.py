@@ -432,8 +432,8 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 @pytest.mark.parametrize(("option", "seconds"), [("--silence", "0.3"), ("--deadline", "0.2")])
 def test_a_run_without_any_answer_ends(option, seconds, command, monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
-    command("train", *BOARDS, option, seconds, "--name", "short", code=errors.NO_DEVICE)
-    assert stored("short").status == FINISHED
+    _, failed, _ = command("train", *BOARDS, option, seconds, code=errors.NO_DEVICE)
+    assert failed["hint"]
 
 
 def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
@@ -450,7 +450,7 @@ def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
 
     monkeypatch.setattr(BoardsDriver, "open", open_round)
     monkeypatch.setattr(InProcessLink, "send", send_but_in_the_second_round)
-    _, result, _ = command("train", *BOARDS, "--deadline", "0.5", code=errors.SHORT)
+    _, result, _ = command("train", *BOARDS, "--deadline", "3", code=errors.SHORT)
     assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
     assert result["history"][1]["ended"] == "deadline"
     assert result["missing"] == 10
