@@ -223,68 +223,94 @@ def test_the_application_brings_modules_for_names_and_leases_to_boards_with_a_ne
     assert not mpy.sources_for(board).keys() & networked
 
 
-def leaves():
-    """(module, function, constants): the library's viper functions with the public constants folded
-    in, and the private constants of their modules.
+# Code that a compiler is known to get wrong: firmware/BOARDS.md says which compilers these are, and
+# tern.compat has the rules.
+
+
+@dataclasses.dataclass
+class Leaf:
+    """A viper function of the library, and the private constants of its module.
+
+    Public constants are folded into its code.
     """
+
+    name: str
+    function: ast.FunctionDef
+    constants: dict[str, int]
+
+    def nodes(self, kind):
+        return [node for node in ast.walk(self.function) if isinstance(node, kind)]
+
+    def constant_of(self, index):
+        """The value of an index; None: it has a variable."""
+        names = {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
+        if not names <= self.constants.keys():
+            return None
+        return eval(ast.unparse(index), dict(self.constants))
+
+    def variables(self):
+        """Parameters and variables in the order of the text, in which MicroPython numbers them."""
+        names = [argument.arg for argument in self.function.args.args]
+        stored = [node for node in self.nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
+        stored.sort(key=lambda node: (node.lineno, node.col_offset))
+        return list(dict.fromkeys([*names, *(node.id for node in stored)]))
+
+
+def constants_of(tree):
+    """The constants that a module defines as NAME = const(NUMBER)."""
+    constants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("const("):
+            (value,) = node.value.args
+            if isinstance(value, ast.Constant):
+                constants[ast.unparse(node.targets[0])] = value.value
+    return constants
+
+
+@pytest.fixture(scope="module")
+def leaves():
+    found = []
     for module, source in fold.fold(mpy.library()).items():
         tree = ast.parse(source)
-        constants = {
-            ast.unparse(node.targets[0]): ast.literal_eval(node.value.args[0])
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and ast.unparse(node.value.func) == "const"
-            and isinstance(node.value.args[0], ast.Constant)
-        }
-        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-            if "micropython.viper" in map(ast.unparse, function.decorator_list):
-                yield module, function, constants
-
-
-def variables(leaf):
-    """Parameters and variables in the order of the text, in which MicroPython numbers them."""
-    names = [
-        node
-        for node in ast.walk(leaf)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    assigned = sorted(names, key=lambda node: (node.lineno, node.col_offset))
-    return list(
-        dict.fromkeys(
-            [argument.arg for argument in leaf.args.args] + [node.id for node in assigned]
-        )
-    )
-
-
-def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
-    """See firmware/BOARDS.md for which compilers these are, and tern.compat for the rules."""
-    functions = list(leaves())
-    assert len(functions) > 15
-    for module, leaf, constants in functions:
-        where = f"{module}.{leaf.name}"
-        types = {arg.arg: ast.unparse(arg.annotation) for arg in leaf.args.args if arg.annotation}
-        wide = {name for name, kind in types.items() if kind in ("ptr16", "ptr32")}
-        in_registers = variables(leaf)[:3]
-        for node in ast.walk(leaf):
-            if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
-                assert isinstance(node.operand, ast.Constant), (
-                    f"{where}: {ast.unparse(node)} of a variable"
-                )
-            if not isinstance(node, ast.Subscript):
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef):
                 continue
-            names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
-            known = (
-                eval(ast.unparse(node.slice), dict(constants))
-                if names <= constants.keys()
-                else None
-            )
+            if "micropython.viper" in map(ast.unparse, node.decorator_list):
+                found.append(Leaf(f"{module}.{node.name}", node, constants_of(tree)))
+    assert len(found) > 15
+    return found
+
+
+def test_no_leaf_negates_or_inverts_a_variable(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.UnaryOp):
+            if isinstance(node.op, ast.USub | ast.Invert):
+                assert isinstance(node.operand, ast.Constant), f"{leaf.name}: {ast.unparse(node)}"
+
+
+def test_leaves_have_only_small_constants_as_indices(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.Subscript):
+            index = leaf.constant_of(node.slice)
+            assert index is None or 0 <= index < 256, f"{leaf.name}: {ast.unparse(node)}"
+
+
+def test_leaves_write_to_constant_indices_only_at_0(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.Subscript):
             if isinstance(node.ctx, ast.Store):
-                assert known in (None, 0), (
-                    f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
-                )
-            assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"
+                index = leaf.constant_of(node.slice)
+                assert index in (None, 0), f"{leaf.name}: {ast.unparse(node)} = ..."
+
+
+def test_no_index_of_wide_items_is_one_of_the_first_three_variables(leaves):
+    for leaf in leaves:
+        wide = {
+            argument.arg
+            for argument in leaf.function.args.args
+            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
+        }
+        for node in leaf.nodes(ast.Subscript):
             if ast.unparse(node.value) in wide:
-                assert ast.unparse(node.slice) not in in_registers, (
-                    f"{where}: the index of {ast.unparse(node)} is one of its first three variables"
-                )
+                index = ast.unparse(node.slice)
+                assert index not in leaf.variables()[:3], f"{leaf.name}: {ast.unparse(node)}"

@@ -127,79 +127,77 @@ JOINED = "New client connected from {0}:{1} as {2} (p2, c1, k60, u'{2}')."
 REFUSED = "Client <unknown> disconnected, not authorised."
 
 
-@pytest.mark.parametrize(
-    ("lines", "refused", "connected", "ended"),
-    [
-        ([NEW.format("10.0.0.7", 1), REFUSED], {("10.0.0.7", "not authorised")}, set(), set()),
-        (
-            [NEW.format("10.0.0.7", 1), NEW.format("10.0.0.8", 1), REFUSED],
-            {("", "not authorised")},
-            set(),
-            set(),
-        ),
-        (
-            ["Client 00000007 [10.0.0.9:1] disconnected, not authorised."],
-            {("10.0.0.9", "not authorised")},
-            set(),
-            set(),
-        ),
-        (
-            [
-                NEW.format("::1", 1),
-                "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca",
-                "Client <unknown> disconnected: Protocol error.",
-            ],
-            {("::1", "alert unknown ca")},
-            set(),
-            set(),
-        ),
-        (
-            [
-                NEW.format("10.0.0.7", 1),
-                REFUSED,
-                NEW.format("10.0.0.7", 2),
-                JOINED.format("10.0.0.7", 2, "00000007"),
-            ],
-            set(),
-            {"00000007"},
-            set(),
-        ),
-        (
-            [
-                JOINED.format("10.0.0.7", 2, "00000007"),
-                "Client 00000007 has exceeded timeout, disconnecting.",
-            ],
-            set(),
-            set(),
-            {"00000007"},
-        ),
-        (
-            ["Client auto-1-2 disconnected, not authorised.", "a line of another program"],
-            set(),
-            set(),
-            set(),
-        ),
-    ],
-    ids=["refused", "two at once", "later releases", "TLS", "let in since", "silent", "nobody"],
-)
-def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(
-    tmp_path, lines, refused, connected, ended
-):
+TLS_FAILS = "OpenSSL Error[0]: error:0A000418:SSL routines::tlsv1 alert unknown ca"
+LATER_RELEASE_REFUSES = "Client 00000007 [10.0.0.9:1] disconnected, not authorised."
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The log of a broker to which nothing was written yet. `write(*lines)` adds lines."""
     configuration.configure(tmp_path)
     (tmp_path / PID).write_text("0\n")
     log = BrokerLog(tmp_path)
-    assert not log.read(), "there is none yet"
-    old = f"{int(time.time()) - 600}: {REFUSED}"
-    text = "".join(
-        f"{line}\n" for line in [old, *(f"{int(time.time()) + 1}: {line}" for line in lines)]
-    )
-    (tmp_path / LOG).write_text(text[:100])
+    assert not log.read()
+    text = f"{int(time.time()) - 600}: {REFUSED}\n"  # of another day: it does not count
+
+    def write(*lines):
+        new = "".join(f"{int(time.time()) + 1}: {line}\n" for line in lines)
+        (tmp_path / LOG).write_text(text + new)
+        assert log.read()
+
+    log.write = write
+    return log
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        ([NEW.format("10.0.0.7", 1), REFUSED], {("10.0.0.7", "not authorised")}),
+        # Two at once: it may be either.
+        ([NEW.format("10.0.0.7", 1), NEW.format("10.0.0.8", 1), REFUSED], {("", "not authorised")}),
+        ([LATER_RELEASE_REFUSES], {("10.0.0.9", "not authorised")}),
+        (
+            [NEW.format("::1", 1), TLS_FAILS, "Client <unknown> disconnected: Protocol error."],
+            {("::1", "alert unknown ca")},
+        ),
+        (["Client auto-1-2 disconnected, not authorised.", "a line of another program"], set()),
+    ],
+    ids=["refused", "two at once", "later releases", "TLS", "nobody"],
+)
+def test_the_log_says_who_is_refused_and_from_where_only_where_that_is_sure(log, lines, refused):
+    log.write(*lines)
+    assert log.refused == refused
+
+
+def test_a_board_that_was_let_in_since_is_not_refused(log):
+    joined = JOINED.format("10.0.0.7", 2, "00000007")
+    log.write(NEW.format("10.0.0.7", 1), REFUSED, NEW.format("10.0.0.7", 2), joined)
+    assert log.refused == set()
+    assert set(log.connected) == {"00000007"}
+
+
+def test_a_board_that_has_fallen_silent_is_not_connected(log):
+    silent = "Client 00000007 has exceeded timeout, disconnecting."
+    log.write(JOINED.format("10.0.0.7", 2, "00000007"), silent)
+    assert set(log.ended) == {"00000007"}
+    assert not log.connected
+
+
+def test_a_line_that_was_cut_is_read_later(log, tmp_path):
+    line = f"{int(time.time()) + 1}: {LATER_RELEASE_REFUSES}\n"
+    (tmp_path / LOG).write_text(line[:30])
     assert log.read()
-    (tmp_path / LOG).write_text(text)
-    assert log.read(), "the rest of a line that was cut is read later"
-    assert (log.refused, set(log.connected), set(log.ended)) == (refused, connected, ended)
-    (tmp_path / CONFIG).write_text((tmp_path / CONFIG).read_text().replace("log_type notice\n", ""))
-    assert not log.read(), "a Mosquitto that does not log connections"
+    assert log.refused == set()
+    (tmp_path / LOG).write_text(line)
+    assert log.read()
+    assert log.refused == {("10.0.0.9", "not authorised")}
+
+
+def test_a_mosquitto_that_does_not_log_connections_says_nothing(log, tmp_path):
+    log.write(LATER_RELEASE_REFUSES)
+    conf = (tmp_path / CONFIG).read_text()
+    (tmp_path / CONFIG).write_text(conf.replace("log_type notice\n", ""))
+    assert not log.read()
 
 
 def test_the_guide_lists_all_that_a_host_says_of_absent_boards():
