@@ -230,7 +230,7 @@ def test_a_model_of_unknown_records_has_no_figures():
 @pytest.mark.parametrize(
     ("changes", "spent"),
     [
-        ({}, {2.0: 990, 0.0: 10}),  # silent clients have spent nothing
+        ({"epsilon_paid": 2.0}, {2.0: 990, 0.0: 10}),  # silent clients have spent nothing
         ({"epsilon_spent": [[0.0, 3], [2.0, 997]]}, {0.0: 3, 2.0: 997}),
         (
             {
