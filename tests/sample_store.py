@@ -12,11 +12,13 @@ from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import mechanisms
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Watcher
 from ternhost.store.boards import BoardRow
 from ternhost.store.fleet_key import fleet_key
+from ternhost.store.runs import EndedRound
 from ternhost.store.store import Store
 
 NAME = "greenhouses"
@@ -75,7 +77,7 @@ def make(parent, count=10_000, rounds=12, planned=20, **options):
         if status.event == END and status.round >= rounds:
             run.stop()
 
-    with Run.begin(options, name=NAME, parent=parent, watcher=Watcher(status=watch)) as run:
+    with Run.begin(options, Place(NAME, parent), Watcher(status=watch)) as run:
         run.run()
         directory, path = run.directory, run.files.store
     with Store(path) as store:
@@ -129,7 +131,8 @@ def end_round(store, number, count, run=NAME, **figures):
         "refusals": 0,
         **figures,
     }
-    store.end_run_round(run, number, "quorum", state, entry, None, (), time.time() - 1)
+    ended = EndedRound(number, "quorum", entry, began=time.time() - 1)
+    store.end_run_round(run, state, ended)
 
 
 CANARY = "window.hostile = 1"

@@ -42,12 +42,15 @@ from ternhost.reach.driver import (
     BoardBudget,
     Cohorts,
     Devices,
+    Driver,
     FleetStatus,
     OnProgress,
     RoundProgress,
+    Warn,
 )
-from ternhost.reach.refusals import AllRefused
-from ternhost.reach.stored import DriverOptions, StoredDriver
+from ternhost.reach.refusals import AllRefused, Refusals
+from ternhost.reach.stored_rounds import DriverOptions
+from ternhost.store import kept_model
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -70,7 +73,7 @@ class GatewaysRefuse(AllRefused):
         self.result = result
 
 
-class GatewaysDriver(StoredDriver):
+class GatewaysDriver(Driver):
     """A driver whose devices are asked by gateways, which `post` reaches.
 
     Single results lack the ids of their devices.
@@ -89,7 +92,12 @@ class GatewaysDriver(StoredDriver):
 
         bound: what the counts of each gateway may tell of a device, in all rounds of the store.
         """
-        super().__init__(store, terms, **options)
+        super().__init__(terms, individual=options.get("individual", False))
+        self._store = store
+        self._run = options.get("run")
+        self._standing = options.get("standing", False)
+        self._warn: Warn = options.get("warn", lambda message: None)
+        self._refusals = Refusals(self._warn)
         self._tables = GatewayTables(store)
         self._post = post
         self._roster = GatewayRoster(
@@ -344,14 +352,13 @@ class GatewaysDriver(StoredDriver):
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        number = super().next_round(planned)
         ours, theirs = last_number(self._store), self._roster.believed()
         if theirs > ours:
             self._warn(
                 f"gateways were asked round {theirs}, but this store knows of none after {ours}: if it is new, or was "
                 "restored from a copy, it does not count what those rounds cost their devices"
             )
-        return max(number, theirs + 1)
+        return max(planned, ours + 1, theirs + 1)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
         """Have gateways draw their groups where a bound reckons with dishonest devices.
@@ -531,7 +538,7 @@ class GatewaysDriver(StoredDriver):
     # Beside rounds
 
     def publish(self, averaged: Averaged) -> None:
-        super().publish(averaged)
+        kept_model.keep(self._store, averaged)
         self._took_model.clear()
         payload = Model(averaged).encode()
         connected = {gateway.name for gateway, _ in self._roster.there if not gateway.reported_gone}

@@ -26,10 +26,16 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import names_of, option, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
-from ternhost.provision.boards import FLEET_NAME, board_directories, new_keys, provision_board
+from ternhost.provision.boards import (
+    FLEET_NAME,
+    BoardSettings,
+    board_directories,
+    new_keys,
+    provision_board,
+)
 from ternhost.reach import fleet
 from ternhost.reach.driver import Warn
-from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.store import store_file
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
@@ -207,11 +213,7 @@ def opened(
             run=_NAME,
             terms=Terms(silence=runs.silence),
             warn=warn,
-            holdings=_holdings(kind, runs, warn) if kind.simulated else None,
-            clients=runs.count(kind),
-            seed=runs.seed
-            + (runs.first_id << 32),  # clients of two gateways must not draw the same
-            first=runs.first_id,
+            clients=_simulated_clients(kind, runs, warn),
             modules=_MODULES,
             standing=True,
         )
@@ -220,6 +222,13 @@ def opened(
         single, silence = runs.single_results, runs.silence
         options: dict[str, Any] = {"single_results": single, "silence": silence, "bound": bound}
         yield Gateway(store, driver, fleet=kind.word, warn=warn, **options)
+
+
+def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
+    """The clients of a site, if they are simulated."""
+    holdings = _holdings(kind, runs, warn) if kind.simulated else None
+    seed = runs.seed + (runs.first_id << 32)  # clients of two gateways must not draw the same
+    return SimulatedClients(holdings, runs.count(kind), seed, runs.first_id)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
@@ -262,8 +271,7 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(
-            board, ids[start], board_keys, board_rows, runs.policy, 0, last_number(store)
-        )
+        settings = BoardSettings(last_round=last_number(store))
+        provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
     store.add_devices(keys)  # now that the boards are written
     (new / FLEET_NAME).rename(directory / FLEET_NAME)

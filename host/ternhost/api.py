@@ -1,6 +1,4 @@
-"""The public Python API, which `ternhost` exports: runs from beginning to end, their results, and
-cards.
-"""
+"""The public Python API, which `ternhost` exports: runs, their results, and cards."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ from ternhost.privacy.matrix import certify as certify  # exported
 from ternhost.privacy.mechanisms import Design
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
+from ternhost.run.begin import Place
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.guarantees import OfClass, classes_of
 from ternhost.run.options import RunOptions, classes_of_run
@@ -40,22 +39,20 @@ _AT_THE_END = ("mean_squared_error", "score", "score_without_noise", "agreement"
 
 OnStatus = Callable[[Status], None]
 Card = str | Path | bytes | Design
-Named = Mapping[str, Any]  # arguments by name
 
 
 class Result(Mapping[str, Any]):
-    """The result of a run: a mapping with the content of its result.json, and the most used parts
-    as attributes.
-    """
+    """The result of a run: the content of its result.json, and the most used parts as attributes."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self._result = dict(result)
 
     @classmethod
     def load(cls, run: str | Path, directory: str | Path = run_directory.RUNS) -> Result:
-        """Load the result of a finished run. run: its name in `directory`, its own directory, or
-        its result.json. Raises UsageError if there is no such result, StorageError if it cannot be
-        read.
+        """Load the result of a finished run.
+
+        run: its name in `directory`, its own directory, or its result.json. Raises UsageError if
+        there is no such result, StorageError if it cannot be read.
         """
         return cls(results.load(run, Path(directory)))
 
@@ -87,17 +84,22 @@ class Result(Mapping[str, Any]):
     @property
     def figures(self) -> dict[str, float]:
         """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
-        figures = run_directory.figures_of(self["history"][-1] if self["history"] else None)
+        history = self["history"]
+        figures = run_directory.figures_of(history[-1] if history else None)
         for measure in self.get("measures", ()):
-            figures |= {
-                name: self[name] for name in (measure, f"{measure}_baseline", f"{measure}_optimum")
-            }
-        return figures | {name: self[name] for name in _AT_THE_END if self.get(name) is not None}
+            for name in (measure, f"{measure}_baseline", f"{measure}_optimum"):
+                figures[name] = self[name]
+        for name in _AT_THE_END:
+            if self.get(name) is not None:
+                figures[name] = self[name]
+        return figures
 
     @property
     def guarantees(self) -> list[OfClass]:
-        """What the run promises the devices of each class: guarantees of a `report`, of the `run`,
-        and of the `life` of a device so far. Empty if they reported nothing that is protected.
+        """What the run promises the devices of each class.
+
+        Each has guarantees of a `report`, of the `run`, and of the `life` of a device so far. Empty
+        if the devices reported nothing that is protected.
         """
         return classes_of(self)
 
@@ -111,7 +113,8 @@ class Result(Mapping[str, Any]):
         if "weights" not in self:
             return None
         weights = np.array(self["weights"], np.float64)
-        return weights.reshape(len(self["labels"]), -1) if self.get("labels") else weights
+        labels = self.get("labels")
+        return weights.reshape(len(labels), -1) if labels else weights
 
     @property
     def device_model(self) -> DeviceModel | None:
@@ -123,18 +126,24 @@ class Result(Mapping[str, Any]):
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures,
-        ... Needs pandas.
+        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures.
+
+        Needs pandas.
         """
         return _frame(self["history"])
 
     @property
     def attributes(self) -> pd.DataFrame:
-        """A row for each collected attribute: `name`, `mean`, its 95 % interval `low` to `high`,
-        `reports`, and `true`, the true mean, if it is known. A categorical attribute has a row for
-        each `category`, with its `frequency` instead of a mean. Needs pandas.
+        """A row for each collected attribute. Needs pandas.
+
+        `name`, `mean`, its 95 % interval `low` to `high`, `reports`, and `true`, the true mean, if
+        it is known. A categorical attribute has a row for each `category`, with its `frequency`
+        instead of a mean.
         """
-        return _frame([row for entry in self.get("attributes", []) for row in _rows(entry)])
+        rows: list[dict[str, Any]] = []
+        for entry in self.get("attributes", []):
+            rows += _rows(entry)
+        return _frame(rows)
 
     @property
     def missing(self) -> str | None:
@@ -150,6 +159,7 @@ class Result(Mapping[str, Any]):
 
 
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an attribute: one, or one for each category."""
     more = {name: entry[name] for name in ("reports", "true") if name in entry}
     if "frequencies" not in entry:
         low, high = entry["interval"] or (None, None)
@@ -159,7 +169,9 @@ def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
         row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
         row |= {"low": low, "high": high, **more}
-        rows.append(row | ({"true": entry["true"][i]} if "true" in entry else {}))
+        if "true" in entry:
+            row["true"] = entry["true"][i]
+        rows.append(row)
     return rows
 
 
@@ -198,7 +210,8 @@ def train(
     wrong type, UsageError for a value that makes no sense, and other kinds of `TernError`. Warnings
     and notes go to the logger `ternhost`.
     """
-    return _run("train", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("train", algorithm, fleet, options, place, on_status)
 
 
 def collect(
@@ -217,7 +230,8 @@ def collect(
     algorithm: collect, means, or another that is registered; by default chosen by the options. Other
     arguments and errors: as for `train`.
     """
-    return _run("collect", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("collect", algorithm, fleet, options, place, on_status)
 
 
 def infer(
@@ -235,7 +249,8 @@ def infer(
 
     Arguments and errors: as for `train`.
     """
-    return _run("infer", algorithm, fleet, Path(directory), name, store, anew, on_status, options)
+    place = Place(name, Path(directory), store, anew)
+    return _run("infer", algorithm, fleet, options, place, on_status)
 
 
 def resume(
@@ -246,12 +261,11 @@ def resume(
     directory: str | Path = run_directory.RUNS,
     on_status: OnStatus | None = None,
 ) -> Result:
-    """Resume an interrupted run, and run it to its end. run: its name in `directory`, its own
-    directory, or its store.
+    """Resume an interrupted run, and run it to its end.
 
-    fleet: the new place of its boards, if they have moved. after_round: continue after this round
-    number, if the store was restored from a backup and boards have already seen later rounds.
-    Raises TernError.
+    run: its name in `directory`, its own directory, or its store. fleet: the new place of its
+    boards, if they have moved. after_round: continue after this round number, if the store was
+    restored from a backup and boards have already seen later rounds. Raises TernError.
     """
     with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as resumed:
         return _finished(resumed)
@@ -269,25 +283,23 @@ def _run(
     command: str,
     algorithm: str | None,
     fleet: str | None,
-    parent: Path,
-    name: str | None,
-    store: str | Path | None,
-    anew: bool,
+    options: Mapping[str, Any],
+    place: Place,
     on_status: OnStatus | None,
-    options: Named,
 ) -> Result:
-    if algorithm is not None and (cls := ALGORITHMS.named(algorithm)).command != command:
-        raise UsageError(
-            f"ternhost.{command} does not run {algorithm}", hint=f"call ternhost.{cls.command}"
-        )
+    """Begin a run of a command's algorithm, and run it to its end."""
+    if algorithm is not None:
+        other = ALGORITHMS.named(algorithm).command
+        if other != command:
+            text = f"ternhost.{command} does not run {algorithm}"
+            raise UsageError(text, hint=f"call ternhost.{other}")
+    if fleet is not None:
+        options = {**options, "fleet": fleet}
     algorithms = algorithms_of(command)
-    named = _typed(command, algorithms, options if fleet is None else {**options, "fleet": fleet})
-    run_options = RunOptions.parse(algorithm, named, algorithms)
-    watcher = _watcher(on_status)
-    with Run.begin(
-        run_options, parent=parent, name=name, store=store, anew=anew, watcher=watcher
-    ) as begun:
-        return _finished(begun)
+    values = _typed(command, algorithms, options)
+    run_options = RunOptions.parse(algorithm, values, algorithms)
+    with Run.begin(run_options, place, _watcher(on_status)) as run:
+        return _finished(run)
 
 
 def _finished(run: Run) -> Result:
@@ -305,14 +317,15 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 
 
 def _typed(
-    function: str, algorithms: Mapping[str, type[Learner]], options: Named
+    function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The options, each with a value of its type.
 
     Raises TypeError for other values and for unknown options.
     """
-    parts = (*(cls.Options for cls in algorithms.values()), *classes_of_run())
-    known = {option.name: option for part in parts for option in options_of(part)}
+    known: dict[str, Option] = {}
+    for part in (*[cls.Options for cls in algorithms.values()], *classes_of_run()):
+        known |= {option.name: option for option in options_of(part)}
     values = {}
     for name, value in options.items():
         if name == "card":
@@ -322,47 +335,58 @@ def _typed(
         elif name == "mechanism_options":
             values[name] = value
         else:
+            text = f"{function}() has no option {name!r}"
             similar = difflib.get_close_matches(name, known, 1)
-            question = f"; did you mean {similar[0]!r}?" if similar else ""
-            raise TypeError(f"{function}() has no option {name!r}{question}")
+            if similar:
+                text += f"; did you mean {similar[0]!r}?"
+            raise TypeError(text)
     return values
 
 
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a text or a number",
+}
+
+
 def _value(option: Option, value: Any) -> Any:
-    kind: Any = option.type
+    """The value of an option in its type. Raises TypeError for another type."""
     if value is None and option.default is None:
         return None
     try:
-        if isinstance(value, bool) != (kind is bool):
-            raise TypeError
-        if kind is int:
-            return operator.index(value)
-        if kind is float:
-            return float(value + 0)  # the sum raises TypeError for a text
-        if kind is str and isinstance(value, int | float | Decimal | np.number):
-            return str(value)
-        if not isinstance(value, kind):
-            raise TypeError
+        return _converted(option.type, value)
     except TypeError:
-        words = {
-            int: "a whole number",
-            float: "a number",
-            bool: "True or False",
-            str: "a text or a number",
-        }
-        raise TypeError(f"{option.name} must be {words[kind]}, not {value!r}") from None
+        must = _KINDS[option.type]
+        raise TypeError(f"{option.name} must be {must}, not {value!r}") from None
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    if isinstance(value, bool) != (kind is bool):
+        raise TypeError
+    if kind is int:
+        return operator.index(value)
+    if kind is float:
+        return float(value + 0)  # the sum raises TypeError for a text
+    if kind is str and isinstance(value, int | float | Decimal | np.number):
+        return str(value)
+    if not isinstance(value, kind):
+        raise TypeError
     return value
 
 
 def _card(card: Card) -> str:
-    if isinstance(card, Design | bytes):
-        return (card if isinstance(card, bytes) else card.card).hex()
+    """A card in hexadecimal digits. Raises UsageError if its file cannot be read."""
+    if isinstance(card, Design):
+        return card.card.hex()
+    if isinstance(card, bytes):
+        return card.hex()
     try:
         return cards.load(str(card)).hex()
     except OSError as error:
-        raise UsageError(
-            f"{card}: {error.strerror}", hint="give a card file, bytes or a Design"
-        ) from error
+        text = f"{card}: {error.strerror}"
+        raise UsageError(text, hint="give a card file, bytes or a Design") from error
 
 
 # Cards

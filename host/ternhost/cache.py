@@ -29,10 +29,13 @@ Progress = Callable[[str], None]
 
 def cache_root() -> Path:
     """The folder of the cache: $TERN_CACHE, else `tern` under $XDG_CACHE_HOME, else under ~/.cache."""
-    if override := os.environ.get("TERN_CACHE"):
+    override = os.environ.get("TERN_CACHE")
+    if override:
         return Path(override).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tern"
+    if not base.is_absolute():
+        base = Path.home() / ".cache"
+    return base / "tern"
 
 
 def kept_file(
@@ -57,7 +60,8 @@ def kept_file(
 class Recipe:
     """The key of a build: builds of the same name, version and options share an entry.
 
-    products: the files that an entry must contain, relative to its folder."""
+    products: the files that an entry must contain, relative to its folder.
+    """
 
     name: str
     version: str
@@ -76,29 +80,28 @@ def sha256_of(path: Path) -> str:
 
 def sha256_of_tree(folder: Path) -> dict[str, str]:
     """The sha256 of every file under `folder`, by its relative path."""
-    files = sorted(
-        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    )
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+    hashes = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            hashes[path.relative_to(folder).as_posix()] = sha256_of(path)
+    return hashes
 
 
 def read_record(recipe: Recipe) -> dict[str, Any] | None:
-    """The record of the entry of `recipe`; None if the entry is absent, damaged or changed since
-    its build.
-    """
+    """The record of an entry; None if the entry is absent, damaged or changed since its build."""
     entry = cache_root() / recipe.key
     try:
         record: dict[str, Any] = json.loads((entry / RECORD).read_text())
-        intact = all(record["sha256"][name] == sha256_of(entry / name) for name in recipe.products)
+        for name in recipe.products:
+            if record["sha256"][name] != sha256_of(entry / name):
+                return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if intact else None
+    return record
 
 
 def find_entry(recipe: Recipe) -> Path | None:
-    """The folder of the entry of `recipe`; None if it is absent, damaged or changed since its
-    build.
-    """
+    """The folder of an entry; None if it is absent, damaged or changed since its build."""
     return cache_root() / recipe.key if read_record(recipe) else None
 
 
@@ -107,30 +110,33 @@ def build_entry(
 ) -> Path:
     """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent.
 
-    Raises StorageError.
-
     `make` works in the folder `work`, leaves the products in the folder `out` and returns the
     version or sha256 of each input by name, for the record. If several processes need an entry, one
-    builds it and the others wait. A build that fails or is killed leaves no entry.
+    builds it and the others wait. A build that fails or is killed leaves no entry. Raises
+    StorageError.
     """
     root = cache_root()
     with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):
         root.mkdir(parents=True, exist_ok=True)
     with _lock(root / f"{recipe.key}.lock", progress):
-        if entry := find_entry(recipe):
-            return entry
-        for abandoned in root.glob(
-            f"{recipe.key}.tmp-*"
-        ):  # by a killed build: this process holds the lock
+        intact = find_entry(recipe)
+        if intact is not None:
+            return intact
+        # This process holds the lock, so a killed build has left these.
+        for abandoned in root.glob(f"{recipe.key}.tmp-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
         try:
             work, out = temporary / "work", temporary / "out"
             work.mkdir()
             out.mkdir()
-            record = {"name": recipe.name, "version": recipe.version, "options": recipe.options}
-            record["built_with"] = dict(make(work, out))
-            record["sha256"] = {name: sha256_of(out / name) for name in recipe.products}
+            record = {
+                "name": recipe.name,
+                "version": recipe.version,
+                "options": recipe.options,
+                "built_with": dict(make(work, out)),
+                "sha256": {name: sha256_of(out / name) for name in recipe.products},
+            }
             (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
             entry = root / recipe.key
             shutil.rmtree(entry, ignore_errors=True)  # a damaged one
@@ -147,20 +153,20 @@ def _places(kind: str) -> list[Path]:
     """
     root = cache_root()
     if kind != "emulators":
-        return [path for path in [root / kind] if path.exists()]
+        folder = root / kind
+        return [folder] if folder.exists() else []
     locks = {lock.stem for lock in root.glob("*.lock")}
     return [path for path in sorted(root.glob("*/")) if path.name.partition(".tmp-")[0] in locks]
 
 
 def sizes() -> dict[str, int]:
     """The bytes of each kind of entries."""
-    files = {
-        kind: (path for place in _places(kind) for path in (place, *place.rglob("*")))
-        for kind in KINDS
-    }
-    return {
-        kind: sum(path.lstat().st_size for path in files[kind] if path.is_file()) for kind in KINDS
-    }
+    return {kind: sum(map(_size, _places(kind))) for kind in KINDS}
+
+
+def _size(place: Path) -> int:
+    """The bytes of a file, or of all files in a folder."""
+    return sum(path.lstat().st_size for path in (place, *place.rglob("*")) if path.is_file())
 
 
 def clear(kinds: Iterable[str]) -> list[str]:
@@ -172,16 +178,26 @@ def clear(kinds: Iterable[str]) -> list[str]:
     def stay(message: str) -> None:
         raise BlockingIOError
 
-    left = []
+    places: list[Path] = []
+    for kind in kinds:
+        places += _places(kind)
+    under_way = []
     with storage_errors("check who may write there"):
-        for path in (path for kind in kinds for path in _places(kind)):
+        for path in places:
             lock = path.with_name(f"{path.name.partition('.tmp-')[0]}.lock")
             try:
                 with _lock(lock, stay) if lock.exists() else nullcontext():
-                    path.unlink() if path.is_symlink() else shutil.rmtree(path)
+                    _delete(path)
             except BlockingIOError:
-                left.append(path.name)
-    return left
+                under_way.append(path.name)
+    return under_way
+
+
+def _delete(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 @contextmanager

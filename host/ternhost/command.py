@@ -26,10 +26,12 @@ def add_command(
     run: executes the command and returns the exit code; without it, the command only groups others.
     as_json: the help of --json. The namespace of the arguments has the name of the command, `prog`.
     """
-    lines = "\n".join("  " + line.strip() for line in example.strip().splitlines())
-    about = {"help": summary, "description": summary[:1].upper() + summary[1:] + "."}
+    lines = [f"  {line.strip()}" for line in example.strip().splitlines()]
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, **about, epilog=f"example:\n{lines}"
+        name,
+        help=summary,
+        description=f"{summary[:1].upper()}{summary[1:]}.",
+        epilog="\n".join(["example:", *lines]),
     )
     if run is not None:
         parser.add_argument("--json", action="store_true", help=as_json)
@@ -40,10 +42,10 @@ def add_command(
 def add_option(
     parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
 ) -> None:
-    """Add an option: `words` are "--name METAVAR", "--name" for a switch, or "--name METAVAR..."
-    for a list.
+    """Add an option.
 
-    The help `text` ends with the default. A number as default sets the type. more: keywords of
+    words: "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list. The help
+    `text` ends with the default. A number as default sets the type. more: keywords of
     `add_argument`.
     """
     name, _, metavar = words.partition(" ")
@@ -56,9 +58,8 @@ def add_option(
     else:
         more["action"] = "store_true"
     if default is not None:
-        text += (
-            f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
-        )
+        shown = f"{default:g}" if isinstance(default, float) else default
+        text += f" (default: {shown})"
     parser.add_argument(name, help=text, **more)
 
 

@@ -37,19 +37,22 @@ def require(*modules: str) -> None:
 
 
 def explained(error: ImportError) -> UsageError | None:
-    """The error that names the extra to install, the missing way of reaching devices, or the
-    missing system, after a failed import. None for any other import.
+    """The error that says what a failed import needs; None for an import that is none of tern's.
+
+    It names the extra to install, the missing part of tern, or the missing system.
     """
     if isinstance(error, ModuleNotFoundError) and _is_part_of_tern(error.name or ""):
         hint = "install tern again, with all of its folders"
         return UsageError(f"this tern lacks {error.name}", hint)
     module = (error.name or "").partition(".")[0]
     if module in _UNIX:
+        text = f"this command needs Linux or macOS: Python's {module} is not on this system"
         hint = "use boards on ports or --fleet simulated:N, or run tern in WSL (docs/guides/platforms.md)"
-        return UsageError(
-            f"this command needs Linux or macOS: Python's {module} is not on this system", hint
-        )
-    return _lack(module) if any(module in modules for modules in EXTRAS.values()) else None
+        return UsageError(text, hint)
+    for modules in EXTRAS.values():
+        if module in modules:
+            return _lack(module)
+    return None
 
 
 def _is_part_of_tern(module: str) -> bool:
@@ -59,9 +62,7 @@ def _is_part_of_tern(module: str) -> bool:
 
 
 def _lack(module: str) -> UsageError:
-    extra, package = next(
-        (name, modules[module]) for name, modules in EXTRAS.items() if module in modules
-    )
-    return UsageError(
-        f"{package} is not installed", hint=f"install it with: pip install 'tern-ldp[{extra}]'"
-    )
+    """The error for a module of EXTRAS that is not installed."""
+    extra = next(name for name, modules in EXTRAS.items() if module in modules)
+    text = f"{EXTRAS[extra][module]} is not installed"
+    return UsageError(text, hint=f"install it with: pip install 'tern-ldp[{extra}]'")

@@ -1,6 +1,4 @@
-"""Files that are written atomically, and files that only their owner may read; what is closed after
-use.
-"""
+"""Files: written atomically, readable by their owner alone, and closed after use."""
 
 import json
 import os
@@ -46,9 +44,7 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
 
 
 def real(path: Path) -> Path:
-    """The file itself, where `path` is a symbolic link to it: what is written beside it lies beside
-    the file.
-    """
+    """The file itself, if `path` is a symbolic link: what is written beside it lies beside the file."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
@@ -60,11 +56,10 @@ def require_one_name(path: Path) -> None:
     """
     names = path.stat().st_nlink
     if names > 1:
-        text = f"{path} has {names} names (hard links), and may have one only: a program that opens it by another name "
-        text += "would not notice this one"
-        raise StorageError(
-            text, hint=f"find them (find DIRECTORY -samefile {path}), and remove all but one"
-        )
+        text = f"{path} has {names} names (hard links), and may have one only:"
+        text += " a program that opens it by another name would not notice this one"
+        hint = f"find them (find DIRECTORY -samefile {path}), and remove all but one"
+        raise StorageError(text, hint=hint)
 
 
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
@@ -102,8 +97,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
-    """Turn an OSError of the context into a StorageError, whose message begins with `what`
-    (default: the file name).
+    """Turn an OSError of the context into a StorageError.
+
+    what: begins its message (default: the file name).
     """
     try:
         yield
@@ -118,13 +114,10 @@ def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"{path}: {error.strerror}", hint) from error
     except OSError as error:
-        kind = (
-            UsageError
-            if isinstance(error, FileNotFoundError | NotADirectoryError)
-            else StorageError
-        )
-        raise kind(f"{path}: {error.strerror}", hint) from error
+        raise StorageError(f"{path}: {error.strerror}", hint) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint) from error
     if not isinstance(content, dict):

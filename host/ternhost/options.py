@@ -58,21 +58,21 @@ class Option:
 
         The parsed value is None if the option is left out, whatever its default.
         """
-        form: dict[str, Any] = {
-            "type": self.type,
-            "metavar": self.metavar,
-            "choices": self.values or None,
-        }
+        name, text = flag(self.name), self.help_text()
         if self.type is bool:
-            form = {"action": argparse.BooleanOptionalAction}
-        parser.add_argument(flag(self.name), help=self.help_text(), default=None, **form)
+            parser.add_argument(name, help=text, action=argparse.BooleanOptionalAction)
+            return
+        choices = self.values or None
+        parser.add_argument(name, help=text, type=self.type, metavar=self.metavar, choices=choices)
 
     def help_text(self) -> str:
         """The help with the default, for argparse."""
         shown = self.shown
         if shown is None and self.default is not None:
             shown = f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
-        text = f"{self.help} (default: {shown})" if shown else self.help
+        text = self.help
+        if shown:
+            text += f" (default: {shown})"
         return text.replace("%", "%%")
 
 
@@ -126,9 +126,7 @@ def choices_of(cls: Any, name: str) -> tuple[str, ...]:
 
 
 def values_of(options: Any) -> dict[str, Any]:
-    """The fields of an options dataclass by name, and its `derived`: values computed for options
-    left out.
-    """
+    """The fields of an options dataclass by name, and its `derived`: values of options left out."""
     return asdict(options) | getattr(options, "derived", {})
 
 
@@ -146,26 +144,36 @@ def add_arguments(
     first declares it, with the choices of all. The parser gets no defaults, so that `given` can
     tell which options the command line names.
     """
-    declared: dict[str, Option] = {}
-    for each in (each for cls in classes for each in options_of(cls)):
-        first = declared.setdefault(each.name, each)
-        if first.values and first is not each:
-            choices = dict.fromkeys((*first.values, *each.values))
-            declared[each.name] = replace(first, choices=tuple(choices))
-
     groups = {group.title: group for group in parser._action_groups}
-    for each in declared.values():
-        if each.name in leave_out:
+    for declared in _joined(classes):
+        if declared.name in leave_out:
             continue
-        if each.group not in groups:
-            groups[each.group] = parser.add_argument_group(each.group)
-        each.add_to(groups[each.group])
+        if declared.group not in groups:
+            groups[declared.group] = parser.add_argument_group(declared.group)
+        declared.add_to(groups[declared.group])
+
+
+def _joined(classes: Iterable[Any]) -> Iterable[Option]:
+    """The options of these dataclasses, each name once, with the choices of all."""
+    by_name: dict[str, Option] = {}
+    for cls in classes:
+        for declared in options_of(cls):
+            first = by_name.setdefault(declared.name, declared)
+            if first.values and first is not declared:
+                choices = dict.fromkeys((*first.values, *declared.values))
+                by_name[declared.name] = replace(first, choices=tuple(choices))
+    return by_name.values()
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
     """The values of those options of these dataclasses that the command line names."""
-    names = [each.name for cls in classes for each in options_of(cls)]
-    return {name: value for name in names if (value := getattr(args, name, None)) is not None}
+    values = {}
+    for cls in classes:
+        for declared in options_of(cls):
+            value = getattr(args, declared.name, None)
+            if value is not None:
+                values[declared.name] = value
+    return values
 
 
 def require(condition: bool, name: str, must: str, value: object) -> None:
@@ -183,9 +191,8 @@ def exclude(named: Iterable[str], *alternatives: str) -> None:
     """Raise UsageError if more than one of these alternatives is named."""
     both = [name for name in alternatives if name in named]
     if len(both) > 1:
-        raise UsageError(
-            f"{flag(both[0])} and {flag(both[1])} exclude each other", hint="give one of them"
-        )
+        text = f"{flag(both[0])} and {flag(both[1])} exclude each other"
+        raise UsageError(text, hint="give one of them")
 
 
 def check_named(cls: Any, named: Mapping[str, Any]) -> None:
@@ -199,6 +206,5 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
             exclude(named, each.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
-            raise UsageError(
-                f"{flag(name)} needs {flag(other)} {value}", hint="give both, or neither"
-            )
+            text = f"{flag(name)} needs {flag(other)} {value}"
+            raise UsageError(text, hint="give both, or neither")

@@ -33,9 +33,8 @@ def confirm(plan: str = "") -> None:
     if not sys.stdin.isatty():
         text = "standard input is not a terminal, so nobody can confirm"
         raise UsageError(text, hint=f"add --yes to {plan or 'carry out the plan above'}")
-    print(
-        f"{plan}: go on? [y/N] " if plan else "go on? [y/N] ", end="", file=sys.stderr, flush=True
-    )
+    question = f"{plan}: go on? [y/N] " if plan else "go on? [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
@@ -46,7 +45,8 @@ def sleep_while_read(seconds: float, stream: TextIO) -> None:
     Raises BrokenPipeError as soon as the reader of `stream` is gone.
     """
     if not hasattr(select, "poll"):  # Windows
-        return time.sleep(seconds)
+        time.sleep(seconds)
+        return
     poll = select.poll()
     poll.register(stream, 0)  # a hang-up is always reported
     if poll.poll(seconds * 1000):
@@ -108,16 +108,15 @@ class Progress(Closing):
         self._ended.set()
         if self._thread:
             self._thread.join()
-        self.write(self._leave * self._drawn)
+        if self._drawn:
+            self.write(self._leave)
         self._drawn = False
 
     def _watch(self) -> None:
-        if (
-            self._thread is None
-            and not self._quiet
-            and not self._redraws
-            and not self._ended.is_set()
-        ):
+        """Have a thread print the latest step regularly, where steps are not redrawn."""
+        if self._quiet or self._redraws or self._ended.is_set():
+            return
+        if self._thread is None:
             self._thread = threading.Thread(target=self.repeat, daemon=True)
             self._thread.start()
 
@@ -130,7 +129,8 @@ class Progress(Closing):
                     self.write(f"{self._head}{self._latest} ({duration(now - self._start)})\n")
 
     def _write_line(self, text: str) -> None:
-        self.write(f"{self._leave * self._drawn}{text}\n")
+        beginning = self._leave if self._drawn else ""
+        self.write(f"{beginning}{text}\n")
         self._drawn = False
 
     def write(self, text: str) -> None:
@@ -142,14 +142,14 @@ class Progress(Closing):
 
 
 def duration(seconds: float) -> str:
+    """A time for people, in minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextlib.contextmanager
 def heeding_interrupts() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, even in a background command, for which a shell ignores
-    SIGINT.
+    """Let SIGINT raise KeyboardInterrupt, also in a background command, where shells ignore it.
 
     For commands that run until they are interrupted. `ternhost.cli` handles SIGTERM.
     """

@@ -11,18 +11,20 @@ _LONG = re.compile(r"\S{40}(?=\S)")
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """`text` with escapes instead of unprintable characters, such as control and bidirectional
-    characters.
+    """`text` with escapes instead of unprintable characters, such as control characters.
 
     A no-break space stays; lines: so do newlines and tabs.
     """
     if text.isprintable():
         return text
     kept = "\u00a0\n\t" if lines else "\u00a0"
-    return "".join(
-        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
-        for one in text
-    )
+    shown = ""
+    for character in text:
+        if character.isprintable() or character in kept:
+            shown += character
+        else:
+            shown += character.encode("unicode_escape").decode()
+    return shown
 
 
 def brief(text: str, most: int = 600, lines: bool = False) -> str:
@@ -32,25 +34,29 @@ def brief(text: str, most: int = 600, lines: bool = False) -> str:
 
 
 def as_html(text: object) -> str:
-    """A text as HTML, as `brief`, with its ends of lines; a word that is too long for a line may be
-    broken.
+    """A text as HTML, as `brief`, with its ends of lines.
+
+    A word that is too long for a line may be broken.
     """
-    return escape(_LONG.sub("\\g<0>\u200b", brief(str(text), lines=True))).replace(
-        "\u200b", "<wbr>"
-    )
+    with_breaks = _LONG.sub("\\g<0>\u200b", brief(str(text), lines=True))
+    return escape(with_breaks).replace("\u200b", "<wbr>")
 
 
 def counted(n: int, what: str) -> str:
     """A number of something, for people: "1 report", "20 reports"."""
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
+    noun = what if n == 1 else f"{what}s"
+    return f"{n:,} {noun}"
 
 
 def clipped(rounds: Mapping[str, int], sign: str = "+-") -> str:
-    """Bounds and their numbers of rounds: "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37
-    rounds".
+    """Bounds and their numbers of rounds, for people.
+
+    "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"
     """
-    several = len(rounds) > 1
-    bounds = [
-        f"{sign}{bound}" + f" in {counted(n, 'round')}" * several for bound, n in rounds.items()
-    ]
+    bounds = []
+    for bound, number in rounds.items():
+        text = f"{sign}{bound}"
+        if len(rounds) > 1:
+            text += f" in {counted(number, 'round')}"
+        bounds.append(text)
     return f"gradients were clipped to {', '.join(bounds)}"

@@ -21,6 +21,7 @@ from harness.gateways import Sites
 from benchmarks import resident
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.schedule import Schedule, Terms
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import END, Status, Watcher
@@ -77,7 +78,7 @@ def run(
                 "fedsgd", options, sites.fleet, Terms(deadline=600.0), schedule
             )
             watcher = Watcher(status=status, warn=tell)
-            with Run.begin(run_options, watcher=watcher, parent=place / "runs") as whole_run:
+            with Run.begin(run_options, Place(parent=place / "runs"), watcher) as whole_run:
                 started = time.monotonic()
                 whole_run.run()
         finally:

@@ -15,103 +15,97 @@ ONE = 16384
 
 
 def exact_root(n):
-    x = n
-    while x * x > n:
-        x = (x + n // x) >> 1
-    return x
+    root = n
+    while root * root > n:
+        root = (root + n // root) >> 1
+    return root
 
 
-def expected(v):
-    """Mean, deviation, jerk and crossings of a list of samples, in integers of any width."""
-    n = len(v)
-    total = sum(v)
-    variance = (n * sum(x * x for x in v) - total * total) // (n * n)
-    jerk = sum(abs(v[i] - v[i - 1]) for i in range(1, n)) // (n - 1)
-    crossings = sum((n * v[i] > total) != (n * v[i - 1] > total) for i in range(1, n))
-    return [total // n, exact_root(variance), jerk, crossings]
+def expected(samples):
+    """Mean, deviation, jerk and crossings of the samples, in integers of any width."""
+    n = len(samples)
+    total = sum(samples)
+    squares = sum(sample * sample for sample in samples)
+    variance = (n * squares - total * total) // (n * n)
+    jerk = crossings = 0
+    for before, after in zip(samples, samples[1:]):
+        jerk += abs(after - before)
+        crossings += (n * before > total) != (n * after > total)
+    return [total // n, exact_root(variance), jerk // (n - 1), crossings]
 
 
 def scaled(raw, scale):
-    out = []
-    for v, (low, high) in zip(raw, scale):
-        out.append((2 * max(low, min(high, v)) - low - high) * ONE // (high - low))
-    return out
+    """The features as the device scales them: -1 at the lower end, 1 at the upper one."""
+    features = []
+    for value, (low, high) in zip(raw, scale):
+        held = max(low, min(high, value))
+        features.append((2 * held - low - high) * ONE // (high - low))
+    return features
 
 
-def signal(words, n, kind):
-    """Samples of one axis: a constant, noise of several sizes, the ends of int16 in turn, steps, an
-    end of int16.
-    """
-    if kind == 0:
-        level = words.between(-32768, 32767)
-        return [level] * n
-    if kind < 4:
-        size = (3, 1000, 32767)[kind - 1]
-        return [words.between(-size - 1, size) for _ in range(n)]
-    if kind == 4:
-        return [(-32768, 32767)[i & 1] for i in range(n)]
-    if kind == 5:
-        return [-32768 if i < n // 2 else 32767 for i in range(n)]
-    if kind == 6:
-        return [32767 if i else -32768 for i in range(n)]
-    return [(-32768, 32767)[kind - 7]] * n
+def signals(words, n):
+    """Samples of an axis: a constant, noise of several sizes, steps, and the ends of int16."""
+    level = words.between(-32768, 32767)
+    noises = []
+    for size in (3, 1000, 32767):
+        noises.append([words.between(-size - 1, size) for _ in range(n)])
+    return noises + [
+        [level] * n,
+        [(-32768, 32767)[i & 1] for i in range(n)],
+        [-32768] * (n // 2) + [32767] * (n - n // 2),
+        [-32768] + [32767] * (n - 1),
+        [-32768] * n,
+        [32767] * n,
+    ]
 
 
-KINDS = 9
-
-
-def fill(window, axes, first=0):
-    """Push the samples of lists from `first` on; only the last push, which fills the window, may
-    return True.
-    """
+def fill(window, axes):
+    """Push these samples; only the last push, which fills the window, may return True."""
     n = len(axes[0])
-    for i in range(first, n):
+    for i in range(n):
         assert window.push(*[axis[i] for axis in axes]) == (i == n - 1)
 
 
 def test_features_are_exact():
     words = Words(1)
     for n in (2, 3, 100, 256):
-        for turn in range(KINDS):
-            axes = [signal(words, n, (turn + j) % KINDS) for j in range(3)]
+        kinds = signals(words, n)
+        axis_scale = [(-8192, 8192), (0, 2048), (0, 1024), (0, max(1, n // 3))]
+        length_scale = [(2048, 6144), (0, 1024), (0, 512), (0, max(1, n // 3))]
+        for turn in range(len(kinds)):
+            axes = [kinds[(turn + j) % len(kinds)] for j in range(3)]
             window = Window(n, length=True)
             out = array("h", bytes(2 * window.d))
             fill(window, axes)
             window.features(out)
-            lengths = [exact_root(sum((v >> 1) ** 2 for v in sample)) for sample in zip(*axes)]
+            lengths = []
+            for sample in zip(*axes):
+                lengths.append(exact_root(sum((value >> 1) ** 2 for value in sample)))
             raw = []
             for channel in axes + [lengths]:
                 raw += expected(channel)
-            assert list(window.raw) == raw, (n, turn, list(window.raw), raw)
-            axis = [(-8192, 8192), (0, 2048), (0, 1024), (0, max(1, n // 3))]
-            length = [(2048, 6144), (0, 1024), (0, 512), (0, max(1, n // 3))]
-            assert list(out) == scaled(raw, axis * 3 + length) + [ONE]
-            assert all(-ONE <= v <= ONE for v in out)
+            assert list(window.raw) == raw, (n, turn)
+            assert list(out) == scaled(raw, axis_scale * 3 + length_scale) + [ONE]
 
 
 def test_the_largest_sums_stay_in_bounds():
     """The bounds in the docstring of sums() hold: 32 bits do not wrap, and small ints suffice."""
     out = array("i", bytes(16))
-    n = 256
+    n, begin = 256, 3
     for low in (-32768, -1, 0, 32766):
         for high in (-32768, 32767):
             for share in (0, 1, n // 2, n - 1):
-                v = [high if i < share else low for i in range(n)]
-                ring = array("H", (x + 32768 for x in v))
-                for mean in (0, sum(v) // n):
-                    total = sums(mean + 32768, out, n - 1, ring, 3, n, 0)
-                    assert total == sum(v) - n * mean
-                    squares = sum((x - mean) ** 2 for x in v)
-                    assert (
-                        (out[0] << 8) + out[1] == squares
-                        and out[0] <= 1 << 30
-                        and 0 <= out[1] < 1 << 16
-                    )
-                    turned = v[3:] + v[:3]
-                    assert (
-                        out[2] == sum(abs(turned[i] - turned[i - 1]) for i in range(1, n)) < 1 << 24
-                    )
-                    above = [x > mean for x in turned]
+                samples = [high] * share + [low] * (n - share)
+                ring = array("H", [sample + 32768 for sample in samples])
+                turned = samples[begin:] + samples[:begin]
+                for mean in (0, sum(samples) // n):
+                    total = sums(mean + 32768, out, n - 1, ring, begin, n, 0)
+                    assert total == sum(samples) - n * mean
+                    squares = sum((sample - mean) ** 2 for sample in samples)
+                    assert (out[0] << 8) + out[1] == squares and 0 <= out[1] < 1 << 16
+                    jerk = sum(abs(turned[i] - turned[i - 1]) for i in range(1, n))
+                    assert out[2] == jerk < 1 << 24
+                    above = [sample > mean for sample in turned]
                     assert out[3] == sum(above[i] != above[i - 1] for i in range(1, n))
                 assert out[0] < (1 << 30) - (1 << 14)  # a small int
 
@@ -119,7 +113,7 @@ def test_the_largest_sums_stay_in_bounds():
 def test_each_window_begins_a_hop_after_the_one_before():
     words = Words(2)
     for n, hop in ((4, 1), (8, 4), (8, 8), (100, 37), (256, 128)):
-        samples = [signal(words, n + 9 * hop, 3) for _ in range(2)]
+        samples = [signals(words, n + 9 * hop)[2] for _ in range(2)]
         window = Window(n, hop, axes=2)
         out = array("h", bytes(2 * window.d))
         begun = 0

@@ -17,6 +17,7 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.privacy.projection import design as projected
+from ternhost.privacy.sums import SumPlan
 from ternhost.privacy.sums import design as sum_design
 
 CARD = cards.decode(design("three-outputs", 1).card)
@@ -50,8 +51,12 @@ def exact(reports):
 
 VECTOR = design("laplace", epsilon_micro=10**6).card
 GRR = design("grr", levels=3, epsilon_micro=10**6).card
-OF_UNITS = sum_design(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=6)
-OF_DEVICES = sum_design(cost=500_000, unit=0, radius=0.5, clipped=24, kept=-8, units=1, values=6)
+OF_UNITS = sum_design(
+    SumPlan(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=6)
+)
+OF_DEVICES = sum_design(
+    SumPlan(cost=500_000, unit=0, radius=0.5, clipped=24, kept=-8, units=1, values=6)
+)
 PROJECTION = projected(10**6, 5, 1.0)
 
 

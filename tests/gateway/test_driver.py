@@ -31,6 +31,7 @@ from ternhost.count.questions import Averaged, Question
 from ternhost.errors import DeviceError, RefusedError, UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
+from ternhost.privacy.sums import SumPlan
 from ternhost.privacy.sums import design as sum_design
 from ternhost.reach import fleet
 from ternhost.reach.broker.mosquitto import free_port
@@ -44,7 +45,7 @@ from ternhost.store.tallies import pack_counts
 CARD, D = design("three-outputs", 1).card, 5
 QUESTION = Question(wire.LOGISTIC, array("h", [100] * D), -14, CARD, 1)
 OF_RECORDS = sum_design(
-    cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=D + 1
+    SumPlan(cost=500_000, unit=1, radius=0.5, clipped=24, kept=-8, units=1, values=D + 1)
 )
 SUM = replace(QUESTION, card=OF_RECORDS.card, k=D + 1, range=OF_RECORDS.range)
 TWO = {

@@ -10,7 +10,6 @@ from terngateway.statement import EVIDENCE, part
 from terngateway.tables import GatewayTables
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
-from ternhost.run import payments
 from ternhost.statement import gather, page
 from ternhost.statement.evidence import find
 from ternhost.statement.facts import Facts, Kind
@@ -84,12 +83,6 @@ def test_the_budgets_of_a_site_are_about_the_unit_that_its_boards_protect():
     rows = [[1, 60, 311_064, 0, 3], [0, None, 5_000_000, 0, 2]]
     facts = gather.of_store(store_with(north={"budgets": rows}))
     assert facts.budgets == [Guarantee.of_budget(311_064, 1, 60, 1e-6)]
-
-
-def test_the_most_that_a_board_has_paid_may_be_said_by_a_site():
-    path = store_with(north={"budgets": [[0, 0, 5, 1200, 3]]})
-    with Store(path) as store:
-        assert payments.most_paid(store) == (1200, None)
 
 
 def test_sites_whose_devices_are_simulated_are_named():

@@ -12,7 +12,7 @@ def ended_rounds(store):
 
 
 def weights(store, number):
-    """The model after a round, as passed to `end_run_round`; None if there was none."""
+    """The model after a round, as `EndedRound` has it; None if there was none."""
     row = store._db.execute("SELECT weights FROM model WHERE number = ?", (number,)).fetchone()
     return row[0] if row else None
 

@@ -40,6 +40,7 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run import directory as run_directory
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store import store_file
@@ -248,7 +249,7 @@ def serving_on_broker(directory, store, *options):
 def begin(algorithm="fedsgd", *, store=None, watcher=None, anew=False, name=None, **options):
     """Begin a run below ./runs. options: those of all parts of RunOptions."""
     options = RunOptions.parse(algorithm, options, ALGORITHMS)
-    return Run.begin(options, store=store, watcher=watcher, anew=anew, name=name)
+    return Run.begin(options, Place(name, store=store, anew=anew), watcher)
 
 
 def finish(algorithm="fedsgd", **options):

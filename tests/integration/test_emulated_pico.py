@@ -55,19 +55,6 @@ def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path, board, kib):
     assert flash.read_bytes() == content
 
 
-def test_one_board_at_a_time_uses_a_flash(tmp_path):
-    flash, alias = tmp_path / "flash.bin", tmp_path / "alias.bin"
-    alias.symlink_to(flash)
-    with boot_pico(flash):
-        for name in (flash, alias):
-            with pytest.raises(UsageError, match="another emulated board uses"):
-                boot_pico(name)
-    boot_pico(flash).cut_power()
-    boot_pico(flash).close()
-    with pytest.raises(UsageError, match="cannot keep a flash"):
-        boot_pico(tmp_path / "nowhere" / "flash.bin")
-
-
 def test_a_reset_closes_the_port_and_keeps_the_flash():
     with boot_pico() as pico:
         with Repl(pico.url) as repl:

@@ -10,40 +10,41 @@ import time
 from pathlib import Path
 
 from ternhost.files import write_file
-from ternhost.reach.driver import RoundProgress
+from ternhost.reach.driver import Driver, RoundProgress
 from ternhost.reach.fleet import Fleet
-from ternhost.reach.stored import ReportsDriver
+from ternhost.reach.stored_rounds import StoredRounds
 
 _LOOK = 0.05  # seconds between two searches for reports
 
 
-class FolderDriver(ReportsDriver):
+class FolderDriver(Driver):
     """The devices with a key in the store. The aggregator makes requests and checks reports."""
 
     def __init__(self, folder, store, terms, **options):
-        super().__init__(store, terms, **options)
+        self.rounds = StoredRounds(store, **options)
+        super().__init__(terms, self.rounds, individual=options["individual"])
         self._requests, self._reports = folder / "requests", folder / "reports"
 
     @property
     def devices(self):
-        return sorted(self.aggregator.devices)
+        return sorted(self.rounds.aggregator.devices)
 
     def collect(self, number, on_progress):
         for folder in (self._requests, self._reports):
             folder.mkdir(parents=True, exist_ok=True)
-        unanswered = self.aggregator.unanswered(number)
-        asked = len(unanswered) + self.aggregator.reports(number)
+        aggregator = self.rounds.aggregator
+        unanswered = aggregator.unanswered(number)
+        asked = len(unanswered) + aggregator.reports(number)
         for device in unanswered:
-            write_file(self._requests / f"{device}.frame", self.aggregator.request(number, device))
+            write_file(self._requests / f"{device}.frame", aggregator.request(number, device))
         while not self.stopped:
             paths = sorted(self._reports.glob("[0-9]*.frame"))
-            self.aggregator.accept([path.read_bytes() for path in paths], time.monotonic())
+            aggregator.accept([path.read_bytes() for path in paths], time.monotonic())
             for path in paths:  # the store has them by now
                 path.unlink()
-            on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
-            if result := self.aggregator.ended(number, time.monotonic()):
-                self.check_refusals(result)
-                return self.with_reports(result)
+            on_progress(RoundProgress(number, aggregator.reports(number), asked))
+            if result := aggregator.ended(number, time.monotonic()):
+                return self.rounds.finish(result, individual=self.individual)
             self.wait(_LOOK)
         return None
 

@@ -15,7 +15,7 @@ from tern import coordinates, frames, wire
 from ternhost.count import batches
 from ternhost.count.aggregator import Aggregator, Statistics
 from ternhost.count.questions import Question, round_body
-from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Refusal
+from ternhost.count.rounds import COMPLETE, DEADLINE, QUORUM, Ending, Refusal
 from ternhost.errors import StorageError, UsageError
 from ternhost.privacy.mechanisms import design
 
@@ -75,7 +75,7 @@ def aggregator(store):
 
 
 def start(aggregator, devices=(1, 2, 3), number=1, **options):
-    aggregator.open(number, [(question(), devices)], now=100.0, **options)
+    aggregator.open(number, [(question(), devices)], now=100.0, ending=Ending(**options))
     return aggregator
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tern.ledger import EPSILON, RHO
-from ternhost.reach.driver import NOT_TOLD, BoardBudget, least
+from ternhost.reach.driver import BoardBudget, least
 from ternhost.reach.sightings import Sighting, Sightings
 
 BOARD = range(7, 10)  # its devices
@@ -117,7 +117,7 @@ def test_the_least_budget_is_told_for_each_measure():
         BoardBudget(BOARD, 3, measure, left, 0) for measure, left in ((0, 5), (0, 3), (1, 9))
     )
     assert found == (3, 9)
-    assert least([]) == NOT_TOLD
+    assert least([]) == (None, None)
 
 
 # Listed

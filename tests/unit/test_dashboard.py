@@ -26,6 +26,7 @@ from ternhost.privacy import cards, mechanisms
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import costs
+from ternhost.run.begin import Place
 from ternhost.run.guarantees import OfClass
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -481,7 +482,7 @@ def ended(request, tmp_path_factory):
     algorithm, options, meaning = request.param
     learning_options = ALGORITHMS.named(algorithm).Options(**options)
     run_options = RunOptions(algorithm, learning_options, "simulated:40")
-    with Run.begin(run_options, parent=tmp_path_factory.mktemp("runs"), name="r") as run:
+    with Run.begin(run_options, Place("r", tmp_path_factory.mktemp("runs"))) as run:
         with Reader(run.files.store) as reader:
             references = reader.snapshot().run.references
         result = run.run()

@@ -18,7 +18,7 @@ from ternhost.privacy import mechanisms
 from ternhost.store import read_only, schema
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
-from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 from ternhost.watch import curves, stores
 from ternhost.watch.summary import summary_of
@@ -78,7 +78,8 @@ def end(store, number, run="first", **figures):
         "reasons": {"budget": 2},
     }
     state = {**STATE, "rounds": number, "reports": 30 * number}
-    store.end_run_round(run, number, "complete", state, {**entry, **figures}, None, [tally], 5.0)
+    ended = EndedRound(number, "complete", {**entry, **figures}, tallies=[tally], began=5.0)
+    store.end_run_round(run, state, ended)
 
 
 def alter(path, statement):
@@ -126,7 +127,8 @@ def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
             ]
             state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
             entry = {"round": number, "reports": at_two + at_one_and_a_half, "accuracy": 0.5}
-            store.end_run_round("first", number, "complete", state, entry, None, tallies, 5.0)
+            ended = EndedRound(number, "complete", entry, tallies=tallies, began=5.0)
+            store.end_run_round("first", state, ended)
             now = reader.snapshot()
     assert now.paid == {2_000_000: 20, 1_500_000: 20}
     assert now.demanded == {2_000_000: 40, 1_500_000: 40}

@@ -93,10 +93,11 @@ def save(folder, data, name="firmware.bin"):
     return path
 
 
-def flash_esp32(board, tmp_path, data=None, **options):
+def flash_esp32(board, tmp_path, data=None, stub=True, **options):
     """Flash the board with this firmware, by default one for it; with esptool's stub."""
     firmware = read_firmware(save(tmp_path, data or firmware_for()))
-    return flash(board.port, firmware, reset=False, **{"stub": True, **options})
+    boot_loader = esp32.BootLoader(reset=False, stub=stub)
+    return flash(board.port, firmware, boot_loader=boot_loader, **options)
 
 
 @pytest.mark.sampled(3)

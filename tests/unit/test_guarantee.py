@@ -24,7 +24,9 @@ SUM = {"radius": 0.5, "clipped": 24, "kept": -8, "units": 500, "values": 6}
 
 
 def of_sum(unit, norm, cost=200_000):
-    return ReportKind.of(cards.decode(sums.design(cost=cost, norm=norm, unit=unit, **SUM).card))
+    return ReportKind.of(
+        cards.decode(sums.design(sums.SumPlan(cost=cost, norm=norm, unit=unit, **SUM)).card)
+    )
 
 
 def card_of(name):

@@ -27,10 +27,11 @@ from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
 from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import epsilon_spent, provision_from
+from ternhost.provision.boards import dealt_records, epsilon_spent, provision_fleet
 from ternhost.reach.fleet import KINDS
 from ternhost.registry import Registry
 from ternhost.run.round_loop import RoundLoop
+from ternhost.store.store import Store
 
 OUTSIDE = Path(__file__).parent.parent / "outside"
 TRAIN = ["train", "--dataset", "iris", "--reports", "100", "--group", "10", "--epsilon", "8"]
@@ -196,7 +197,9 @@ def devices_of_a_folder(folder, board):
 def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path):
     store, board, stick = tmp_path / "keys.sqlite", tmp_path / "board", tmp_path / "stick"
     pays_once = Policy(8_000_000, 8_000_000)
-    provision_from(store, [board], datasets.held("iris"), 12, 1, pays_once)
+    rows = dealt_records(datasets.held("iris"), clients=12, each=1, seed=1)
+    with Store(store) as opened:
+        provision_fleet(opened, [board], rows, pays_once)
     fleet = ["--fleet", f"folder:{stick}", "--store", str(store), "--no-report"]
     words = ["train", "--dataset", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
     with devices_of_a_folder(stick, board):

@@ -25,7 +25,6 @@ from ternhost.provision import boards as provision
 from ternhost.reach.driver import BoardBudget
 from ternhost.run import payments
 from ternhost.run.payments import unknown_payments, with_payments
-from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -96,19 +95,6 @@ def test_a_site_whose_boards_have_paid_more_than_any_of_its_devices_by_the_store
     rows = [BoardBudget(site, 5, EPSILON, 0, 3 * COST), BoardBudget(site, 5, EPSILON, 0, COST)]
     (found,) = unknown_payments(store, rows, told([1, 2]))
     assert (found.first, found.last, found.amount) == (1, 10, 2 * COST)
-
-
-def test_the_most_that_a_board_has_paid_is_told_for_each_measure(store):
-    assert payments.most_paid(store) == (None, None)
-    said = (
-        (1, 0, 700, 50),
-        (2, 0, 900, 0),
-        (3, 1, 40, 2),
-    )  # device, measure, spent, and reports since
-    for first, measure, spent, since in said:
-        hello = {"budget": 10, "spent": spent, "measure": measure}
-        store.boards_seen([BoardRow(f"b{first}", first, 1, True, 0.0, hello, spent=since)])
-    assert payments.most_paid(store) == (900, 42)
 
 
 # Whole runs

@@ -131,11 +131,11 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
         ]
         return mean_and_error(runs)
 
-    monkeypatch.setattr(lasting, "_OF_A_DEVICE", 300)
+    monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", 300)
     epsilon, number = rounds.simulated(data, "logistic", 3000)
     assert (epsilon, number) == (rounds.epsilon, 900_000)
     real, error = learned(3000, epsilon, number)
-    monkeypatch.setattr(lasting, "_OF_A_DEVICE", 6)
+    monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", 6)
     (fewer, other), (less, _) = (
         learned(devices, *rounds.simulated(data, "logistic", devices)) for devices in (3000, 1000)
     )

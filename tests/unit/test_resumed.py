@@ -13,6 +13,7 @@ from ternhost.datasets import synthetic
 from ternhost.errors import UsageError
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.store import Store
@@ -96,7 +97,9 @@ def test_devices_with_later_keys_do_not_join_a_run(tmp_path):
     with Store(path) as store:
         store.add_devices({device: bytes(32) for device in range(1, 31)})
     options = ALGORITHMS["fedavg"].Options(dataset="toy")
-    with Run.begin(RunOptions("fedavg", options, "port:/dev/null"), store=path, name="own") as run:
+    with Run.begin(
+        RunOptions("fedavg", options, "port:/dev/null"), Place("own", store=path)
+    ) as run:
         assert (run.algorithm.clients, run.algorithm.times) == (30, 1)
         run.store.add_devices({device: bytes(32) for device in range(31, 61)})
     with Run.resume("own") as run:

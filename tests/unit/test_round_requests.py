@@ -7,7 +7,7 @@ import pytest
 from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question
-from ternhost.count.rounds import Refusal, RoundResult
+from ternhost.count.rounds import Ending, Refusal, RoundResult
 from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
@@ -65,7 +65,7 @@ class Fleet:
         self.requests = None
 
     def begin(self, number, *cohorts):
-        self.aggregator.open(number, cohorts, time.monotonic(), None, 2 * HOUR)
+        self.aggregator.open(number, cohorts, time.monotonic(), Ending(deadline=2 * HOUR))
         self.requests = RoundRequests(number, self.state, 2.0)
         self.requests.ask()
 

@@ -311,9 +311,9 @@ def one_report_a_round(fleet, rounds):
 def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch):
     sizes, written = [], Store.end_run_round
 
-    def end_run_round(self, name, number, ended, *, state, entry, **more):
-        sizes.append(len(json.dumps([state, entry])))
-        written(self, name, number, ended, state=state, entry=entry, **more)
+    def end_run_round(self, run, state, ended):
+        sizes.append(len(json.dumps([state, ended.entry])))
+        written(self, run, state, ended)
 
     monkeypatch.setattr(Store, "end_run_round", end_run_round)
     command(*one_report_a_round("simulated:80", 80), code=0)

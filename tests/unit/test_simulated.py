@@ -18,7 +18,7 @@ from ternhost.learn import estimate
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.mechanisms import design
 from ternhost.reach import fleet
-from ternhost.reach.fleet import RunContext
+from ternhost.reach.fleet import RunContext, SimulatedClients
 from ternhost.reach.simulated.driver import SimulatedDriver
 
 RECORDS = datasets.synthetic.logistic(4000, 5).records(np.arange(4000))
@@ -166,7 +166,6 @@ def test_simulated_clients_learn_classes_like_the_library():
 def test_the_name_of_the_fleet_gives_the_number_of_clients(tmp_path):
     kind = fleet.parse("simulated:1000000")
     assert kind.clients == 1_000_000
-    context = RunContext(
-        None, tmp_path, "r", Terms(), warn=print, holdings=Holdings(RECORDS, np.arange(9))
-    )
+    clients = SimulatedClients(Holdings(RECORDS, np.arange(9)))
+    context = RunContext(None, tmp_path, "r", Terms(), warn=print, clients=clients)
     assert kind.driver(context).devices == range(1, 1_000_001)

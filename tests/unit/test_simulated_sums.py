@@ -46,7 +46,7 @@ def question_about(model, made, k=None):
 
 def sum_design(norm=2, cost=200_000, values=9, **more):
     asked = {"unit": 2, "radius": 0.7, "clipped": 90, "kept": -40, "units": 3, **more}
-    return sums.design(cost=cost, norm=norm, values=values, **asked)
+    return sums.design(sums.SumPlan(cost=cost, norm=norm, values=values, **asked))
 
 
 def exact_sums(question):

@@ -236,7 +236,7 @@ def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
     changes.
     """
     account = {SUMS: 1}
-    found = gather._together([account], 47, 640, 1e-6)
+    found = gather.bounds_of_all_records([account], 47, 640, 1e-6)
     assert found == Bounds.of({replace(SUMS, cost=30**2 * SUMS.cost): 1}, 1e-6)
 
 

@@ -18,7 +18,7 @@ from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError
 from ternhost.store import store_file
 from ternhost.store.boards import BoardRow
-from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 
 KEYS = {1: bytes(32), 2: b"k" * 32, 4_000_000_000: b"m" * 32}
@@ -63,7 +63,8 @@ def test_committed_data_is_there_after_reopening(path):
 def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
     store.begin_run(RUN)
     store.open_round(ROUND)
-    store.end_run_round("a", 1, "complete", {"rounds": 1}, {"round": 1, "reports": 2}, b"weights")
+    ended = EndedRound(1, "complete", {"round": 1, "reports": 2}, b"weights")
+    store.end_run_round("a", {"rounds": 1}, ended)
     assert store.open_rounds() == []
     assert kept.ended_rounds(store) == [(1, "complete", 0)]
     assert store.models("a") == {1: b"weights"}
@@ -77,7 +78,7 @@ def test_the_end_of_a_round_is_stored_as_a_whole_or_not_at_all(store):
     # The history has an entry of this round already, so that the last statement fails.
     store.write("INSERT INTO history VALUES ('a', 1, '{}', 0, 0)")
     with pytest.raises(StorageError):
-        store.end_run_round("a", 1, "complete", {"rounds": 1}, {}, b"weights")
+        store.end_run_round("a", {"rounds": 1}, EndedRound(1, "complete", {}, b"weights"))
     assert [open_round.number for open_round in store.open_rounds()] == [1]
     assert store.run("a").state == {"rounds": 0}
     assert store.models("a") == {}

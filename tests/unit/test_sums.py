@@ -49,7 +49,7 @@ def test_a_group_of_units_costs_the_square_of_their_number():
 @pytest.mark.parametrize("cost", [3000, 1_000_000, 20_000_000])
 @pytest.mark.parametrize("steps", [2, 128, 1000])
 def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
-    design = sums.design(cost=cost, norm=norm, steps=steps, **PLAIN)
+    design = sums.design(sums.SumPlan(cost=cost, norm=norm, steps=steps, **PLAIN))
     card = cards.decode(design.card)
     body = sums.of(card)
     assert cards.certify(card) > cards.certify(card, card.epsilon - 1)
@@ -77,7 +77,7 @@ def test_a_designed_sum_keeps_its_cost_and_little_less(norm, cost, steps):
 )
 def test_impossible_sums_are_refused(changed):
     with pytest.raises(UsageError):
-        sums.design(**{"cost": 25_650, **PLAIN, **changed})
+        sums.design(sums.SumPlan(**{"cost": 25_650, **PLAIN, **changed}))
 
 
 # What the command says of sums
@@ -93,7 +93,7 @@ def files(tmp_path):
     """The file of a card by its norm: 1 for Laplace noise, 2 for Gaussian noise."""
     paths = {1: tmp_path / "laplace.card", 2: tmp_path / "gaussian.card"}
     for norm, path in paths.items():
-        path.write_bytes(sums.design(cost=25_650, norm=norm, **PLAIN).card)
+        path.write_bytes(sums.design(sums.SumPlan(cost=25_650, norm=norm, **PLAIN)).card)
     return paths
 
 

@@ -86,7 +86,7 @@ class Case:
             return self._projection().card
         micro = mechanisms.parse_epsilon(self.epsilon)
         if self.records:
-            design = sums.design(
+            plan = sums.SumPlan(
                 cost=micro,
                 radius=_SUM_RADIUS,
                 unit=1,
@@ -95,6 +95,7 @@ class Case:
                 clipped=_SUM_CLIPPED,
                 kept=_SUM_KEPT,
             )
+            design = sums.design(plan)
             return design.card
         levels = 255 if self.mechanism.startswith("pm") else None
         micro_each = micro // self.k

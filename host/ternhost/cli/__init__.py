@@ -1,5 +1,4 @@
-"""The `tern` command: imports the module of a command, runs it, and turns errors into a message and
-an exit code.
+"""The `tern` command: runs a command's module, and turns errors into a message and an exit code.
 
 A command module defines `add_parser(subparsers)`, which calls `add_command` and sets `func(args) ->
 int` as a default of the parser. Only the module of the named command is imported; that module
@@ -101,9 +100,11 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     subparsers = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    for name, package in COMMANDS.missing.items() if names is None else ():
-        subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
-    for name in COMMANDS if names is None else names:
+    if names is None:
+        names = COMMANDS
+        for name, package in COMMANDS.missing.items():
+            subparsers.add_parser(name, help=f"missing: it comes with the package {package}")
+    for name in names:
         try:
             COMMANDS[name].add_parser(subparsers)
         except ModuleNotFoundError as error:  # the others still work
@@ -112,21 +113,26 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
-    """The commands whose parsers `argv` needs: the one that it names; none for the version;
-    otherwise all. Raises UsageError for a command whose package is missing.
+    """The commands whose parsers `argv` needs: the one that it names, or all of them.
+
+    For the version it is none. Raises UsageError for a command whose package is missing.
     """
     if argv[:1] == ["--version"]:
         return ()
-    first = next((argument for argument in argv if not argument.startswith("-")), None)
-    if first:
-        COMMANDS.require_package(first)
-    return (first,) if first and first in COMMANDS else COMMANDS
+    words = [argument for argument in argv if not argument.startswith("-")]
+    if not words or not words[0]:
+        return COMMANDS
+    COMMANDS.require_package(words[0])
+    return words[:1] if words[0] in COMMANDS else COMMANDS
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
     """Print an error for people and, with --json, as an object for programs. Returns `code`."""
+    text = f"tern: {message}"
+    if hint:
+        text += f"\n  {hint}"
     with contextlib.suppress(OSError):  # a closed pipe or a full disk
-        print_line(f"tern: {message}" + (f"\n  {hint}" if hint else ""), sys.stderr)
+        print_line(text, sys.stderr)
     if as_json:
         with contextlib.suppress(OSError):
             print_line(json.dumps({"error": message, "hint": hint, "exit_code": code}))
@@ -143,38 +149,41 @@ def _run(argv: Sequence[str]) -> int:
     args = argparse.Namespace(prog="tern")
     try:
         args = build_parser(_needed(argv)).parse_args(argv, args)
-        if empty := [name for name, value in vars(args).items() if value == ""]:
-            option = flag(empty[0])
-            given = any(word.partition("=")[0] == option for word in argv)
-            raise UsageError(
-                f"{option if given else empty[0]} must not be empty", hint="give a value"
-            )
+        _require_values(args, argv)
         return int(args.func(args))
     except argparse.ArgumentError as error:  # of the parser, before it reads anything
         text = f"two options of 'tern {argv[0]}' have one name: {error}"
-        raise UsageError(
-            text, hint="rename the option of the file or package that extends tern"
-        ) from error
+        hint = "rename the option of the file or package that extends tern"
+        raise UsageError(text, hint=hint) from error
     except TernError as error:
-        error.hint = plugins.with_files(
-            error.hint or error.remedy or help_hint(args.prog), files, COMMANDS
-        )
+        hint = error.hint or error.remedy or help_hint(args.prog)
+        error.hint = plugins.with_files(hint, files, COMMANDS)
         raise
     except ImportError as error:
-        if missing_extra := extras.explained(error):
-            raise missing_extra from error
-        raise
+        explained = extras.explained(error)
+        if explained is None:
+            raise
+        raise explained from error
     finally:
         sys.stdout.flush()  # here, so that main() handles a closed pipe or a full disk
 
 
+def _require_values(args: argparse.Namespace, argv: Sequence[str]) -> None:
+    """Raise UsageError for an option or an argument that is empty."""
+    for name, value in vars(args).items():
+        if value == "":
+            is_option = any(word.partition("=")[0] == flag(name) for word in argv)
+            empty = flag(name) if is_option else name
+            raise UsageError(f"{empty} must not be empty", hint="give a value")
+
+
 def _prepare_streams() -> None:
-    """Open /dev/null for closed standard streams, and let standard output replace characters that
-    it cannot encode.
+    """Open /dev/null for closed standard streams.
+
+    Standard output replaces characters that it cannot encode.
     """
+    # In this order each gets its own file descriptor; otherwise the next opened file would get it.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        # In this order each gets its own file descriptor; otherwise the next opened file would get
-        # it.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -214,10 +223,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return errors.BROKEN_PIPE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
         _drop_output()
+        message = str(error.strerror or error)
+        if error.filename:
+            message = f"{error.filename}: {message}"
         code = errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
-        return report(code, f"{where}{error.strerror or error}", _REMEDIES.get(error.errno or 0))
+        return report(code, message, _REMEDIES.get(error.errno or 0))
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise

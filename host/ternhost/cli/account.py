@@ -1,6 +1,4 @@
-"""`tern card account`: the epsilon of reports together, toward who knows their senders, and behind
-a shuffler or another intermediary.
-"""
+"""`tern card account`: the epsilon of reports together, also behind a shuffler."""
 
 import argparse
 import math
@@ -185,12 +183,11 @@ def _run_rounds(args: argparse.Namespace) -> int:
 
     rows = _rows(chosen, args)
     last = rows[-1]
-    bounds = [bound for key, bound in last.items() if key != "rounds" and bound is not None]
-    epsilon = min(bounds)
-    name = " + ".join(one.name for one in chosen)
+    epsilon = min(bound for key, bound in last.items() if key != "rounds" and bound is not None)
+    name = " + ".join(card.name for card in chosen)
     result = {
         "what": name,
-        "cards": [{"what": one.name, "rounds": one.rounds} for one in chosen],
+        "cards": [{"what": card.name, "rounds": card.rounds} for card in chosen],
         "values": args.values,
         "rounds": last["rounds"],
         "delta": args.delta,
@@ -245,15 +242,14 @@ def _rows(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[
     with Progress("rounds") as progress:
         direct = math.inf  # of one round of the last card, without the grid of several rounds
         if is_mixed:
-            for one in chosen:
-                progress.step(f"one of {one.name}")
-                direct = _one_round(
-                    one, _honest(args), args
-                ).epsilon  # refuses what cannot be mixed
-        most = max(one.rounds for one in chosen)
+            for card in chosen:
+                progress.step(f"one of {card.name}")
+                # It refuses what cannot be mixed.
+                direct = _one_round(card, _honest(args), args).epsilon
+        most = max(card.rounds for card in chosen)
         for rounds in _ladder(most):
             progress.step(f"{rounds:,} of {most:,}")
-            times = [-(-one.rounds * rounds // most) for one in chosen]
+            times = [-(-card.rounds * rounds // most) for card in chosen]
             row = _row(chosen, times, args)
             if is_mixed and row["rounds"] == 1:
                 row["behind"] = min(row["behind"], direct)
@@ -267,9 +263,9 @@ def _row(
     """The epsilons of so many rounds of each card."""
     local: Counter[ReportKind] = Counter()
     mixed: Counter[ReportKind] = Counter()
-    for one, rounds in zip(chosen, times, strict=True):
-        local[one.report(1)] += rounds * args.values
-        mixed[one.report(args.values).among(_honest(args))] += rounds
+    for card, rounds in zip(chosen, times, strict=True):
+        local[card.report(1)] += rounds * args.values
+        mixed[card.report(args.values).among(_honest(args))] += rounds
     loss = composing.compose(local, args.delta)
     row = {"rounds": sum(times), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
     if args.reports is not None:
@@ -333,17 +329,17 @@ def _number(bound: float | None) -> str:
 
 def _run_one_round(args: argparse.Namespace) -> int:
     """The central epsilon of one report behind a shuffler."""
-    (one,) = _cards_in_rounds(args)
+    (card,) = _cards_in_rounds(args)
     if args.plot:
         from ternhost.plots import canvas  # loads matplotlib
 
         canvas.check_place(Path(args.plot))
     honest = _honest(args)
-    bounds = _one_round(one, honest, args)
+    bounds = _one_round(card, honest, args)
     if args.plot:
-        _draw_one_round(one, bounds, args)
+        _draw_one_round(card, bounds, args)
     result = {
-        "what": one.name,
+        "what": card.name,
         "values": args.values,
         "reports": args.reports,
         "honest": honest,
@@ -355,15 +351,16 @@ def _run_one_round(args: argparse.Namespace) -> int:
         "epsilon_central": bounds.epsilon,
         **_conditions(),
     }
-    print_result(result, _one_round_words(one.name, bounds), args.json)
+    print_result(result, _one_round_words(card.name, bounds), args.json)
     return OK
 
 
-def _one_round(one: _CardRounds, honest: int, args: argparse.Namespace) -> Shuffled:
-    return shuffling.account(one.cost, honest, args.delta, one.as_values, args.values)
+def _one_round(card: _CardRounds, honest: int, args: argparse.Namespace) -> Shuffled:
+    """The bounds of one round, in which so many honest reports hide each other."""
+    return shuffling.account(card.cost, honest, args.delta, card.as_values, args.values)
 
 
-def _draw_one_round(one: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
+def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
     """The central epsilon against the number of reports, into the file of --plot."""
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
@@ -375,7 +372,7 @@ def _draw_one_round(one: _CardRounds, bounds: Shuffled, args: argparse.Namespace
         for reports in sorted(ladder):
             if 1 <= reports <= shuffling.MOST_REPORTS:
                 progress.step(f"{reports:,}")
-                curve.append(_one_round(one, reports, args))
+                curve.append(_one_round(card, reports, args))
     curve.sort(key=lambda point: point.reports)
     epsilons: dict[str, list[float | None]] = {
         "this card": [point.card for point in curve],
@@ -383,7 +380,7 @@ def _draw_one_round(one: _CardRounds, bounds: Shuffled, args: argparse.Namespace
         "closed bound": [point.closed for point in curve],
         "local: without a shuffler": [point.local for point in curve],
     }
-    title = f"{one.name}, local epsilon {bounds.local:g}, delta {args.delta:g}"
+    title = f"{card.name}, local epsilon {bounds.local:g}, delta {args.delta:g}"
     reports_drawn = [point.reports for point in curve]
     upwards = "central epsilon, behind a shuffler"
     figure = accounts.epsilons(reports_drawn, "reports", upwards, epsilons, title)
@@ -396,13 +393,12 @@ def _last_intermediary() -> str:
 
 def _conditions() -> dict[str, Any]:
     """Behind whom the central epsilon holds, and toward which hosts, for JSON."""
-    trusted = "".join(f", or a {word} that its devices trust" for word in intermediaries())
+    needs = "an anonymous shuffler"
     toward_the_host = {"ports": False, "broker": False}
-    toward_the_host |= dict.fromkeys(intermediaries(), True)
-    return {
-        "needs": f"an anonymous shuffler{trusted}",
-        "holds_toward_the_host": toward_the_host,
-    }
+    for word in intermediaries():
+        needs += f", or a {word} that its devices trust"
+        toward_the_host[word] = True
+    return {"needs": needs, "holds_toward_the_host": toward_the_host}
 
 
 def _holds(local: str) -> str:
@@ -417,6 +413,7 @@ def _holds(local: str) -> str:
 
 
 def _one_round_words(what: str, bounds: Shuffled) -> str:
+    """The bounds of one round, for people."""
     lines = [
         f"{what}: local epsilon {bounds.local:.8g} per report; central epsilon of {bounds.reports:,} honest reports "
         f"behind a shuffler, at delta {bounds.delta:g}:"
@@ -472,13 +469,13 @@ def _spent_by_cards(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> 
     """What the reports of these cards cost a ledger in rho. Raises UsageError."""
     if args.rho is not None:
         raise UsageError("--rho is about no card", "leave NAME or --rho out")
-    units = {cards.unit_of(one.card.data) for one in chosen if one.card is not None} - {0}
+    units = {cards.unit_of(each.card.data) for each in chosen if each.card is not None} - {0}
     if len(units) > 1 and args.unit is None:
         hint = "account for each, or name one with --unit"
         raise UsageError("these cards protect different units", hint)
     reports: Counter[ReportKind] = Counter()
-    for one in chosen:
-        reports[one.report(args.values)] += one.rounds
+    for card in chosen:
+        reports[card.report(args.values)] += card.rounds
     unit_of_cards = max(units, default=0)
     unit = _unit(args, unit_of_cards)
     hide_presence = unit_of_cards > 0
@@ -497,10 +494,8 @@ def _spent(
 ) -> dict[str, Any]:
     """What these reports mean for each of so many rounds, for a unit, and for a device.
 
-    Raises UsageError.
-
     hide_presence: they hide that a run of records is there; what it says is two steps away
-    (ledger.md, Neighbours).
+    (ledger.md, Neighbours). Raises UsageError.
     """
     require(args.units >= 1, "units", "1 or more", args.units)
     must = "1 where the unit is the whole device"

@@ -10,14 +10,14 @@ from ternhost.terminal import confirm
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern cache`."""
     summary = "show what tern keeps between commands, and its size; clear it"
     example = "tern cache\ntern cache clear emulators --yes"
     parser = add_command(subparsers, "cache", summary, example, run_show)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION")
     summary = "delete it; tern makes it again where a command needs it"
-    clear = add_command(
-        actions, "clear", summary, "tern cache clear\ntern cache clear datasets", run_clear
-    )
+    example = "tern cache clear\ntern cache clear datasets"
+    clear = add_command(actions, "clear", summary, example, run_clear)
     kinds = "; ".join(f"{name}: {what}" for name, what in cache.KINDS.items())
     text = f"only this kind (default: all but {cache.OWN}): {kinds}"
     clear.add_argument("kind", nargs="?", metavar="KIND", choices=cache.KINDS, help=text)
@@ -25,10 +25,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
+    """Show what is kept, and its size."""
     root, sizes = cache.cache_root(), cache.sizes()
-    lines = [
-        f"{name:10} {sizes[name] / 1e6:>9.1f} MB  {what}" for name, what in cache.KINDS.items()
-    ]
+    lines = []
+    for kind, what in cache.KINDS.items():
+        lines.append(f"{kind:10} {sizes[kind] / 1e6:>9.1f} MB  {what}")
     megabytes = sum(sizes.values()) / 1e6
     lines.append(f"{'in all':10} {megabytes:>9.1f} MB  in {root}; 'tern cache clear' deletes it")
     print_result({"directory": str(root), "bytes": sizes}, "\n".join(lines), args.json)
@@ -36,17 +37,18 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_clear(args: argparse.Namespace) -> int:
+    """Delete the named kind, or all kinds but those of the user's own."""
+    root = cache.cache_root()
     kinds = [args.kind] if args.kind else [kind for kind in cache.KINDS if kind != cache.OWN]
-    before = {kind: held for kind, held in cache.sizes().items() if kind in kinds}
-    if sum(before.values()) and not args.yes:
-        confirm(
-            f"delete {sum(before.values()) / 1e6:.1f} MB ({', '.join(kinds)}) in {cache.cache_root()}"
-        )
-    left = cache.clear(kinds)
-    freed = {kind: before[kind] - now for kind, now in cache.sizes().items() if kind in kinds}
-    text = f"freed {sum(freed.values()) / 1e6:.1f} MB in {cache.cache_root()}"
-    text += f"; in use, so kept: {', '.join(left)}" if left else ""
-    print_result(
-        {"directory": str(cache.cache_root()), "freed": freed, "in_use": left}, text, args.json
-    )
+    before = cache.sizes()
+    held = sum(before[kind] for kind in kinds)
+    if held and not args.yes:
+        confirm(f"delete {held / 1e6:.1f} MB ({', '.join(kinds)}) in {root}")
+    in_use = cache.clear(kinds)
+    after = cache.sizes()
+    freed = {kind: before[kind] - after[kind] for kind in kinds}
+    text = f"freed {sum(freed.values()) / 1e6:.1f} MB in {root}"
+    if in_use:
+        text += f"; in use, so kept: {', '.join(in_use)}"
+    print_result({"directory": str(root), "freed": freed, "in_use": in_use}, text, args.json)
     return OK

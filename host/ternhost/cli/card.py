@@ -169,7 +169,7 @@ def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """List the mechanisms and the shipped cards."""
     entries = shipped.entries()
-    lines = ["mechanisms: " + ", ".join(mechanisms.NAMES)]
+    lines = [f"mechanisms: {', '.join(mechanisms.NAMES)}"]
     if entries:
         headings = f"{'shipped card':32} {'epsilon':>9} {'levels':>6} {'bytes':>6}"
         lines += ["", f"{headings} {'worst variance':>15}"]
@@ -195,12 +195,10 @@ def _sum_summary(result: dict[str, Any]) -> str:
     else:
         name, in_epsilon = "epsilon", f"{result['epsilon_certified']} of a ledger in epsilon"
     kept, claimed = result[f"{name}_certified"], result[f"{name}_claimed"]
-    head = f"card (sum): {name} {kept} certified, {claimed} claimed"
-    at_range_4 = result["radius"] / 2**18
-    lines = [
-        line.format_map({**result, "at_4": at_range_4, "in_epsilon": in_epsilon}) for line in _SUM
-    ]
-    return "\n".join([head, *lines])
+    lines = [f"card (sum): {name} {kept} certified, {claimed} claimed"]
+    fields = {**result, "at_4": result["radius"] / 2**18, "in_epsilon": in_epsilon}
+    lines += [line.format_map(fields) for line in _SUM]
+    return "\n".join(lines)
 
 
 _SUM = (

@@ -14,6 +14,7 @@ _DATASET = "flights-planned"
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern demo`."""
     summary = f"train a model on {_REPORTS:,} real flights with {_BOARDS} emulated boards, and write a report"
     parser = add_command(subparsers, "demo", summary, "tern demo", run)
     add_option(parser, "--boards N", "number of emulated boards", _BOARDS)
@@ -22,19 +23,31 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    words = ["--algorithm=fedsgd", f"--dataset={_DATASET}", f"--fleet=emulated:{args.boards}"]
-    words += [f"--reports={args.reports}", f"--epsilon={args.epsilon}", *["--json"] * args.json]
-    code = running.run(build_parser(["train"]).parse_args(["train", *words]))
+    """Run the demo, and say what the same devices could have learned by another algorithm."""
+    command = [
+        "train",
+        "--algorithm=fedsgd",
+        f"--dataset={_DATASET}",
+        f"--fleet=emulated:{args.boards}",
+        f"--reports={args.reports}",
+        f"--epsilon={args.epsilon}",
+    ]
+    if args.json:
+        command.append("--json")
+    code = running.run(build_parser(["train"]).parse_args(command))
     if code == OK and not args.json:
-        from ternhost.planning.simulation import default, simulate  # needs simulated fleets
-
-        data = datasets.load(_DATASET)
-        found = simulate(default(data, args.reports, 1, "logistic", args.epsilon), 1).figures()[
-            "auc"
-        ]
-        print_line(
-            f"the same devices could have answered once, about their whole gradient: AUC {found:.4f} in two rounds "
-            f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "
-            f"--epsilon {args.epsilon})"
-        )
+        _compare(args)
     return code
+
+
+def _compare(args: argparse.Namespace) -> None:
+    from ternhost.planning.simulation import default, simulate  # needs simulated fleets
+
+    data = datasets.load(_DATASET)
+    learner = default(data, args.reports, 1, "logistic", args.epsilon)
+    auc = simulate(learner, 1).figures()["auc"]
+    print_line(
+        f"the same devices could have answered once, about their whole gradient: AUC {auc:.4f} in two rounds "
+        f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "
+        f"--epsilon {args.epsilon})"
+    )

@@ -14,22 +14,21 @@ from ternhost.privacy.base import Design
 def add_arguments(
     parser: argparse.ArgumentParser, required: bool = False, many: bool = False
 ) -> None:
-    """Add NAME and what belongs to a mechanism. required: NAME is a mechanism. many: any number of
-    NAMEs, `names`.
+    """Add NAME and what belongs to a mechanism.
+
+    required: NAME is a mechanism. many: any number of NAMEs, `names`.
     """
     text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
     text += ", ".join(mechanisms.NAMES)
     if many:
         text += "; without NAME, --epsilon stands for any mechanism"
-    parser.add_argument(
-        "names" if many else "name", metavar="NAME", nargs="*" if many else None, help=text
-    )
-    add_option(
-        parser, "--epsilon E", "epsilon in decimal, rounded down to millionths", required=required
-    )
-    add_option(
-        parser, "--levels N", "number of outputs, if the mechanism leaves a choice", type=int
-    )
+        parser.add_argument("names", metavar="NAME", nargs="*", help=text)
+    else:
+        parser.add_argument("name", metavar="NAME", help=text)
+    text = "epsilon in decimal, rounded down to millionths"
+    add_option(parser, "--epsilon E", text, required=required)
+    text = "number of outputs, if the mechanism leaves a choice"
+    add_option(parser, "--levels N", text, type=int)
     mechanisms.add_options(parser)
 
 
@@ -40,18 +39,20 @@ def design(args: argparse.Namespace, name: str) -> Design:
 
 
 def card(args: argparse.Namespace, name: str, alone: bool = True) -> tuple[Card, dict[str, Any]]:
-    """The card of the named mechanism at --epsilon, or without that in the named file, and its
-    description. Not alone: --epsilon is for those of the names that are mechanisms. Raises
-    UsageError or OSError."""
+    """A card and its description: of the named mechanism at --epsilon, else of the named file.
+
+    alone: False if --epsilon is only for those of the names that are mechanisms. Raises UsageError
+    or OSError.
+    """
     if args.epsilon is not None and (alone or name in mechanisms.NAMES):
         made = design(args, name)
         return cards.decode(made.card), cards.describe_design(made)
-    if args.epsilon is None and (options := mechanisms.options_named(args, "levels")):
-        hint = "to design the card of a mechanism, give --epsilon"
-        raise UsageError(
-            f"{' and '.join(options)} would change nothing: {name} is a card file", hint
-        )
+    if args.epsilon is None:
+        of_mechanism = mechanisms.options_named(args, "levels")
+        if of_mechanism:
+            text = f"{' and '.join(of_mechanism)} would change nothing: {name} is a card file"
+            raise UsageError(text, hint="to design the card of a mechanism, give --epsilon")
     if name in mechanisms.NAMES and not Path(name).exists():
         raise UsageError(f"{name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
-    found = cards.decode(cards.load(name), name)
-    return found, cards.describe(found)
+    loaded = cards.decode(cards.load(name), name)
+    return loaded, cards.describe(loaded)

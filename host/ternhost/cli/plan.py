@@ -25,11 +25,9 @@ from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
-# Options that go with --devices only, those that go without it only, and of a budget: with it or
-# with --years.
-_WITH = ("records", "unit", "life", "delta", "public", "data")
-_WITHOUT = ("epsilon", "goal", "reports")
-_BUDGET = ("life", "delta")
+_OF_A_FLEET = ("records", "unit", "life", "delta", "public", "data")  # options, with --devices only
+_OF_ONE_REPORT = ("epsilon", "goal", "reports")  # options, without --devices only
+_OF_A_BUDGET = ("life", "delta")  # options, with --devices or with --years
 
 _SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
 _EXAMPLE = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
@@ -53,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     fleet = parser.add_argument_group("a fleet that exists", text)
     add_option(fleet, "--devices N", "number of devices, from 1 on", type=int)
     for option in options_of(Options):
-        if option.name in _WITH:
+        if option.name in _OF_A_FLEET:
             option.add_to(fleet)
 
     text = "each device reports in every round; --life and --delta, of the whole device, are shared by all rounds"
@@ -110,11 +108,12 @@ def _check(args: argparse.Namespace) -> None:
 
     out_of_place: tuple[str, ...]
     if args.devices is not None:
-        out_of_place = _WITHOUT
+        out_of_place = _OF_ONE_REPORT
     elif args.years is not None:
-        out_of_place = (*(name for name in _WITH if name not in _BUDGET), "epsilon")
+        of_fleet_alone = [name for name in _OF_A_FLEET if name not in _OF_A_BUDGET]
+        out_of_place = (*of_fleet_alone, "epsilon")
     else:
-        out_of_place = _WITH
+        out_of_place = _OF_A_FLEET
     for name in out_of_place:
         if getattr(args, name) is not None:
             raise _out_of_place(name, is_fleet=args.devices is not None)
@@ -124,7 +123,7 @@ def _out_of_place(name: str, is_fleet: bool) -> UsageError:
     if is_fleet or name == "epsilon":
         return UsageError(f"{flag(name)} is about devices that report once", "the budget is --life")
     hint = "name the number of its --devices"
-    if name in _BUDGET:
+    if name in _OF_A_BUDGET:
         hint += ", or --years and --every"
     return UsageError(f"{flag(name)} is about a fleet that exists", hint)
 
@@ -136,7 +135,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
         "dimension": args.dimension,
         "seed": args.seed,
     }
-    given = {name: getattr(args, name) for name in _WITH if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in _OF_A_FLEET if getattr(args, name) is not None}
     if args.devices is not None:
         data = given.pop("data", "")
         options = Options(**population, **given, model=args.model or "")
@@ -146,7 +145,7 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
     epsilon = args.epsilon or "2"
     ladder: tuple[int, ...] = LADDER
     if args.years is not None:
-        budget = {name: given[name] for name in _BUDGET if name in given}
+        budget = {name: given[name] for name in _OF_A_BUDGET if name in given}
         rounds = Lasting(args.years, args.every, **budget)
         epsilon, ladder = rounds.epsilon, lasting.LADDER
     return Planned(
@@ -193,9 +192,8 @@ def _panel_of_rounds(result: dict[str, Any]) -> Panel:
     """The curves over the rounds of a fleet that exists."""
     measure = result["measure"]
     last_round = result["curve"][-1]["rounds"]
-    curves = [
-        _curve(f"unit: {protected(result['unit'])}, 95 % interval", result["curve"], "rounds")
-    ]
+    label = f"unit: {protected(result['unit'])}, 95 % interval"
+    curves = [_curve(label, result["curve"], "rounds")]
     if result["public_curve"]:
         curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
     of_devices = {"rounds": 1, **result["device_unit"]}

@@ -27,7 +27,8 @@ def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
             path = rest.pop(0)
         load(path)
         files.append(path)
-    if rest and (late := re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(rest))):
+    late = re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(rest))
+    if late:
         hint = f"tern {FLAG} {late[1]} {rest[0]} ..."
         raise UsageError(f"{FLAG} {late[1]} must stand before the command", hint=hint)
     return files, rest
@@ -35,8 +36,10 @@ def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
     """A hint whose command lines load the files of this start again."""
-    loaded = " ".join(["tern", *(f"{FLAG} {shlex.quote(path)}" for path in files), ""])
-    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: loaded, hint)
+    beginning = "tern "
+    for path in files:
+        beginning += f"{FLAG} {shlex.quote(path)} "
+    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: beginning, hint)
 
 
 def load(path: str) -> None:

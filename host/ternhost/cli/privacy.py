@@ -18,6 +18,7 @@ _PLANNED = ("train", "collect", "infer", "serve")
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern privacy`."""
     summary = (
         "write what a run, a store or a board promises, as a page for people who are no engineers"
     )
@@ -33,16 +34,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Write the statement, and print its first section."""
     facts, place = _facts(args)
     from ternhost.statement import page  # matplotlib takes a second
 
     written = page.write(facts, Path(args.output or place))
-    lines = [
-        part.text
-        for part in sentences.sections(facts)[0].parts
-        if isinstance(part, sentences.Sentence)
-    ]
-    lines += [f"the statement is in {written['html']} and {written['md']}"]
+    first_section = sentences.sections(facts)[0]
+    lines = [part.text for part in first_section.parts if isinstance(part, sentences.Sentence)]
+    lines.append(f"the statement is in {written['html']} and {written['md']}")
     print_result({**page.as_json(facts), "files": written}, "\n".join(lines), args.json)
     return OK
 
@@ -59,35 +58,34 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
     for directory in (path, run_directory.RUNS / path):
         if (directory / run_directory.RUN_NAME).is_file():
             return gather.of_run(run_directory.RunFiles.read(directory)), directory
-    stores = sorted(path.glob("*.sqlite")) if path.is_dir() else []
-    if len(stores) == 1:
+    if path.is_dir():
+        stores = sorted(path.glob("*.sqlite"))
+        if len(stores) != 1:
+            text = f"{path} is neither a run nor the directory of one store"
+            raise UsageError(text, hint="'tern runs' lists runs")
         path = stores[0]
-    elif path.is_dir():
-        raise UsageError(
-            f"{path} is neither a run nor the directory of one store", hint="'tern runs' lists runs"
-        )
     if path.is_file():
         return gather.of_store(path), Path(f"privacy-{_safe(path.stem)}")
     try:
         return gather.of_board(args.what), Path(f"privacy-{_safe(args.what)}")
     except UsageError as error:
         text = f"there is no run, no store and no board {args.what!r}: {error.message}"
-        raise UsageError(
-            text, hint="'tern runs' lists runs, 'tern devices' lists boards"
-        ) from error
+        hint = "'tern runs' lists runs, 'tern devices' lists boards"
+        raise UsageError(text, hint=hint) from error
 
 
 def _plan(words: list[str]) -> Facts:
     from ternhost.cli import build_parser, running
 
     if not words or words[0] not in _PLANNED:
-        raise UsageError(
-            f"--plan takes a command: {', '.join(_PLANNED)}",
-            hint="such as: --plan train --epsilon 1",
-        )
-    served = words[0] == "serve"
-    args = build_parser([words[0]]).parse_args(words)
-    options = running.parsed(args, ALGORITHMS if served else algorithms_of(words[0]), served)
+        text = f"--plan takes a command: {', '.join(_PLANNED)}"
+        raise UsageError(text, hint="such as: --plan train --epsilon 1")
+    command = words[0]
+    args = build_parser([command]).parse_args(words)
+    if command == "serve":
+        options = running.parsed(args, ALGORITHMS, served=True)
+    else:
+        options = running.parsed(args, algorithms_of(command))
     store = None if args.store is None else Path(args.store)
     return gather.of_plan(options, store, words)
 

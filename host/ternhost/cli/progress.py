@@ -29,18 +29,24 @@ class ProgressPrinter(Progress):
         self._status_at = -_LINE_EVERY  # time of the last printed status
 
     def watcher(self) -> Watcher:
+        """What a run calls."""
         return Watcher(status=self.status, warn=self.warn, note=self.say)
 
     def status(self, status: Status) -> None:
         """Show the state of the run, unless the last one was shown just before."""
         now = time.monotonic()
-        since, ended = now - self._status_at, status.event == END
+        since = now - self._status_at
+        ended = status.event == END
+        is_last = ended and status.round == status.rounds
         line = _line(status, bar=self._redraws)
-        due = since >= _REDRAW_EVERY if self._redraws else ended and since >= _LINE_EVERY
-        if due or (ended and status.round == status.rounds):
+        if self._redraws:
+            if since >= _REDRAW_EVERY or is_last:
+                self._status_at = now
+                self.step(line)
+        elif is_last or (ended and since >= _LINE_EVERY):
             self._status_at = now
-            (self.step if self._redraws else self.say)(line)
-        elif not self._redraws:
+            self.say(line)
+        else:
             self.step(line)  # printed after some time without another line
 
     def warn(self, message: str) -> None:
@@ -50,16 +56,22 @@ class ProgressPrinter(Progress):
 
 
 def _line(status: Status, bar: bool) -> str:
-    parts = [f"round {status.round}" + (f"/{status.rounds}" if status.rounds else "")]
+    """The state of a run in one line. bar: draw how far it is."""
+    done = f"round {status.round}"
+    if status.rounds:
+        done += f"/{status.rounds}"
+    reports = f"{status.total_reports:,}"
     wanted = status.wanted_reports
+    if wanted:
+        reports += f"/{wanted:,}"
+    rate = status.total_reports / max(status.seconds, 1e-9)
+
+    parts = [done]
     if bar and wanted:
         full = round(min(1.0, status.total_reports / wanted) * _BAR)
         parts.append("#" * full + "." * (_BAR - full))
-    parts.append(f"{status.total_reports:,}" + (f"/{wanted:,}" if wanted else "") + " reports")
-    parts.append(f"{status.total_reports / max(status.seconds, 1e-9):,.0f}/s")
-    if (
-        status.figures
-    ):  # only the first, the most important one: all of them are wider than a terminal
+    parts += [f"{reports} reports", f"{rate:,.0f}/s"]
+    if status.figures:  # only the first: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))
         parts.append(f"{WORDS.get(name, name)} {value:.4f}")
     return "  ".join(parts + settings(status.chosen))

@@ -16,6 +16,7 @@ from ternhost.learn.base import ALGORITHMS, Learner, algorithms_of
 from ternhost.learn.schedule import Schedule
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
+from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions, classes_of_run, default_fleet
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
@@ -30,9 +31,7 @@ METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writ
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command that runs the algorithms whose `command` is its name; the first of them is the
-    default.
-    """
+    """A command that runs the algorithms whose `command` is its name, by default the first."""
 
     name: str
     summary: str
@@ -43,36 +42,34 @@ class RunCommand:
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
-            chosen = (
-                "direct or fedsgd, by data and options"
-                if "direct" in algorithms
-                else next(iter(algorithms))
-            )
-            text = f"algorithm to run (default: {chosen})"
+            default = next(iter(algorithms))
+            if "direct" in algorithms:
+                default = "direct or fedsgd, by data and options"
+            text = f"algorithm to run (default: {default})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
         learning = [cls.Options for cls in algorithms.values()]
         fields.add_arguments(parser, *learning, *classes_of_run(), leave_out=("fleet",))
-        where = parser.add_argument_group("the run")
+        self._add_place(parser.add_argument_group("the run"))
+        add_option(parser, "--metrics PORT", METRICS, type=int)
+        add_option(parser, "--quiet", "print no progress, only warnings")
+        # Last: an option of the command hides one of the same name.
+        if any(hasattr(options, "mechanism") for options in learning):
+            mechanisms.add_options(parser)
+        parser.set_defaults(command=self.name)
+
+    def _add_place(self, group: Any) -> None:
+        """Add the options that say where the run takes place."""
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
-        add_option(where, "--fleet KIND", text, metavar="KIND:...")
-        add_option(where, "--name NAME", NAME)
-        default = "the fleet's own, or one in the run's directory"
-        add_option(
-            where, "--store FILE", f"file with the fleet's keys and rounds (default: {default})"
-        )
-        add_option(where, "--anew", "abandon an unfinished run of the store, and begin a new one")
+        add_option(group, "--fleet KIND", text, metavar="KIND:...")
+        add_option(group, "--name NAME", NAME)
+        text = "file with the fleet's keys and rounds (default: the fleet's own, or one in the run's directory)"
+        add_option(group, "--store FILE", text)
+        add_option(group, "--anew", "abandon an unfinished run of the store, and begin a new one")
         text = (
             "resume this run: its name, directory or store; with --fleet if its boards have moved"
         )
-        add_option(where, "--resume RUN", text)
-        add_option(where, "--no-report", "write no pictures and no report.html")
-        add_option(parser, "--metrics PORT", METRICS, type=int)
-        add_option(parser, "--quiet", "print no progress, only warnings")
-        if any(hasattr(cls.Options, "mechanism") for cls in algorithms.values()):
-            mechanisms.add_options(
-                parser
-            )  # last: an option of the command hides one of the same name
-        parser.set_defaults(command=self.name)
+        add_option(group, "--resume RUN", text)
+        add_option(group, "--no-report", "write no pictures and no report.html")
 
 
 TRAIN = RunCommand(
@@ -122,9 +119,12 @@ def metrics(args: argparse.Namespace) -> "Metrics | None":
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
     """The values of the run's options that the command line names, `algorithm` among them."""
-    parts = (*(cls.Options for cls in ALGORITHMS.values()), Schedule, *classes_of_run())
+    learning = [cls.Options for cls in ALGORITHMS.values()]
+    values = fields.given(args, *learning, Schedule, *classes_of_run())
     algorithm = getattr(args, "algorithm", None)
-    return {**fields.given(args, *parts), **({"algorithm": algorithm} if algorithm else {})}
+    if algorithm:
+        values["algorithm"] = algorithm
+    return values
 
 
 def parsed(
@@ -132,16 +132,16 @@ def parsed(
 ) -> RunOptions:
     """The options of a new run, from the command line. Raises UsageError."""
     values = named(args)
-    if (
-        values.get("unit") == "device" and "algorithm" not in values
-    ):  # what all other algorithms protect
-        del values["unit"]
     algorithm = values.pop("algorithm", None)
-    if given := mechanisms.options_named(args):
+    # A device is what every algorithm protects, unless it protects another unit.
+    if algorithm is None and values.get("unit") == "device":
+        del values["unit"]
+    of_mechanism = mechanisms.options_named(args)
+    if of_mechanism:
         first = algorithms[algorithm or next(iter(algorithms))].Options
         mechanism = values.get("mechanism", getattr(first, "mechanism", None))
         if mechanism is None or "card" in values:
-            text = f"{given[0]} is an option of a mechanism, and this run chooses none"
+            text = f"{of_mechanism[0]} is an option of a mechanism, and this run chooses none"
             raise UsageError(text, hint="leave it out")
         values["mechanism_options"] = mechanisms.options_given(args, mechanism)
     return RunOptions.parse(algorithm, values, algorithms, served)
@@ -171,14 +171,13 @@ def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
     """Begin a new run, or resume that of --resume. Raises TernError."""
     if args.resume is None:
         options = parsed(args, algorithms_of(args.command))
-        return Run.begin(options, store=args.store, name=args.name, watcher=watcher, anew=args.anew)
-    fixed = sorted(named(args).keys() - {"fleet", "after_round"})
-    fixed += [name for name in ("store", "name", "anew") if getattr(args, name)]
-    if fixed:
-        hint = f"tern {args.command} --resume {args.resume}"
-        raise UsageError(
-            f"a resumed run keeps its options: {fields.flag(fixed[0])} cannot be changed", hint
-        )
+        place = Place(args.name, store=args.store, anew=args.anew)
+        return Run.begin(options, place, watcher)
+    changed = sorted(named(args).keys() - {"fleet", "after_round"})
+    changed += [name for name in ("store", "name", "anew") if getattr(args, name)]
+    if changed:
+        text = f"a resumed run keeps its options: {fields.flag(changed[0])} cannot be changed"
+        raise UsageError(text, hint=f"tern {args.command} --resume {args.resume}")
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
     if run.algorithm.command != args.command:
         with run:
@@ -194,6 +193,7 @@ def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
     if "report" in result:
         lines.append(f"report: {result['report']}")
     print_result(result, "\n".join(lines), args.json)
-    if words := results.missing_words(result):
-        warn(words)
+    missing = results.missing_words(result)
+    if missing:
+        warn(missing)
     return results.exit_code(result)

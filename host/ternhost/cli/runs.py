@@ -1,8 +1,10 @@
 """`tern runs`: lists runs, draws their reports again, and shows or saves their models."""
 
+from __future__ import annotations
+
 import argparse
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
@@ -11,28 +13,31 @@ from ternhost.run import directory, guarantees
 from ternhost.run import result as results
 from ternhost.text import counted, visible
 
+if TYPE_CHECKING:
+    from ternhost.run.device_model import DeviceModel
+
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern runs`."""
     summary = (
         "list the runs in a directory or a store, oldest first; draw a report again; show a model"
     )
     example = """tern runs\ntern runs my-fleet/store.sqlite --json\ntern runs --draw mine
     tern runs --model mine --save model.bin"""
     parser = add_command(subparsers, "runs", summary, example, run)
-    place = "directory with runs, or a store (default: runs)"
-    parser.add_argument(
-        "place", nargs="?", default=str(directory.RUNS), metavar="DIR|STORE", help=place
-    )
+    text = "directory with runs, or a store (default: runs)"
+    default = str(directory.RUNS)
+    parser.add_argument("place", nargs="?", default=default, metavar="DIR|STORE", help=text)
     of_run = parser.add_mutually_exclusive_group()
     add_option(of_run, "--draw RUN", "draw the pictures and report.html of a finished run again")
-    model = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
-    add_option(of_run, "--model RUN", model)
-    add_option(
-        parser, "--save FILE", "with --model: write the model to FILE, as a board's model.bin"
-    )
+    text = "show the model of a run as devices have it; while the run goes on, the last one sent to them"
+    add_option(of_run, "--model RUN", text)
+    text = "with --model: write the model to FILE, as a board's model.bin"
+    add_option(parser, "--save FILE", text)
 
 
 def run(args: argparse.Namespace) -> int:
+    """List runs, or draw the report or show the model of one."""
     if args.save is not None and args.model is None:
         raise UsageError("--save needs a model", hint="name its run: --model RUN")
     if args.draw is not None:
@@ -42,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if args.model is not None:
         return _model(args)
     runs = directory.listed(directory.existing(args.place))
-    text = "\n".join(visible(_line(entry)) for entry in runs) or f"no runs in {args.place}"
-    print_result({"runs": runs}, text, args.json)
+    lines = [visible(_line(entry)) for entry in runs] or [f"no runs in {args.place}"]
+    print_result({"runs": runs}, "\n".join(lines), args.json)
     return OK
 
 
@@ -51,22 +56,28 @@ def _model(args: argparse.Namespace) -> int:
     from ternhost.run.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model, args.place)
-    lines = [str(model)]
-    for name, weights in zip(model.labels or [""] * model.classes, model.weights, strict=False):
-        lines += [f"of {name}:"] * bool(name)
-        features = model.features or [f"x{i}" for i in range(model.d)]
-        lines += [
-            f"{weight:12.6f}  {feature}" for feature, weight in zip(features, weights, strict=True)
-        ]
     summary = model.summary()
-    if args.save is not None:
+    if args.save is None:
+        lines = _weights(model)
+    else:
         model.save(args.save)
-        summary |= {"saved": args.save}
-        lines[1:] = [
-            f"written to {args.save}: put it on a board as /model.bin, and restart the board"
-        ]
-    print_result(summary, "\n".join(map(visible, lines)), args.json)
+        summary["saved"] = args.save
+        text = f"written to {args.save}: put it on a board as /model.bin, and restart the board"
+        lines = [text]
+    print_result(summary, "\n".join(map(visible, [str(model), *lines])), args.json)
     return OK
+
+
+def _weights(model: DeviceModel) -> list[str]:
+    """A line for each weight of a model, under the name of its class."""
+    features = model.features or [f"x{i}" for i in range(model.d)]
+    lines = []
+    for label, weights in zip(model.labels or [""] * model.classes, model.weights, strict=False):
+        if label:
+            lines.append(f"of {label}:")
+        for feature, weight in zip(features, weights, strict=True):
+            lines.append(f"{weight:12.6f}  {feature}")
+    return lines
 
 
 def _line(entry: dict[str, Any]) -> str:
@@ -75,11 +86,13 @@ def _line(entry: dict[str, Any]) -> str:
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
     words = [counted(entry["rounds"], "round"), counted(entry["reports"], "report")]
     classes = sorted(guarantees.classes_of(entry), key=lambda each: each.life.bounds.epsilon)
-    for worst in classes[-1:]:
-        words += worst.words()
-    words += [f"{WORDS.get(name, name)} {value:.4f}" for name, value in entry["figures"].items()]
-    what = (
-        f"{entry['algorithm']} on {entry['dataset'] or 'records of the devices'}, {entry['fleet']}"
-    )
-    line = f"{entry['run']:20} {began}  {entry['status']:9}  {what}: "
-    return line + ", ".join(words) + (f"; go on with: {entry['resume']}" if entry["resume"] else "")
+    if classes:
+        words += classes[-1].words()
+    for name, value in entry["figures"].items():
+        words.append(f"{WORDS.get(name, name)} {value:.4f}")
+    dataset = entry["dataset"] or "records of the devices"
+    line = f"{entry['run']:20} {began}  {entry['status']:9}"
+    line += f"  {entry['algorithm']} on {dataset}, {entry['fleet']}: {', '.join(words)}"
+    if entry["resume"]:
+        line += f"; go on with: {entry['resume']}"
+    return line

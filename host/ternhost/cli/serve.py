@@ -5,7 +5,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
 from ternhost.run.options import classes_of_run, names_of_run
+from ternhost.run.run import Run
 from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
@@ -35,45 +36,39 @@ _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_r
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern serve`."""
     summary = "run rounds for a fleet on a schedule, until Ctrl-C"
     example = """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
     lines = "print one JSON object per line: events, then the result"
     parser = add_command(subparsers, "serve", summary, example, run, lines)
-    add_option(
-        parser, "--algorithm", "algorithm to run (default: fedsgd)", choices=tuple(ALGORITHMS)
-    )
+    text = "algorithm to run (default: fedsgd)"
+    add_option(parser, "--algorithm", text, choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, *classes_of_run(), leave_out=("fleet",))
     learning = [cls.Options for cls in ALGORITHMS.values()]
     fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
-    fleet = parser.add_argument_group("the run")
+    place = parser.add_argument_group("the run")
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
-    add_option(fleet, "--fleet KIND", text, metavar="KIND:...")
-    add_option(fleet, "--name NAME", running.NAME)
-    add_option(
-        fleet,
-        "--store FILE",
-        "file with keys, rounds, reports and models (default: the fleet's own)",
-    )
-    add_option(
-        fleet,
-        "--new-model",
-        "begin a new model; the store keeps its keys, rounds and earlier models",
-    )
+    add_option(place, "--fleet KIND", text, metavar="KIND:...")
+    add_option(place, "--name NAME", running.NAME)
+    text = "file with keys, rounds, reports and models (default: the fleet's own)"
+    add_option(place, "--store FILE", text)
+    text = "begin a new model; the store keeps its keys, rounds and earlier models"
+    add_option(place, "--new-model", text)
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
     text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
     add_option(parser, "--home-assistant", text)
     text = "also show the run in the browser, as 'tern dashboard' does (default: port 8642, or a free one)"
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
-    add_option(
-        fleet, "--no-report", "write no pictures and no report.html after the last of --rounds"
-    )
+    text = "write no pictures and no report.html after the last of --rounds"
+    add_option(place, "--no-report", text)
     add_option(parser, "--quiet", "print no line for each round")
     mechanisms.add_options(parser)
     parser.set_defaults(command="serve")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serve a fleet until Ctrl-C or the last of --rounds, and print the result."""
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
@@ -86,19 +81,24 @@ def run(args: argparse.Namespace) -> int:
     for other in (metrics, home):
         if other is not None:
             watcher = watcher.also(other.update)
-    named = running.named(args).keys() - _OF_EACH_START
-    place = {"store": args.store, "name": args.name, "new_model": args.new_model}
-    served = serve(options, watcher=watcher, named=named, **place)
+    served = serve(
+        options,
+        store=args.store,
+        name=args.name,
+        watcher=watcher,
+        new_model=args.new_model,
+        named=running.named(args).keys() - _OF_EACH_START,
+    )
     if metrics is not None:
         metrics.add_store(served.files.store, served.files.name)
-    stops = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, lambda *_: served.stop()) for number in stops}
-    try:
-        with served, _shown(args, served.directory), shown(home, served, watcher.warn):
-            result = served.run()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with (
+        _stopped_by_signals(served),
+        served,
+        _shown(args, served.directory),
+        shown(home, served, watcher.warn),
+    ):
+        result = served.run()
+
     result["event"] = "result"
     if not served.algorithm.done:
         lines = [*served.algorithm.summary(result), *results.privacy_words(result)]
@@ -109,12 +109,25 @@ def run(args: argparse.Namespace) -> int:
     return running.print_run(args, result)
 
 
+@contextlib.contextmanager
+def _stopped_by_signals(run: Run) -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop the run after the present step."""
+    previous = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous[number] = signal.signal(number, lambda *_: run.stop())
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
+    """Shows the run in the browser, if --dashboard wants it."""
     if args.dashboard is None:
         return contextlib.nullcontext()
-    return shown_beside(
-        run, None if args.dashboard is True else args.dashboard, args.json or args.quiet
-    )
+    port = None if args.dashboard is True else args.dashboard
+    return shown_beside(run, port, args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:
@@ -145,9 +158,13 @@ def _watcher(args: argparse.Namespace) -> Watcher:
 def _print_line(status: Status) -> None:
     if status.event != END:
         return
-    fleet = "" if status.boards is None else f"; {counted(status.boards, 'board')}"
-    fleet += f", {status.asleep} asleep" if status.asleep else ""
-    fleet += f", {status.strangers} of another version (tern deploy)" if status.strangers else ""
+    fleet = ""
+    if status.boards is not None:
+        fleet += f"; {counted(status.boards, 'board')}"
+    if status.asleep:
+        fleet += f", {status.asleep} asleep"
+    if status.strangers:
+        fleet += f", {status.strangers} of another version (tern deploy)"
     entry = {**vars(status), **status.figures}
     line = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
     print_line("; ".join([line, *settings(status.chosen)]))

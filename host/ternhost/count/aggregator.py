@@ -13,10 +13,17 @@ import numpy as np
 from tern import frames, host_frames, ledger, wire
 from ternhost.count import batches
 from ternhost.count.members import Devices, Integers, Keyring, integers
-from ternhost.count.outcomes import Accepted, NewReports, Statistics
+from ternhost.count.outcomes import Accepted, Statistics
 from ternhost.count.questions import Question, round_body
 from ternhost.count.round import Round
-from ternhost.count.rounds import Refusal, Reports, RoundResult, StoredCohort, StoredRound
+from ternhost.count.rounds import (
+    Ending,
+    Refusal,
+    Reports,
+    RoundResult,
+    StoredCohort,
+    StoredRound,
+)
 from ternhost.errors import UsageError
 
 # Not final: the device may answer when the same request is repeated, comes later, or is sent to it
@@ -34,6 +41,9 @@ _unpack_reports_fields = struct.Struct(wire.REPORTS_FIELDS).unpack_from
 
 # Rows of reports by round and by the size of their symbols.
 _Rows = dict[tuple[int, int], list[bytes]]
+
+
+_WHEN_ALL_HAVE_ANSWERED = Ending()
 
 
 class ReportStore(Protocol):
@@ -96,12 +106,10 @@ class Aggregator:
         number: int,
         cohorts: Sequence[tuple[Question, Devices]],
         now: float,
-        quorum: int | None = None,
-        deadline: float | None = None,
+        ending: Ending = _WHEN_ALL_HAVE_ANSWERED,
         run: str | None = None,
     ) -> None:
-        """Store and open a round, which `quorum` reports (default: all) or `deadline` seconds from
-        `now` end.
+        """Store and open a round, which begins at `now`.
 
         Numbers must ascend. Raises UsageError for a question that no frame can carry, and
         StorageError.
@@ -113,14 +121,14 @@ class Aggregator:
         stored_cohorts = []
         for question, devices in cohorts:
             stored_cohorts.append(StoredCohort(round_body(number, question), integers(devices)))
-        device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
-        if quorum is None:
-            quorum = device_count
-        quorum = max(1, min(quorum, device_count))
-        stored = StoredRound(number, stored_cohorts, quorum, deadline, run)
+        quorum = device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
+        if ending.quorum is not None:
+            quorum = max(1, min(ending.quorum, device_count))
+        stored = StoredRound(number, stored_cohorts, quorum, ending.deadline, run)
 
         round_ = self._new_round(stored, now)
-        if without_key := round_.devices_without_key:
+        without_key = round_.devices_without_key
+        if without_key:
             raise UsageError(
                 f"no key is known for device {without_key[0]}",
                 hint="name the --store that it was provisioned with",
@@ -151,8 +159,10 @@ class Aggregator:
         return self.in_flight()
 
     def _resumed(self, stored: StoredRound, now: float) -> Round:
+        """The open round, with the keys that its devices had, and the reports in the store."""
         keyring = self._keyring
-        if former_keys := self._store.keys_before(stored):
+        former_keys = self._store.keys_before(stored)
+        if former_keys:
             keyring = Keyring({**keyring.by_device, **former_keys})
         round_ = Round(stored, now, keyring)
         for reports in self._store.report_batches(stored.number):
@@ -206,7 +216,7 @@ class Aggregator:
         """Commit the new reports among frames in any order, then count them.
 
         A report after the deadline is late, even in an open round. Raises StorageError, and has
-        counted nothing: devices repeat their bytes if asked again.
+        counted nothing of the round: devices repeat their bytes if asked again.
         """
         accepted = Accepted()
         rows_by_round: _Rows = {}
@@ -219,12 +229,10 @@ class Aggregator:
                 else:
                     self.statistics.damaged += 1
 
-        new_reports: list[NewReports] = []
         for (number, size), parts in rows_by_round.items():
             rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, _ROW_BYTES + size)
-            new_reports += self._check(number, rows, now)
-        if new_reports:
-            self._commit(new_reports, accepted)
+            devices = self._accept_rows(number, rows, now)
+            accepted.reports += zip(repeat(number), devices)
         self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
         return accepted
 
@@ -247,8 +255,8 @@ class Aggregator:
         else:
             self.statistics.damaged += 1
 
-    def _check(self, number: int, rows: batches.Bytes, now: float) -> list[NewReports]:
-        """The new valid reports among rows of one round, all of one size."""
+    def _accept_rows(self, number: int, rows: batches.Bytes, now: float) -> list[int]:
+        """Commit and count the new valid reports among rows of a round; return their devices."""
         round_ = self._rounds.get(number)
         if round_ is None or round_.is_past_deadline(now):
             self.statistics.late += len(rows)
@@ -260,20 +268,12 @@ class Aggregator:
         if not np.all(expected):
             self._count_unexpected(devices[~expected])
             rows, places = rows[expected], places[expected]
-        return round_.check(rows, places, self.statistics)
+        return round_.accept(rows, places, self._store.add_reports, self.statistics)
 
     def _count_unexpected(self, devices: Integers) -> None:
         has_key = self._keyring.members.find(devices) >= 0
         self.statistics.unasked += int(np.count_nonzero(has_key))
         self.statistics.unknown += int(np.count_nonzero(~has_key))
-
-    def _commit(self, new_reports: list[NewReports], accepted: Accepted) -> None:
-        self._store.add_reports([new.reports for new in new_reports])
-        for new in new_reports:
-            new.round.count(new)
-            device_ids = new.reports.devices.tolist()
-            accepted.reports += zip(repeat(new.round.number), device_ids)
-            self.statistics.accepted += len(device_ids)
 
     def _take_error(self, frame: bytes, accepted: Accepted) -> None:
         device, number = frames.address(frame)

@@ -1,8 +1,8 @@
-"""Tags, coordinates and symbols of whole batches of reports, byte for byte equal to those of the
-device library.
-"""
+"""Tags, coordinates and symbols of batches of reports, byte for byte as in the device library."""
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,65 +21,80 @@ Integers = npt.NDArray[np.int64]
 
 
 def hashes(*columns: Bytes | bytes) -> Bytes:
-    """SHA-256 (n x 32) of every row of these columns, joined: arrays of n rows of bytes, or bytes
-    for every row.
+    """SHA-256 (n x 32) of every row of these columns, joined.
+
+    columns: arrays of n rows of bytes, or bytes that are the same in every row.
     """
     n = next(len(column) for column in columns if isinstance(column, np.ndarray))
     sha256 = hashlib.sha256
     digests = []
     for start in range(0, n, _AT_ONCE):
-        rows = min(_AT_ONCE, n - start)
-        parts = [
-            column[start : start + rows]
-            if isinstance(column, np.ndarray)
-            else np.broadcast_to(np.frombuffer(column, np.uint8), (rows, len(column)))
-            for column in columns
-        ]
-        together = np.concatenate(parts, axis=1)
-        data, width = together.tobytes(), together.shape[1]
+        rows = _joined(columns, start, min(start + _AT_ONCE, n))
+        data, width = rows.tobytes(), rows.shape[1]
         each = [sha256(data[at : at + width]).digest() for at in range(0, len(data), width)]
         digests.append(b"".join(each))
     return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 
+def _joined(columns: Sequence[Bytes | bytes], start: int, stop: int) -> Bytes:
+    """The rows from `start` to `stop` of these columns, side by side."""
+    parts = []
+    for column in columns:
+        if isinstance(column, np.ndarray):
+            parts.append(column[start:stop])
+        else:
+            repeated = np.frombuffer(column, np.uint8)
+            parts.append(np.broadcast_to(repeated, (stop - start, len(column))))
+    return np.concatenate(parts, axis=1)
+
+
 def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
-    """Which reports have a valid tag; all arrays are n x bytes, `questions` are the digests of the
-    requests.
+    """Which reports have a valid tag.
+
+    All arrays are n x bytes; `questions` are the digests of the requests.
     """
     answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
-    right = hashes(
-        answer_keys, bytes((wire.REPORT,)), devices, number.to_bytes(4, "little"), packed
-    )
-    right = right[:, : wire.TAG_BYTES]
-    return np.asarray(np.bitwise_or.reduce(right ^ tags, axis=1) == 0)  # looks at all of each
+    kind, round_number = bytes((wire.REPORT,)), number.to_bytes(4, "little")
+    digests = hashes(answer_keys, kind, devices, round_number, packed)
+    differences = digests[:, : wire.TAG_BYTES] ^ tags
+    return np.asarray(np.bitwise_or.reduce(differences, axis=1) == 0)  # looks at all of each
 
 
 def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
-    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32); uint8 for d <=
-    256, else uint16.
+    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32).
+
+    uint8 for d <= 256, else uint16.
     """
     lanes = len(questions)
-    kind = np.dtype("u1" if d <= 256 else "<u2")
+    dtype = np.dtype("u1" if d <= 256 else "<u2")
     if k == d:
-        return np.tile(np.arange(d, dtype=kind), (lanes, 1))
+        return np.tile(np.arange(d, dtype=dtype), (lanes, 1))
     begun = questions[:, wire.COORDINATES_AT :]
-    if k == 1:  # nearly always the digest itself is enough, without another hash
-        values: vectorised.Array = np.ascontiguousarray(begun).view(kind)
-        values = values & kind.type((1 << (d - 1).bit_length()) - 1)
-        good = values < d
-        chosen: vectorised.Array = values[np.arange(lanes), good.argmax(axis=1)]
-        for lane in np.flatnonzero(~good.any(axis=1)).tolist():
-            chosen[lane] = _choose_one(questions[lane].tobytes(), d, k)[0]
-        return chosen[:, None]
+    if k == 1:
+        return _choose_single(questions, begun, d, dtype)
     # Twice the bytes that k draws need without rejections; a lane that needs more is computed
     # alone.
-    blocks = 2 * k * kind.itemsize // _DIGEST + 1
+    blocks = 2 * k * dtype.itemsize // _DIGEST + 1
     more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
     streams = np.concatenate([begun, *more], axis=1)
     try:
         return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
     except EntropyError:  # one lane in billions
-        return np.array([_choose_one(question.tobytes(), d, k) for question in questions], kind)
+        return np.array([_choose_one(question.tobytes(), d, k) for question in questions], dtype)
+
+
+def _choose_single(
+    questions: Bytes, begun: Bytes, d: int, dtype: np.dtype[Any]
+) -> vectorised.Array:
+    """One of d coordinates (n x 1). Nearly always the rest of the digest (`begun`) is enough."""
+    lanes = len(questions)
+    values: vectorised.Array = np.ascontiguousarray(begun).view(dtype)
+    values = values & dtype.type((1 << (d - 1).bit_length()) - 1)
+    valid = values < d
+    chosen: vectorised.Array = values[np.arange(lanes), valid.argmax(axis=1)]
+    for lane in np.flatnonzero(~valid.any(axis=1)).tolist():
+        chosen[lane] = _choose_one(questions[lane].tobytes(), d, 1)[0]
+    return chosen[:, None]
 
 
 def _choose_one(question: bytes, d: int, k: int) -> list[int]:
@@ -89,8 +104,9 @@ def _choose_one(question: bytes, d: int, k: int) -> list[int]:
 
 
 def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
-    """The k symbols below `base` of every row of `packed` (n x packed_size) as n x k; and which
-    rows are valid.
+    """The k symbols below `base` of every row (n x k), and which rows are valid.
+
+    packed: n x packed_size.
     """
     at_once = 1
     while base ** (at_once + 1) <= _LIMB and at_once < k:
@@ -107,7 +123,7 @@ def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
 
 
 def _divide(number: npt.NDArray[np.uint64], divisor: int) -> npt.NDArray[np.uint64]:
-    # Long division of every row (bytes, least significant first), in place; returns the remainders.
+    """Divide every row (bytes, least significant first) in place, and return the remainders."""
     rest = np.zeros(len(number), np.uint64)
     by, byte = np.uint64(divisor), np.uint64(256)
     for j in range(number.shape[1] - 1, -1, -1):

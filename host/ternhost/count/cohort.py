@@ -24,7 +24,8 @@ class Cohort:
         self.k = request.k
         self.d = request.values
         self.cost_by_measure = {
-            measure: cost_of(request, measure) for measure in (ledger.EPSILON, ledger.RHO)
+            ledger.EPSILON: cost_of(request, ledger.EPSILON),
+            ledger.RHO: cost_of(request, ledger.RHO),
         }
         self.reports = 0
         self._projects = self.card.shape == cards.PROJECTION

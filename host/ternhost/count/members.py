@@ -49,14 +49,14 @@ class Members:
         """The index of each of these devices in `ids`; -1 for others."""
         ids = self.ids
         if self._in_a_row:
-            at: Positions = devices - ids[0]
-            at[(at < 0) | (at >= len(ids))] = -1
-            return at
-        at = np.searchsorted(ids, devices)
-        at[at == len(ids)] = -1
+            indices: Positions = devices - ids[0]
+            indices[(indices < 0) | (indices >= len(ids))] = -1
+            return indices
+        indices = np.searchsorted(ids, devices)
+        indices[indices == len(ids)] = -1
         if len(ids):
-            at[ids[at] != devices] = -1
-        return at
+            indices[ids[indices] != devices] = -1
+        return indices
 
 
 class Keyring:
@@ -64,14 +64,16 @@ class Keyring:
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
         self.members = Members(keys)
-        every = b"".join([keys[device] for device in self.members.ids.tolist()])
-        self.keys = np.frombuffer(every, np.uint8).reshape(len(self.members), wire.KEY_BYTES)
+        in_order = b"".join([keys[device] for device in self.members.ids.tolist()])
+        self.keys = np.frombuffer(in_order, np.uint8).reshape(len(self.members), wire.KEY_BYTES)
         self.by_device = keys
 
 
 def pack_ids(devices: Devices) -> bytes:
-    """Pack ids in order: differences modulo 2**32 (the first to 0), all lowest bytes first, and so
-    on, deflated.
+    """Pack ids in their order.
+
+    Their differences modulo 2**32 (the first to 0) are deflated: first all lowest bytes, then all
+    second ones, and so on.
     """
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
     planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()

@@ -1,16 +1,8 @@
 """What becomes of the frames that devices send: accepted reports, refusals, and everything else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ternhost.count.members import Integers, Positions
-from ternhost.count.rounds import Refusal, Reports
-
-if TYPE_CHECKING:
-    from ternhost.count.cohort import Cohort
-    from ternhost.count.round import Round
+from ternhost.count.rounds import Refusal
 
 
 @dataclass
@@ -35,17 +27,3 @@ class Statistics:
     damaged: int = 0  # not a frame, or fields out of bounds
     refused: int = 0  # an ERROR that ends a device's part in the round
     unread: int = 0  # an ERROR after a frame that was damaged on its way to the device: ask again
-
-
-@dataclass(frozen=True)
-class NewReports:
-    """Valid reports of one cohort that no device has sent before, not yet committed.
-
-    places: of the devices in `Round.members`. increments: as `Cohort.increments` returns them.
-    """
-
-    round: Round
-    cohort: Cohort
-    reports: Reports
-    places: Positions
-    increments: Integers

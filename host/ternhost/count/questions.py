@@ -19,9 +19,8 @@ class Question:
     """The question to a cohort: the fields of a ROUND (wire.md) but for the device and the round."""
 
     model: int
-    parameters: Sequence[
-        int
-    ]  # classes x d int16 mantissas of 2**exponent; to collect, d flags of features
+    # classes x d int16 mantissas of 2**exponent; to collect, d flags of features.
+    parameters: Sequence[int]
     exponent: int
     card: bytes
     k: int
@@ -34,8 +33,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Averaged:
-    """A learned model for devices: model 1, 2, 3 or 4 (softmax), classes x d int16 mantissas of
-    `2**exponent`.
+    """A learned model for devices.
+
+    model: 1, 2, 3 or 4 (softmax). parameters: classes x d int16 mantissas of `2**exponent`.
     """
 
     model: int
@@ -45,14 +45,15 @@ class Averaged:
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
+        """The weights as numbers, classes x d."""
         return np.array(self.parameters, np.float64) * 2.0**self.exponent
 
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
         """The MODEL frame (wire.md) after that round, under the key of the fleet or of that device."""
-        out = bytearray(wire.MAX_FRAME)
+        frame = bytearray(wire.MAX_FRAME)
         fields = self.model, self.parameters, self.exponent, self.classes
-        n = host_frames.encode_model(out, key, device, number, *fields)
-        return bytes(out[:n])
+        size = host_frames.encode_model(frame, key, device, number, *fields)
+        return bytes(frame[:size])
 
 
 def round_start(device: int) -> bytes:
@@ -65,17 +66,29 @@ def round_body(number: int, question: Question) -> bytes:
 
     Raises UsageError where no frame can carry it.
     """
-    out = bytearray(wire.MAX_FRAME)
+    frame = bytearray(wire.MAX_FRAME)
     try:
-        model = question.model, question.parameters, question.card, question.k, question.exponent
-        rest = question.range, question.classes, question.batch, question.local
-        n = host_frames.encode_round(out, bytes(wire.KEY_BYTES), 1, number, *model, *rest)
-        if n > wire.MAX_FRAME:
+        size = host_frames.encode_round(
+            frame,
+            bytes(wire.KEY_BYTES),
+            1,
+            number,
+            question.model,
+            question.parameters,
+            question.card,
+            question.k,
+            question.exponent,
+            question.range,
+            question.classes,
+            question.batch,
+            question.local,
+        )
+        if size > wire.MAX_FRAME:
             raise frames.FrameError(wire.ERR_FRAME, "d and the card are too long together")
         cards.decode(question.card)
     except ValueError as error:
         raise UsageError(f"this round cannot be asked: {error}") from error
-    return bytes(out[_BODY_AT : n - wire.TAG_BYTES])
+    return bytes(frame[_BODY_AT : size - wire.TAG_BYTES])
 
 
 def decode_body(body: bytes) -> frames.Round:
@@ -86,28 +99,25 @@ def decode_body(body: bytes) -> frames.Round:
 
 
 def question_of(request: frames.Round) -> Question:
-    parameters = (
-        list(request.asked[: request.d])
-        if request.model in wire.COLLECTIONS
-        else request.parameters
-    )
+    """The question of a decoded ROUND."""
+    parameters: Sequence[int] = request.parameters
+    if request.model in wire.COLLECTIONS:
+        parameters = list(request.asked[: request.d])
     return Question(
-        request.model,
-        parameters,
-        request.exponent,
-        bytes(request.card),
-        request.k,
-        request.batch,
-        (request.epochs, request.rate, request.tau),
-        request.classes,
-        request.range,
+        model=request.model,
+        parameters=parameters,
+        exponent=request.exponent,
+        card=bytes(request.card),
+        k=request.k,
+        batch=request.batch,
+        local=(request.epochs, request.rate, request.tau),
+        classes=request.classes,
+        range=request.range,
     )
 
 
 def values_of(question: Question) -> int:
-    """The number of values that a client computes for a question; it reports k of them
-    (frames.Round).
-    """
+    """How many values a client computes for a question; it reports k of them (frames.Round)."""
     if question.model == wire.SOFTMAX:
         return question.k
     tally = question.card[0] & 15 == cards.SUM

@@ -1,6 +1,7 @@
 """An open round: which device was asked what, who has answered, and the counts so far."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from tern import ledger, wire
 from ternhost.count import batches
 from ternhost.count.cohort import Cohort
 from ternhost.count.members import Integers, Keyring, Members, Positions, id_bytes, integers
-from ternhost.count.outcomes import NewReports, Statistics
+from ternhost.count.outcomes import Statistics
 from ternhost.count.questions import round_start
 from ternhost.count.rounds import (
     COMPLETE,
@@ -25,6 +26,19 @@ WAITING, REPORTED, REFUSED, GIVEN_UP = range(4)
 
 _ID_BYTES = 4
 _REPORTS_AT_ONCE = 1 << 16  # counted at a time, so that they take little memory
+
+
+@dataclass(frozen=True)
+class _NewReports:
+    """Valid reports of one cohort that no device has sent before, not yet committed.
+
+    places: of the devices in `Round.members`. increments: as `Cohort.increments` returns them.
+    """
+
+    cohort: Cohort
+    reports: Reports
+    places: Positions
+    increments: Integers
 
 
 class Round:
@@ -103,13 +117,36 @@ class Round:
         places[self._revoked[places]] = -1
         return places
 
-    def check(
-        self, rows: batches.Bytes, places: Positions, statistics: Statistics
-    ) -> list[NewReports]:
-        """Find the new valid reports, and count why others are not in `statistics`.
+    def accept(
+        self,
+        rows: batches.Bytes,
+        places: Positions,
+        commit: Callable[[list[Reports]], None],
+        statistics: Statistics,
+    ) -> list[int]:
+        """Commit the new valid reports among rows, then count them; return their devices.
 
-        rows: n x bytes, device | packed symbols | tag, of the devices at these places.
+        rows: n x bytes, device | packed symbols | tag, of the devices at these places. statistics:
+        get the outcome of each row. Raises the errors of `commit`, and then has counted nothing.
         """
+        new_reports = self._check(rows, places, statistics)
+        if new_reports:
+            commit([new.reports for new in new_reports])
+        device_ids: list[int] = []
+        for new in new_reports:
+            new.cohort.count(new.increments)
+            self._answers[new.places] = REPORTED
+            device_ids += new.reports.devices.tolist()
+        if self.refusals:
+            for device in device_ids:
+                self.refusals.pop(device, None)  # a report replaces an earlier refusal
+        statistics.accepted += len(device_ids)
+        return device_ids
+
+    def _check(
+        self, rows: batches.Bytes, places: Positions, statistics: Statistics
+    ) -> list[_NewReports]:
+        """Find the new valid reports, and count in `statistics` why the others are not."""
         packed = rows[:, _ID_BYTES : -wire.TAG_BYTES]
         new_reports = []
         for cohort, indices in self._by_cohort(places):
@@ -131,8 +168,7 @@ class Round:
                 chosen = indices[new]
                 device_ids = self.members.ids[places[chosen]]
                 new_reports.append(
-                    NewReports(
-                        round=self,
+                    _NewReports(
                         cohort=cohort,
                         reports=Reports(self.number, device_ids, packed[chosen]),
                         places=places[chosen],
@@ -146,14 +182,6 @@ class Round:
         devices, first = np.unique(places, return_index=True)
         not_reported = self._answers[devices] != REPORTED
         return np.asarray(first[not_reported])
-
-    def count(self, new: NewReports) -> None:
-        """Count reports that are committed. A report replaces an earlier refusal of the device."""
-        new.cohort.count(new.increments)
-        self._answers[new.places] = REPORTED
-        if self.refusals:
-            for device in new.reports.devices.tolist():
-                self.refusals.pop(device, None)
 
     def count_again(self, stored: Reports) -> None:
         """Count reports that the store had accepted before this host was started."""

@@ -11,12 +11,7 @@ from tern import card as cards
 from tern import wire
 from ternhost.count import batches
 from ternhost.count.members import Integers, Members, integers
-from ternhost.count.questions import (
-    Question,
-    decode_body,
-    question_of,
-    round_body,
-)
+from ternhost.count.questions import Question, decode_body, question_of, round_body
 
 # How a round ends.
 COMPLETE = "complete"  # every device has reported, refused or been given up
@@ -24,6 +19,17 @@ QUORUM = "quorum"
 DEADLINE = "deadline"
 
 Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """When a round ends before all devices have answered.
+
+    quorum: after so many reports; None: all. deadline: after so many seconds; None: never.
+    """
+
+    quorum: int | None = None
+    deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,9 @@ class StoredRound:
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of one round: row i of `packed` (n x bytes, uint8) holds the packed symbols of
-    `devices[i]`.
+    """Reports of one round.
+
+    Row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`.
     """
 
     round: int
@@ -64,8 +71,9 @@ class Reports:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The refusal of a device to report, with the reason (an error code of wire.py); device 0 is
-    the board.
+    """The refusal of a device to report, with the reason: an error code of wire.py.
+
+    Device 0 is the board.
     """
 
     device: int
@@ -103,8 +111,9 @@ class CohortCounts:
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`; `body`: as in
-    `Cohort`.
+    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`.
+
+    body: as in `Cohort`.
     """
 
     body: bytes
@@ -115,6 +124,7 @@ class Tally:
 
     @property
     def question(self) -> Question:
+        """The question to the cohort."""
         return question_of(decode_body(self.body))
 
 
@@ -139,16 +149,12 @@ class RoundResult:
     @property
     def tallies(self) -> list[Tally]:
         """The counts of the cohorts for the store."""
-        return [
-            Tally(
-                round_body(self.number, each.question),
-                each.asked,
-                each.reports,
-                each.counts,
-                each.vectors,
-            )
-            for each in self.cohorts
-        ]
+        tallies = []
+        for cohort in self.cohorts:
+            body = round_body(self.number, cohort.question)
+            counts, vectors = cohort.counts, cohort.vectors
+            tallies.append(Tally(body, cohort.asked, cohort.reports, counts, vectors))
+        return tallies
 
 
 def with_answers(
@@ -156,23 +162,28 @@ def with_answers(
     accepted: Sequence[Reports],
     devices_by_cohort: Sequence[Sequence[int] | Integers],
 ) -> RoundResult:
-    """The same result with the reports of single devices. accepted: the reports of this round from
-    the store.
+    """The same result with the reports of single devices.
+
+    accepted: the reports of this round from the store.
     """
     cohorts = []
     for cohort, devices_asked in zip(result.cohorts, devices_by_cohort, strict=True):
-        members = Members(devices_asked)
-        reporters: list[Integers] = [integers(())]
-        symbols = [np.empty((0, cohort.k), np.int64)]
-        for batch in accepted:
-            of_cohort = members.find(batch.devices) >= 0
-            if np.any(of_cohort):
-                reporters.append(batch.devices[of_cohort])
-                symbols.append(
-                    batches.unpack(batch.packed[of_cohort], cohort.k, cohort.card.symbols)[0]
-                )
-        devices = np.concatenate(reporters)
-        order = np.argsort(devices)
-        answers = Answers(devices[order], np.concatenate(symbols)[order])
+        answers = _answers(cohort, accepted, Members(devices_asked))
         cohorts.append(replace(cohort, answers=answers))
     return replace(result, cohorts=cohorts)
+
+
+def _answers(cohort: CohortCounts, accepted: Sequence[Reports], members: Members) -> Answers:
+    """The reports of a cohort's members, by device."""
+    reporters: list[Integers] = [integers(())]
+    symbols = [np.empty((0, cohort.k), np.int64)]
+    for batch in accepted:
+        of_cohort = members.find(batch.devices) >= 0
+        if np.any(of_cohort):
+            packed = batch.packed[of_cohort]
+            unpacked, _ = batches.unpack(packed, cohort.k, cohort.card.symbols)
+            reporters.append(batch.devices[of_cohort])
+            symbols.append(unpacked)
+    devices = np.concatenate(reporters)
+    order = np.argsort(devices)
+    return Answers(devices[order], np.concatenate(symbols)[order])

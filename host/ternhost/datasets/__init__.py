@@ -1,9 +1,9 @@
-"""Data sets: the records that devices hold, held-out records that judge a model, and public rows,
-nobody's records.
+"""Data sets: the records that devices hold, held-out records, and public rows.
 
-Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16. The first feature is
-always 1 (the bias). Domains are fixed beforehand or published, since a domain learnt from the
-records would be a release without noise.
+Held-out records judge a model; public rows are nobody's records. Every feature lies in [-1, 1] and
+is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias). Domains are
+fixed beforehand or published, since a domain learnt from the records would be a release without
+noise.
 """
 
 from collections.abc import Callable, Collection
@@ -83,8 +83,10 @@ TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 def task_of(name: str) -> str:
     """The task of the data set that `load` returns for this name or `NAME:PATH`, without its data."""
-    source = SOURCES.get(name.partition(":")[0])
-    return CLASSIFICATION if source is None else source.task
+    kind, _, _ = name.partition(":")
+    if kind not in SOURCES:
+        return CLASSIFICATION
+    return SOURCES[kind].task
 
 
 def held_names() -> tuple[str, ...]:
@@ -94,7 +96,9 @@ def held_names() -> tuple[str, ...]:
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:
     """The records that a device may hold: one of TABLES, or a data set (see `load`)."""
-    return TABLES[name]() if name in TABLES else load(name, classes=classes)
+    if name in TABLES:
+        return TABLES[name]()
+    return load(name, classes=classes)
 
 
 def load(name: str, *, classes: bool = False) -> Dataset:
@@ -110,15 +114,14 @@ def load(name: str, *, classes: bool = False) -> Dataset:
         raise UsageError(f"there is no data set {name!r}", hint=f"one of: {', '.join(DATASETS)}")
     source = SOURCES[kind]
     if colon and not source.has_file:
-        raise UsageError(
-            f"the data set {kind} has no file to name", hint=f"use the name alone: {kind}"
-        )
+        hint = f"use the name alone: {kind}"
+        raise UsageError(f"the data set {kind} has no file to name", hint)
     if classes and not source.positive:
-        several = ", ".join(name for name, each in SOURCES.items() if each.positive)
-        raise UsageError(
-            f"the data set {kind} does not name its classes", hint=f"one of: {several}"
-        )
-    dataset = source.read(Path(path).expanduser() if colon else None)
+        names = [name for name, other in SOURCES.items() if other.positive]
+        hint = f"one of: {', '.join(names)}"
+        raise UsageError(f"the data set {kind} does not name its classes", hint)
+    file = Path(path).expanduser() if colon else None
+    dataset = source.read(file)
     if source.positive and not classes:
         return dataset.against_rest(*source.positive)
     return dataset

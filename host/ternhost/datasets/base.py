@@ -1,6 +1,4 @@
-"""Data sets and tables in the integers that devices hold, and the files that some of them are read
-from.
-"""
+"""Data sets and tables in the integers that devices hold, and the files of some of them."""
 
 import os
 from collections.abc import Sequence
@@ -32,10 +30,11 @@ _GOLDEN = 2654435769  # 2**32 over the golden ratio
 
 @dataclass(frozen=True)
 class Dataset:
-    """n records with labels. features: n x d, Q1.14, the constant first. labels: n, Q1.14 or
-    classes. held_out: n flags of the records that only judge a model. public: positions of the
-    public rows, records that are nobody's: neither for training nor held out; their first ones are
-    as evenly spread as all.
+    """n records with labels.
+
+    features: n x d, Q1.14, the constant first. labels: n, Q1.14 or classes. held_out: n flags of
+    the records that only judge a model. public: positions of the public rows, records that are
+    nobody's: neither for training nor held out; their first ones are as evenly spread as all.
     """
 
     name: str
@@ -49,6 +48,7 @@ class Dataset:
 
     @property
     def dimension(self) -> int:
+        """The number of features, the constant included."""
         return int(self.features.shape[1])
 
     @property
@@ -63,8 +63,9 @@ class Dataset:
 
     @cached_property
     def judged(self) -> tuple[Floats, Floats]:
-        """Features and labels of the held-out records, in units of Q1.14; cached, since every
-        figure needs them.
+        """Features and labels of the held-out records, in units of Q1.14.
+
+        Cached, since every figure needs them.
         """
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
@@ -73,8 +74,10 @@ class Dataset:
     def shares(self) -> Floats:
         """The share of each class among the training records; of two classes, label -1 comes first."""
         labels = self.labels[self.training]
-        codes, count = (labels, len(self.classes)) if self.task == MULTICLASS else (labels > 0, 2)
-        return np.bincount(codes.astype(np.int64), minlength=count) / len(labels)
+        codes, classes = (labels > 0).astype(np.int64), 2
+        if self.task == MULTICLASS:
+            codes, classes = labels.astype(np.int64), len(self.classes)
+        return np.bincount(codes, minlength=classes) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
         """Records as a device holds them: m x (d + 1), the label last."""
@@ -87,30 +90,36 @@ class Dataset:
         Raises UsageError unless these are some of the classes, but not all.
         """
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
-            text = f"{self.name} cannot be divided into {', '.join(positive) or 'nothing'} and the rest"
-            raise UsageError(text, f"its classes are: {', '.join(self.classes)}")
+            part = ", ".join(positive) or "nothing"
+            hint = f"its classes are: {', '.join(self.classes)}"
+            raise UsageError(f"{self.name} cannot be divided into {part} and the rest", hint)
         chosen = [self.classes.index(name) for name in positive]
         labels = np.where(np.isin(self.labels, chosen), ONE, -ONE).astype(np.int16)
         return replace(self, task=CLASSIFICATION, labels=labels)
 
     def divided(self, held_out: npt.NDArray[np.bool_], public: npt.ArrayLike = ()) -> Self:
-        """The same records, divided in another way: by n flags, and positions of public rows, by
-        default none.
+        """The same records, divided in another way.
+
+        held_out: n flags. public: positions of public rows, by default none.
         """
         return replace(self, held_out=held_out, public=np.asarray(public, np.int64))
 
     def with_public_rows(self) -> Self:
-        """The same records; those that the fixed split would hold out next are public: a third, but
-        at most PUBLIC.
+        """The same records, a third of which are public, but at most PUBLIC.
+
+        They are the ones that the fixed split would hold out next.
         """
         others = np.argsort(_multiples(len(self.labels)))[len(self.test) :]
-        return self.divided(self.held_out, others[: min(PUBLIC, len(others) // 3)])
+        count = min(PUBLIC, len(others) // 3)
+        return self.divided(self.held_out, others[:count])
 
 
 @dataclass(frozen=True)
 class Table:
-    """n records of attributes. numeric: n x their number, Q1.14. codes: the same for categorical
-    ones, as positions in their `categories`.
+    """n records of attributes.
+
+    numeric: n x the number of numeric attributes, Q1.14. codes: n x the number of categorical ones,
+    as positions in their `categories`.
     """
 
     name: str
@@ -126,8 +135,9 @@ class Table:
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1), numeric attributes first, and last an unused
-        label of 0.
+        """Records as a device holds them: m x (d + 1).
+
+        Numeric attributes come first, and last an unused label of 0.
         """
         rows = np.asarray(positions)
         columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
@@ -141,42 +151,48 @@ class Table:
         Raises UsageError if there is no such attribute.
         """
         if label not in self.numeric_names:
-            known = ", ".join(self.numeric_names) or "none"
-            raise UsageError(
-                f"{self.name} has no numeric attribute {label!r}", hint=f"it has: {known}"
-            )
+            hint = f"it has: {', '.join(self.numeric_names) or 'none'}"
+            raise UsageError(f"{self.name} has no numeric attribute {label!r}", hint)
         labels = self.numeric[:, self.numeric_names.index(label)]
-        return with_constant(self.name, REGRESSION, *self._without(label), labels)
+        names, features = self._without(label)
+        return with_constant(self.name, REGRESSION, names, features, labels)
 
     def classification(self, label: str) -> Dataset:
         """Tell the categories of the categorical attribute `label` from all other attributes."""
         assert self.codes is not None
         j = self.categorical_names.index(label)
-        codes, classes = self.codes[:, j], self.categories[j]
-        return with_constant(self.name, MULTICLASS, *self._without(label), codes, classes)
+        names, features = self._without(label)
+        labels, classes = self.codes[:, j], self.categories[j]
+        return with_constant(self.name, MULTICLASS, names, features, labels, classes)
 
     def _without(self, label: str) -> tuple[list[str], Fixed]:
-        """The names and columns of all other attributes; a category has a column only here, where
-        they are features.
+        """The names and columns of all other attributes, as features.
+
+        A categorical attribute has a column for each category but the last.
         """
-        names = [name for name in self.numeric_names if name != label]
-        columns = [self.numeric[:, [name != label for name in self.numeric_names]]]
-        for j, (name, values) in enumerate(
-            zip(self.categorical_names, self.categories, strict=True)
-        ):
+        names: list[str] = []
+        columns: list[Fixed] = []
+        for j, name in enumerate(self.numeric_names):
+            if name != label:
+                names.append(name)
+                columns.append(self.numeric[:, j : j + 1])
+        for j, name in enumerate(self.categorical_names):
             assert self.codes is not None
             if name != label:
-                names += [f"{name}={value}" for value in values[:-1]]
-                columns.append(expand(self.codes[:, j], len(values)))
+                categories = self.categories[j]
+                names += [f"{name}={category}" for category in categories[:-1]]
+                columns.append(expand(self.codes[:, j], len(categories)))
         return names, np.concatenate(columns, axis=1)
 
     def above_mean(self, label: str) -> Dataset:
-        """Tell whether the numeric attribute `label` is above its mean over all records, as the
-        papers do. Raises UsageError if there is no such attribute.
+        """Tell whether the numeric attribute `label` is above its mean over all records.
+
+        That is what the papers do. Raises UsageError if there is no such attribute.
         """
-        found = self.regression(label)
-        labels = np.where(found.labels > found.labels.mean(), ONE, -ONE).astype(np.int16)
-        return replace(found, task=CLASSIFICATION, labels=labels)
+        dataset = self.regression(label)
+        is_above = dataset.labels > dataset.labels.mean()
+        labels = np.where(is_above, ONE, -ONE).astype(np.int16)
+        return replace(dataset, task=CLASSIFICATION, labels=labels)
 
 
 def with_constant(
@@ -187,17 +203,23 @@ def with_constant(
     labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
 ) -> Dataset:
-    """A data set of these features (n x d - 1) with the constant before them, and of the fixed
-    split.
-    """
-    features = np.concatenate([np.full((len(features), 1), ONE, np.int16), features], axis=1)
-    labels = labels.astype(np.int16)
-    return Dataset(name, task, (CONSTANT, *names), features, labels, held_out(len(labels)), classes)
+    """A data set of these features (n x d - 1), with the constant before them and the fixed split."""
+    constant = np.full((len(features), 1), ONE, np.int16)
+    return Dataset(
+        name=name,
+        task=task,
+        feature_names=(CONSTANT, *names),
+        features=np.concatenate([constant, features], axis=1),
+        labels=labels.astype(np.int16),
+        held_out=held_out(len(labels)),
+        classes=classes,
+    )
 
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
-    """The fixed split, n flags: `share` of them are set, evenly spread (multiples of the golden
-    ratio, modulo 1).
+    """The fixed split, n flags: `share` of them are set.
+
+    They are evenly spread: by multiples of the golden ratio, modulo 1.
     """
     return _multiples(n) < np.uint64(round(share * (1 << 32)))
 
@@ -218,8 +240,9 @@ def to_fixed(values: npt.ArrayLike) -> Fixed:
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
-    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1]; values outside it
-    are clipped.
+    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1].
+
+    Values outside of it are clipped.
     """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     width = np.where(high > low, high - low, 1.0)
@@ -227,12 +250,13 @@ def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -
 
 
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
-    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones (Wang et al.,
-    ICDE 2019).
+    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones.
 
-    The j-th is 1 in records of category j, else -1; all are -1 in records of the last category.
+    Source: Wang et al., ICDE 2019. The j-th is 1 in records of category j, else -1; all are -1 in
+    records of the last category.
     """
-    return np.where(np.asarray(codes)[:, None] == np.arange(count - 1), ONE, -ONE).astype(np.int16)
+    is_category = np.asarray(codes)[:, None] == np.arange(count - 1)
+    return np.where(is_category, ONE, -ONE).astype(np.int16)
 
 
 def data_folder() -> Path:
@@ -241,10 +265,10 @@ def data_folder() -> Path:
 
 
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
-    """The file of a data set: `path` itself, or the first of `names` in the folder `path` (default:
-    `data_folder()`).
+    """The file of a data set: `path` itself, or the first of `names` in the folder `path`.
 
-    Raises UsageError if there is none; its hint names the `source` of the file.
+    The default folder is `data_folder()`. Raises UsageError if there is none; its hint names the
+    `source` of the file.
     """
     folder = path or data_folder()
     if folder.is_file():
@@ -255,8 +279,10 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
     missing = f"there is no {names[0]} in {folder}"
     if path and not folder.exists():
         missing = f"{folder} does not exist"
-    hint = f"get it from {source}; then put it there, set TERN_DATA to its folder, or use the name "
-    hint += f"{dataset}:FILE"
+    hint = (
+        f"get it from {source}; then put it there, set TERN_DATA to its folder, "
+        f"or use the name {dataset}:FILE"
+    )
     raise UsageError(f"the data set {dataset} is a file of its publishers: {missing}", hint)
 
 

@@ -19,8 +19,9 @@ _PIXEL = 16  # the largest value of a pixel of digits
 
 
 def diabetes() -> Dataset:
-    """442 patients, 10 measurements; label: progression of the disease in a year, 0 to 350 (Efron
-    et al. 2004).
+    """442 patients with 10 measurements (Efron et al. 2004).
+
+    The label is the progression of the disease in a year, 0 to 350.
     """
     return kept(f"diabetes-{_VERSION}", _diabetes)
 
@@ -29,14 +30,12 @@ def _diabetes() -> Dataset:
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
-    labels = normalised(bunch.target, 0, 350)
-    return with_constant(
-        "diabetes", REGRESSION, bunch.feature_names, _normalised(bunch.data), labels
-    )
+    features, labels = _normalised(bunch.data), normalised(bunch.target, 0, 350)
+    return with_constant("diabetes", REGRESSION, bunch.feature_names, features, labels)
 
 
 def multiclass(name: str) -> Dataset:
-    """The data set of that name, one of these, some of whose records are public rows, nobody's:
+    """The data set of that name, some of whose records are public rows, nobody's.
 
     breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street,
     Mangasarian 1993). digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and
@@ -49,14 +48,17 @@ def multiclass(name: str) -> Dataset:
 def _multiclass(name: str) -> Dataset:
     from sklearn import datasets
 
-    bunch = getattr(datasets, f"load_{name.replace('-', '_')}")()
-    features = normalised(bunch.data, 0, _PIXEL) if name == "digits" else _normalised(bunch.data)
+    load = getattr(datasets, f"load_{name.replace('-', '_')}")
+    bunch = load()
+    features = _normalised(bunch.data)
+    if name == "digits":
+        features = normalised(bunch.data, 0, _PIXEL)
     names = [str(feature) for feature in bunch.feature_names]
     classes = tuple(str(value) for value in bunch.target_names)
-    return with_constant(
-        name, MULTICLASS, names, features, bunch.target, classes
-    ).with_public_rows()
+    dataset = with_constant(name, MULTICLASS, names, features, bunch.target, classes)
+    return dataset.with_public_rows()
 
 
 def _normalised(values: Floats) -> Fixed:
+    """Columns scaled by their published ranges, which their values cover."""
     return normalised(values, values.min(axis=0), values.max(axis=0))

@@ -1,5 +1,6 @@
-"""The flights of nycflights.py as a table for collecting means and frequencies: 5 numbers and 14
-categories.
+"""The flights of nycflights.py as a table of 5 numeric and 14 categorical attributes.
+
+It is for collecting means and frequencies.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from ternhost.datasets.base import Fixed, Table, to_fixed
+from ternhost.datasets.base import Fixed, Floats, Table, to_fixed
 from ternhost.datasets.nycflights import LATE, from_tables, ramp, weekday, with_weather
 
 if TYPE_CHECKING:
@@ -38,47 +40,72 @@ def flights_table() -> Table:
 def _table(
     flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
 ) -> Table:
-    import pandas
-
     flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")
     flights = flights.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
-    numbers = {  # values, and the centre and half-width of their bounds
-        "distance": (flights["distance"], 1400, 1400),  # miles
-        "departure delay": (flights["dep_delay"], 30, 60),  # minutes
-        "minutes in the air": (flights["air_time"], 180, 180),
-        "wind": (flights["wind_speed"].fillna(10), 15, 15),  # miles an hour
-        "temperature": (flights["temp"].fillna(55), 55, 45),  # Fahrenheit
+    numbers = _numbers(flights)
+    codes, categories = {}, []
+    for name, (column, values) in _categories(flights).items():
+        codes[name] = np.asarray(column, np.int16)
+        categories.append(tuple(values))
+    return Table(
+        name="flights-table",
+        numeric_names=tuple(numbers),
+        numeric=to_fixed(np.stack(list(numbers.values()), axis=1)),
+        categorical_names=tuple(codes),
+        codes=np.stack(list(codes.values()), axis=1),
+        categories=tuple(categories),
+    )
+
+
+def _numbers(flights: pandas.DataFrame) -> dict[str, Floats]:
+    """The numeric attributes, in [-1, 1]."""
+
+    def scaled(values: pandas.Series, centre: float, half: float) -> Floats:
+        return ramp(values.to_numpy(np.float64), centre, half)
+
+    return {
+        "distance": scaled(flights["distance"], 1400, 1400),  # miles
+        "departure delay": scaled(flights["dep_delay"], 30, 60),  # minutes
+        "minutes in the air": scaled(flights["air_time"], 180, 180),
+        "wind": scaled(flights["wind_speed"].fillna(10), 15, 15),  # miles an hour
+        "temperature": scaled(flights["temp"].fillna(55), 55, 45),  # Fahrenheit
     }
+
+
+def _categories(
+    flights: pandas.DataFrame,
+) -> dict[str, tuple[npt.ArrayLike, Sequence[str]]]:
+    """The categorical attributes: their codes, and what the codes mean."""
+    import pandas
+
     week = (pandas.to_datetime(flights[["year", "month", "day"]]).dt.dayofyear - 1) // 7
     wind = (flights["wind_dir"] / 10).where(flights["wind_speed"] != 0, 0).fillna(len(_WINDS) - 1)
-    late = np.searchsorted([*_ARRIVALS.values()], flights["arr_delay"], side="right") - 1
-    codes: dict[str, tuple[Sequence[int] | pandas.Series, Sequence[str]]] = {
+    arrival = np.searchsorted([*_ARRIVALS.values()], flights["arr_delay"], side="right") - 1
+    rain = (flights["precip"].fillna(0) > 0).astype(int)
+    zones = [f"UTC{hours}" for hours in range(-10, -3)]
+    return {
         "airline": _coded(flights["carrier"]),
         "origin": _coded(flights["origin"]),
         "destination": _coded(flights["dest"]),
         "month": (flights["month"] - 1, _MONTHS),
-        "day": (flights["day"] - 1, _numbers(1, 31)),
-        "week": (week, _numbers(1, 53)),
+        "day": (flights["day"] - 1, _range(1, 31)),
+        "week": (week, _range(1, 53)),
         "weekday": (weekday(flights), _DAYS),
-        "hour": (flights["hour"], _numbers(0, 23)),
-        "minute": (flights["minute"], _numbers(0, 59)),
-        "hour of arrival": (flights["sched_arr_time"] // 100 % 24, _numbers(0, 23)),
-        "time zone": (flights["tz"].fillna(-4) + 10, [f"UTC{hours}" for hours in range(-10, -3)]),
+        "hour": (flights["hour"], _range(0, 23)),
+        "minute": (flights["minute"], _range(0, 59)),
+        "hour of arrival": (flights["sched_arr_time"] // 100 % 24, _range(0, 23)),
+        "time zone": (flights["tz"].fillna(-4) + 10, zones),
         "wind from": (wind, _WINDS),
-        "rain": ((flights["precip"].fillna(0) > 0).astype(int), ("dry", "rain")),
-        "arrival": (late, tuple(_ARRIVALS)),
+        "rain": (rain, ("dry", "rain")),
+        "arrival": (arrival, tuple(_ARRIVALS)),
     }
-    scaled = [ramp(values.to_numpy(np.float64), *at) for values, *at in numbers.values()]
-    numeric = to_fixed(np.stack(scaled, axis=1))
-    columns = np.stack([np.asarray(column, np.int16) for column, _ in codes.values()], axis=1)
-    categories = tuple(tuple(values) for _, values in codes.values())
-    return Table("flights-table", tuple(numbers), numeric, tuple(codes), columns, categories)
 
 
 def _coded(column: pandas.Series) -> tuple[Fixed, tuple[str, ...]]:
+    """The codes of a column of texts, and the texts in order."""
     values, codes = np.unique(column.to_numpy(str), return_inverse=True)
     return codes.astype(np.int16), tuple(str(value) for value in values)
 
 
-def _numbers(first: int, last: int) -> tuple[str, ...]:
+def _range(first: int, last: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(first, last + 1))

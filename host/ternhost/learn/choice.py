@@ -34,39 +34,50 @@ def choose(
     run_options: the names of those that every algorithm takes. made: the devices are made for the
     run, so that they have each module.
     """
-    if "unit" in named:
-        for name, cls in algorithms.items():
-            if "unit" in names_of(cls.Options):
-                return Chosen(name, "")
-    if "method" in named:
-        for name, cls in algorithms.items():
-            if named["method"] in choices_of(cls.Options, "method"):
-                return Chosen(name, "")
+    implied = _implied_algorithm(named, algorithms)
+    if implied is not None:
+        return Chosen(implied, "")
     first = next(iter(algorithms))
     if served or first != _FEDSGD:
         return Chosen(first, "")
 
-    direct, fedsgd = (names_of(algorithms[name].Options) for name in (_DIRECT, _FEDSGD))
-    of_direct = named.keys() & (direct - fedsgd)
+    direct_options = names_of(algorithms[_DIRECT].Options)
+    fedsgd_options = names_of(algorithms[_FEDSGD].Options)
+    only_direct = named.keys() & (direct_options - fedsgd_options)
     if named.get("public") == "none":  # both algorithms can do without
-        of_direct -= {"public"}
-    of_fedsgd = named.keys() - (run_options | names_of(Terms) | direct)
+        only_direct -= {"public"}
+    only_fedsgd = named.keys() - (run_options | names_of(Terms) | direct_options)
 
     obstacle = None
-    if of_fedsgd:
-        obstacle = f": {flag(min(of_fedsgd))} is an option of it"
-    elif not made and not of_direct:
+    if only_fedsgd:
+        obstacle = f": {flag(min(only_fedsgd))} is an option of it"
+    elif not made and not only_direct:
         obstacle = "; boards with the module projection can do with one answer: --algorithm direct"
     elif not _has_two_classes(named):
         obstacle = _TWO_CLASSES
-    elif not of_direct:
+    elif not only_direct:
         obstacle = _missing_rows(named)
 
     if obstacle:
         return Chosen(_FEDSGD, f"{_ROUNDS}{obstacle}")
-    if of_direct:
-        return Chosen(_DIRECT, f"{_ONCE}: {flag(min(of_direct))} is an option of it")
+    if only_direct:
+        return Chosen(_DIRECT, f"{_ONCE}: {flag(min(only_direct))} is an option of it")
     return Chosen(_DIRECT, f"{_ONCE}: two classes, and public rows are known")
+
+
+def _implied_algorithm(
+    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
+) -> str | None:
+    """The first algorithm that has the named unit or method; None where neither is named."""
+    if "unit" in named:
+        for name, learner in algorithms.items():
+            if "unit" in names_of(learner.Options):
+                return name
+    if "method" in named:
+        for name, learner in algorithms.items():
+            if named["method"] in choices_of(learner.Options, "method"):
+                return name
+    return None
 
 
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:

@@ -1,9 +1,9 @@
-"""The classifier of protected inference: trained beforehand, or the model of a finished run, also
-after its rounds.
-"""
+"""The classifier of protected inference: trained beforehand, or the model of a finished run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,12 @@ _MODELS = ("logistic", "softmax")  # their scores are probabilities
 
 @dataclass(frozen=True)
 class Classifier:
-    """Softmax of classes x features mantissas of `2**exponent`; the model of a run also has its
-    round, and its log-loss on the held-out records.
+    """A softmax classifier.
+
+    round, loss: of the model of a run its round, and its log-loss on the held-out records.
     """
 
-    mantissas: npt.NDArray[np.int16]
+    mantissas: npt.NDArray[np.int16]  # classes x features, of 2**exponent
     exponent: int
     round: int | None = None
     loss: float | None = None
@@ -36,8 +37,9 @@ class Classifier:
     def of(
         cls, weights: Floats, classes: int, round_: int | None = None, loss: float | None = None
     ) -> "Classifier":
-        """From the weights of `classes` classes, one after the other; of a single one, the other's
-        are 0.
+        """From the weights of `classes` classes, one after the other.
+
+        If there is a single one, the weights of the other class are 0.
         """
         parameters = quantise(weights)
         mantissas = np.array(parameters.mantissas, np.int16).reshape(classes, -1)
@@ -50,18 +52,17 @@ def trained(dataset: Dataset) -> Classifier:
     """A classifier of the training records, by scikit-learn."""
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-    x, y = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
-    weights: Floats = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000).fit(x, y).coef_
+    features, labels = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
+    regression = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
+    weights: Floats = regression.fit(features, labels).coef_
     largest = float(np.abs(weights).max())
-    return Classifier.of((weights * min(1.0, LARGEST_WEIGHT / largest)).reshape(-1), len(weights))
+    scaled = weights * min(1.0, LARGEST_WEIGHT / largest)
+    return Classifier.of(scaled.reshape(-1), len(weights))
 
 
 @dataclass(frozen=True)
 class LearnedBy:
-    """A finished run of a model with probabilities, from its directory or its result.json.
-
-    Raises UsageError.
-    """
+    """A finished run of a model with probabilities."""
 
     directory: Path
     name: str
@@ -69,47 +70,58 @@ class LearnedBy:
     classes: int  # 1 for the two of logistic regression
     last: Classifier
     losses: dict[int, float | None]  # after its rounds
-    data: (
-        tuple[str, tuple[str, ...]] | None
-    )  # its data set and the features; None: boards had their own
+    dataset: str | None = None  # None: boards had their own records
+    features: tuple[str, ...] | None = None
 
     @classmethod
-    def read(cls, text: str) -> "LearnedBy":
-        path = Path(text).expanduser()
-        path = path if path.suffix == ".json" else path / _RESULT
-        result = read_object(
-            path, hint := "name the directory of a finished run, such as runs/first"
-        )
+    def read(cls, place: str) -> "LearnedBy":
+        """The run in a directory, or of a result.json. Raises UsageError."""
+        path = Path(place).expanduser()
+        if path.suffix != ".json":
+            path /= _RESULT
+        hint = "name the directory of a finished run, such as runs/first"
+        result = read_object(path, hint)
         try:
-            options = result["options"]
-            if "weights" not in result or options["model"] not in _MODELS:
-                text = f"{path.parent} has no model with probabilities"
-                raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
-            classes = len(result["labels"] or ()) or 1
-            losses = {entry["round"]: entry.get(LOG_LOSS) for entry in result["history"]}
-            last = Classifier.of(
-                result["weights"], classes, max(losses, default=0), result.get(LOG_LOSS)
-            )
-            data = (options["dataset"], tuple(result["features"])) if result["measure"] else None
-            return cls(
-                path.parent, result["run"], Path(result["store"]), classes, last, losses, data
-            )
+            return cls._of_result(path.parent, result)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            why = f"there is no {error}" if isinstance(error, KeyError) else error
-            raise UsageError(
-                f"{path} is not the result of a run that learned a model: {why}", hint
-            ) from error
+            reason = f"there is no {error}" if isinstance(error, KeyError) else error
+            text = f"{path} is not the result of a run that learned a model: {reason}"
+            raise UsageError(text, hint) from error
+
+    @classmethod
+    def _of_result(cls, directory: Path, result: Mapping[str, Any]) -> "LearnedBy":
+        options = result["options"]
+        if "weights" not in result or options["model"] not in _MODELS:
+            text = f"{directory} has no model with probabilities"
+            raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
+        classes = len(result["labels"] or ()) or 1
+        losses = {entry["round"]: entry.get(LOG_LOSS) for entry in result["history"]}
+        last_round = max(losses, default=0)
+        dataset, features = None, None
+        if result["measure"]:
+            dataset, features = options["dataset"], tuple(result["features"])
+        return cls(
+            directory=directory,
+            name=result["run"],
+            store=Path(result["store"]),
+            classes=classes,
+            last=Classifier.of(result["weights"], classes, last_round, result.get(LOG_LOSS)),
+            losses=losses,
+            dataset=dataset,
+            features=features,
+        )
 
     def require_for(self, dataset: Dataset) -> None:
         """Raise UsageError for a data set of other features or classes than the model's."""
-        several = len(dataset.classes) if dataset.task == MULTICLASS else 1
-        name, features = self.data or (None, dataset.feature_names)
-        of = self.classes, self.last.mantissas.shape[1], features
-        if (several, dataset.dimension, dataset.feature_names) != of:
-            hint = name and f"--dataset {name}"
-            raise UsageError(
-                f"the model of {self.directory} is of other data than {dataset.name}", hint
-            )
+        classes = 1
+        if dataset.task == MULTICLASS:
+            classes = len(dataset.classes)
+        features = self.features or dataset.feature_names
+        model = self.classes, self.last.mantissas.shape[1], features
+        if (classes, dataset.dimension, dataset.feature_names) != model:
+            hint = self.dataset and f"--dataset {self.dataset}"
+            text = f"the model of {self.directory} is of other data than {dataset.name}"
+            raise UsageError(text, hint)
 
     def classifiers(self, rounds: int) -> list[Classifier]:
         """The models after so many rounds of the run, evenly spread; the last one is its result.
@@ -118,10 +130,12 @@ class LearnedBy:
         """
         if rounds == 1:
             return [self.last]
-        places = self.store, self.directory / store_file.NAME
-        path = next((place for place in places if place.is_file()), None)
-        if path is None:
-            text = f"the models of rounds are in the run's store, which is neither {places[0]} nor {places[1]}"
+        path, own_path = self.store, self.directory / store_file.NAME
+        if not path.is_file():
+            path = own_path
+        if not path.is_file():
+            places = f"neither {self.store} nor {own_path}"
+            text = f"the models of rounds are in the run's store, which is {places}"
             raise UsageError(text, "leave out --score-rounds, or bring the store back")
         with Store(path, create=False, beside=True) as store:
             models = store.models(self.name)
@@ -129,10 +143,11 @@ class LearnedBy:
         numbers = sorted(models.keys() | {self.last.round})
         if len(numbers) < 2:
             raise UsageError(f"{path} has no models of earlier rounds", "leave out --score-rounds")
-        at = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers))).round().astype(int)
-        weights = ((numbers[i], np.frombuffer(models[numbers[i]], "<f8")) for i in at[:-1])
-        earlier = [
-            Classifier.of(each, self.classes, number, self.losses.get(number))
-            for number, each in weights
-        ]
-        return [*earlier, self.last]
+        spread = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers)))
+        classifiers = []
+        for place in spread.round().astype(int)[:-1]:
+            number = numbers[place]
+            weights = np.frombuffer(models[number], "<f8")
+            loss = self.losses.get(number)
+            classifiers.append(Classifier.of(weights, self.classes, number, loss))
+        return [*classifiers, self.last]

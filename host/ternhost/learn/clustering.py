@@ -1,5 +1,7 @@
-"""Protected inference: class probabilities of clients (tern.inference) under exact discrete Laplace
-noise, clustered by their largest entry and scored without labels.
+"""Clusters of protected inference: noisy class probabilities, grouped by their largest entry.
+
+The probabilities are those of tern.inference, under exact discrete Laplace noise. Clusters are
+scored without labels.
 """
 
 import math
@@ -22,13 +24,11 @@ NOT_ENCRYPT = "NOT_ENCRYPT"
 LAPLACE = "LAPLACE"
 NOT_EVAL = "NOT_EVAL"
 SILHOUETTE_SCORE = "SILHOUETTE_SCORE"
-SILHOUETTE_WITH_ITSELF = (
-    "SILHOUETTE_WITH_ITSELF"  # what MindSpore's text computes by the name of the one above
-)
+# What MindSpore's text computes by the name of the one above.
+SILHOUETTE_WITH_ITSELF = "SILHOUETTE_WITH_ITSELF"
 CALINSKI_HARABASZ = "CALINSKI_HARABASZ"
-CALINSKI_HARABASZ_SCORE = (
-    "CALINSKI_HARABASZ_SCORE"  # the same, as MindSpore's text has it in places
-)
+# The same, as MindSpore's text has it in places.
+CALINSKI_HARABASZ_SCORE = "CALINSKI_HARABASZ_SCORE"
 SCORES = (
     NOT_EVAL,
     SILHOUETTE_SCORE,
@@ -53,11 +53,8 @@ def noise_card(epsilon: int) -> bytes:
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
 
-CLASSES = (
-    "digits",
-    "iris",
-    "wine",
-)  # data sets whose classes are all told apart; of the others, two are
+# Data sets whose classes are all told apart; of the others, two are.
+CLASSES = ("digits", "iris", "wine")
 
 
 def load(name: str) -> Dataset:
@@ -74,68 +71,77 @@ def load(name: str) -> Dataset:
 def score(
     eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]
 ) -> float | None:
-    """The score of a clustering; None where none is asked, or there are fewer than 2 clusters or a
-    cluster each.
+    """The score of a clustering of vectors (n x c).
+
+    None where none is asked for, or there are fewer than 2 clusters or a cluster for each vector.
     """
-    count = len(set(np.asarray(labels).tolist()))
-    if eval_type == NOT_EVAL or not 2 <= count < len(vectors):
+    labels = np.asarray(labels)
+    clusters = len(np.unique(labels))
+    if eval_type == NOT_EVAL or not 2 <= clusters < len(vectors):
         return None
-    order = np.lexsort(
-        (labels, *vectors.T)
-    )  # that of the reports would change the last bit of a sum
-    vectors, labels = vectors[order], np.asarray(labels)[order]
+    # The order of the reports would change the last bit of a sum.
+    order = np.lexsort((labels, *vectors.T))
+    vectors, labels = vectors[order], labels[order]
     if eval_type == SILHOUETTE_WITH_ITSELF:
         return _silhouette_with_itself(vectors, labels)
     from sklearn import metrics  # takes a second to import
 
-    measure = (
-        metrics.silhouette_score
-        if eval_type == SILHOUETTE_SCORE
-        else metrics.calinski_harabasz_score
-    )
-    return float(measure(vectors, labels))
+    if eval_type == SILHOUETTE_SCORE:
+        return float(metrics.silhouette_score(vectors, labels))
+    return float(metrics.calinski_harabasz_score(vectors, labels))
 
 
 def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
-    """The silhouette of MindSpore's guide: the mean distance of a vector to its cluster counts the
-    vector itself, at 0; one that has no distance to its cluster counts 0.
+    """The silhouette of MindSpore's guide.
+
+    The mean distance of a vector to its cluster counts the vector itself, at 0. A vector that has
+    no distance to its cluster counts 0.
     """
     from scipy.spatial.distance import cdist  # takes a while to import
 
     _, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    members = np.eye(len(sizes))[own]
-    total, rows = 0.0, max(1, _CHUNK // len(vectors))
+    members = np.eye(len(sizes))[own]  # vectors x clusters
+    total = 0.0
+    rows = max(1, _CHUNK // len(vectors))
     for first in range(0, len(vectors), rows):
         part = slice(first, first + rows)
-        means = cdist(vectors[part], vectors) @ members / sizes
-        within = np.take_along_axis(means, own[part, None], axis=1)[:, 0]
-        np.put_along_axis(means, own[part, None], np.inf, axis=1)
-        nearest = means.min(axis=1)
+        distances = cdist(vectors[part], vectors) @ members / sizes  # to each cluster, on average
+        within = np.take_along_axis(distances, own[part, None], axis=1)[:, 0]
+        np.put_along_axis(distances, own[part, None], np.inf, axis=1)
+        nearest = distances.min(axis=1)
         largest = np.maximum(within, nearest)
-        total += float(
-            np.sum(np.divide(nearest - within, largest, np.zeros_like(within), where=within > 0))
-        )
+        silhouettes = np.zeros_like(within)
+        np.divide(nearest - within, largest, silhouettes, where=within > 0)
+        total += float(np.sum(silhouettes))
     return total / len(vectors)
 
 
 def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
     """The clusters of reported labels (n), as of `cluster`; labels have no score."""
-    sizes = zip(*np.unique(labels, return_counts=True), strict=True)
-    clusters = {
+    sizes = {}
+    for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
+        sizes[str(label)] = int(size)
+    agreement = None
+    if exact is not None:
+        agreement = float((labels == exact.argmax(axis=1)).mean())
+    return {
         "clients": len(labels),
-        "clusters": {str(label): int(size) for label, size in sizes},
+        "clusters": sizes,
+        "score": None,
+        "score_without_noise": None,
+        "agreement": agreement,
     }
-    agreement = None if exact is None else float((labels == exact.argmax(axis=1)).mean())
-    return {**clusters, "score": None, "score_without_noise": None, "agreement": agreement}
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Cluster vectors (n x c) by their largest entry and score them, for JSON. exact: the noiseless
-    vectors; without them their score and the agreement (the share of clients in the same cluster
-    without noise) are None.
+    """Cluster vectors (n x c) by their largest entry and score them, for JSON.
+
+    exact: the vectors without noise. Without them, their score and the agreement (the share of
+    clients in the same cluster without noise) are None.
     """
     labels = vectors.argmax(axis=1)
-    found = labelled(labels, exact) | {"score": score(eval_type, vectors, labels)}
+    evaluation = labelled(labels, exact)
+    evaluation["score"] = score(eval_type, vectors, labels)
     if exact is not None:
-        found["score_without_noise"] = score(eval_type, exact, exact.argmax(axis=1))
-    return found
+        evaluation["score_without_noise"] = score(eval_type, exact, exact.argmax(axis=1))
+    return evaluation

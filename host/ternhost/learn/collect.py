@@ -5,6 +5,7 @@ a sum by d / k.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -120,7 +121,8 @@ def load(name: str) -> tuple[Table, int]:
         return datasets.TABLES[name](), 0
     source = datasets.SOURCES.get(kind)
     if source is not None and source.table is not None:
-        return source.table(Path(path).expanduser() if path else None), 0
+        file = Path(path).expanduser() if path else None
+        return source.table(file), 0
     dataset = datasets.load(name)
     first = int(dataset.feature_names[0] == CONSTANT)
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
@@ -360,14 +362,16 @@ class Collect(Learner):
         for column, name in enumerate(table.categorical_names, len(table.numeric_names)):
             values = table.categories[column - len(table.numeric_names)]
             shares = estimate.combine_frequencies(self._reports_about(column))
+            reports = int(shares.reports[0])
+            frequencies: list[float | None] = []
+            for share in shares.mean.tolist():
+                frequencies.append(share if math.isfinite(share) else None)
             entry: dict[str, Any] = {
                 "name": name,
                 "categories": list(values),
-                "reports": int(shares.reports[0]),
-                "frequencies": [
-                    float(share) if np.isfinite(share) else None for share in shares.mean
-                ],
-                "intervals": intervals_of(shares) if shares.reports[0] else None,
+                "reports": reports,
+                "frequencies": frequencies,
+                "intervals": intervals_of(shares) if reports else None,
             }
             if self._holders is not None:
                 codes = self._held.records[:, column]
@@ -382,7 +386,8 @@ class Collect(Learner):
         for part, counts, reports in itertools.chain(*self._by_class()):
             if column in part.columns:
                 of_column = counts[part.columns.index(column)]
-                rows.append((part.design.card, of_column, reports if part.hashed else None))
+                reports_if_hashed = reports if part.hashed else None
+                rows.append((part.design.card, of_column, reports_if_hashed))
         return rows
 
     @classmethod

@@ -151,8 +151,8 @@ class Descent:
     def tally(self) -> tuple[float, float]:
         """What a clipped unit and any other add to the tally of the next round.
 
-        It is in the measure of `radius`. The first round counts units. Later the sum is 0 where 25 %
-        of the units are clipped, however many there are.
+        It is in the measure of `radius`. The first round counts units. Later the sum is 0 where 25
+        % of the units are clipped, however many there are.
         """
         clipped = _TALLY * self.radius
         if self.round == 0:

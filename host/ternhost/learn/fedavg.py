@@ -283,8 +283,11 @@ class FedAvg(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         options = self.options
         batch = min(options.batch or options.records, options.records, MAX_BATCH)
+        model = LOCAL + self.trainer.plan.model
+        if self.classes > 1:
+            model = LOCAL_SOFTMAX
         return Question(
-            model=LOCAL_SOFTMAX if self.classes > 1 else LOCAL + self.trainer.plan.model,
+            model=model,
             parameters=_mantissas(self.trainer.weights).tolist(),
             exponent=EXPONENT,
             card=design.card.data,

@@ -178,16 +178,20 @@ class FedSum(Learning):
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
         clipped, other = descent.tally
-        design = sums.design(
+        units = 1
+        if self.unit:
+            units = math.ceil(options.records / self.unit)
+        plan = sums.SumPlan(
             cost=cost,
             unit=self.unit,
             radius=descent.radius,
             steps=_STEPS,
             clipped=round(clipped / descent.radius * _STEPS),
             kept=round(other / descent.radius * _STEPS),
-            units=math.ceil(options.records / self.unit) if self.unit else 1,
+            units=units,
             values=self.d + 1,
         )
+        design = sums.design(plan)
         self._range = design.range
         report = SumDesign(
             card=cards.decode(design.card),

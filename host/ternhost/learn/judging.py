@@ -46,9 +46,11 @@ def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
     names: list[str] = [ACCURACY]
-    positive = dataset.judged[1] > 0
+    _, labels = dataset.judged
+    positive = labels > 0
     if dataset.task == CLASSIFICATION and positive.any() and not positive.all():
-        names.insert(0 if dataset.shares.max() > _UNBALANCED else 1, AUC)
+        place = 0 if dataset.shares.max() > _UNBALANCED else 1
+        names.insert(place, AUC)
     if model in (LOGISTIC, SOFTMAX_GRADIENT):
         names.append(LOG_LOSS)
     return tuple(names)
@@ -61,12 +63,16 @@ def measure(dataset: Dataset) -> str:
 
 def better(name: str, value: float, other: float) -> bool:
     """Whether a value of this figure is better than another."""
-    return value > other if name in (ACCURACY, AUC) else value < other
+    if name in (ACCURACY, AUC):
+        return value > other
+    return value < other
 
 
 def limits(name: str) -> tuple[float, float]:
     """The least and the largest value that a figure can have."""
-    return 0.0, 1.0 if name in (ACCURACY, AUC) else math.inf
+    if name in (ACCURACY, AUC):
+        return 0.0, 1.0
+    return 0.0, math.inf
 
 
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
@@ -106,7 +112,8 @@ def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
         return np.asarray(z.argmax(axis=1) == labels)
     if name == ACCURACY:
         return np.asarray((z > 0) == (labels > 0))
-    losses, _ = LOSSES[SOFTMAX_GRADIENT if several else LOGISTIC](z, labels)
+    model = SOFTMAX_GRADIENT if several else LOGISTIC
+    losses, _ = LOSSES[model](z, labels)
     return losses
 
 
@@ -144,8 +151,10 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
     interval = interval_of(name, figure, len(labels), int((labels > 0).sum()))
     if interval:
         return interval
-    half = _Z * float(_by_record(name, z, labels).std(ddof=1)) / math.sqrt(len(labels))
-    return max(figure - half, limits(name)[0]), figure + half
+    deviation = float(_by_record(name, z, labels).std(ddof=1))
+    half = _Z * deviation / math.sqrt(len(labels))
+    lowest, _ = limits(name)
+    return max(figure - half, lowest), figure + half
 
 
 def interval_of(
@@ -191,7 +200,7 @@ def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float
 
 def counts(dataset: Dataset) -> dict[str, int]:
     """The number of held-out records, and how many of them are of the positive class, if any."""
-    labels = dataset.judged[1]
+    _, labels = dataset.judged
     return {"records": len(labels), "positive": int((labels > 0).sum())}
 
 
@@ -201,7 +210,7 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
 
 
 def _baseline(name: str, dataset: Dataset) -> float:
-    labels = dataset.judged[1]
+    _, labels = dataset.judged
     if name == AUC:
         return 0.5
     if name == SQUARED_ERROR:
@@ -209,7 +218,9 @@ def _baseline(name: str, dataset: Dataset) -> float:
         return float(np.mean((labels - mean) ** 2)) / ONE**2
 
     shares = dataset.shares
-    classes = (labels if dataset.task == MULTICLASS else labels > 0).astype(np.int64)
+    classes = (labels > 0).astype(np.int64)
+    if dataset.task == MULTICLASS:
+        classes = labels.astype(np.int64)
     if name == ACCURACY:
         return float(np.mean(classes == shares.argmax()))
     least = 1 / len(dataset.training)  # of a class that no training record has

@@ -147,14 +147,15 @@ class Means(Learner):
         """
         d, run = len(columns), self.unit or self.options.records
         values = d * (categories or 1)
-        radius = run * max(math.sqrt(d), 2 if run > _LONG else 1)
+        least_radius = 2 if run > _LONG else 1  # of one record
+        radius = run * max(math.sqrt(d), least_radius)
         steps = _STEPS_AT_TINY_RHO if cost < _TINY else _STEPS
         tally = round(steps / values**0.25)  # least variance of a quotient near 1
         largest_sum = self._units * max(tally, math.ceil(run * steps / radius))
 
         most_bits = min(16, 8 * sums.MOST_BYTES // (values + 1))
         for bits in range(8, most_bits + 1):
-            made = sums.design(
+            plan = sums.SumPlan(
                 cost=cost,
                 unit=self.unit,
                 radius=radius,
@@ -166,6 +167,7 @@ class Means(Learner):
                 bits=bits,
                 fine=0 if categories else 4,
             )
+            made = sums.design(plan)
             body = sums.of(cards.decode(made.card))
             noise = math.sqrt(sums.variance(body))
             if largest_sum + 8 * noise < 2 ** (body.coarse + bits - 1):

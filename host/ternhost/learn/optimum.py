@@ -15,11 +15,12 @@ _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """The weights (d, or classes * d) of the least mean loss plus regularisation / 2 times their
-    squares, cached.
+    """The weights (d, or classes * d) of the least penalised mean loss, cached.
+
+    The penalty is regularisation / 2 times the sum of their squares.
     """
-    fitted = f"{_VERSION} {model} {regularisation!r} {dataset.features.shape} {len(dataset.classes)}".encode()
-    key = hashlib.sha256(fitted)
+    shape, classes = dataset.features.shape, len(dataset.classes)
+    key = hashlib.sha256(f"{_VERSION} {model} {regularisation!r} {shape} {classes}".encode())
     for part in (dataset.features, dataset.labels, dataset.training):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
@@ -34,16 +35,21 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
     y = dataset.labels[dataset.training].astype(np.float64)
     n, d = x.shape
     loss = LOSSES[model]
-    classes = len(dataset.classes) if model == SOFTMAX_GRADIENT else 1
+    classes = 1
+    if model == SOFTMAX_GRADIENT:
+        classes = len(dataset.classes)
 
-    def mean_loss(weights: Floats) -> tuple[float, Floats]:
-        rows = weights.reshape(classes, d)
-        z = x @ rows.T
-        each, slopes = loss(z if classes > 1 else z[:, 0], y)
+    def penalised_loss(weights: Floats) -> tuple[float, Floats]:
+        """The loss and its gradient."""
+        scores = x @ weights.reshape(classes, d).T
+        if classes == 1:
+            scores = scores[:, 0]
+        losses, slopes = loss(scores, y)
         gradient = (slopes.reshape(n, classes).T @ x / n).reshape(-1)
-        penalised = float(each.mean() + regularisation / 2 * weights @ weights)
+        penalised = float(losses.mean() + regularisation / 2 * weights @ weights)
         return penalised, gradient + regularisation * weights
 
+    start = np.zeros(classes * d)
     options = {"maxiter": 5000, "ftol": 1e-13, "gtol": 1e-7}
-    found = minimize(mean_loss, np.zeros(classes * d), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x)
+    result = minimize(penalised_loss, start, jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(result.x)

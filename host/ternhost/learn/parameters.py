@@ -55,10 +55,11 @@ def quantise(weights: npt.ArrayLike) -> Parameters:
         raise ValueError("not a finite number")
     real = np.clip(real, -LARGEST_WEIGHT, LARGEST_WEIGHT)
     exponent = MIN_EXPONENT
-    if largest := float(np.abs(real).max(initial=0.0)):
-        exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, math.frexp(largest)[1] - 15))
+    largest = float(np.abs(real).max(initial=0.0))
+    if largest:
+        _, binary_exponent = math.frexp(largest)
+        exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, binary_exponent - 15))
         if np.rint(largest * 2.0**-exponent) > _MANTISSA:
             exponent += 1
-    return Parameters(
-        array("h", np.rint(real * 2.0**-exponent).astype(np.int16).tobytes()), exponent
-    )
+    mantissas = np.rint(real * 2.0**-exponent).astype(np.int16)
+    return Parameters(array("h", mantissas.tobytes()), exponent)

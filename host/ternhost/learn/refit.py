@@ -40,11 +40,15 @@ class Refit(Descent):
 
     @property
     def weights(self) -> Floats:
-        return self._observations.weights if self.fits else super().weights
+        if self.fits:
+            return self._observations.weights
+        return super().weights
 
     @property
     def model(self) -> Floats:
-        return self._observations.weights if self.fits else super().model
+        if self.fits:
+            return self._observations.weights
+        return super().model
 
     @property
     def rho_share(self) -> float:

@@ -13,9 +13,7 @@ _HORIZON = 100  # rounds
 
 @dataclass(frozen=True)
 class Schedule:
-    """Options of a fleet that is served: its devices are asked round after round, a share of them
-    at a time.
-    """
+    """Options of a fleet that is served: round after round, a share of its devices is asked."""
 
     rounds: int | None = _when(
         None, "stop after N rounds, those of earlier starts included", shown="no limit", metavar="N"
@@ -42,12 +40,8 @@ class Schedule:
     def __post_init__(self) -> None:
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
-        require(
-            0 < self.patience <= 86_400,
-            "patience",
-            "above 0 and at most 86400 seconds",
-            self.patience,
-        )
+        must = "above 0 and at most 86400 seconds"
+        require(0 < self.patience <= 86_400, "patience", must, self.patience)
         for name in ("rounds", "horizon"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "1 or more", value)

@@ -1,5 +1,4 @@
-"""Runs an experiment on all cores as cells (calls of functions with plain arguments), and stores
-the finished ones.
+"""Runs an experiment as cells (calls of functions with plain arguments) on all cores.
 
 A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the
 next one is counted. The same experiment in the same directory continues from there. Each cell has
@@ -53,11 +52,11 @@ class Cell:
     @property
     def key(self) -> str:
         """The identity of the cell."""
-        arguments = ", ".join(
-            f"{name}={getattr(value, '__qualname__', repr(value))}"
-            for name, value in sorted(self.arguments.items())
-        )
-        return f"{self.table}: {self.work.__name__}({arguments})"
+        arguments = []
+        for name, value in sorted(self.arguments.items()):
+            text = getattr(value, "__qualname__", repr(value))
+            arguments.append(f"{name}={text}")
+        return f"{self.table}: {self.work.__name__}({', '.join(arguments)})"
 
     @classmethod
     def each(
@@ -73,13 +72,12 @@ class Cell:
         common: the other arguments, the same for all. cost: of every cell, or a function of the
         combination.
         """
-        combinations = [
-            dict(zip(choices, values, strict=True)) for values in product(*choices.values())
-        ]
-        cost_of = cost if callable(cost) else lambda **choice: cost
-        return [
-            cls(table, work, {**common, **choice}, cost_of(**choice)) for choice in combinations
-        ]
+        cells = []
+        for values in product(*choices.values()):
+            choice = dict(zip(choices, values, strict=True))
+            cell_cost = cost(**choice) if callable(cost) else cost
+            cells.append(cls(table, work, {**common, **choice}, cell_cost))
+        return cells
 
     def run(self) -> list[Row]:
         """Its rows as JSON stores them, without nan, tuples and numbers of NumPy."""
@@ -109,37 +107,46 @@ class Kept:
         read or written.
         """
         self.rows: dict[str, list[Row]] = {}
-        self._path = directory and directory / KEPT
-        if self._path is None:
-            return
-        with storage_errors(_OTHER_DIRECTORY, self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        complete = [line for line in lines if line.endswith(b"\n")]
-        if complete:
-            self._read(complete, options)
-            if len(complete) < len(lines):  # the last line was cut off
-                os.truncate(self._path, sum(map(len, complete)))
-        else:
-            self._path.unlink(missing_ok=True)
-            self._write({"asked": options})
+        self._path: Path | None = None
+        if directory is not None:
+            self._path = directory / KEPT
+            self._open(self._path, options)
 
-    def _read(self, lines: Sequence[bytes], options: Mapping[str, Any]) -> None:
+    def _open(self, path: Path, options: Mapping[str, Any]) -> None:
+        """Read the finished cells of the file, or begin it."""
+        content = b""
+        with storage_errors(_OTHER_DIRECTORY, path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                content = path.read_bytes()
+        complete = content[: content.rfind(b"\n") + 1]
+        if not complete:
+            path.unlink(missing_ok=True)
+            self._write({"asked": options})
+            return
+        self._read(path, complete.splitlines(), options)
+        if len(complete) < len(content):  # the last line was cut off
+            os.truncate(path, len(complete))
+
+    def _read(self, path: Path, lines: Sequence[bytes], options: Mapping[str, Any]) -> None:
+        """Take the rows from the lines of the file; raises UsageError if they have other options."""
         try:
-            first, *rest = map(json.loads, lines)
-            before = dict(first["asked"])
-            self.rows = {line["cell"]: [dict(row) for row in line["rows"]] for line in rest}
+            first, *others = map(json.loads, lines)
+            options_before = dict(first["asked"])
+            for line in others:
+                self.rows[line["cell"]] = [dict(row) for row in line["rows"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{self._path} is not a record of an experiment", hint=_OTHER_PLACE
-            ) from error
-        if before != json.loads(json.dumps(options)):
-            pairs = {name: (before.get(name), options.get(name)) for name in {**options, **before}}
-            changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-            other = ", ".join(
-                f"{name} ({then}, not {now})" for name, (then, now) in changed.items()
-            )
-            raise UsageError(f"{self._path} is of an experiment with another {other}", _OTHER_PLACE)
+            text = f"{path} is not a record of an experiment"
+            raise UsageError(text, hint=_OTHER_PLACE) from error
+        if options_before == json.loads(json.dumps(options)):
+            return
+        differences = []
+        for name in {**options, **options_before}:
+            before, now = options_before.get(name), options.get(name)
+            if before != now:
+                differences.append(f"{name} ({before}, not {now})")
+        text = f"{path} is of an experiment with another {', '.join(differences)}"
+        raise UsageError(text, _OTHER_PLACE)
 
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
         """Store the rows of a cell, on the disk before this returns. Raises StorageError."""
@@ -161,8 +168,9 @@ _OTHER_PLACE = f"{_OTHER_DIRECTORY}, or continue with the same options"
 
 def cores() -> int:
     """The number of cores that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # only Linux has it
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def tables(
@@ -175,16 +183,21 @@ def tables(
     outside.
     """
     left = [cell for cell in cells if cell.key not in kept.rows]
-    finished, begun = len(cells) - len(left), time.monotonic()
-    cost, done = sum(cell.cost for cell in left), 0.0
+    finished = len(cells) - len(left)
     progress(f"{finished} of {len(cells)} parts")
-    workers = min(workers or (1 if len(left) <= _FEW else cores()), max(1, len(left)))
-    with closing(_here(left) if workers == 1 else _in_processes(left, workers)) as results:
+    if workers is None:
+        workers = cores() if len(left) > _FEW else 1
+    results = _here(left) if min(workers, len(left)) <= 1 else _in_processes(left, workers)
+
+    begun = time.monotonic()
+    total_cost, cost = sum(cell.cost for cell in left), 0.0
+    with closing(results):
         for number, (cell, rows, seconds) in enumerate(results, finished + 1):
             kept.add(cell, rows, seconds)
-            done += cell.cost
-            time_left = duration((time.monotonic() - begun) * max(0.0, cost / done - 1))
-            progress(f"{number} of {len(cells)} parts, about {time_left} left")
+            cost += cell.cost
+            seconds_left = (time.monotonic() - begun) * max(0.0, total_cost / cost - 1)
+            progress(f"{number} of {len(cells)} parts, about {duration(seconds_left)} left")
+
     rows_by_table: Tables = {}
     for cell in cells:
         rows_by_table.setdefault(cell.table, []).extend(kept.rows[cell.key])
@@ -205,13 +218,13 @@ def _here(cells: Sequence[Cell]) -> _Results:
 
 
 def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
-    """Run cells in spawned processes (a fork of a process with threads may hang), which end when
-    this ends.
+    """Run cells in other processes, which end when this ends.
+
+    They are spawned, since a fork of a process with threads may hang.
     """
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_follow_parent
-    )
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, len(cells)), spawn, initializer=_follow_parent)
     # Ctrl-C within concurrent.futures.wait would leave locks behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     waiting = {}
@@ -238,7 +251,8 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
 def _one_thread_each() -> Iterator[None]:
     """Give the processes that start within this one thread each for linear algebra.
 
-    A library reads its variable when it is loaded: before the pool's initializer runs."""
+    A library reads its variable when it is loaded: before the pool's initializer runs.
+    """
     before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

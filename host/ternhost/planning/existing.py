@@ -1,10 +1,11 @@
-"""What a fleet that exists can learn: several runs of FedSum on as many simulated boards, beside
-the same records without privacy, and beside the device's unit at the same epsilon.
+"""What a fleet that exists can learn.
+
+Several runs of FedSum on as many simulated boards are compared with the same records without
+privacy, and with one report of each device whose unit is the device, at the same epsilon.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,24 +27,17 @@ from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.units import DEVICE, parse_unit, protected
 from ternhost.text import counted
 
-_MARKS = (
-    1,
-    2,
-    3,
-    4,
-    8,
-    15,
-    30,
-    60,
-    100,
-)  # rounds after which the model is judged, as after the last
-_MOST = 10_000_000  # records
+# The model is judged after these rounds, and after the last.
+_JUDGED_ROUNDS = (1, 2, 3, 4, 8, 15, 30, 60, 100)
+_MOST_RECORDS = 10_000_000
 
 
 @dataclass(frozen=True)
 class Existing:
-    """A fleet, and what FedSum is asked on it; asked.dimension: of synthetic records; data: a file
-    of records, instead of a data set. Raises UsageError for an option that makes no sense.
+    """A fleet, and the options of FedSum on it.
+
+    asked: the options; its dimension is that of synthetic records. data: a file of records, instead
+    of a data set. Raises UsageError for an option that makes no sense.
     """
 
     devices: int
@@ -56,27 +50,23 @@ class Existing:
         life, records = self.asked.life, self.asked.records
         parse_epsilon(life, option="--life")  # also of a report at the device's unit
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        require(
-            1 <= self.devices <= _MOST // records,
-            "devices",
-            f"1 to {_MOST // records:,}",
-            self.devices,
-        )
+        most = _MOST_RECORDS // records
+        require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.asked.unit) == DEVICE:
             hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
-        """The data set, and the model."""
-        data = data_of(
-            self.asked.dataset, self.asked.dimension, self.asked.model or None, self.data
-        )
-        return data, self.asked.model or SUITED[data.task]
+        """The data set, and the name of the model."""
+        asked = self.asked
+        data = data_of(asked.dataset, asked.dimension, asked.model or None, self.data)
+        return data, asked.model or SUITED[data.task]
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """FedSum on this fleet, whose boards are dealt records with replacement where there are too
-        few.
+        """FedSum on this fleet.
+
+        Boards get records with replacement where there are too few. public: as of the options.
         """
         data, model = self.loaded
         asked = replace(self.asked, seed=seed, public=public, model=model)
@@ -86,26 +76,31 @@ class Existing:
 
 
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
-    learner, rows = existing.learner(seed, public), []
+    """A run: the figure of its model after some of its rounds."""
+    learner = existing.learner(seed, public)
+    rows: list[Row] = []
     for number, _ in enumerate(rounds(learner, fleet_of(learner, seed)), 1):
-        if number in _MARKS or learner.done:
-            rows.append(
-                {"public": public, "seed": seed, "rounds": number, "figure": figure_of(learner)}
-            )
+        if number in _JUDGED_ROUNDS or learner.done:
+            figure = figure_of(learner)
+            rows.append({"public": public, "seed": seed, "rounds": number, "figure": figure})
     return rows
 
 
 def _beside(existing: Existing, seed: int) -> list[Row]:
     """The same records without privacy, and one report of each device at the device's unit."""
-    (data, model), holdings = existing.loaded, existing.learner(seed).holdings
+    data, model = existing.loaded
+    holdings = existing.learner(seed).holdings
     assert holdings is not None
-    dealt, none = holdings.order, np.zeros(len(holdings.order), np.bool_)
-    same = replace(data, features=data.features[dealt], labels=data.labels[dealt]).divided(none)
-    weights = fit(MODELS[model], same, TrainingPlan.regularisation)
+    records = holdings.order
+    same_records = replace(data, features=data.features[records], labels=data.labels[records])
+    nothing_held_out = np.zeros(len(records), np.bool_)
+    weights = fit(
+        MODELS[model], same_records.divided(nothing_held_out), TrainingPlan.regularisation
+    )
     plain = next(iter(judging.figures(data, MODELS[model], weights).values()))
-    epsilon = existing.asked.life
-    device = simulate(default(data, existing.devices, seed, model, epsilon), seed)
-    return [{"plain": plain, "device": figure_of(device)}]
+
+    device = default(data, existing.devices, seed, model, epsilon=existing.asked.life)
+    return [{"plain": plain, "device": figure_of(simulate(device, seed))}]
 
 
 def plan(
@@ -115,68 +110,100 @@ def plan(
 
     Raises UsageError.
     """
-    (data, model), asked = existing.loaded, existing.asked
-    name, first = judging.measure(data), existing.learner(asked.seed, asked.public).holdings
-    assert first is not None
-    given, seeds = {"existing": existing}, range(asked.seed, asked.seed + existing.runs)
-    cells = Cell.each("beside", _beside, given, seed=seeds)
+    data, model = existing.loaded
+    asked = existing.asked
+    measure = judging.measure(data)
+    limits = judging.limits(measure)
+    holdings = existing.learner(asked.seed, asked.public).holdings
+    assert holdings is not None
+
+    common, seeds = {"existing": existing}, range(asked.seed, asked.seed + existing.runs)
+    cells = Cell.each("beside", _beside, common, seed=seeds)
     for public, cost in {asked.public: 1, "": 5}.items():  # with public rows there are fewer rounds
-        cells += Cell.each("learned", _learned, given, cost, public=[public], seed=seeds)
+        cells += Cell.each("learned", _learned, common, cost, public=[public], seed=seeds)
     rows = tables(cells, Kept(None, {}), progress, existing.workers)
-    summary = partial(interval, limits=judging.limits(name))
 
-    def curve(public: str) -> list[Row]:
-        runs = grouped(pick(rows["learned"], public=public), "seed").values()
-        marks = sorted({row["rounds"] for run in runs for row in run})
-        reached = [
-            [[row["figure"] for row in run if row["rounds"] <= n][-1] for run in runs]
-            for n in marks
-        ]
-        return [{"rounds": n, **summary(values)} for n, values in zip(marks, reached, strict=True)]
-
+    public_curve = None
+    if asked.public:
+        public_curve = _curve(pick(rows["learned"], public=asked.public), limits)
     return {
         "dataset": None if asked.dimension else data.name,
         "d": data.dimension,
         "model": model,
         "devices": existing.devices,
         "records": asked.records,
-        "distinct": len(np.unique(first.order)),
+        "distinct": len(np.unique(holdings.order)),
         "unit": parse_unit(asked.unit),
         "life": float(asked.life),
         "delta": float(asked.delta),
-        "measure": name,
+        "measure": measure,
         "judged": len(data.test),
         "runs": existing.runs,
-        "baseline": judging.baselines(data, MODELS[model])[name],
-        "without_privacy": summary([row["plain"] for row in rows["beside"]]),
-        "device_unit": summary([row["device"] for row in rows["beside"]]),
-        "curve": curve(""),
+        "baseline": judging.baselines(data, MODELS[model])[measure],
+        "without_privacy": interval([row["plain"] for row in rows["beside"]], limits),
+        "device_unit": interval([row["device"] for row in rows["beside"]], limits),
+        "curve": _curve(pick(rows["learned"], public=""), limits),
         "public": asked.public or None,
-        "public_curve": curve(asked.public) if asked.public else None,
+        "public_curve": public_curve,
     }
+
+
+def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
+    """The mean figure of several runs after each judged round.
+
+    rows: of `_learned`. A run that has ended earlier counts with its last figure.
+    """
+    runs = grouped(rows, "seed").values()
+    curve = []
+    for number in sorted({row["rounds"] for row in rows}):
+        figures = []
+        for run in runs:
+            figures_so_far = [row["figure"] for row in run if row["rounds"] <= number]
+            figures.append(figures_so_far[-1])
+        curve.append({"rounds": number, **interval(figures, limits)})
+    return curve
 
 
 def words(result: dict[str, Any]) -> list[str]:
     """The result of `plan` as lines of text."""
-    name, devices = result["measure"], counted(result["devices"], "device")
+    measure = result["measure"]
     dataset = result["dataset"] or "synthetic records"
-    n, distinct = result["devices"] * result["records"], result["distinct"]
-    figure = "{mean:.4f}  {standard_error:.4f}   {low:.4f} to {high:.4f}"
-    line, by_rounds = figure.format, f"  {{rounds:>10}}  {figure}".format
+    devices = counted(result["devices"], "device")
+    records = counted(result["records"], "record")
+    judged = counted(result["judged"], "other record")
     lines = [
-        f"{result['model']} model of {dataset} ({result['d']} features), {devices} of "
-        f"{counted(result['records'], 'record')}, judged on {counted(result['judged'], 'other record')};",
-        f"(epsilon {result['life']:g}, delta {result['delta']:g}) for life protects {protected(result['unit'])}:",
-        f"      rounds  {judging.WORDS[name]}, mean of {result['runs']} runs, standard error and 95 % interval",
-        *(by_rounds(**row) for row in result["curve"]),
+        f"{result['model']} model of {dataset} ({result['d']} features), {devices} of {records}, "
+        f"judged on {judged};",
+        f"(epsilon {result['life']:g}, delta {result['delta']:g}) for life protects "
+        f"{protected(result['unit'])}:",
+        f"      rounds  {judging.WORDS[measure]}, mean of {result['runs']} runs, standard error "
+        "and 95 % interval",
     ]
+    for row in result["curve"]:
+        lines.append(_line_of_round(row))
     if result["public"]:
         lines.append(f"  with public rows ({result['public']}):")
-        lines += [by_rounds(**row) for row in result["public_curve"]]
-    repeated = "" if distinct == n else f" ({distinct:,} different ones, with replacement)"
+        for row in result["public_curve"]:
+            lines.append(_line_of_round(row))
+
+    held = result["devices"] * result["records"]
+    same = f"the same {held:,} records"
+    if result["distinct"] < held:
+        same += f" ({result['distinct']:,} different ones, with replacement)"
+    without_privacy, device_unit = result["without_privacy"], result["device_unit"]
     return [
         *lines,
-        f"  the same {n:,} records{repeated} without privacy:  {line(**result['without_privacy'])}",
-        f"  unit device, epsilon {result['life']:g}, one report each:  {line(**result['device_unit'])}",
-        f"  {judging.TRIVIAL[name]}:  {result['baseline']:.4f}",
+        f"  {same} without privacy:  {_figure(without_privacy)}",
+        f"  unit device, epsilon {result['life']:g}, one report each:  {_figure(device_unit)}",
+        f"  {judging.TRIVIAL[measure]}:  {result['baseline']:.4f}",
     ]
+
+
+def _line_of_round(row: Row) -> str:
+    return f"  {row['rounds']:>10}  {_figure(row)}"
+
+
+def _figure(row: Row) -> str:
+    """A mean with its standard error and interval."""
+    error, low, high = row["standard_error"], row["low"], row["high"]
+    return f"{row['mean']:.4f}  {error:.4f}   {low:.4f} to {high:.4f}"

@@ -37,13 +37,13 @@ MOST_OF_THE_WAY = 0.9  # from the answer that ignores the features to the optimu
 
 @dataclass(frozen=True)
 class Planned:
-    """A simulation: a data set, or synthetic records of `dimension` features; the model and epsilon
-    of a report.
+    """A simulation: the records, the model and the epsilon of a report.
 
-    model: None for the one that suits the labels. goal: for the most informative figure of the data
-    set. reports: the numbers of devices to try. runs: for each of them. rounds: those that each
-    device answers, at a cost that replaces epsilon; None for one report. Raises UsageError for an
-    option that makes no sense.
+    dataset: a data set's name; dimension: synthetic records of so many features instead. model:
+    None for the one that suits the labels. goal: for the most informative figure of the data set.
+    reports: the numbers of devices to try. runs: for each of them. rounds: those that each device
+    answers, at a cost that replaces epsilon; None for one report. Raises UsageError for an option
+    that makes no sense.
     """
 
     epsilon: str
@@ -64,9 +64,8 @@ class Planned:
         least = min(self.reports, default=0)
         require(least >= 1, "reports", "numbers of 1 or more", least)
         most = max(self.reports)
-        require(
-            most <= MOST_SIMULATED, "reports", f"numbers of {MOST_SIMULATED:,} or less", f"{most:,}"
-        )
+        must = f"numbers of {MOST_SIMULATED:,} or less"
+        require(most <= MOST_SIMULATED, "reports", must, f"{most:,}")
 
 
 @lru_cache(maxsize=2)
@@ -77,28 +76,31 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
     if dimension is None:
         return datasets.load(dataset, classes=model == "softmax")
     if model == "softmax":
-        raise UsageError(
-            "synthetic records have two classes", hint="name a --dataset for --model softmax"
-        )
-    return synthetic.linear(d=dimension) if model == "linear" else synthetic.logistic(d=dimension)
+        hint = "name a --dataset for --model softmax"
+        raise UsageError("synthetic records have two classes", hint)
+    if model == "linear":
+        return synthetic.linear(d=dimension)
+    return synthetic.logistic(d=dimension)
 
 
 def _learned(
-    dataset: str,
-    dimension: int | None,
+    planned: Planned,
     model: str,
-    epsilon: str,
     simulated: Mapping[int, tuple[str, int]],
     reports: int,
     seed: int,
 ) -> list[Row]:
-    data = data_of(dataset, dimension, model)
+    """A run on so many devices: the figure of its model.
+
+    simulated: the reports to simulate for each number of devices (`Lasting.simulated`), or empty.
+    """
+    data = data_of(planned.dataset, planned.dimension, model)
     learner: Learning
     if simulated:
         epsilon, number = simulated[reports]
         learner = sgd(data, number, seed, clients=reports, group=0, model=model, epsilon=epsilon)
     else:
-        learner = default(data, reports, seed, model, epsilon)
+        learner = default(data, reports, seed, model, planned.epsilon)
     return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
 
 
@@ -110,136 +112,186 @@ def plan(
     Raises UsageError.
     """
     data = data_of(planned.dataset, planned.dimension, planned.model)
-    model, ladder = planned.model or SUITED[data.task], sorted(set(planned.reports))
-    name = judging.measure(data)
-    lowest, highest = judging.limits(name)
+    model = planned.model or SUITED[data.task]
+    measure = judging.measure(data)
+    _require_reachable(planned.goal, measure)
+
+    rounds, reckoned = planned.rounds, None
+    simulated: dict[int, tuple[str, int]] = {}
+    if rounds is not None:
+        reckoned = rounds.reckoned(data, model)
+        for devices in set(planned.reports):
+            simulated[devices] = rounds.simulated(data, model, devices)
+    curve = _curve(planned, model, simulated, judging.limits(measure), progress)
+
+    baseline = judging.baselines(data, MODELS[model])[measure]
+    optimum = optimal_figures(data, model)[measure]
+    sign, worse_bound = -1, "high"
+    if judging.better(measure, 1, 0):
+        sign, worse_bound = 1, "low"
+    goal = None
     if planned.goal is not None:
-        limits = f"{lowest:g} or more" if math.isinf(highest) else f"{lowest:g} to {highest:g}"
-        must = f"{limits}, the range of {judging.WORDS[name]}"
-        require(lowest <= planned.goal <= highest, "goal", must, planned.goal)
-    rounds = planned.rounds
-    reckoned = rounds and rounds.reckoned(data, model)
-    simulated = {n: rounds.simulated(data, model, n) for n in ladder} if rounds else {}
-    common = {name: getattr(planned, name) for name in ("dataset", "dimension", "epsilon")}
-    common |= {"model": model, "simulated": simulated}
-    seeds = range(planned.seed, planned.seed + planned.runs)
-    choices = {"reports": ladder, "seed": seeds}
-    number = {n: simulated[n][1] if simulated else n for n in ladder}
-    cells = Cell.each(
-        "curve", _learned, common, lambda reports, **_: 1e4 + number[reports], **choices
-    )
-    rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
-    baseline = judging.baselines(data, MODELS[model])[name]
-    optimum = optimal_figures(data, model)[name]
-    sign = 1 if judging.better(name, 1, 0) else -1
-    curve = []
-    for n in ladder:
-        figures_of_n = [row["figure"] for row in rows if row["reports"] == n]
-        curve.append({"reports": n, **interval(figures_of_n, (lowest, highest))})
-        if simulated:
-            curve[-1]["simulated"] = {"epsilon": float(simulated[n][0]), "reports": number[n]}
+        goal = reached(curve, planned.goal, sign)
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
-    named = None if planned.dimension else planned.dataset
-    setting = {
-        "dataset": named,
+    return {
+        "dataset": None if planned.dimension else planned.dataset,
         "d": data.dimension,
         "model": model,
         "epsilon": float(planned.epsilon),
+        "rounds": reckoned,
+        "measure": measure,
+        "baseline": baseline,
+        "optimum": optimum,
+        "runs": planned.runs,
+        "curve": curve,
+        "beats_baseline": _needed(curve, baseline, sign, worse_bound),
+        "most_of_the_way": reached(curve, most_of_the_way, sign),
+        "goal": goal,
     }
-    figures = {"measure": name, "baseline": baseline, "optimum": optimum, "runs": planned.runs}
-    beats = _needed(curve, baseline, sign, "low" if sign > 0 else "high")
-    goal = None if planned.goal is None else reached(curve, planned.goal, sign)
-    most = reached(curve, most_of_the_way, sign)
-    numbers = {"beats_baseline": beats, "most_of_the_way": most, "goal": goal}
-    return {**setting, "rounds": reckoned, **figures, "curve": curve, **numbers}
+
+
+def _require_reachable(goal: float | None, measure: str) -> None:
+    """Raise UsageError for a goal that is outside of the range of this measure."""
+    if goal is None:
+        return
+    lowest, highest = judging.limits(measure)
+    limits = f"{lowest:g} to {highest:g}"
+    if math.isinf(highest):
+        limits = f"{lowest:g} or more"
+    must = f"{limits}, the range of {judging.WORDS[measure]}"
+    require(lowest <= goal <= highest, "goal", must, goal)
+
+
+def _curve(
+    planned: Planned,
+    model: str,
+    simulated: Mapping[int, tuple[str, int]],
+    limits: tuple[float, float],
+    progress: Callable[[str], None],
+) -> list[Row]:
+    """The mean figure of the runs, with its interval, for each number of devices, ascending."""
+    common = {"planned": planned, "model": model, "simulated": simulated}
+    ladder = sorted(set(planned.reports))
+    seeds = range(planned.seed, planned.seed + planned.runs)
+
+    def cost(reports: int, seed: int) -> float:
+        if simulated:
+            _, reports = simulated[reports]
+        return 1e4 + reports
+
+    cells = Cell.each("curve", _learned, common, cost, reports=ladder, seed=seeds)
+    rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
+    curve: list[Row] = []
+    for reports in ladder:
+        figures = [row["figure"] for row in rows if row["reports"] == reports]
+        point = {"reports": reports, **interval(figures, limits)}
+        if simulated:
+            epsilon, number = simulated[reports]
+            point["simulated"] = {"epsilon": float(epsilon), "reports": number}
+        curve.append(point)
+    return curve
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """How many reports the mean of the curve needs for a goal, and how many its better and its
-    worse bound need.
+    """How many reports a goal needs, by the mean of the curve and by the bounds of its interval.
 
     sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
     """
-    bounds = ("high", "low") if sign > 0 else ("low", "high")
-    least, most = (_needed(curve, goal, sign, bound) for bound in bounds)
+    better, worse = ("high", "low") if sign > 0 else ("low", "high")
     return {
         "figure": goal,
         "reports": _needed(curve, goal, sign, "mean"),
-        "least": least,
-        "most": most,
+        "least": _needed(curve, goal, sign, better),
+        "most": _needed(curve, goal, sign, worse),
     }
 
 
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
-    """The number of reports from which on a column of the curve reaches the goal, rounded up to two
-    digits.
+    """How many reports a column of the curve needs for the goal, rounded up to two digits.
+
+    None: more than were tried.
     """
-    first = curve[0]["reports"]
-    n = enough([row["reports"] for row in curve], [sign * (goal - row[column]) for row in curve])
-    if n is None or n <= first:
-        return None if n is None else int(first)
-    unit = int(10 ** max(0, math.floor(math.log10(n)) - 1))
-    return math.ceil(n / unit - 1e-9) * unit
+    reports = [row["reports"] for row in curve]
+    missing = [sign * (goal - row[column]) for row in curve]
+    needed = enough(reports, missing)
+    if needed is None:
+        return None
+    if needed <= reports[0]:
+        return int(reports[0])
+    unit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))
+    return math.ceil(needed / unit - 1e-9) * unit
 
 
 def words(result: dict[str, Any]) -> list[str]:
     """The result of `plan` as lines of text."""
-    name, curve = result["measure"], result["curve"]
-    figure, trivial = judging.WORDS[name], judging.TRIVIAL[name]
+    curve, rounds = result["curve"], result["rounds"]
+    figure, trivial = judging.WORDS[result["measure"]], judging.TRIVIAL[result["measure"]]
     data = f"{result['dataset']} ({result['d']} features)"
     if not result["dataset"]:
         data = (
             f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
         )
-    often, before = "for each device, which reports once", []
-    if rounds := result["rounds"]:
-        before = years.words(rounds, sorted({row["simulated"]["epsilon"] for row in curve}))
+    lines: list[str] = []
+    often = "for each device, which reports once"
+    if rounds:
+        epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
+        lines += years.words(rounds, epsilons)
         often = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
-    lines = [
-        *before,
+    lines += [
         f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {often}:",
         f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
-        *("  {reports:>10,}  {mean:.4f}   {low:.4f} to {high:.4f}".format(**row) for row in curve),
-        f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}",
     ]
+    for row in curve:
+        numbers = f"{row['mean']:.4f}   {row['low']:.4f} to {row['high']:.4f}"
+        lines.append(f"  {row['reports']:>10,}  {numbers}")
+    lines.append(f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}")
+
     first, last = curve[0]["reports"], curve[-1]["reports"]
-    if goal := result["goal"]:
-        return [*lines, _answer(goal, figure, name, result["optimum"], first, last)]
+    if result["goal"]:
+        return [*lines, _answer(result, first, last)]
     article = "" if trivial == "guessing" else "the "
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
+    reaches = f"{_from(way['reports'], first, last)}{_between(way, first, last)}"
     return [
         *lines,
         f"It beats {article}{trivial} by more than noise {beats}.",
-        f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the model without "
-        f"privacy, {_from(way['reports'], first, last)}{_between(way, first, last)}.",
+        f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the "
+        f"model without privacy, {reaches}.",
     ]
 
 
-def _answer(goal: Row, figure: str, name: str, optimum: float, first: int, last: int) -> str:
-    if judging.better(name, goal["figure"], optimum):
-        text = (
-            f"No number of devices is known to give {figure} {goal['figure']:g}: without privacy, "
+def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
+    """How many devices reach the goal. first, last: the numbers of devices that were tried."""
+    goal, measure, optimum = result["goal"], result["measure"], result["optimum"]
+    figure = f"{judging.WORDS[measure]} {goal['figure']:g}"
+    if judging.better(measure, goal["figure"], optimum):
+        return (
+            f"No number of devices is known to give {figure}: without privacy, and with all "
+            f"records, this model has {optimum:.4f}."
         )
-        return f"{text}and with all records, this model has {optimum:.4f}."
-    n = goal["reports"]
-    if n is None:
-        return f"You need more than {last:,} devices for {figure} {goal['figure']:g}."
-    number = f"at most {n:,}" if n <= first else f"about {n:,}"
-    return (
-        f"You need {number} devices for {figure} {goal['figure']:g}{_between(goal, first, last)}."
-    )
+    devices = goal["reports"]
+    if devices is None:
+        return f"You need more than {last:,} devices for {figure}."
+    number = f"about {devices:,}"
+    if devices <= first:
+        number = f"at most {devices:,}"
+    return f"You need {number} devices for {figure}{_between(goal, first, last)}."
 
 
-def _from(n: int | None, first: int, last: int) -> str:
-    if n is None:
+def _from(devices: int | None, first: int, last: int) -> str:
+    if devices is None:
         return f"with more than {last:,} devices, if at all"
-    return f"with {n:,} devices or fewer" if n <= first else f"with about {n:,} devices or more"
+    if devices <= first:
+        return f"with {devices:,} devices or fewer"
+    return f"with about {devices:,} devices or more"
 
 
 def _between(needed: Row, first: int, last: int) -> str:
     """The bounds of `reached` in words; nothing if the first number is enough or the last is not."""
     if needed["reports"] is None or needed["reports"] <= first:
         return ""
-    most = f"more than {last:,}" if needed["most"] is None else f"{needed['most']:,}"
+    most = f"more than {last:,}"
+    if needed["most"] is not None:
+        most = f"{needed['most']:,}"
     return f" (between {needed['least']:,} and {most}, by the 95 % interval of the mean)"

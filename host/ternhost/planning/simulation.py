@@ -1,6 +1,4 @@
-"""Algorithms on simulated clients, in memory: the loop of a run without store, schedule and
-interruptions.
-"""
+"""Algorithms on simulated clients, in memory: a run without store, schedule and interruptions."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -32,9 +30,7 @@ def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
 
 
 def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
-    """Run rounds until the algorithm is done; yields each result once the algorithm has learned
-    from it.
-    """
+    """Run rounds until the algorithm is done; yields each result after it was learned from."""
     number = 0
     while not algorithm.done:
         number = driver.next_round(number + 1)
@@ -58,9 +54,7 @@ def group_of(reports: int) -> int:
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """The algorithm after all its rounds, restarted for each of these seeds: the same clients with
-    other draws.
-    """
+    """The algorithm after all its rounds, for each of these seeds: other draws of the same clients."""
     initial = algorithm.state()
     for seed in seeds:
         algorithm.restore(initial)
@@ -81,10 +75,12 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
 def sgd(
     dataset: Dataset, reports: int, seed: int, *, clients: int | None = None, **options: Any
 ) -> FedSGD:
-    """FedSGD with these options and, unless `clients` are named, which then take turns, one report
-    of each client; by default in GROUPS groups (group=0: tern's choice).
+    """FedSGD with these options, by default in GROUPS groups (group=0: tern's choice).
+
+    Each client reports once; if `clients` are named, they take turns.
     """
-    training = FedSGD.Options(reports=reports, seed=seed, **{"group": group_of(reports), **options})
+    options = {"group": group_of(reports), **options}
+    training = FedSGD.Options(reports=reports, seed=seed, **options)
     return FedSGD(training, Population(clients=clients or reports), dataset)
 
 

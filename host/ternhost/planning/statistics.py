@@ -1,6 +1,6 @@
 """Statistics of repeated runs: means with errors and intervals, and comparisons beyond noise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,32 +20,32 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
     and Bengio, Machine Learning 52, 2003).
     """
     numbers = np.asarray(values, np.float64)
-    n = len(numbers)
-    error = float(numbers.std(ddof=1) * (1 / n + shared) ** 0.5) if n > 1 else 0.0
-    return float(numbers.mean()), error
+    mean, n = float(numbers.mean()), len(numbers)
+    if n <= 1:
+        return mean, 0.0
+    return mean, float(numbers.std(ddof=1) * (1 / n + shared) ** 0.5)
 
 
 def averaged(figure: str, values: Sequence[float]) -> Row:
-    """The columns of a figure over several runs: its mean, the standard error and the number of
-    runs.
-    """
+    """The columns of a figure over several runs: mean, standard error and number of runs."""
     mean, error = mean_and_error(values)
     return {figure: mean, "standard_error": error, "runs": len(values)}
 
 
 def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
-    """Half of the interval that contains the mean with probability 1 - level, by Student's t; 0 for
-    a single run.
+    """Half of the interval that contains the mean with probability 1 - level, by Student's t.
+
+    0 for a single run.
     """
     from scipy.special import stdtrit  # takes long to import
 
-    return error * float(stdtrit(runs - 1, 1 - level / 2)) if runs > 1 else 0.0
+    if runs <= 1:
+        return 0.0
+    return error * float(stdtrit(runs - 1, 1 - level / 2))
 
 
 def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
-    """The mean of several runs, its standard error and its 95 % interval, within the limits of the
-    figure.
-    """
+    """The mean of several runs, its standard error, and its 95 % interval within the limits."""
     mean, error = mean_and_error(values)
     half = half_interval(error, len(values))
     low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
@@ -59,18 +59,23 @@ def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
     enough. The result is interpolated over the logarithm: the first number if the figure never
     misses the goal, None if it does so at the last.
     """
-    last = max((i for i, missing in enumerate(short) if missing > 0), default=-1)
+    misses = [i for i, missing in enumerate(short) if missing > 0]
+    if not misses:
+        return float(reports[0])
+    last = misses[-1]
     if last == len(short) - 1:
         return None
-    if last < 0:
-        return float(reports[0])
     share = short[last] / (short[last] - short[last + 1])
     return float(np.exp(np.interp(share, (0, 1), np.log(reports[last : last + 2]))))
 
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
     """The rows with these values of columns."""
-    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+    picked = []
+    for row in rows:
+        if all(row[name] == value for name, value in values.items()):
+            picked.append(row)
+    return picked
 
 
 def values_of(rows: Sequence[Row], name: str) -> list[Any]:
@@ -95,47 +100,57 @@ def summaries(
     larger: Callable[[Row], bool] = lambda row: False,
     shared: float = 0.0,
 ) -> list[Row]:
-    """In each group of runs (columns `by`), a row for each value of the column `compared`: the mean
-    of the column `figure`, its standard error, its 95 % interval, and its distance from the best of
-    the group.
+    """Compare repeated runs: a row for each value of the column `compared`, in each group.
 
-    Runs are paired by the column "run". larger: whether a larger figure is better. shared: see
-    `mean_and_error`. `verdict` is "best" if a row is better than every other beyond noise, "tied"
-    if its distance from the best may be noise, else "worse": at 5 % for all comparisons of a group
-    together (Bonferroni), and only with two runs or more.
+    by: the columns that divide the rows into groups. A row has the mean of the column `figure`, its
+    standard error, its 95 % interval, and its distance from the best of the group. Runs are paired
+    by the column "run". larger: whether a larger figure is better. shared: see `mean_and_error`.
+
+    `verdict` is "best" if a row is better than every other beyond noise, "tied" if its distance
+    from the best may be noise, else "worse": at 5 % for all comparisons of a group together
+    (Bonferroni), and only with two runs or more.
     """
     summary = []
     for group in grouped(rows, *by).values():
-        parts = grouped(group, compared).items()
-        runs = {name: sorted(part, key=itemgetter("run")) for (name,), part in parts}
-        figures = {
-            name: np.array([row[figure] for row in part], np.float64) for name, part in runs.items()
-        }
+        first_rows, figures = {}, {}
+        for (name,), part in grouped(group, compared).items():
+            runs = sorted(part, key=itemgetter("run"))
+            first_rows[name] = runs[0]
+            figures[name] = np.array([row[figure] for row in runs], np.float64)
         sign = 1.0 if larger(group[0]) else -1.0
         best = max(figures, key=lambda name: sign * figures[name].mean())
         behind = {name: sign * (figures[best] - values) for name, values in figures.items()}
-        level = _LEVEL / max(1, len(figures) - 1)
-        worse = {
-            name: beyond_noise(gaps, shared, level) for name, gaps in behind.items() if name != best
-        }
+        verdicts = _verdicts(behind, best, shared)
+
         for name, values in figures.items():
             mean, error = mean_and_error(values.tolist(), shared)
             half = half_interval(error, len(values))
-            if name == best:
-                verdict = "best" if all(worse.values()) else "tied"
-            else:
-                verdict = "worse" if worse[name] else "tied"
-            common = {
-                key: value for key, value in runs[name][0].items() if key not in ("run", figure)
-            }
-            interval = {"standard_error": error, "low": mean - half, "high": mean + half}
-            rank = {
-                "behind_best": float(behind[name].mean()),
-                "verdict": verdict,
-                "runs": len(values),
-            }
-            summary.append({**common, figure: mean, **interval, **rank})
+            row = dict(first_rows[name])
+            del row["run"], row[figure]
+            row[figure] = mean  # after the other columns
+            row["standard_error"] = error
+            row["low"], row["high"] = mean - half, mean + half
+            row["behind_best"] = float(behind[name].mean())
+            row["verdict"] = verdicts[name]
+            row["runs"] = len(values)
+            summary.append(row)
     return summary
+
+
+def _verdicts(
+    behind: Mapping[Any, npt.NDArray[np.float64]], best: Any, shared: float
+) -> dict[Any, str]:
+    """The verdict on each row of a group. behind: the distance of its runs from the best."""
+    level = _LEVEL / max(1, len(behind) - 1)
+    verdicts = {best: "best"}
+    for name, distances in behind.items():
+        if name == best:
+            continue
+        if beyond_noise(distances, shared, level):
+            verdicts[name] = "worse"
+        else:
+            verdicts[name] = verdicts[best] = "tied"
+    return verdicts
 
 
 def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: float = _LEVEL) -> bool:
@@ -149,9 +164,14 @@ def winners(rows: Sequence[Row], by: Sequence[str], compared: str, figure: str) 
     best_by_group = []
     for group in grouped(rows, *by).values():
         best = min(group, key=lambda row: row["behind_best"])
-        tied = [str(row[compared]) for row in group if row["verdict"] == "tied" and row is not best]
-        winner = {"best": best[compared], figure: best[figure], "wins": best["verdict"] == "best"}
-        best_by_group.append(
-            {**{name: best[name] for name in by}, **winner, "tied": ", ".join(tied)}
-        )
+        tied = []
+        for row in group:
+            if row["verdict"] == "tied" and row is not best:
+                tied.append(str(row[compared]))
+        winner = {name: best[name] for name in by}
+        winner["best"] = best[compared]
+        winner[figure] = best[figure]
+        winner["wins"] = best["verdict"] == "best"
+        winner["tied"] = ", ".join(tied)
+        best_by_group.append(winner)
     return best_by_group

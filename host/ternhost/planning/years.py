@@ -1,5 +1,6 @@
-"""What each round may cost where devices answer all rounds of years, and few reports with the noise
-of so many.
+"""What each round may cost where devices answer rounds for years.
+
+So many reports are simulated by few, which have as much noise together.
 """
 
 import math
@@ -25,13 +26,16 @@ LADDER = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_00
 _LEDGERS = {"rho": "in rho", "pure": "in epsilon", "exact": "none"}
 _YEAR = 365.25 * 86_400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_MOST, _OF_A_DEVICE = 2_000_000, 100  # simulated reports of a run
+_MOST_REPORTS = 2_000_000  # simulated ones of a run
+MOST_OF_A_DEVICE = 100
 
 
 @dataclass(frozen=True)
 class Lasting:
-    """Rounds for so many years, one each `every` (15m, 1h, 1d, 1w, or seconds), which (life, delta)
-    pays for. Raises UsageError for what no device can do.
+    """Rounds for so many years, one each `every` (15m, 1h, 1d, 1w, or seconds).
+
+    They are paid from a budget for life: epsilon `life` at `delta`. Raises UsageError for what no
+    device can do.
     """
 
     years: float
@@ -52,78 +56,83 @@ class Lasting:
 
     @property
     def seconds(self) -> float:
-        """Between two rounds."""
-        number, unit = (
-            (self.every[:-1], self.every[-1:]) if self.every[-1:] in _UNITS else (self.every, "")
-        )
+        """The time between two rounds. Raises UsageError."""
+        number, unit = self.every, 1
+        if number[-1:] in _UNITS:
+            unit = _UNITS[number[-1]]
+            number = number[:-1]
         try:
-            seconds = float(number) * _UNITS.get(unit, 1)
+            seconds = float(number) * unit
         except ValueError:
             seconds = 0.0
-        require(
-            1 <= seconds < math.inf,
-            "every",
-            "a second or longer, such as 15m, 1h, 1d, 1w or 900",
-            self.every,
-        )
+        must = "a second or longer, such as 15m, 1h, 1d, 1w or 900"
+        require(1 <= seconds < math.inf, "every", must, self.every)
         return seconds
 
     @property
     def rounds(self) -> int:
+        """The number of rounds."""
         return int(self.years * _YEAR / self.seconds)
 
     @property
     def costs(self) -> tuple[int, int]:
-        """The most that a report may cost, in micro-epsilon: by a ledger in rho, and by one in
-        epsilon.
-        """
+        """The most micro-epsilon of a report, by a ledger in rho and by a ledger in epsilon."""
         life = parse_epsilon(self.life, MAX_BUDGET, "--life")
         rho = sums.rho_of(life / MICRO, sums.parse_delta(self.delta))
         return sums.pure_of(rho // self.rounds), min(life // self.rounds, MAX_EPSILON)
 
     @property
     def epsilon(self) -> str:
-        """Of a report, by the ledger in rho."""
+        """The epsilon of a report, by the ledger in rho."""
         return f"{self.costs[0] / MICRO:f}"
 
     def reckoned(self, data: Dataset, model: str) -> dict[str, Any]:
-        """For JSON: what a round may cost by each account, and what the reports of each ledger
-        tell, exactly.
+        """For JSON: what a round may cost by each ledger, and what all reports then disclose.
+
+        Beside the ledgers in rho and in epsilon stands the exact account, which no ledger keeps.
         """
         life, delta = float(self.life), sums.parse_delta(self.delta)
 
-        def tell(epsilon: int) -> float:
+        def disclosed(epsilon: int) -> float:
             design = _design(data, model, epsilon)
             return compose_exactly({ReportKind.of(design.card, design.k): self.rounds}, delta)
 
-        def too_much(epsilon: int) -> bool:
-            return epsilon > MAX_EPSILON or tell(epsilon) > life
+        def is_too_much(epsilon: int) -> bool:
+            return epsilon > MAX_EPSILON or disclosed(epsilon) > life
 
         rho, pure = self.costs
         high = max(rho, pure)
-        while not too_much(high):
+        while not is_too_much(high):
             high *= 2
-        costs = {"rho": rho, "pure": pure, "exact": certify.bisected(pure, high, too_much) - 1}
-        schedule = {
+        exact = certify.bisected(pure, high, is_too_much) - 1
+        return {
             "years": self.years,
             "every": self.every,
             "every_s": self.seconds,
             "rounds": self.rounds,
+            "life": life,
+            "delta": delta,
+            "epsilon_rho": rho / MICRO,
+            "epsilon_pure": pure / MICRO,
+            "epsilon_exact": exact / MICRO,
+            "told_rho": disclosed(rho),
+            "told_pure": disclosed(pure),
+            "told_exact": disclosed(exact),
         }
-        told = {f"told_{name}": tell(cost) for name, cost in costs.items()}
-        epsilons = {f"epsilon_{name}": cost / MICRO for name, cost in costs.items()}
-        return {**schedule, "life": life, "delta": delta, **epsilons, **told}
 
     def simulated(self, data: Dataset, model: str, devices: int) -> tuple[str, int]:
-        """(epsilon, number) of the reports that are simulated in place of all those of so many
-        devices: few, with as much noise together. The choice of coordinates counts as noise, too.
+        """The epsilon and number of the reports that are simulated for so many devices.
+
+        They are few, and have as much noise together as all reports of the devices. The choice of
+        coordinates counts as noise, too.
         """
         epsilon, all_reports = self.costs[0], devices * self.rounds
-        told = 1 / _spread(_design(data, model, epsilon))
-        reports, most = all_reports, min(_MOST, _OF_A_DEVICE * devices)
+        precision = 1 / _variance(_design(data, model, epsilon))
+        reports, most = all_reports, min(_MOST_REPORTS, MOST_OF_A_DEVICE * devices)
         while reports > most and 2 * epsilon <= MAX_EPSILON:
             epsilon *= 2
-            reports = math.ceil(all_reports * told * _spread(_design(data, model, epsilon)))
+            variance = _variance(_design(data, model, epsilon))
+            reports = math.ceil(all_reports * precision * variance)
         return f"{epsilon / MICRO:f}", reports
 
 
@@ -131,38 +140,36 @@ def _design(data: Dataset, model: str, epsilon: int) -> ReportDesign:
     return sgd(data, 1, 1, group=0, model=model, epsilon=f"{epsilon / MICRO:f}").designs[0]
 
 
-def _spread(design: ReportDesign) -> float:
+def _variance(design: ReportDesign) -> float:
     """The variance of an estimate from one report, by which training chooses k."""
     return certify.moments(design.card).even_second_moment() / design.k
 
 
 def words(reckoned: dict[str, Any], simulated: Sequence[float]) -> list[str]:
-    """`Lasting.reckoned` as lines of text. simulated: the epsilons of the simulated reports, in
-    order.
+    """`Lasting.reckoned` as lines of text.
+
+    simulated: the epsilons of the simulated reports, ascending.
     """
-    every, delta, rounds = (
-        reckoned["every"],
-        reckoned["delta"],
-        counted(reckoned["rounds"], "round"),
-    )
-    every += "" if every[-1] in _UNITS else " s"
+    rounds = counted(reckoned["rounds"], "round")
+    every, delta = reckoned["every"], reckoned["delta"]
+    if every[-1] not in _UNITS:
+        every += " s"
     years = "year" if reckoned["years"] == 1 else "years"
-    row = "  {:<12} {:<16} {}".format
     lines = [
-        f"{rounds}, one every {every} for {reckoned['years']:g} {years}; (epsilon {reckoned['life']:g}, delta "
-        f"{delta:g}) for life protects {protected(DEVICE)}:",
-        row(
-            "ledger",
-            "epsilon a round",
-            f"what all reports really tell, exactly, at delta {delta:g}",
-        ),
+        f"{rounds}, one every {every} for {reckoned['years']:g} {years}; "
+        f"(epsilon {reckoned['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
+        f"  {'ledger':<12} {'epsilon a round':<16} "
+        f"what all reports really tell, exactly, at delta {delta:g}",
     ]
     for name, ledger in _LEDGERS.items():
-        advice = ": no ledger enforces it, so use one in rho" if name == "exact" else ""
-        each, told = reckoned[f"epsilon_{name}"], reckoned[f"told_{name}"]
-        lines.append(row(ledger, f"{each:.8g}", f"epsilon {told:.4g}{advice}"))
+        epsilon, disclosed = reckoned[f"epsilon_{name}"], reckoned[f"told_{name}"]
+        line = f"  {ledger:<12} {f'{epsilon:.8g}':<16} epsilon {disclosed:.4g}"
+        if name == "exact":
+            line += ": no ledger enforces it, so use one in rho"
+        lines.append(line)
     if simulated[-1] > reckoned["epsilon_rho"]:
         lines.append(
-            f"many reports are simulated by fewer, up to epsilon {simulated[-1]:.3g}, with the same noise together"
+            f"many reports are simulated by fewer, up to epsilon {simulated[-1]:.3g}, "
+            "with the same noise together"
         )
     return lines

@@ -1,6 +1,5 @@
 """Pictures of what reports disclose: epsilons of accounts, and what an observer may believe."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,15 +17,18 @@ def epsilons(
     curves: Mapping[str, Sequence[float | None]],
     title: str,
 ) -> Figure:
-    """Up to four accounts of epsilon, by name, against a number of reports or rounds; None where
-    one has no answer.
+    """Up to four accounts of epsilon, by name, against a number of reports or rounds.
+
+    at: these numbers. across, up: the labels of the axes. curves: None where an account has no
+    answer.
     """
     figure, axes = single(3.6)
     styles = (("-", "o", DARK), ("--", "s", MIDDLE), ("-.", "^", SHADES[1]), (":", "", INK))
     for (name, bounds), (line, marker, colour) in zip(curves.items(), styles, strict=False):
-        if any(bounds):
-            heights = np.array([math.nan if bound is None else bound for bound in bounds])
-            axes.plot(at, heights, line, marker=marker, markersize=4, color=colour, label=name)
+        if not any(bounds):
+            continue
+        heights = np.array(bounds, np.float64)  # None becomes nan, which is not drawn
+        axes.plot(at, heights, line, marker=marker, markersize=4, color=colour, label=name)
     axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
     axes.set_title(title, fontsize="medium", pad=40)
     legend_above(axes, 2)
@@ -34,19 +36,20 @@ def epsilons(
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figure:
-    """The number of clients by the epsilon that they spent in all, beside the one of the run. what:
-    the epsilon is.
+    """The number of clients by the epsilon that they spent in all, beside that of the run.
+
+    spent: the clients of each epsilon. allowed: the epsilon of the run. what: what it protects.
     """
     figure, axes = single(2.1)
-    at = sorted(spent)
-    width = max(allowed, *at) / 18
-    bars = axes.bar(
-        at, [spent[x] for x in at], width=width, color=DARK, edgecolor=INK, label="clients"
-    )
-    labels = [f"{spent[x]:,} at {rounded(x)}" for x in at]
+    epsilons = sorted(spent)
+    clients = [spent[epsilon] for epsilon in epsilons]
+    largest = max(allowed, *epsilons)
+    width = largest / 18
+    bars = axes.bar(epsilons, clients, width=width, color=DARK, edgecolor=INK, label="clients")
+    labels = [f"{spent[epsilon]:,} at {rounded(epsilon)}" for epsilon in epsilons]
     axes.bar_label(bars, labels=labels, padding=4, bbox={"color": "white", "pad": 1.5})
     axes.axvline(allowed, linestyle="--", color=MIDDLE, label=f"of this run: {rounded(allowed)}")
-    axes.set(xlim=(-width, max(allowed, *at) + 2 * width), ylim=(0, max(spent.values()) * 1.3))
+    axes.set(xlim=(-width, largest + 2 * width), ylim=(0, max(clients) * 1.3))
     axes.set(xlabel=f"spent by a client: {what}", ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -55,28 +58,26 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
 
 
 def beliefs(epsilons: Sequence[tuple[str, float]], priors: Sequence[float]) -> Figure:
-    """What an observer may come to believe after reports, for each named epsilon, if it believed
-    each of the `priors` before.
+    """What an observer may come to believe after reports, at most.
+
+    epsilons: a row for each, with its name. priors: the beliefs before, up to three.
     """
-    figure, axes = single(1.0 + 0.62 * len(epsilons))
+    names = [name for name, _ in epsilons]
+    figure, axes = single(1.0 + 0.62 * len(names))
     styles = (("o", DARK), ("s", MIDDLE), ("^", SHADES[1]))
-    rows = np.arange(len(epsilons))[::-1]
+    rows = np.arange(len(names))[::-1]
     for i, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
         heights = rows + 0.22 * (1 - i)
         after = [believed(prior, epsilon) for _, epsilon in epsilons]
+        label = f"from {100 * prior:g} %"
         axes.hlines(heights, prior, after, color=colour, linewidth=2)
         axes.plot([prior] * len(rows), heights, "|", color=INK, markersize=9)
-        axes.plot(
-            after, heights, marker, color=colour, markersize=6, label=f"from {100 * prior:g} %"
-        )
-    axes.set_yticks(rows, [name for name, _ in epsilons], fontsize=SMALL)
+        axes.plot(after, heights, marker, color=colour, markersize=6, label=label)
+    axes.set_yticks(rows, names, fontsize=SMALL)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set(
-        xlim=(-0.02, 1.02),
-        ylim=(-0.6, len(epsilons) - 0.4),
-        xlabel="belief before (line) and after, at most",
-    )
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.6, len(names) - 0.4))
+    axes.set_xlabel("belief before (line) and after, at most")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     figure.legend(loc="outside upper center", ncols=len(priors), **LEGEND)
     return figure

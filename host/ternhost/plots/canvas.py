@@ -40,12 +40,16 @@ LEGEND: dict[str, Any] = {
 WIDTH = 4.2  # inches: text stays readable where the picture is as wide as a phone
 DPI = 240
 # Colours of a picture inside a page follow the page's scheme. A background is transparent.
-_SCHEMED = {
+_VARIABLES = {
     "#000000": "ink",
     INK: "ink",
     GRID: "line",
     "#ffffff": "page",
-    **{shade: f"c{i}" for i, shade in enumerate(SHADES, 1)},
+    SHADES[0]: "c1",
+    SHADES[1]: "c2",
+    SHADES[2]: "c3",
+    SHADES[3]: "c4",
+    SHADES[4]: "c5",
 }
 
 
@@ -55,6 +59,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def single(height: float) -> tuple[Figure, Axes]:
+    """A figure of that many inches with one pair of axes."""
     figure = blank(WIDTH, height)
     axes = figure.subplots()
     dress(axes)
@@ -76,8 +81,9 @@ def legend_above(axes: Axes, columns: int) -> None:
 
 
 def plain(name: str, most: int = LONGEST) -> str:
-    """A name from a table of data as a picture shows it: not as a formula, which matplotlib makes
-    of dollars.
+    """A name from a table of data as a picture shows it.
+
+    Dollars do not make a formula of it, as they would in matplotlib.
     """
     return brief(name, most).replace("$", r"\$")
 
@@ -89,15 +95,15 @@ def check_place(path: Path) -> None:
     """
     formats = blank(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in ("", *formats):
-        raise UsageError(
-            f"{path}: there is no format {path.suffix}", "end its name in .png, .svg or .pdf"
-        )
+        text = f"{path}: there is no format {path.suffix}"
+        raise UsageError(text, "end its name in .png, .svg or .pdf")
     # A device is written to as it is, and a file replaced: see `replacing`.
-    written = path if path.exists() and not path.is_file() else path.parent
+    written = path.parent
+    if path.exists() and not path.is_file():
+        written = path
     if path.is_dir() or not os.access(written, os.W_OK):
-        raise StorageError(
-            f"{path} cannot be written", hint="name a file in a folder that is there"
-        )
+        hint = "name a file in a folder that is there"
+        raise StorageError(f"{path} cannot be written", hint)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -121,18 +127,20 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """A figure as an SVG element of a page, whose font and colours it takes. name: sets its ids
-    apart from others.
+    """A figure as an SVG element of a page, whose font and colours it takes.
+
+    name: sets its ids apart from those of other pictures.
     """
     buffer = StringIO()
+    no_metadata = {"Date": None, "Creator": None}
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(
-            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+        figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     drawn = buffer.getvalue()
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
-    attributes = r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"| xmlns(:xlink)?="[^"]*"'
-    drawn = re.sub(rf'{attributes}|font-family: [^;"]*(; )?|xlink:(?=href)', "", drawn)
-    for colour, variable in _SCHEMED.items():
+    drawn = drawn[drawn.index("<svg") :]
+    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
+    drawn = re.sub(r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"', "", drawn)
+    drawn = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:(?=href)', "", drawn)
+    drawn = re.sub(r'font-family: [^;"]*(; )?', "", drawn)
+    for colour, variable in _VARIABLES.items():
         drawn = drawn.replace(colour, f"var(--{variable})")
     return drawn

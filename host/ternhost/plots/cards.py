@@ -33,49 +33,59 @@ _SEPARATE = 64  # outputs between which there is room for a gap
 def card_distribution(
     card: Card, title: str = "", inputs: Sequence[float] = (-1, -0.5, 0, 0.5, 1)
 ) -> Figure:
-    """The exact distribution of a card's outputs for some inputs, and how much each output can tell
-    about the input.
+    """The exact distribution of a card's outputs for some inputs.
+
+    A second panel shows how much each output can tell about the input, if outputs differ in that.
     """
     values = np.array(cards.output_values(card))
     rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
-    epsilon = (card.epsilon or 0) / 1e6
-    loss = np.zeros(1) if card.shape == SUM else losses(card)  # Gaussian noise has no bound
+    loss = np.zeros(1)
+    if card.shape != SUM:  # Gaussian noise has no bound
+        loss = losses(card)
 
     few = len(values) <= _FEW
-    # Else a panel of equal bars would say nothing.
-    telling = card.shape != SUM and bool(np.ptp(loss) > 1e-3 * loss.max())
-    heights = [2.6 if few else 4.0, *[1.9] * telling]
-    figure = blank(WIDTH, sum(heights) + (0.3 if title else 0))
-    upper, *lower = np.ravel(np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)))
+    heights = [2.6 if few else 4.0]
+    outputs_differ = bool(np.ptp(loss) > 1e-3 * loss.max())
+    if outputs_differ:
+        heights.append(1.9)
+    title_height = 0.3 if title else 0
+    figure = blank(WIDTH, sum(heights) + title_height)
+    subfigures = figure.subfigures(len(heights), 1, height_ratios=heights)
+    upper, *lower = np.ravel(np.asarray(subfigures))
     if title:
         figure.suptitle(title, fontsize="large")
     if few:
         _bars(upper, values, rows, inputs)
     else:
-        # of a mixture a few outputs are far more likely than the others
-        _rows(
-            upper, values, rows, inputs, log=card.shape == MIXTURE, vector=card.shape == PROJECTION
-        )
-    if not telling:
-        return figure
-    axes = lower[0].subplots()
-    dress(axes)
-    if few:
-        axes.bar(
-            range(len(values)), loss, width=0.6, color=LIGHT, edgecolor=INK, label="this output"
-        )
-        axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
-    else:
-        _stems(axes, values, loss, "this output")
-    axes.axhline(epsilon, linestyle="--", color=MIDDLE, label=f"certified: {epsilon:.6g}")
-    highest = max(epsilon, float(loss.max())) * 1.08
-    axes.set(ylim=(0, highest), xlabel="reported value", ylabel="log-likelihood ratio")
-    axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
-    legend_above(axes, 2)
+        _rows(upper, values, rows, inputs, card.shape)
+    if outputs_differ:
+        _loss_panel(lower[0], values, loss, certified=(card.epsilon or 0) / 1e6)
     return figure
 
 
+def _loss_panel(figure: SubFigure, values: Floats, loss: Floats, certified: float) -> None:
+    """How much each output can tell, and the certified epsilon."""
+    axes = figure.subplots()
+    dress(axes)
+    if len(values) <= _FEW:
+        places = range(len(values))
+        axes.bar(places, loss, width=0.6, color=LIGHT, edgecolor=INK, label="this output")
+        _label_outputs(axes, values)
+    else:
+        _stems(axes, values, loss, "this output")
+    axes.axhline(certified, linestyle="--", color=MIDDLE, label=f"certified: {certified:.6g}")
+    highest = max(certified, float(loss.max())) * 1.08
+    axes.set(ylim=(0, highest), xlabel="reported value", ylabel="log-likelihood ratio")
+    axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
+    legend_above(axes, 2)
+
+
+def _label_outputs(axes: Axes, values: Floats) -> None:
+    axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
+
+
 def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float]) -> None:
+    """Few outputs as groups of bars: a bar for each input."""
     axes = figure.subplots()
     dress(axes)
     width = 0.84 / len(inputs)
@@ -90,7 +100,7 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
             linewidth=0.6,
             label=f"x = {x:g}",
         )
-    axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
+    _label_outputs(axes, values)
     axes.set(xlabel="reported value", ylabel="probability")
     axes.grid(visible=False, axis="x")
     axes.set_title("What is reported for an input x", fontsize="medium", pad=24)
@@ -98,35 +108,29 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
 
 
 def _rows(
-    figure: SubFigure,
-    values: Floats,
-    rows: Floats,
-    inputs: Sequence[float],
-    log: bool,
-    vector: bool,
+    figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], shape: int
 ) -> None:
-    """vector: outputs are directions, and inputs lengths of vectors."""
+    """Many outputs as lines, in a panel for each input. shape: of the card."""
     panels = figure.subplots(len(inputs), 1, sharex=True, sharey=True)
     for axes, row, x in zip(panels, rows, inputs, strict=True):
         dress(axes)
         _stems(axes, values, row)
-        if not vector:
+        if shape != PROJECTION:  # whose inputs are lengths of vectors, and outputs directions
             axes.axvline(x, color=MIDDLE, linestyle="--")
-        if log:
+        if shape == MIXTURE:  # a few outputs are far more likely than the others
             axes.set_yscale("log")
             axes.set_ylim(rows.min() / 2, rows.max() * 2)
         else:
             axes.set_ylim(0, rows.max() * 1.1)
             axes.yaxis.set_major_locator(MaxNLocator(2))
         axes.text(1.01, 0.5, f"x = {x:g}", transform=axes.transAxes, va="center")
-    panels[-1].set_xlabel(
-        "cosine of the reported direction with the vector" if vector else "reported value"
-    )
     figure.supylabel("probability", fontsize="medium")
-    about = "vector of x radii" if vector else "input x (dashed)"
-    panels[0].set_title(
-        f"What is reported for {'a' if vector else 'an'} {about}", fontsize="medium"
-    )
+    output, title = "reported value", "What is reported for an input x (dashed)"
+    if shape == PROJECTION:
+        output = "cosine of the reported direction with the vector"
+        title = "What is reported for a vector of x radii"
+    panels[-1].set_xlabel(output)
+    panels[0].set_title(title, fontsize="medium")
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
@@ -135,9 +139,12 @@ def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None
     An area would join the two halves of a mixture. Of many outputs, each line is the highest of
     some neighbours.
     """
-    if (every := -(-len(values) // _MOST_STEMS)) > 1:
-        order, firsts = np.argsort(values), np.arange(0, len(values), every)
-        values, heights = values[order][firsts], np.maximum.reduceat(heights[order], firsts)
+    outputs_of_stem = math.ceil(len(values) / _MOST_STEMS)
+    if outputs_of_stem > 1:
+        order = np.argsort(values)
+        firsts = np.arange(0, len(values), outputs_of_stem)
+        values = values[order][firsts]
+        heights = np.maximum.reduceat(heights[order], firsts)
     share = 0.7 if len(values) <= _SEPARATE else 1.1  # of the place for each output, in points
     width = min(4.0, max(0.5, share * 72 * 0.8 * WIDTH / len(values)))
     axes.vlines(values, np.finfo(float).tiny, heights, color=DARK, linewidth=width, label=label)
@@ -146,18 +153,15 @@ def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None
 def losses(card: Card) -> Floats:
     """The largest log-likelihood ratio of each output over all inputs."""
     if card.shape == LAPLACE:
-        one, outputs = (
-            1 << card.grid_bits,
-            np.abs(np.arange(card.lowest, card.lowest + card.symbols)),
-        )
+        one = 1 << card.grid_bits
+        outputs = np.abs(np.arange(card.lowest, card.lowest + card.symbols))
         # The farthest less the nearest input, in steps.
         reach: Floats = outputs + one - np.maximum(outputs - one, 0.0)
         return reach * (card.s / card.t)
     if card.shape == PROJECTION:
         body = projection.of(card)
         return np.full(card.symbols, math.log(body.a / body.b))
-    every = np.array(
-        [certify.at_knot(card, i) for i in range(len(certify.knots(card)))], np.float64
-    )
-    losses: Floats = np.log(every.max(axis=0) / every.min(axis=0))
+    counts = [certify.at_knot(card, knot) for knot in range(len(certify.knots(card)))]
+    likelihoods = np.array(counts, np.float64)  # a row for each knot
+    losses: Floats = np.log(likelihoods.max(axis=0) / likelihoods.min(axis=0))
     return losses

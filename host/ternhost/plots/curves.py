@@ -1,4 +1,4 @@
-"""Pictures of experiments: panels of curves that differ in grey, too, with one legend."""
+"""Pictures of experiments: panels of curves, which differ in grey, too, with one legend."""
 
 import itertools
 import math
@@ -35,11 +35,11 @@ _HEIGHT = 3.5  # of a row
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of points. error: one standard error of each y, drawn as a bar; or the bars' lengths
-    below and above it.
+    """A curve of points, which a line joins.
 
-    A line joins the points. A point of nan breaks it, where y is not continuous in x.
-    everywhere: if a panel with too many curves is divided, show this one in every part.
+    A point of nan breaks the line, where y is not continuous in x. error: one standard error of
+    each y, drawn as a bar; or the bars' lengths below and above it. everywhere: if a panel with too
+    many curves is divided, show this one in every part.
     """
 
     label: str
@@ -105,11 +105,12 @@ def _divided(panel: Panel) -> list[Panel]:
     others = [curve for curve in panel.curves if not curve.everywhere]
     parts = math.ceil(len(others) / (_MOST - len(everywhere)))
     size = math.ceil(len(others) / parts)
-    curves = [others[i * size : (i + 1) * size] + everywhere for i in range(parts)]
-    titles = [f"{panel.title} ({i + 1} of {parts})" for i in range(parts)]
-    return [
-        replace(panel, title=title, curves=part) for title, part in zip(titles, curves, strict=True)
-    ]
+    panels = []
+    for part in range(parts):
+        title = f"{panel.title} ({part + 1} of {parts})"
+        curves = others[part * size : (part + 1) * size] + everywhere
+        panels.append(replace(panel, title=title, curves=curves))
+    return panels
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
@@ -122,7 +123,8 @@ def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
 
     divided = [_divided(panel) for panel in panels]
     parts = list(itertools.chain(*divided))
-    columns = max(min(columns, len(parts)), *map(len, divided))
+    most_parts = max(len(parts_of_panel) for parts_of_panel in divided)
+    columns = max(min(columns, len(parts)), most_parts)
     rows = math.ceil(len(parts) / columns)
     width = _WIDTH_OF_ONE if columns == 1 else _WIDTH_OF_SEVERAL * columns
     legend = _Legend.of(parts, width)
@@ -164,10 +166,10 @@ class _Legend:
     @classmethod
     def of(cls, panels: Sequence[Panel], width: float) -> "_Legend":
         """The legend of these panels, in a figure of `width` inches."""
-        all_curves = [curve for panel in panels for curve in panel.curves]
-        all_curves.sort(key=lambda curve: curve.everywhere)
-        curves = list(dict.fromkeys(curve.label for curve in all_curves))
-        heights = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+        all_curves = itertools.chain(*(panel.curves for panel in panels))
+        ordered = sorted(all_curves, key=lambda curve: curve.everywhere)
+        curves = list(dict.fromkeys(curve.label for curve in ordered))
+        heights = list(dict.fromkeys(itertools.chain(*(panel.lines for panel in panels))))
         longest = max(len(name) for name in (*curves, *heights))
         columns = max(1, int(width / (0.7 + 0.075 * longest)))  # inches of an entry
         rows = math.ceil((len(curves) + len(heights)) / columns)
@@ -220,7 +222,7 @@ def _set_axes(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title, fontsize="medium")
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
 
-    points = sorted({x for curve in panel.curves for x in curve.x})
+    points = sorted(set(itertools.chain(*(curve.x for curve in panel.curves))))
     if panel.log_x:
         axes.set_xscale("log")
         every = math.ceil(len(points) / _TICKS)

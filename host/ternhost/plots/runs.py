@@ -40,9 +40,11 @@ def judged(
     measure: str,
     floor: str,
 ) -> Figure:
-    """The model's measure after every round, the optimum without privacy, and, if near, the answer
-    without features. reports: their number by the end of each round, for a second axis. label,
-    floor: names of the model and of that answer.
+    """The model's measure after every round, beside the optimum without privacy.
+
+    baseline: the measure of the answer without features, shown if it is near. reports: their number
+    by the end of each round, for a second axis. label, floor: names of the model and of that
+    answer.
     """
     figure, axes = single(2.9)
     axes.axhline(optimum, linestyle="--", color=MIDDLE, label="without privacy")
@@ -57,9 +59,8 @@ def judged(
         label=label,
     )
     least, most = min(*private, optimum), max(*private, optimum)
-    if (
-        least - baseline < _FAR * (most - least) > baseline - most
-    ):  # else it would flatten the curve
+    distance = max(least - baseline, baseline - most)
+    if distance < _FAR * (most - least):  # else it would flatten the curve
         axes.axhline(baseline, linestyle=":", color=INK, label=floor)
         least, most = min(least, baseline), max(most, baseline)
     room = max(1e-4, 0.12 * (most - least))
@@ -72,7 +73,11 @@ def judged(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if measure.startswith("accuracy"):
-        decimals = 0 if most - least > 0.05 else 1 if most - least > 0.005 else 2
+        decimals = 2
+        if most - least > 0.05:
+            decimals = 0
+        elif most - least > 0.005:
+            decimals = 1
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
     if np.all(np.diff([0, *reports]) > 0):  # else it would not be an axis
         _reports_axis(axes, reports)
@@ -81,42 +86,46 @@ def judged(
 
 
 def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
+    """A second axis above: the number of reports by the end of each round."""
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
-    scales = lambda x: np.interp(x, rounds, counts), lambda n: np.interp(n, counts, rounds)
-    top = axes.secondary_xaxis("top", functions=scales)
+
+    def reports_at(x: Any) -> Any:
+        return np.interp(x, rounds, counts)
+
+    def round_at(n: Any) -> Any:
+        return np.interp(n, counts, rounds)
+
+    top = axes.secondary_xaxis("top", functions=(reports_at, round_at))
     top.set_xlabel("reports so far")
     top.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     top.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
 def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
-    """Bytes on the wire of frames by name: their contents, each beside `overhead` bytes of header
-    and tag.
+    """Bytes of frames on the wire, compared with the first.
+
+    contents: the bytes of content by the frame's name, each beside `overhead` bytes of header and
+    tag.
     """
     figure, axes = single(0.9 + 0.42 * len(contents))
     rows = np.arange(len(contents))[::-1]
+    sizes = np.array(list(contents.values()))
     bar: dict[str, Any] = {"height": 0.6, "edgecolor": INK}
     axes.barh(rows, overhead, color=LIGHT, label="header and tag", **bar)
-    axes.barh(
-        rows,
-        list(contents.values()),
-        left=overhead,
-        color=MIDDLE,
-        hatch="//",
-        label="content",
-        **bar,
-    )
-    first, *_ = totals = [overhead + content for content in contents.values()]
+    axes.barh(rows, sizes, left=overhead, color=MIDDLE, hatch="//", label="content", **bar)
+
+    totals = overhead + sizes
+    most = totals.max()
     for row, total in zip(rows, totals, strict=True):
-        times = "" if total == first else f"\n{total / first:.1f} times as many"
-        axes.text(
-            total + max(totals) * 0.02, row, f"{total} bytes{times}", va="center", fontsize=SMALL
-        )
+        label = f"{total} bytes"
+        if total != totals[0]:
+            label += f"\n{total / totals[0]:.1f} times as many"
+        axes.text(total + most * 0.02, row, label, va="center", fontsize=SMALL)
     axes.set_yticks(rows, list(contents))
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, max(totals) * 1.75), xlabel="bytes of one frame, before COBS")
+    axes.set(xlim=(0, most * 1.75), xlabel="bytes of one frame, before COBS")
     legend_above(axes, 2)
     return figure
 
@@ -153,89 +162,110 @@ def gradient(
 
 @dataclass(frozen=True)
 class Shares:
-    """Estimated frequencies of an attribute's categories, their intervals (2 x n), and the true
-    ones, if known.
-    """
+    """Estimated frequencies of an attribute's n categories."""
 
     name: str
     categories: Sequence[str]
     shares: Floats
-    interval: Floats
-    true: Floats | None = None
+    interval: Floats  # 2 x n: the lower and upper ends
+    true: Floats | None = None  # if known
 
 
 def frequencies(attributes: Sequence[Shares]) -> Figure:
-    """The frequencies of categories, one panel for each attribute."""
-    rows = -(-len(attributes) // 2)
-    most = max(len(one.categories) for one in attributes)
-    figure = blank(WIDTH, 0.6 + rows * (0.7 + 0.2 * most))
-    panels = figure.subplots(rows, 2, squeeze=False).flat
-    for axes, one in zip(panels, attributes, strict=False):
-        dress(axes)
-        at = np.arange(len(one.categories))[::-1]
-        axes.errorbar(
-            one.shares,
-            at,
-            xerr=np.abs(one.interval - one.shares),
-            fmt="o",
-            markersize=4,
-            color=DARK,
-            ecolor=MIDDLE,
-            capsize=2.5,
-            label="estimate, and its interval of 95 %",
-        )
-        if one.true is not None:
-            hollow: dict[str, Any] = {
-                "markersize": 7,
-                "markerfacecolor": "none",
-                "markeredgecolor": INK,
-            }
-            axes.plot(one.true, at, "D", label="truly", **hollow)
-        axes.set_yticks(
-            at, [plain(category, LONGEST // 2) for category in one.categories], fontsize=SMALL
-        )
-        axes.set_ylim(-0.8, len(one.categories) - 0.2)
-        axes.set_title(plain(one.name), fontsize=SMALL)
-        axes.tick_params(labelsize=SMALL)
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
-    for axes in panels:
+    """The frequencies of categories, one panel for each attribute, in two columns."""
+    rows = math.ceil(len(attributes) / 2)
+    most_categories = max(len(attribute.categories) for attribute in attributes)
+    figure = blank(WIDTH, 0.6 + rows * (0.7 + 0.2 * most_categories))
+    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+    for axes, attribute in zip(panels, attributes, strict=False):
+        _draw_frequencies(axes, attribute)
+    for axes in panels[len(attributes) :]:
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, **LEGEND)
     return figure
 
 
+def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
+    dress(axes)
+    rows = np.arange(len(attribute.categories))[::-1]
+    axes.errorbar(
+        attribute.shares,
+        rows,
+        xerr=np.abs(attribute.interval - attribute.shares),
+        fmt="o",
+        markersize=4,
+        color=DARK,
+        ecolor=MIDDLE,
+        capsize=2.5,
+        label="estimate, and its interval of 95 %",
+    )
+    if attribute.true is not None:
+        axes.plot(
+            attribute.true,
+            rows,
+            "D",
+            markersize=7,
+            markerfacecolor="none",
+            markeredgecolor=INK,
+            label="truly",
+        )
+    names = [plain(category, LONGEST // 2) for category in attribute.categories]
+    axes.set_yticks(rows, names, fontsize=SMALL)
+    axes.set_ylim(-0.8, len(names) - 0.2)
+    axes.set_title(plain(attribute.name), fontsize=SMALL)
+    axes.tick_params(labelsize=SMALL)
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+
+
 def clusters(sizes: Mapping[str, int]) -> Figure:
     """The number of clients in each cluster."""
     figure, axes = single(2.1)
-    bars = axes.bar(list(sizes), list(sizes.values()), width=0.6, color=MIDDLE, edgecolor=INK)
-    axes.bar_label(bars, labels=[f"{size:,}" for size in sizes.values()], padding=3)
+    names, counts = list(sizes), list(sizes.values())
+    bars = axes.bar(names, counts, width=0.6, color=MIDDLE, edgecolor=INK)
+    axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3)
     axes.set(xlabel="cluster", ylabel="clients")
     axes.grid(visible=False, axis="x")
     return figure
 
 
 def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
-    """A score of clusters (`measure`) against the loss of the model, falling, or by round where a
-    loss is None. rows: round, score, score_without_noise and loss.
+    """A score of clusters (`measure`) against the loss of the model, which falls.
+
+    rows: a round, its score, score_without_noise (or None) and loss. Where a loss is None, the axis
+    shows rounds.
     """
     figure, axes = single(2.9)
-    known = all(row["loss"] is not None for row in rows)
-    at = [row["loss" if known else "round"] for row in rows]
-    kinds = {
-        "score": ("with noise", "-o", DARK),
-        "score_without_noise": ("without noise", "--s", MIDDLE),
-    }
-    for name, (label, line, colour) in kinds.items():
-        if None not in (values := [row[name] for row in rows]):
-            axes.plot(at, values, line, markersize=4.5, color=colour, label=label)
-    axes.set(xlabel="log-loss" if known else "round", ylabel=measure, xmargin=0.08, ymargin=0.15)
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=not known))
-    axes.xaxis.set_inverted(known)
-    for x, row, side in ((at[0], rows[0], "left"), (at[-1], rows[-1], "right")) if known else ():
-        axes.annotate(
-            f"round {row['round']}", (x, row["score"]), (0, -14), "data", "offset points", ha=side
+    by_loss = all(row["loss"] is not None for row in rows)
+    column, x_label = ("loss", "log-loss") if by_loss else ("round", "round")
+    x = [row[column] for row in rows]
+    scores_with_noise = [row["score"] for row in rows]
+    scores_without_noise = [row["score_without_noise"] for row in rows]
+    if None not in scores_with_noise:
+        axes.plot(x, scores_with_noise, "-o", markersize=4.5, color=DARK, label="with noise")
+    if None not in scores_without_noise:
+        axes.plot(
+            x, scores_without_noise, "--s", markersize=4.5, color=MIDDLE, label="without noise"
         )
+    axes.set(xlabel=x_label, ylabel=measure, xmargin=0.08, ymargin=0.15)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=not by_loss))
+    axes.xaxis.set_inverted(by_loss)
+    if by_loss:
+        _name_round(axes, rows[0], "left")
+        _name_round(axes, rows[-1], "right")
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
     return figure
+
+
+def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
+    """Write the number of a round below its score. side: where the point is, left or right."""
+    point = row["loss"], row["score"]
+    axes.annotate(
+        f"round {row['round']}",
+        point,
+        xytext=(0, -14),
+        xycoords="data",
+        textcoords="offset points",
+        ha=side,
+    )

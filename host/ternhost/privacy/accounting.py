@@ -25,10 +25,10 @@ MEASURES = ("epsilon", "rho")  # by tern.ledger.EPSILON and RHO
 class Release:
     """Something that a client reports several times, at `epsilon` (micro) for each of its `values`.
 
-    what: one value, in words; the first word takes the plural. values: in a report; a vector that is
-    protected as a whole is one. times: how many reports. measure: of the ledger that pays. gaussian:
-    `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all reports where they
-    differ, else 0. Raises RefusedError for Gaussian noise and a ledger in epsilon.
+    what: one value, in words; the first word takes the plural. values: in a report; a vector that
+    is protected as a whole is one. times: how many reports. measure: of the ledger that pays.
+    gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all reports
+    where they differ, else 0. Raises RefusedError for Gaussian noise and a ledger in epsilon.
     """
 
     what: str

@@ -3,6 +3,7 @@
 tern.card decodes and certifies.
 """
 
+import contextlib
 import math
 import struct
 from collections.abc import Sequence
@@ -61,11 +62,11 @@ def parse_epsilon(
     Raises UsageError if it is not a number above 0 and at most `most` (micro-epsilon). option: its
     name on the command line.
     """
-    try:
+    micro = 0
+    with contextlib.suppress(InvalidOperation, OverflowError):
         value = Decimal(str(text).strip())
-        micro = int(value * MICRO) if value.is_finite() else 0
-    except (InvalidOperation, OverflowError):
-        micro = 0
+        if value.is_finite():
+            micro = int(value * MICRO)
     if not 1 <= micro <= most:
         text = f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}"
         raise UsageError(text, f"give it in decimal, for example {option} 1.5")

@@ -128,7 +128,7 @@ def _accuracy(card: Card) -> dict[str, Any]:
         "worst_case_at": float(abs(worst_at)),
         "variance_at_zero": float(moments.variance(Fraction(0))),
         "worst_case_second_moment": float(moments.worst_second_moment()),
-        "bias": 0 if bias == 0 else fraction(bias),
+        "bias": fraction(bias) if bias else 0,
         "scale": scales[0],
     }
     if len(scales) > 1:
@@ -139,12 +139,16 @@ def _accuracy(card: Card) -> dict[str, Any]:
 def unit_of(data: bytes) -> int:
     """The unit that a card protects: 0 for a whole client."""
     card = cards.decode(data)
-    return int(sums.of(card).unit) if card.shape == SUM else 0
+    if card.shape != SUM:
+        return 0
+    return int(sums.of(card).unit)
 
 
 def measure(card: Card) -> str:
     """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
-    return "rho" if card.shape == SUM and sums.of(card).norm == 2 else "epsilon"
+    if card.shape == SUM and sums.of(card).norm == 2:
+        return "rho"
+    return "epsilon"
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
@@ -255,8 +259,8 @@ def distribution(card: Card, v: int) -> list[float]:
     """The probability of every output for an input (Q1.14).
 
     From exact fractions; of a laplace card in floats. Of a sum the input is a share of the radius,
-    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a projection
-    it is the vector's length as a share of the radius, below 0 for the opposite vector.
+    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a
+    projection it is the vector's length as a share of the radius, below 0 for the opposite vector.
     """
     if card.shape == PROJECTION:
         _, likely = projection.law(projection.of(card), v / ONE)

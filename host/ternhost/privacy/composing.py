@@ -1,5 +1,6 @@
-"""The privacy loss of many reports together: to a reader who knows the sender of each, or who sees
-only sums over several devices.
+"""The privacy loss of many reports together.
+
+The reader knows the sender of each, or sees only sums over several devices.
 
 Three accounts of the same reports: pure epsilons add up; so do rhos of zCDP; and the distributions
 of the privacy loss, made from the cards' integers, compose exactly (docs/guides/accounting.md has
@@ -247,8 +248,8 @@ class PrivacyLoss:
     """The epsilon of reports together, by three accounts.
 
     pure: at delta 0; None with Gaussian noise. zcdp: at `delta` by zCDP. exact: at `delta` by the
-    distributions of the loss; None where the grid of Gaussian noise is coarse. Of Gaussian noise and
-    other reports together, `exact` is the sum of what is proved of each kind.
+    distributions of the loss; None where the grid of Gaussian noise is coarse. Of Gaussian noise
+    and other reports together, `exact` is the sum of what is proved of each kind.
     """
 
     pure: float | None

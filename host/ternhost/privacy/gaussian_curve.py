@@ -23,7 +23,9 @@ def rho_of_card(card: Sum) -> int:
 
     Normal noise is on real numbers. 0 if none is known.
     """
-    variance = Fraction(card.c * card.t, card.m) if card.norm == 2 else Fraction(0)
+    if card.norm != 2:
+        return 0
+    variance = Fraction(card.c * card.t, card.m)
     if variance < _FINEST:
         return 0
     vectors = 1 if card.unit else 2  # as Sum.keeps
@@ -45,8 +47,9 @@ def rho_of_cards(micro_rho: int, card: Sum) -> int:
 
 
 def delta_of(micro_rho: int, epsilon: float) -> float:
-    """At least the delta, at `epsilon`, of normal noise with this total of rho (Balle and Wang
-    2018, Theorem 8).
+    """At least the delta, at `epsilon`, of normal noise with this total of rho.
+
+    Source: Balle and Wang 2018, Theorem 8.
     """
     from scipy.special import log_ndtr  # slow to load
 

@@ -172,10 +172,9 @@ class Guarantee:
     def of_budget(
         cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET
     ) -> Self:
-        """The guarantee of a ledger's budget, in millionths of its measure, for whatever it pays
-        for.
+        """The guarantee of a ledger's budget, for whatever it pays for.
 
-        span: LIFE for what a ledger has paid so far.
+        budget: in millionths of the ledger's measure. span: LIFE for what a ledger has paid so far.
         """
         if measure == ledger.RHO:
             paid = ReportKind(budget, gaussian=True, unit=unit)

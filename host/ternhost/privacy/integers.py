@@ -1,10 +1,11 @@
-"""Real probabilities -> integer rows of a table card: exactly unbiased, and certified at the
-requested epsilon.
+"""Rounds real probabilities to the integer rows of a table card.
+
+The card is exactly unbiased, and certified at the requested epsilon.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 from tern import card as cards
 from tern.card import T
@@ -19,11 +20,11 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
 def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int) -> bytes:
-    """Return the table card of `rows(target)`, the real rows at epsilon `target`, that keeps
-    `epsilon` (micro).
+    """The table card of rounded real rows that keeps `epsilon` (micro).
 
-    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. The first of
-    `SLACKS` that suffices is given up. Raises CardError if none does.
+    rows: takes an epsilon and returns the real rows that keep it. `levels` and rows are symmetric
+    about 0: row i from the end is row i mirrored. The first of `SLACKS` that suffices is given up.
+    Raises CardError if none does.
     """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
@@ -44,31 +45,35 @@ def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
     Raises CardError.
     """
     last = len(rows) - 1
-    top = sum(p * level for p, level in zip(rows[last], levels, strict=True)) * T / last
-    step = math.floor(top)  # B of cards.md
+    largest_mean = sum(p * level for p, level in zip(rows[last], levels, strict=True))
+    step = math.floor(largest_mean * T / last)  # B of cards.md
     divisor = math.gcd(*(b - a for a, b in pairwise(levels)))
     offset = levels[0] * T  # every mean is this plus a multiple of the divisor
     if offset % divisor:
         raise cards.CardError("levels and T have no means in common")
     step -= step % divisor
-    result: list[list[int]] = [[] for _ in rows]
+    counts: list[list[int]] = [[] for _ in rows]
     for i in range((last + 1) // 2, last + 1):
-        result[i] = _round_row(levels, rows[i], step * (2 * i - last), symmetric=2 * i == last)
-        result[last - i] = result[i][::-1]
-    return result
+        if 2 * i == last:
+            counts[i] = _round_symmetric_row(rows[i])
+        else:
+            counts[i] = _round_row(levels, rows[i], step * (2 * i - last))
+        counts[last - i] = counts[i][::-1]
+    return counts
 
 
-def _round_row(
-    levels: Sequence[int], row: Sequence[float], mean: int, symmetric: bool
-) -> list[int]:
+def _round_symmetric_row(row: Sequence[float]) -> list[int]:
+    """The counts of a row that is its own mirror image, as they are at x = 0: they add up to T."""
+    half = [round(p * T) for p in row[: len(row) // 2]]
+    if len(row) % 2:
+        return [*half, T - 2 * sum(half), *half[::-1]]
+    half[half.index(max(half))] += T // 2 - sum(half)
+    return half + half[::-1]
+
+
+def _round_row(levels: Sequence[int], row: Sequence[float], mean: int) -> list[int]:
+    """The counts of a row that add up to T, and times the levels to `mean`. Raises CardError."""
     counts = [round(p * T) for p in row]
-    size = len(counts)
-    if symmetric:
-        half = counts[: size // 2]
-        if size % 2:
-            return [*half, T - 2 * sum(half), *half[::-1]]
-        half[half.index(max(half))] += T // 2 - sum(half)
-        return half + half[::-1]
     counts[counts.index(max(counts))] += T - sum(counts)
     error = mean - sum(n * level for n, level in zip(counts, levels, strict=True))
     for lower, upper, moves in _moves(levels, counts, error):
@@ -80,14 +85,21 @@ def _round_row(
 
 
 def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
-    """Few moves (lower, upper, units up or, if negative, down) that change the sum by `error`:
-    between levels of large counts, which a unit changes least, if these suffice.
+    """Few moves of counts that change the sum of counts times levels by `error`.
+
+    A move is (index of the lower level, of the upper one, units up or, if negative, down). They are
+    between levels of large counts, which a unit changes least, if these suffice. Raises CardError.
     """
     large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
     for usable in (large, range(len(levels))):
-        gaps = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
-        if gaps and error % math.gcd(*gaps) == 0:
-            return [(*gaps[gap], n) for gap, n in _sum_of_gaps(sorted(gaps), error).items() if n]
+        pairs = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
+        if not pairs or error % math.gcd(*pairs):
+            continue
+        moves = []
+        for gap, units in _sum_of_gaps(sorted(pairs), error).items():
+            if units:
+                moves.append((*pairs[gap], units))
+        return moves
     raise cards.CardError("the differences of the levels have a common divisor")
 
 
@@ -97,19 +109,20 @@ def _sum_of_gaps(gaps: Sequence[int], error: int) -> dict[int, int]:
     It searches the residues modulo the widest gap breadth first; the rest is moves across that gap.
     """
     widest = gaps[-1]
-    seen: dict[int, dict[int, int]] = {0: {}}
+    times_by_residue: dict[int, dict[int, int]] = {0: {}}
     frontier = [0]
-    while error % widest not in seen:
-        following = []
-        for residue in frontier:
-            for gap in gaps:
-                for sign in (1, -1):
-                    reached = (residue + sign * gap) % widest
-                    if reached not in seen:
-                        seen[reached] = {**seen[residue], gap: seen[residue].get(gap, 0) + sign}
-                        following.append(reached)
-        frontier = following
-    result = dict(seen[error % widest])
-    rest = error - sum(gap * n for gap, n in result.items())
-    result[widest] = result.get(widest, 0) + rest // widest
-    return result
+    while error % widest not in times_by_residue:
+        next_frontier = []
+        for residue, gap, sign in product(frontier, gaps, (1, -1)):
+            reached = (residue + sign * gap) % widest
+            if reached in times_by_residue:
+                continue
+            times = dict(times_by_residue[residue])
+            times[gap] = times.get(gap, 0) + sign
+            times_by_residue[reached] = times
+            next_frontier.append(reached)
+        frontier = next_frontier
+    times = dict(times_by_residue[error % widest])
+    rest = error - sum(gap * n for gap, n in times.items())
+    times[widest] = times.get(widest, 0) + rest // widest
+    return times

@@ -34,11 +34,14 @@ class Part:
     @classmethod
     def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
         """Outputs that have the same probability at each input count as one."""
-        alike = Counter(zip(*rows, strict=True))
-        columns = [[p * times for p in column] for column, times in alike.items()]
-        whole = math.lcm(*(p.denominator for column in columns for p in column))
-        counts = np.array([[int(p * whole) for p in column] for column in columns], object)
-        return cls(share, counts.T, whole)
+        columns = []
+        for column, times in Counter(zip(*rows, strict=True)).items():
+            columns.append([p * times for p in column])
+        probabilities = np.array(columns, object)
+        denominators = [p.denominator for p in probabilities.flat]
+        whole = math.lcm(*denominators)
+        counts = np.array([int(p * whole) for p in probabilities.flat], object)
+        return cls(share, counts.reshape(probabilities.shape).T, whole)
 
     @cached_property
     def blanket(self) -> npt.NDArray[np.object_]:

@@ -1,5 +1,6 @@
-"""Privacy losses of many reports together, composed exactly and rounded upwards
-(docs/guides/accounting.md).
+"""Privacy losses of many reports together, composed exactly and rounded upwards.
+
+docs/guides/accounting.md has the theorems.
 
 A report's *profile* is H(g), an upper bound of sum over y of max(0, P(y) - g Q(y)) for the laws P
 and Q of the report at any two inputs, at g = e**epsilon: the least delta there. Points of H, joined
@@ -56,7 +57,8 @@ class Draws:
 
     def log_moment(self, tilt: float) -> float:
         """ln E[exp(tilt X)] of one."""
-        top = float(self.at[-1] if tilt > 0 else self.at[0])
+        place = -1 if tilt > 0 else 0
+        top = float(self.at[place])
         scaled = self.masses * np.exp(tilt * (self.at - top))
         return float(np.log(scaled.sum()) + tilt * top)
 
@@ -114,6 +116,7 @@ class _TiltedDraws:
 
     @classmethod
     def of(cls, draws: Draws, tilt: float) -> Self:
+        """The draws under the law of this tilt."""
         law = draws.tilted(tilt)
         mean = float((law * draws.at).sum())
         distances: Floats = draws.at.astype(np.float64) - mean

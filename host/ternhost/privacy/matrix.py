@@ -5,6 +5,7 @@ has a bias and a variance.
 """
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,13 @@ class Certificate:
         epsilon: micro.
         """
         bound = exp_bound(epsilon)  # below e**epsilon: delta is more
-        whole = math.lcm(*(p.denominator for row in self.rows for p in row))
-        rows = [[int(p * whole) for p in row] for row in self.rows]
+        denominators = [p.denominator for p in itertools.chain(*self.rows)]
+        whole = math.lcm(*denominators)
+        rows = []
+        for row in self.rows:
+            rows.append([int(p * whole) for p in row])
         worst = 0
-        for first, second in permutations(rows, 2):
+        for first, second in itertools.permutations(rows, 2):
             excess = 0
             for p, q in zip(first, second, strict=True):
                 excess += max(0, p * bound.denominator - q * bound.numerator)
@@ -99,8 +102,11 @@ def certify(
     outputs; inputs: those of the inputs. Both may also be names. Raises UsageError, for example for
     a row that does not sum to 1.
     """
-    rows = tuple([_number(p, "a probability") for p in row] for row in matrix)
-    if len(rows) < 2 or len({len(row) for row in rows}) > 1 or not rows[0]:
+    rows = []
+    for entries in matrix:
+        rows.append([_number(entry, "a probability") for entry in entries])
+    lengths = {len(row) for row in rows}
+    if len(rows) < 2 or len(lengths) > 1 or not rows[0]:
         text = "a table of probabilities has two rows or more, all of one length"
         raise UsageError(text, hint="give a row for each input, and a column for each output")
     names, xs = _labels(inputs, len(rows), "input")
@@ -116,7 +122,7 @@ def certify(
     if ys is not None:
         accuracy = _accuracy(rows, names, xs, ys)
     pair = (names[most], names[least])
-    return Certificate(rows, ratio, epsilon, pair, outputs[output], **accuracy)
+    return Certificate(tuple(rows), ratio, epsilon, pair, outputs[output], **accuracy)
 
 
 def _require_law(name: str, row: Row) -> None:
@@ -153,7 +159,8 @@ def read(path: str | Path) -> Certificate:
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
         text = data.decode("utf-8-sig")
-        return certify(*(_json(text) if path.suffix.lower() == ".json" else _csv(text)))
+        parse = _json if path.suffix.lower() == ".json" else _csv
+        return certify(*parse(text))
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
     except (ValueError, TypeError, KeyError, RecursionError, csv.Error) as error:
@@ -168,7 +175,10 @@ def _csv(text: str) -> tuple[Any, ...]:
     """
     lines = text.splitlines() or [""]
     mark = max(",;\t", key=lines[0].count)
-    rows = [row for row in csv.reader(lines, delimiter=mark) if any(cell.strip() for cell in row)]
+    rows = []
+    for row in csv.reader(lines, delimiter=mark):
+        if any(cell.strip() for cell in row):
+            rows.append(row)
     if not rows or _NUMBER.fullmatch(rows[0][0].strip()):
         return rows, None, None
     return [row[1:] for row in rows[1:]], rows[0][1:], [row[0] for row in rows[1:]]

@@ -1,6 +1,4 @@
-"""The interface of mechanisms: a `Mechanism`, made in a module of its own and registered by one
-line.
-"""
+"""The interface of mechanisms: a `Mechanism` is made in a module and registered by one line."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,11 @@ GRADIENTS, VALUES = "gradients", "values"
 def untried(most: int) -> Iterable[Mapping[str, Any]]:
     """`auto` leaves the mechanism out, because another that it tries is never worse."""
     return ()
+
+
+def tried_once(most: int) -> Iterable[Mapping[str, Any]]:
+    """`auto` compares the design without options."""
+    return ({},)
 
 
 @dataclass(frozen=True)
@@ -42,23 +45,28 @@ class Mechanism:
     levels: int | None = None
     drawn: tuple[int, ...] = ()
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tries: Callable[[int], Iterable[Mapping[str, Any]]] = lambda most: (
-        {},
-    )  # the design without options
+    tries: Callable[[int], Iterable[Mapping[str, Any]]] = tried_once
     single_valued: bool = True
     slow: bool = False
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The given options that differ from their defaults, and the ones tuned for `use` where
-        none is given.
+        """The options that differ from their defaults.
+
+        The ones tuned for `use` are among them, unless one of these is given.
         """
         declared = {option.name: option for option in self.options}
-        given = {
-            name: value for name, value in options.items() if not declared[name].is_default(value)
-        }
-        tuned = self.tuned.get(use, {}) if use is not None else {}
-        named = {name for name, value in options.items() if value is not None}
-        return given if named & tuned.keys() else {**tuned, **given}
+        changed, given = {}, set()
+        for name, value in options.items():
+            if value is not None:
+                given.add(name)
+            if not declared[name].is_default(value):
+                changed[name] = value
+        tuned: Mapping[str, Any] = {}
+        if use is not None:
+            tuned = self.tuned.get(use, {})
+        if given & tuned.keys():
+            return changed
+        return {**tuned, **changed}
 
 
 def fixed(
@@ -68,8 +76,9 @@ def fixed(
     notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
     **stated: Any,
 ) -> Mechanism:
-    """A mechanism without options. card, notes: those of a design at an epsilon (micro). stated:
-    further fields.
+    """A mechanism without options, whose cards have so many outputs.
+
+    card, notes: of a design at an epsilon (micro). stated: further fields of the Mechanism.
     """
 
     def design(epsilon: int, levels: int | None = None) -> Design:

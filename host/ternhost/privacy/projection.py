@@ -160,8 +160,8 @@ def with_radius(card: cards.Card, steps: int) -> bytes:
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
     """The cosines of all codewords with a vector's direction, ascending, and how likely each is.
 
-    length: of the vector in radii, -1 to 1; below 0 the opposite one. Both results have 2 N entries;
-    the cosines are means over rotations.
+    length: of the vector in radii, -1 to 1; below 0 the opposite one. Both results have 2 N
+    entries; the cosines are means over rotations.
     """
     near = cosines(body.size)
     values = np.concatenate([-near, near[::-1]])

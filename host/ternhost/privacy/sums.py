@@ -132,8 +132,8 @@ def _log_inverse(delta: float) -> Decimal:
 def _least(formula: Callable[..., Any], *given: float | Decimal) -> Fraction:
     """At least the least value of a formula over all alpha > 1, and by no more than rounding.
 
-    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to find
-    the best alpha and with 60 digits there.
+    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to
+    find the best alpha and with 60 digits there.
     """
     floats = [float(value) for value in given]
 
@@ -189,52 +189,60 @@ def grid(body: Sum, range_: int) -> float:
     return float(body.reach / body.radius / (1 << 14 + range_))
 
 
-def design(
-    *,
-    cost: int,
-    norm: int = 2,
-    unit: int,
-    radius: float,
-    steps: int = 128,
-    clipped: int,
-    kept: int,
-    units: int,
-    values: int,
-    bits: int | None = None,
-    fine: int = 4,
-) -> SumDesign:
-    """The card with the smallest noise that keeps `cost`. Raises UsageError where there is none.
+@dataclass(frozen=True, kw_only=True)
+class SumPlan:
+    """What the card of a sum is designed for.
 
     cost: what one report may spend: micro-rho with Gaussian noise (norm 2), micro-epsilon with
     Laplace noise (norm 1). radius: of a unit, in real units, in `steps` grid steps. clipped, kept:
-    what a unit adds to the tally. units: of a device. values: of a report, the tally included. bits:
-    of a symbol, by default as many as the sums need, 8 to 12. fine: the largest range of its
+    what a unit adds to the tally. units: of a device. values: of a report, the tally included.
+    bits: of a symbol; None: as many as the sums need, 8 to 12. fine: the largest range of its
     question.
     """
-    tally = max(abs(clipped), abs(kept))
-    most_bits = 8 * MOST_BYTES // max(1, values)
-    while fine > 0 and radius * (1 << 14 + fine) > _MOST_REACH:
-        fine -= 1
-    if not 1 <= cost <= MAX_EPSILON:
-        raise UsageError(f"a report cannot cost {cost / MICRO:g}", "at most 20")
-    if not (0 <= unit < 1 << 16 and units >= 1):
-        raise UsageError("a unit has up to 65535 records", "0: all of the device")
-    if not 1 <= steps <= _MOST_STEPS or tally > _MOST_STEPS:
-        raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
-    _require_room(bits, most_bits, values)
-    if not 0.5 < radius * (1 << 14 + fine) <= _MOST_REACH:
-        raise UsageError(f"a radius cannot be {radius:g}", "from 0.000002 to 65535")
 
-    t, c, m = _noise(norm, cost, steps, tally, vectors=1 if unit else 2)
-    noise_variance = Fraction(c * t, m) if norm == 2 else Fraction(2 * t * t)
+    cost: int
+    unit: int
+    radius: float
+    clipped: int
+    kept: int
+    units: int
+    values: int
+    norm: int = 2
+    steps: int = 128
+    bits: int | None = None
+    fine: int = 4
+
+    @property
+    def tally(self) -> int:
+        """The most that a unit adds to the tally, or takes from it."""
+        return max(abs(self.clipped), abs(self.kept))
+
+    @property
+    def most_bits(self) -> int:
+        """The bits of a symbol for which a report has room."""
+        return 8 * MOST_BYTES // max(1, self.values)
+
+
+def design(plan: SumPlan) -> SumDesign:
+    """The card with the smallest noise that keeps the cost. Raises UsageError if there is none."""
+    fine = plan.fine
+    while fine > 0 and plan.radius * (1 << 14 + fine) > _MOST_REACH:
+        fine -= 1
+    _require_bounds(plan, fine)
+    _require_room(plan.bits, plan.most_bits, plan.values)
+
+    t, c, m = _noise(plan)
+    noise_variance = Fraction(c * t, m) if plan.norm == 2 else Fraction(2 * t * t)
     coarse = _coarseness(noise_variance)
+    bits = plan.bits
     if not bits:
-        largest_sum = units * max(steps, tally) + _SPREADS * math.sqrt(noise_variance)
-        bits = min(_bits_for(largest_sum / 2**coarse), most_bits)
-    reach = round(radius * (1 << 14 + fine))
+        largest_sum = plan.units * max(plan.steps, plan.tally)
+        spread = _SPREADS * math.sqrt(noise_variance)
+        bits = min(_bits_for((largest_sum + spread) / 2**coarse), plan.most_bits)
+    reach = round(plan.radius * (1 << 14 + fine))
+    lengths = plan.norm, plan.unit, plan.steps, reach, plan.clipped, plan.kept
     try:
-        body = struct.pack(BODY, norm, unit, steps, reach, clipped, kept, t, c, m, coarse, bits)
-        card = finish(cards.SUM, body)
+        card = finish(cards.SUM, struct.pack(BODY, *lengths, t, c, m, coarse, bits))
     except cards.CardError as error:
         hint = "use more steps, or spend less"
         raise UsageError(f"there is no such sum: {error}", hint) from None
@@ -242,6 +250,18 @@ def design(
     step = grid(decoded, fine)
     sigma = step * math.sqrt(variance(decoded))
     return SumDesign(card=card, range=fine, step=step * 2**coarse, sigma=sigma)
+
+
+def _require_bounds(plan: SumPlan, fine: int) -> None:
+    """Raise UsageError where a number is out of the bounds of cards. fine: the question's range."""
+    if not 1 <= plan.cost <= MAX_EPSILON:
+        raise UsageError(f"a report cannot cost {plan.cost / MICRO:g}", "at most 20")
+    if not (0 <= plan.unit < 1 << 16 and plan.units >= 1):
+        raise UsageError("a unit has up to 65535 records", "0: all of the device")
+    if not 1 <= plan.steps <= _MOST_STEPS or plan.tally > _MOST_STEPS:
+        raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
+    if not 0.5 < plan.radius * (1 << 14 + fine) <= _MOST_REACH:
+        raise UsageError(f"a radius cannot be {plan.radius:g}", "from 0.000002 to 65535")
 
 
 def _require_room(bits: int | None, most_bits: int, values: int) -> None:
@@ -271,22 +291,22 @@ def _bits_for(largest_sum: float) -> int:
     return bits
 
 
-def _noise(norm: int, cost: int, steps: int, tally: int, vectors: int) -> tuple[int, int, int]:
-    """t, c and m of the smallest noise. Raises UsageError where it is out of bounds.
-
-    vectors: by how many vectors the sums of two neighbours may differ: 1 where a run of records is
-    there or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
-    """
-    if norm == 1:
-        scale = -(-MICRO * vectors * (steps + tally) // cost)
+def _noise(plan: SumPlan) -> tuple[int, int, int]:
+    """t, c and m of the smallest noise. Raises UsageError where it is out of bounds."""
+    # By how many vectors the sums of two neighbours may differ: 1 where a run of records is there
+    # or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
+    vectors = 1 if plan.unit else 2
+    if plan.norm == 1:
+        scale = -(-MICRO * vectors * (plan.steps + plan.tally) // plan.cost)
         noise = (scale, 0, 0)
         fits = scale <= _MOST_SCALE
     else:
-        squared_distance = vectors**2 * (steps**2 + tally**2)
-        noise, fits = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * cost))
+        squared_distance = vectors**2 * (plan.steps**2 + plan.tally**2)
+        noise, fits = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * plan.cost))
     if not fits:
-        text = f"{cost / MICRO:g} is too little for a radius of {steps} steps: the noise is out of bounds"
-        raise UsageError(text, "use fewer steps, ask for fewer reports, or spend more")
+        text = f"{plan.cost / MICRO:g} is too little for a radius of {plan.steps} steps"
+        hint = "use fewer steps, ask for fewer reports, or spend more"
+        raise UsageError(f"{text}: the noise is out of bounds", hint)
     return noise
 
 

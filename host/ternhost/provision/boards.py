@@ -1,6 +1,4 @@
-"""Makes the files of boards (shared_specs/storage.md, ledger.md): clients with keys, their records,
-fresh ledgers.
-"""
+"""Makes the files of boards (shared_specs/storage.md, ledger.md): keys, records, fresh ledgers."""
 
 import secrets
 import struct
@@ -8,6 +6,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,31 +34,57 @@ Rows = npt.NDArray[np.int16]
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
     """A fresh key of the operating system's generator for each device."""
-    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
-    return {
-        device: drawn[i * wire.KEY_BYTES : (i + 1) * wire.KEY_BYTES]
-        for i, device in enumerate(devices)
-    }
+    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))  # at once: there may be a million
+    keys = {}
+    for start, device in zip(range(0, len(drawn), wire.KEY_BYTES), devices, strict=True):
+        keys[device] = drawn[start : start + wire.KEY_BYTES]
+    return keys
+
+
+@dataclass(frozen=True)
+class BoardSettings:
+    """What else the files of a new board say.
+
+    shapes: of cards that its clients accept (storage.md). last_round: they refuse rounds up to this
+    one. step: of a counter to which the ledger of an only client is bound.
+    """
+
+    shapes: int = 0
+    last_round: int = 0
+    step: int = 0
+
+
+_DEFAULTS = BoardSettings()
 
 
 def board_files(
-    first: int, keys: Sequence[bytes], rows: Rows, policy: Policy, *options: int, spent: int = 0
+    first: int,
+    keys: Sequence[bytes],
+    rows: Rows,
+    policy: Policy,
+    settings: BoardSettings = _DEFAULTS,
+    spent: int = 0,
 ) -> dict[str, bytes]:
-    """The files that provision_board() writes with these options: path below the board's directory
-    -> content. spent: what the client has spent in an earlier life, in rounds up to the last;
-    millionths, below its budget.
+    """The contents of the files that `provision_board` writes, by path below the board's directory.
+
+    spent: what the client has spent in an earlier life, in rounds up to the last; millionths, below
+    its budget.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
-        provision_board(board, first, keys, rows, policy, *options)
-        if spent:  # paid for in the last round, which has no report any more
-            account = ledger.Ledger()
-            path = str(board / storage.ledger_name(first))
-            account.load(path)
-            account.round -= 1
-            account.pay(account.round + 1, bytes(wire.KEY_BYTES), spent, b"")
-        files = (path for path in board.rglob("*") if path.is_file())
+        provision_board(board, first, keys, rows, policy, settings)
+        if spent:
+            _pay(board / storage.ledger_name(first), spent)
+        files = [path for path in board.rglob("*") if path.is_file()]
         return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
+
+
+def _pay(path: Path, amount: int) -> None:
+    """Pay this for the last round of a ledger, which has no report any more."""
+    account = ledger.Ledger()
+    account.load(str(path))
+    account.round -= 1
+    account.pay(account.round + 1, bytes(wire.KEY_BYTES), amount, b"")
 
 
 def provision_board(
@@ -67,45 +93,49 @@ def provision_board(
     keys: Sequence[bytes],
     rows: Rows,
     policy: Policy | Sequence[Policy],
-    shapes: int = 0,
-    last: int = 0,
-    step: int = 0,
+    settings: BoardSettings = _DEFAULTS,
 ) -> None:
     """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key.
+
     rows: int16, a record of d features and a label (Q1.14) in each, shared as evenly as possible.
-    last: the last round that they refuse. step: of a counter to which the ledger of an only client
-    is bound. Raises UsageError, and StorageError, also where there is a board already: its ledgers
-    must not be reset.
+    Raises UsageError; and StorageError, also where there is a board already: its ledgers must not
+    be reset.
     """
     directory = Path(directory)
-    if not 1 <= first <= first + len(keys) - 1 < wire.FLEET or not len(keys) <= len(rows):
+    devices = range(first, first + len(keys))
+    if not 1 <= first <= devices.stop - 1 < wire.FLEET or not len(keys) <= len(rows):
         raise UsageError("every client needs an id from 1 and at least one record")
-    starts = np.arange(len(keys) + 1) * len(rows) // len(keys)
-    clients = np.zeros(len(keys), _CLIENT)
-    clients["id"] = first + np.arange(len(keys))
-    clients["key"] = np.frombuffer(b"".join(keys), "V32")
     policies = [policy] * len(keys) if isinstance(policy, Policy) else policy
-    clients["largest"] = [each.largest for each in policies]
-    clients["budget"] = budgets = [each.budget for each in policies]
-    clients["shapes"] = shapes
-    clients["start"] = starts[:-1]
-    clients["records"] = np.diff(starts)
+    clients = _clients_table(devices, keys, policies, len(rows))
+    clients["shapes"] = settings.shapes
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
         _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
-        _write_ledgers(
-            directory, range(first, first + len(keys)), budgets, last, step, policies[0].measure
-        )
+        _write_ledgers(directory, devices, policies, settings)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
         hint = "name another directory (--store), or go on with a run that made it (--resume)"
         raise StorageError(f"{directory} holds a board already", hint) from error
     except (OSError, ledger.LedgerError) as error:
-        raise StorageError(
-            f"cannot write a board's files: {error}", hint="make room on the disk"
-        ) from error
+        text = f"cannot write a board's files: {error}"
+        raise StorageError(text, hint="make room on the disk") from error
+
+
+def _clients_table(
+    devices: range, keys: Sequence[bytes], policies: Sequence[Policy], records: int
+) -> npt.NDArray[np.void]:
+    """The rows of clients.bin (storage.md). records: of the board, shared by its clients."""
+    starts = np.arange(len(keys) + 1) * records // len(keys)
+    clients = np.zeros(len(keys), _CLIENT)
+    clients["id"] = devices
+    clients["key"] = np.frombuffer(b"".join(keys), "V32")
+    clients["largest"] = [each.largest for each in policies]
+    clients["budget"] = [each.budget for each in policies]
+    clients["start"] = starts[:-1]
+    clients["records"] = np.diff(starts)
+    return clients
 
 
 def fleet_file(
@@ -117,18 +147,18 @@ def fleet_file(
     records: int = 0,
     unit: int = 0,
 ) -> bytes:
-    """The bytes of fleet.bin. pause: least seconds between two debits; slot: ms after which to
-    send; ahead: reports paid for at once; epoch: of the key; records: public upper bound on records
-    per client (0: none); unit: records of a run that is protected (0: the client). Raises
-    UsageError.
+    """The bytes of fleet.bin. Raises UsageError.
+
+    pause: least seconds between two debits. slot: ms after which to send. ahead: reports paid for
+    at once. epoch: of the key. records: public upper bound on records per client (0: none). unit:
+    records of a run that is protected (0: the client).
     """
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
     require(1 <= ahead <= storage.MAX_AHEAD, "reserve", f"1 to {storage.MAX_AHEAD} reports", ahead)
     if not (0 <= epoch <= 0xFFFFFFFF and 0 <= records <= 0xFFFF):
-        raise UsageError(
-            f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}"
-        )
+        text = f"an epoch has 32 bits and a bound of records 16, not {epoch} and {records}"
+        raise UsageError(text)
     numbers = (pause, slot, ahead, epoch, records, unit)
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
@@ -150,9 +180,10 @@ def provision_fleet(
     each: int = 1,
     unit: int = 0,
 ) -> None:
-    """Make boards with devices from 1 on, and store their keys. rows: records with labels, `each`
-    for a device. unit: that the boards protect. Raises UsageError where the store has the keys of
-    other devices.
+    """Make boards with devices from 1 on, and store their keys.
+
+    rows: records with labels, `each` for a device. unit: that the boards protect. Raises UsageError
+    where the store has the keys of other devices.
     """
     devices = len(rows) // each
     made = store.state(_EMULATED) or 0
@@ -160,14 +191,13 @@ def provision_fleet(
         text = f"{store.path} holds keys of devices that are not emulated, and they would be lost"
         raise UsageError(text, "name another --store")
     keys = new_keys(range(1, devices + 1))
-    last = last_number(store)
+    settings = BoardSettings(last_round=last_number(store))
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
-    for directory, start, end in zip(directories, bounds, bounds[1:], strict=False):
+    for directory, (start, end) in zip(directories, pairwise(bounds), strict=True):
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
+        board_rows = rows[start * each : end * each]
         allowed = policies if isinstance(policies, Policy) else policies[start:end]
-        provision_board(
-            directory, start + 1, board_keys, rows[start * each : end * each], allowed, 0, last
-        )
+        provision_board(directory, start + 1, board_keys, board_rows, allowed, settings)
         if unit:  # with a key that nobody uses: it answers under its own key
             alone = fleet_file(secrets.token_bytes(wire.KEY_BYTES), epoch=OWN_KEY_ONLY, unit=unit)
             _write(directory / storage.FLEET, alone)
@@ -175,60 +205,55 @@ def provision_fleet(
     store.add_devices(keys)  # last: existing boards keep their keys
 
 
-def provision_from(
-    path: Path,
-    directories: Sequence[Path],
-    dataset: Dataset | Table,
-    clients: int,
-    seed: int,
-    policy: Policy,
-    each: int = 1,
-    unit: int = 0,
-) -> None:
-    """Make boards whose clients hold `each` records, and a store of their keys. unit: as of
-    provision_fleet(). Raises UsageError where the data set has fewer records.
+def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) -> Rows:
+    """Records for so many clients, `each` for one, drawn by this seed.
+
+    Raises UsageError where the data set has fewer.
     """
-    if clients * each > (most := len(dataset.training)):
+    most = len(dataset.training)
+    if clients * each > most:
         text = f"{dataset.name} has {most} records, {each} a client, not {clients * each}"
         raise UsageError(text, f"ask for at most --clients {most // each}")
     positions = np.random.default_rng(seed).permutation(dataset.training)[: clients * each]
     if each == 1:
         positions.sort()
-    with Store(path, beside=True) as store:  # a run may be waiting for these keys
-        provision_fleet(store, directories, dataset.records(positions), policy, each, unit)
+    return dataset.records(positions)
 
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first; of a
-    ledger in rho, at delta. A ledger that cannot be read is left out: its client never reports
-    again.
+    """[epsilon spent, number of clients] by the ledgers of these boards, the least first.
+
+    delta: at which the epsilon of a ledger in rho is. A ledger that cannot be read is left out: its
+    client never reports again.
     """
     clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
-            if not path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
-                with suppress(ledger.LedgerError):
-                    account.load(str(path))
-                    of_rho = account.measure == ledger.RHO
-                    spent = epsilon_of(account.spent, delta) if of_rho else account.spent / MICRO
-                    clients_by_spent[spent] += 1
+            if path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
+                continue
+            with suppress(ledger.LedgerError):
+                account.load(str(path))
+                spent = account.spent / MICRO
+                if account.measure == ledger.RHO:
+                    spent = epsilon_of(account.spent, delta)
+                clients_by_spent[spent] += 1
     return [[spent, clients] for spent, clients in sorted(clients_by_spent.items())]
 
 
 def _write_ledgers(
-    directory: Path, devices: Sequence[int], budgets: Sequence[int], *fresh: int
+    directory: Path, devices: Sequence[int], policies: Sequence[Policy], settings: BoardSettings
 ) -> None:
-    # Fresh ledgers of one budget are equal: make one, copy the others. fresh: last round, step and
-    # measure.
-    made: dict[int, bytes] = {}
-    for device, budget in zip(devices, budgets, strict=True):
+    """Write a fresh ledger of each device. Those of one budget are equal: one is made and copied."""
+    fresh = settings.last_round, settings.step, policies[0].measure
+    made: dict[int, bytes] = {}  # by budget
+    for device, policy in zip(devices, policies, strict=True):
         path = directory / storage.ledger_name(device)
-        if budget in made:
-            _write(path, made[budget])
+        if policy.budget in made:
+            _write(path, made[policy.budget])
         else:
-            ledger.create(str(path), budget, *fresh)
-            made[budget] = path.read_bytes()
+            ledger.create(str(path), policy.budget, *fresh)
+            made[policy.budget] = path.read_bytes()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -48,7 +48,8 @@ def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
     Raises UsageError for an id that no device may have, or that has a key.
     """
     _check(devices)
-    if existing := sorted(set(devices) & store.keys().keys()):
+    existing = sorted(set(devices) & store.keys().keys())
+    if existing:
         hint = "'tern device rotate' gives it a new one"
         raise UsageError(f"device {existing[0]} has a key already", hint=hint)
     keys = new_keys(devices)
@@ -65,8 +66,10 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
-    """Revoke the keys of these devices, and make a new key of the fleet, in one transaction, so
-    that a serving host sends it to no revoked board. Raises UsageError where a device has no key.
+    """Revoke the keys of these devices, and make a new key of the fleet.
+
+    In one transaction, so that a serving host sends it to no revoked board. Raises UsageError where
+    a device has no key.
     """
     with store.transaction():
         _require(store, devices)
@@ -76,13 +79,13 @@ def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
 
 def list_devices(store: Store) -> list[Device]:
     """Every device that has a key or had one, by id."""
-    known = store.keys()
-    gone = {device: at for device, at in store.revoked().items() if device not in known}
+    keys, revoked = store.keys(), store.revoked()
     wakes, heard = sleepers.wakes(store), sleepers.heard(store)
-    return [
-        Device(device, gone.get(device), wakes.get(device), heard.get(device))
-        for device in sorted(known.keys() | gone.keys())
-    ]
+    devices = []
+    for device in sorted(keys.keys() | revoked.keys()):
+        revoked_at = None if device in keys else revoked[device]
+        devices.append(Device(device, revoked_at, wakes.get(device), heard.get(device)))
+    return devices
 
 
 def parse_range(text: str) -> range:
@@ -99,13 +102,15 @@ def parse_range(text: str) -> range:
 
 
 def check_apart(sites: Mapping[str, range]) -> None:
-    """Raise UsageError where two sites would have the same device. sites: by name, the ids of the
-    devices.
+    """Raise UsageError where two sites would have the same device.
+
+    sites: by name, the ids of the devices.
     """
-    known = sorted((ids.start, ids.stop, site) for site, ids in sites.items())
-    for (_, stop, site), (start, _, other) in itertools.pairwise(known):
-        if start < stop:
-            message = f"sites {site} and {other} would both have device {start}"
+    by_first_id = sorted(sites, key=lambda site: (sites[site].start, sites[site].stop, site))
+    for site, next_site in itertools.pairwise(by_first_id):
+        first_of_next = sites[next_site].start
+        if first_of_next < sites[site].stop:
+            message = f"sites {site} and {next_site} would both have device {first_of_next}"
             raise UsageError(message, hint="give each site ids of its own")
 
 
@@ -122,6 +127,7 @@ def parse_ids(words: Iterable[str]) -> list[int]:
 
 
 def _check(devices: Sequence[int]) -> None:
+    """Raise UsageError unless these can be the ids of devices, each once."""
     if len(set(devices)) < len(devices):
         raise UsageError("a device is named twice", hint="name each once")
     if not devices or not 1 <= min(devices) <= max(devices) <= LAST:
@@ -129,7 +135,8 @@ def _check(devices: Sequence[int]) -> None:
 
 
 def _require(store: Store, devices: Sequence[int]) -> None:
-    if missing := sorted(set(devices) - store.keys().keys()):
-        raise UsageError(
-            f"device {missing[0]} has no key in this store", hint="see 'tern device list'"
-        )
+    """Raise UsageError unless each device has a key."""
+    missing = sorted(set(devices) - store.keys().keys())
+    if missing:
+        text = f"device {missing[0]} has no key in this store"
+        raise UsageError(text, hint="see 'tern device list'")

@@ -21,16 +21,15 @@ from ternhost.learn.schedule import Terms
 
 Devices = Sequence[int] | npt.NDArray[np.int64]
 Cohorts = Sequence[tuple[Question, Devices]]
-Left = tuple[
-    int | None, int | None
-]  # budgets by measure (tern.ledger), millionths; None: none is known
-NOT_TOLD: Left = None, None
+# Budgets by measure (tern.ledger), in millionths; None: none is known.
+Left = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
 class BoardBudget:
-    """What a board says of the ledger of its first device, in millionths of its measure
-    (tern.ledger). The host takes the other devices of the board to be alike.
+    """What a board says of the ledger of its first device, in millionths of its measure.
+
+    The host takes the other devices of the board to be alike.
 
     devices: those of the board. If nobody here knows which board says it, these are all devices of a
     site, and `count` of them are on boards that say this. first: the device whose ledger it is, if
@@ -50,15 +49,17 @@ class BoardBudget:
 def least(budgets: Iterable[BoardBudget]) -> Left:
     """The smallest of these budgets, for each measure."""
     smallest: list[int | None] = [None, None]
-    for each in budgets:
-        known = smallest[each.measure]
-        smallest[each.measure] = each.left if known is None else min(known, each.left)
+    for budget in budgets:
+        so_far = smallest[budget.measure]
+        if so_far is None or budget.left < so_far:
+            smallest[budget.measure] = budget.left
     return smallest[EPSILON], smallest[RHO]
 
 
 def is_label(question: Question) -> bool:
-    """Whether a device reports the class of its record, and not the probabilities of all: counts
-    tell who said what.
+    """Whether a device reports the class of its record, and not the probabilities of all.
+
+    Then counts disclose who said what.
     """
     return question.model == wire.SOFTMAX and question.k == 1
 
@@ -84,20 +85,51 @@ class FleetStatus:
     asleep: int = 0
     strangers: int = 0  # boards of another version
     connected: bool = True
-    frames: Mapping[str, int] = field(
-        default_factory=dict
-    )  # accepted and rejected ones, by outcome
+    frames: Mapping[str, int] = field(default_factory=dict)  # accepted or rejected, by outcome
+
+
+class RoundKeeper:
+    """Opens and resumes the rounds of a driver. This one only remembers their cohorts."""
+
+    def __init__(self) -> None:
+        self.cohorts: dict[int, Cohorts] = {}
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        """The numbers of accepted and rejected frames, by outcome."""
+        return {}
+
+    def next_number(self, planned: int) -> int:
+        """The number of a new round: at least `planned`."""
+        return planned
+
+    def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
+        """Begin a round, durably, before any device gets it."""
+        self.cohorts[number] = cohorts
+
+    def resume(self) -> list[int]:
+        """Resume the rounds that were open when the host ended; return their numbers, oldest first."""
+        return []
+
+    def abandon(self, number: int) -> None:
+        """Let a round end soon, with the reports so far. Safe in any thread."""
+
+    def keep_model(self, averaged: Averaged) -> None:
+        """Keep the model of a run for devices that come later."""
 
 
 class Driver(ABC):
     """A context manager that reaches a fleet while it is open.
 
-    A subclass defines `devices`, `open` and `collect`.
+    A subclass defines `devices` and `collect`.
     """
 
-    def __init__(self, terms: Terms, *, individual: bool = False) -> None:
-        """individual: results carry the reports of single devices."""
+    def __init__(
+        self, terms: Terms, keeper: RoundKeeper | None = None, *, individual: bool = False
+    ) -> None:
+        """keeper: of its rounds. individual: results carry the reports of single devices."""
         self.terms = terms
+        self.keeper = keeper or RoundKeeper()
         self.individual = individual
         self._stopped = threading.Event()
 
@@ -115,7 +147,7 @@ class Driver(ABC):
     @property
     def status(self) -> FleetStatus:
         """The state of the fleet now, as far as known."""
-        return FleetStatus()
+        return FleetStatus(frames=self.keeper.statistics)
 
     @property
     def budgets(self) -> Sequence[BoardBudget]:
@@ -129,24 +161,25 @@ class Driver(ABC):
 
     def resume(self) -> list[int]:
         """Resume the rounds that were open when the host ended; return their numbers, oldest first."""
-        return []
+        return self.keeper.resume()
 
     def next_round(self, planned: int) -> int:
         """The number of a new round: at least `planned`."""
-        return planned
+        return self.keeper.next_number(planned)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """The cohorts of a round, whose devices a fleet may draw itself: as many of each pool as
-        the cohort has.
+        """The cohorts of a round, whose devices a fleet may draw itself.
+
+        It draws as many of each pool as the cohort has.
         """
         return cohorts
 
-    @abstractmethod
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Begin a round, durably, before any device gets it.
 
         Raises UsageError for a question too long for a frame.
         """
+        self.keeper.open(number, cohorts, self.terms)
 
     @abstractmethod
     def collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
@@ -157,11 +190,11 @@ class Driver(ABC):
 
     def abandon(self, number: int) -> None:
         """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
-        return None
+        self.keeper.abandon(number)
 
     def publish(self, averaged: Averaged) -> None:
         """Store the model of a run, and send it to the devices, without an answer."""
-        return None
+        self.keeper.keep_model(averaged)
 
     def wait(self, seconds: float) -> None:
         """Wait, or until `stop` is called, without losing the fleet."""

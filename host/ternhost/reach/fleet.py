@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ternhost.datasets import Holdings
     from ternhost.learn.schedule import Terms
     from ternhost.reach.driver import Driver, Warn
-    from ternhost.reach.stored import DriverOptions
+    from ternhost.reach.stored_rounds import DriverOptions
     from ternhost.run.options import RunOptions
     from ternhost.store.store import Store
 
@@ -64,6 +64,20 @@ class Publication(Protocol):
 
 
 @dataclass(frozen=True)
+class SimulatedClients:
+    """The clients of a simulated fleet.
+
+    holdings: their records; None if the learner needs none. count: None for as many as the fleet
+    has. seed: of their draws. first: the id of the first one.
+    """
+
+    holdings: Holdings | None = None
+    count: int | None = None
+    seed: int = 1
+    first: int = 1
+
+
+@dataclass(frozen=True)
 class RunContext:
     """The arguments of a fleet's driver."""
 
@@ -72,10 +86,7 @@ class RunContext:
     run: str
     terms: Terms
     warn: Warn
-    holdings: Holdings | None = None
-    clients: int | None = None
-    seed: int = 1
-    first: int = 1  # id of the first simulated client
+    clients: SimulatedClients = field(default_factory=SimulatedClients)
     modules: Sequence[str] = ()  # of the device library, that boards need in addition
     individual: bool = False  # the reports of single devices are wanted
     standing: bool = False  # the fleet is served
@@ -84,8 +95,13 @@ class RunContext:
 
     @property
     def driver_options(self) -> DriverOptions:
-        run, individual, standing, warn = self.run, self.individual, self.standing, self.warn
-        return {"run": run, "individual": individual, "standing": standing, "warn": warn}
+        """What every driver with a store needs of it."""
+        return {
+            "run": self.run,
+            "individual": self.individual,
+            "standing": self.standing,
+            "warn": self.warn,
+        }
 
 
 class Fleet:

@@ -66,6 +66,8 @@ class Sightings:
         self._accounts: dict[int, _Account] = {}  # by first device of a board
         self._rows_before: dict[int, BoardRow] | None = None  # by first device, before this host
         self._last_write = time.monotonic()
+        self._budgets: list[BoardBudget] = []
+        self._budgets_version = 0  # that they are from
 
     # What boards say
 
@@ -153,6 +155,13 @@ class Sightings:
             first=clients.start,
             unit=row.unit,
         )
+
+    def budgets(self, read: Callable[[], list[BoardBudget]]) -> list[BoardBudget]:
+        """What `read` returns, which is called only if boards have said something since."""
+        if self._budgets_version != self.version:
+            self._budgets_version = self.version
+            self._budgets = read()
+        return self._budgets
 
     # The store
 

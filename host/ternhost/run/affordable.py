@@ -38,9 +38,8 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-_LEAST_SHARE = (
-    0.5  # of the devices whose budget is known: fewer that can pay for a run do not begin it
-)
+# Of the devices whose budget is known: if fewer can pay for a run, it does not begin.
+_LEAST_SHARE = 0.5
 _LEAST_EPSILON = 1000  # micro-epsilon of a report that is worth asking for
 _DIGITS = 3  # of a number that a message suggests
 
@@ -69,20 +68,22 @@ class Funds:
         ids = np.sort(members)
         left, measure = _left_by_device(ids, budgets, disclosures)
         known = left >= 0
-        parts = [
-            (
-                np.ones(np.count_nonzero(known)),
-                left[known],
-                measure[known],
-                class_of(ids[known], shares, learner.options.seed),
-            )
-        ]
+        classes = class_of(ids[known], shares, learner.options.seed)
+        funds = cls(np.ones(len(classes)), left[known], measure[known], classes)
+
+        more_devices, more_left, more_measures, more_classes = [], [], [], []
         for number, budget in _unnamed(ids, budgets):
-            for i, share in enumerate(shares):
-                row = np.array([budget.left]), np.array([budget.measure]), np.array([i])
-                parts.append((np.array([number * share]), *row))
-        devices, *others = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(devices, *others)
+            for of_class, share in enumerate(shares):
+                more_devices.append(number * share)
+                more_left.append(budget.left)
+                more_measures.append(budget.measure)
+                more_classes.append(of_class)
+        return cls(
+            np.append(funds.devices, more_devices),
+            np.append(funds.left, integers(more_left)),
+            np.append(funds.measure, integers(more_measures)),
+            np.append(funds.of_class, integers(more_classes)),
+        )
 
     @property
     def known(self) -> float:
@@ -93,11 +94,16 @@ class Funds:
         """Which of these can pay. prices: by class and measure; None: a ledger of that measure
         never pays.
         """
-        never = np.iinfo(np.int64).max
-        table = np.array(
-            [[never if price is None else price for price in row] for row in prices], np.int64
-        )
+        table = np.full((len(prices), len(MEASURES)), np.iinfo(np.int64).max)
+        for of_class, row in enumerate(prices):
+            for measure, price in enumerate(row):
+                if price is not None:
+                    table[of_class, measure] = price
         return np.asarray(self.left >= table[self.of_class, self.measure])
+
+    def count(self, which: npt.NDArray[np.bool_]) -> float:
+        """The number of devices of these groups."""
+        return float(self.devices[which].sum())
 
 
 def _left_by_device(
@@ -131,14 +137,15 @@ def _left_by_device(
 
 def _unnamed(ids: Integers, budgets: Sequence[BoardBudget]) -> Iterator[tuple[float, BoardBudget]]:
     """Each budget of a board that is not named, and how many of these devices have it."""
-    inside: dict[int, int] = {}  # by site
+    inside: dict[int, int] = {}  # by site, those of these devices that are there
     for budget in budgets:
-        if budget.first is None and len(budget.devices):
-            site = id(budget.devices)
-            if site not in inside:
-                inside[site] = int(np.count_nonzero(np.isin(ids, budget.devices)))
-            if inside[site]:
-                yield budget.count * inside[site] / len(budget.devices), budget
+        if budget.first is not None or not len(budget.devices):
+            continue
+        site = id(budget.devices)
+        if site not in inside:
+            inside[site] = int(np.count_nonzero(np.isin(ids, budget.devices)))
+        if inside[site]:
+            yield budget.count * inside[site] / len(budget.devices), budget
 
 
 # Before the first round
@@ -173,7 +180,7 @@ def require(
         if nobody and funds.known >= devices:
             raise _refused(run, funds, 1)
         return
-    able = float(funds.devices[funds.able(_prices(learner, learner.times))].sum())
+    able = funds.count(funds.able(_prices(learner, learner.times)))
     if able < _LEAST_SHARE * funds.known:
         raise _refused(run, funds, learner.times)
     if able < funds.known:
@@ -186,22 +193,23 @@ def require(
 
 def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> None:
     for account in accounts:
-        if account.budget is not None and before + account.user_level > account.budget:
+        cost = before + account.user_level
+        if account.budget is not None and cost > account.budget:
             raise RefusedError(
                 f"with the {account.measure} of {before / MICRO:g} that was spent before, this would cost a client "
-                f"{(before + account.user_level) / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
+                f"{cost / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
                 hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
             )
 
 
 def _prices(learner: Learner, times: int) -> list[list[int | None]]:
-    """What so many reports cost a device, in millionths, by its class and the measure of its
-    ledger.
-    """
-    return [
-        [_price(learner, i, measure, times) for measure in (EPSILON, RHO)]
-        for i in range(len(learner.designs))
-    ]
+    """The price of so many reports, in millionths, by class and by the measure of the ledger."""
+    prices = []
+    for of_class in range(len(learner.designs)):
+        in_epsilon = _price(learner, of_class, EPSILON, times)
+        in_rho = _price(learner, of_class, RHO, times)
+        prices.append([in_epsilon, in_rho])
+    return prices
 
 
 def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | None:
@@ -214,54 +222,88 @@ def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | N
 # In words
 
 
+@dataclass(frozen=True)
+class _Unable:
+    """The devices that cannot pay for so many reports (`times`), and the middle one of them."""
+
+    count: int
+    known: int  # devices whose budget is known
+    alike: bool  # whether all of them have the same left
+    times: int
+    of_class: int
+    measure: int  # of the middle one's ledger
+    left: int
+    price: int | None
+
+    @classmethod
+    def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
+        prices = _prices(learner, times)
+        unable = ~funds.able(prices)
+        place = _middle(funds, unable)
+        of_class, measure = int(funds.of_class[place]), int(funds.measure[place])
+        return cls(
+            count=round(funds.count(unable)),
+            known=round(funds.known),
+            alike=len(np.unique(funds.left[unable])) == 1,
+            times=times,
+            of_class=of_class,
+            measure=measure,
+            left=int(funds.left[place]),
+            price=prices[of_class][measure],
+        )
+
+
 def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
     """The error for a run that too few devices can pay for."""
     learner = run.algorithm
-    prices = _prices(learner, times)
-    able = funds.able(prices)
-    unable, known = round(float(funds.devices[~able].sum())), round(funds.known)
-    place = _middle(funds, ~able)
-    of_class, measure, left = (
-        int(each[place]) for each in (funds.of_class, funds.measure, funds.left)
-    )
-    price = prices[of_class][measure]
-    if price is None:
+    unable = _Unable.of(learner, funds, times)
+    if unable.price is None:
         words, remedy = REMEDIES[wire.ERR_MEASURE]
-        return RefusedError(
-            f"{unable:,} of {counted(known, 'device')} cannot pay: {words}", hint=remedy
-        )
-    what = "a report of this run" if run.schedule is not None else "this run"
-    gaussian = learner.designs[of_class].release(times).gaussian
-    cost, has = (
-        _cost(price, measure, learner.delta, gaussian),
-        _amount(left, measure, learner.delta),
-    )
-    alike = len(np.unique(funds.left[~able])) == 1
-    if known == 1:
-        text = f"{what} costs {cost}, and the device has {has} left"
-    else:
-        text = f"{what} costs a device {cost}, and {unable:,} of the {known:,} devices whose budget is known cannot "
-        text += "pay that: "
-        text += f"they have {has} left" if alike else f"half of them have {has} left, or less"
-    if run.schedule is None and (enough := _reports(learner, of_class, measure, left)) is not None:
+        devices = counted(unable.known, "device")
+        return RefusedError(f"{unable.count:,} of {devices} cannot pay: {words}", hint=remedy)
+
+    text = _unaffordable(run, unable, unable.price)
+    if run.schedule is not None:
+        return RefusedError(text, hint=WHEN_SPENT)
+    enough = _reports(learner, unable.of_class, unable.measure, unable.left)
+    if enough is not None:
         text += f", enough for {enough} of its {counted(times, 'report')}"
-    fitting = [] if run.schedule is not None else _that_fit(run, left, measure)
-    possible = f"to begin a run that fits, ask for {' or '.join(fitting)}; " if fitting else ""
-    return RefusedError(text, hint=possible + WHEN_SPENT)
+    fitting = _that_fit(run, unable.left, unable.measure)
+    hint = WHEN_SPENT
+    if fitting:
+        hint = f"to begin a run that fits, ask for {' or '.join(fitting)}; {hint}"
+    return RefusedError(text, hint=hint)
+
+
+def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
+    """What the run costs, and what its devices have left."""
+    learner = run.algorithm
+    subject = "this run" if run.schedule is None else "a report of this run"
+    gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
+    cost = _cost(price, unable.measure, learner.delta, gaussian)
+    left = _amount(unable.left, unable.measure, learner.delta)
+    if unable.known == 1:
+        return f"{subject} costs {cost}, and the device has {left} left"
+    text = f"{subject} costs a device {cost}, and {unable.count:,} of the {unable.known:,} devices"
+    text += " whose budget is known cannot pay that: "
+    if unable.alike:
+        return f"{text}they have {left} left"
+    return f"{text}half of them have {left} left, or less"
 
 
 def _middle(funds: Funds, which: npt.NDArray[np.bool_]) -> int:
     """The place of the device of these that has the median left."""
     places = np.flatnonzero(which)
-    places = places[np.argsort(funds.left[places], kind="stable")]
-    half = funds.devices[places].sum() / 2
-    reached = int(np.searchsorted(np.cumsum(funds.devices[places]), half))
-    return int(places[min(reached, len(places) - 1)])
+    ascending = places[np.argsort(funds.left[places], kind="stable")]
+    devices_up_to = np.cumsum(funds.devices[ascending])
+    middle = int(np.searchsorted(devices_up_to, devices_up_to[-1] / 2))
+    return int(ascending[min(middle, len(ascending) - 1)])
 
 
 def _amount(millionths: int, measure: int, delta: float) -> str:
-    """An amount of a ledger, for people, rounded down: "epsilon 2", or "rho 0.0243 (epsilon 0.999
-    at delta 1e-06)".
+    """An amount of a ledger, for people, rounded down.
+
+    "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)".
     """
     words = f"{MEASURES[measure]} {_rounded_down(millionths) / MICRO:g}"
     if measure == RHO and millionths:
@@ -271,45 +313,47 @@ def _amount(millionths: int, measure: int, delta: float) -> str:
 
 
 def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
-    """The same of a price, rounded up.
+    """A price, for people, rounded up.
 
-    Only of Gaussian noise the epsilon of a rho is what the reports tell.
+    Only of Gaussian noise the epsilon of a rho is what the reports disclose.
     """
-    unit = int(10 ** max(0, len(str(millionths)) - _DIGITS))
-    words = f"{MEASURES[measure]} {-(-millionths // unit) * unit / MICRO:g}"
+    unit = _unit_of_last_digit(millionths)
+    rounded_up = -(-millionths // unit) * unit
+    words = f"{MEASURES[measure]} {rounded_up / MICRO:g}"
     if measure == RHO and gaussian:
         words += f" (epsilon {rounded(sums.epsilon_of(millionths, delta))} at delta {delta:g})"
     return words
 
 
 def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
-    """How many reports of the run a device can pay for; None where they do not cost the same, or
-    there is one.
+    """How many reports of the run a device can pay for.
+
+    None if the reports do not cost the same, or there is only one.
     """
     if learner.times == 1 or learner.designs[of_class].release(1).total:
         return None
-    each = _price(learner, of_class, measure, 1)
-    return 0 if each is None else left // each
+    price = _price(learner, of_class, measure, 1)
+    return 0 if price is None else left // price
 
 
 def _as_far_as(run: Run, funds: Funds) -> str:
-    """How far the devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5
-    reports".
-    """
+    """How far devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5 reports"."""
     learner = run.algorithm
     if learner.times == 1 or any(design.release(1).total for design in learner.designs):
         return ""
     unable = ~funds.able(_prices(learner, learner.times))
-    found = set[int]()
-    for i, row in enumerate(_prices(learner, 1)):
+    affordable: list[int] = []  # reports
+    for of_class, row in enumerate(_prices(learner, 1)):
         for measure, price in enumerate(row):
-            left = funds.left[unable & (funds.of_class == i) & (funds.measure == measure)]
-            if len(left):
-                found |= {
-                    0 if price is None else int(amount) // price
-                    for amount in (left.min(), left.max())
-                }
-    least, most = min(found), max(found)
+            alike = unable & (funds.of_class == of_class) & (funds.measure == measure)
+            left = funds.left[alike]
+            if not len(left):
+                continue
+            if price is None:
+                affordable.append(0)
+            else:
+                affordable += [int(left.min()) // price, int(left.max()) // price]
+    least, most = min(affordable), max(affordable)
     span = f"{least}" if least == most else f"{least} to {most}"
     return f", only for {span} of its {learner.times} reports"
 
@@ -318,54 +362,68 @@ def _as_far_as(run: Run, funds: Funds) -> str:
 
 
 def _that_fit(run: Run, left: int, measure: int) -> list[str]:
-    """Options with which this run would cost no more than is `left`, as on the command line; each
-    was tried.
+    """Options with which this run would cost no more than is `left`, as on the command line.
+
+    Each was tried.
     """
-    return [
-        words for words, change in _changes(run, left, measure) if _fits(run, change, left, measure)
-    ]
+    changes: dict[str, Any] = {}
+    changes |= _fewer_reports(run, left, measure)
+    changes |= _smaller_life(run, left, measure)
+    changes |= _smaller_epsilon(run, left, measure)
+    fitting = []
+    for name, value in changes.items():
+        if _fits(run, {name: value}, left, measure):
+            fitting.append(f"{flag(name)} {value}")
+    return fitting
 
 
-def _changes(run: Run, left: int, measure: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Options that may fit, in words and as they are."""
+def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
+    """The option with fewer reports or rounds, by its name; empty if the run has none."""
     learner, options = run.algorithm, run.options.learning
-    names = names_of(type(options))
     reports = _reports(learner, 0, measure, left)
-    if reports:
-        name = learner.rounds_option
-        number = reports
-        if getattr(options, "reports", None):
-            name = "reports"
-            number = reports * (learner.clients or 1)
-        if name in names:
-            yield f"{flag(name)} {number}", {name: number}
-    if "life" in names and measure == RHO:
-        life = (
-            _rounded_down(math.floor(sums.epsilon_of(left, learner.delta) * MICRO)) if left else 0
-        )
-        if life >= _LEAST_EPSILON:
-            yield f"--life {life / MICRO:g}", {"life": f"{life / MICRO:g}"}
-    chosen = (
-        getattr(options, "epsilons", None)
-        or getattr(options, "card", None)
-        or getattr(options, "choices", None)
-    )
-    if "epsilon" in names and not chosen:
-        epsilon = _rounded_down(_epsilon_of(left // learner.times, measure))
-        if epsilon >= _LEAST_EPSILON:
-            yield f"--epsilon {epsilon / MICRO:g}", {"epsilon": f"{epsilon / MICRO:g}"}
+    if not reports:
+        return {}
+    name, number = learner.rounds_option, reports
+    if getattr(options, "reports", None):
+        name, number = "reports", reports * (learner.clients or 1)
+    return {name: number} if name in names_of(type(options)) else {}
+
+
+def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
+    """The option --life for what is left in a ledger in rho; empty if the run has none."""
+    if "life" not in names_of(type(run.options.learning)) or measure != RHO or not left:
+        return {}
+    epsilon = sums.epsilon_of(left, run.algorithm.delta)
+    life = _rounded_down(math.floor(epsilon * MICRO))
+    return {"life": f"{life / MICRO:g}"} if life >= _LEAST_EPSILON else {}
+
+
+def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
+    """The option --epsilon for what is left; empty if the run's epsilon comes from elsewhere."""
+    learner, options = run.algorithm, run.options.learning
+    if "epsilon" not in names_of(type(options)):
+        return {}
+    if any(getattr(options, name, None) for name in ("epsilons", "card", "choices")):
+        return {}
+    epsilon = _rounded_down(_epsilon_of(left // learner.times, measure))
+    return {"epsilon": f"{epsilon / MICRO:g}"} if epsilon >= _LEAST_EPSILON else {}
 
 
 def _epsilon_of(amount: int, measure: int) -> int:
-    """The largest micro-epsilon of a report that costs a ledger of this measure at most this
-    amount.
-    """
-    return int(min(amount, MAX_EPSILON)) if measure == EPSILON else sums.pure_of(amount)
+    """The largest micro-epsilon of a report that costs a ledger at most this amount."""
+    if measure == EPSILON:
+        return int(min(amount, MAX_EPSILON))
+    return sums.pure_of(amount)
 
 
 def _rounded_down(micro: int) -> int:
-    unit = int(10 ** max(0, len(str(micro)) - _DIGITS))
+    unit = _unit_of_last_digit(micro)
     return micro // unit * unit
+
+
+def _unit_of_last_digit(number: int) -> int:
+    """The power of ten to which a number is rounded so that `_DIGITS` digits are left."""
+    return int(10 ** max(0, len(str(number)) - _DIGITS))
 
 
 def _fits(run: Run, change: Mapping[str, Any], left: int, measure: int) -> bool:
@@ -378,5 +436,8 @@ def _fits(run: Run, change: Mapping[str, Any], left: int, measure: int) -> bool:
         learner = ALGORITHMS.named(run.options.algorithm)(options, population)
     except TernError:
         return False
-    prices = [_price(learner, i, measure, learner.times) for i in range(len(learner.designs))]
-    return all(price is not None and price <= left for price in prices)
+    for row in _prices(learner, learner.times):
+        price = row[measure]
+        if price is None or price > left:
+            return False
+    return True

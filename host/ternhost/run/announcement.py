@@ -17,7 +17,6 @@ from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
 from ternhost.run import affordable, costs, guarantees, payments
 from ternhost.run.guarantees import OfClass
-from ternhost.run.status import Watcher
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -46,15 +45,7 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
     if run.options.reason:
         run.watcher.note(run.options.reason)
-    note_costs(
-        run.watcher,
-        run.accounts,
-        spent_before,
-        least(budgets),
-        classes,
-        endless=learner.rounds is None and not learner.once,
-        rounds=flag(learner.rounds_option),
-    )
+    _note_costs(run, spent_before, least(budgets), classes)
     affordable.require(run, budgets, len(driver.devices), members, disclosures, spent_before)
     for extension in EXTENSIONS.available():
         for line in extension.before_first_round(run, driver):
@@ -84,22 +75,14 @@ def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosure
     )
 
 
-def note_costs(
-    watcher: Watcher,
-    accounts: Sequence[PrivacyAccount],
-    spent_before: int,
-    left: Left,
-    classes: Sequence[OfClass],
-    *,
-    endless: bool,
-    rounds: str = "--rounds",
-) -> None:
+def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfClass]) -> None:
     """Say what a run will cost a device of each class.
 
     spent_before: the most that a device has spent in the run's measure, in millionths. left: the
-    least that a board says is left. endless: the accounts are of a round. rounds: the option that
-    sets their number.
+    least that a board says is left.
     """
+    learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
+    endless = learner.rounds is None and not learner.once  # the accounts are of a round
     shown = ends(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
         classes_of_clients = f"there are {len(accounts)} classes of clients"
@@ -107,7 +90,7 @@ def note_costs(
     for account in shown:
         sentence = account.words("in every round") if endless else account.words()
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
-            sentence += f" (one a round: {rounds} sets how many)"
+            sentence += f" (one a round: {flag(learner.rounds_option)} sets how many)"
         if spent_before:
             sentence += f"; earlier runs cost up to {spent_before / MICRO:g}"
             if account.budget is not None:

@@ -34,49 +34,48 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 
 
-def written(
-    options: RunOptions, store: str | Path | None, name: str | None, anew: bool, parent: Path
-) -> tuple[Store, RunFiles, Learner]:
+@dataclass(frozen=True)
+class Place:
+    """Where a run is to be kept.
+
+    name: of its directory in `parent`; None: the time. store: None for the fleet's own, or one in
+    the run's directory. anew: give up a run of that store that has not finished.
+    """
+
+    name: str | None = None
+    parent: Path = run_directory.RUNS
+    store: str | Path | None = None
+    anew: bool = False
+
+
+def written(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Learner]:
     """Make the directory of a run and write the run into its store.
 
     Return the open store, the files, and the learner that checked the options: designing its card
     may take a minute. After TernError no directory and no run are left.
     """
     kind = fleet.parse(options.fleet)
-    path = kind.default_store  # read in any case: it says what a fleet lacks
-    path = path if store is None else store_path(store)
-    cls, schedule = ALGORITHMS.named(options.algorithm), options.schedule
-    run_directory.check_name(name)
-    learner = None
-    made = kind.provisions or kind.simulated
-    new = path is None or not path.is_file()
-    if new:
-        check_skip(None, options.after_round)
-    if schedule is None and (made or (new and kind.has_keys)):
-        learner = cls(options.learning, population(kind, None, None))
-        _check(learner, kind, options, (options.after_round or 0) + 1)
-    elif path is None and not made:
-        raise UsageError("--store must name the store with the devices' keys")
+    path = _store_of(kind, place.store)
+    run_directory.check_name(place.name)
+    learner = _checked_early(options, kind, path)
     with ExitStack() as undo:
         opened = None if path is None else undo.enter_context(Store(path))
         taken = [] if opened is None else [run.name for run in opened.runs()]
-        directory = run_directory.new_directory(name, parent, taken)
+        directory = run_directory.new_directory(place.name, place.parent, taken)
         undo.callback(run_directory.remove, directory)
         if opened is None:
             opened = undo.enter_context(Store(directory / store_file.NAME))
-        require_no_run(opened, anew)
+        require_no_run(opened, place.anew)
+
         first = check_skip(opened, options.after_round) + 1
-        clients = population(kind, schedule, opened)
-        learner = learner or cls(options.learning, clients)
-        fitted = _fitted(options, learner, kind, opened)
-        if fitted is not options:
-            options, learner = fitted, cls(fitted.learning, clients)
+        clients = population(kind, options.schedule, opened)
+        options, learner = _fitted(options, learner, kind, opened, clients)
         _check(learner, kind, options, first)
         asked = {
             **asdict(options),
             "directory": str(directory.resolve()),
             "simulated": kind.simulated,
-            "devices": None if schedule else clients.devices,
+            "devices": None if options.schedule else clients.devices,
             "references": costs.references(learner, clients.devices),
         }
         files = RunFiles(directory, opened.path, directory.name)
@@ -89,10 +88,39 @@ def written(
     return opened, files, learner
 
 
+def _store_of(kind: Fleet, store: str | Path | None) -> Path | None:
+    """The store that is named, or that of the fleet; None for one in the directory of the run."""
+    own = kind.default_store  # read in any case: it says what a fleet lacks
+    return own if store is None else store_path(store)
+
+
+def _checked_early(options: RunOptions, kind: Fleet, path: Path | None) -> Learner | None:
+    """The learner, if its options can be checked before a store is opened or made.
+
+    path: of the store. Raises UsageError.
+    """
+    made = kind.provisions or kind.simulated
+    is_new = path is None or not path.is_file()
+    if is_new:
+        check_skip(None, options.after_round)
+    if options.schedule is None and (made or (is_new and kind.has_keys)):
+        learner = _learner(options, population(kind, None, None))
+        _check(learner, kind, options, (options.after_round or 0) + 1)
+        return learner
+    if path is None and not made:
+        raise UsageError("--store must name the store with the devices' keys")
+    return None
+
+
+def _learner(options: RunOptions, clients: Population) -> Learner:
+    return ALGORITHMS.named(options.algorithm)(options.learning, clients)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A run that nobody has begun: its options, its learner, what its devices were asked to tell
-    before, and what extensions say about it.
+    """A run that nobody has begun.
+
+    disclosures: what its devices were asked to tell before. statement_parts: of extensions.
     """
 
     options: RunOptions
@@ -105,65 +133,86 @@ def planned(options: RunOptions, store: str | Path | None) -> Plan:
     """Plan a run as `written` begins it, and write nothing. Raises TernError as that does."""
     kind = fleet.parse(options.fleet)
     path = kind.default_store if store is None else store_path(store)
-    learner_class, schedule = ALGORITHMS.named(options.algorithm), options.schedule
     first = (options.after_round or 0) + 1
     if path is None or not path.is_file():
         if not (kind.provisions or kind.simulated):
             raise UsageError("--store must name the store with the devices' keys")
-        learner = learner_class(options.learning, population(kind, schedule, None))
+        learner = _learner(options, population(kind, options.schedule, None))
         _check(learner, kind, options, first)
         return Plan(options, learner, Disclosures())
+
     with Store(path, create=False, beside=True) as opened:
-        clients = population(kind, schedule, opened)
-        learner = learner_class(options.learning, clients)
-        fitted = _fitted(options, learner, kind, opened)
-        if fitted is not options:
-            options, learner = fitted, learner_class(fitted.learning, clients)
+        clients = population(kind, options.schedule, opened)
+        options, learner = _fitted(options, None, kind, opened, clients)
         _check(learner, kind, options, first)
-        disclosures = Disclosures() if kind.provisions else costs.asked_of(opened, kind.simulated)
-        parts = [
-            extension.statement_part(opened, kind, options, learner)
-            for extension in EXTENSIONS.available()
-        ]
+        disclosures = Disclosures()
+        if not kind.provisions:
+            disclosures = costs.asked_of(opened, kind.simulated)
+        parts = []
+        for extension in EXTENSIONS.available():
+            parts.append(extension.statement_part(opened, kind, options, learner))
     return Plan(options, learner, disclosures, parts)
 
 
-def _fitted(options: RunOptions, learner: Learner, kind: Fleet, store: Store) -> RunOptions:
-    """The options as all extensions fit them to the fleet. Raises TernError."""
+def _fitted(
+    options: RunOptions, learner: Learner | None, kind: Fleet, store: Store, clients: Population
+) -> tuple[RunOptions, Learner]:
+    """The options as extensions fit them to the fleet, and their learner. Raises TernError.
+
+    learner: of the options as they are, if there is one.
+    """
+    if learner is None:
+        learner = _learner(options, clients)
+    fitted = options
     for extension in EXTENSIONS.available():
-        options = extension.fitted(options, learner, kind, store)
-    return options
+        fitted = extension.fitted(fitted, learner, kind, store)
+    if fitted is options:
+        return options, learner
+    return fitted, _learner(fitted, clients)
 
 
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """The clients that an algorithm can ask. devices: how many there were when the run began; None:
-    as many as have a key, where tern does not make them or they are served.
+    """The clients that an algorithm can ask.
+
+    devices: how many there were when the run began. None: as many as have a key, where tern does
+    not make them or they are served.
     """
     made = kind.provisions or kind.simulated
+    is_served = schedule is not None
     if devices is None:
-        counted = store is not None and (schedule is not None or not made)
-        devices = kind.census(store, schedule is not None) if store is not None and counted else 0
-    if schedule is not None and made:
+        devices = 0
+        if store is not None and (is_served or not made):
+            devices = kind.census(store, is_served)
+    if is_served and made:
         devices = devices or kind.clients or kind.most_clients or 0
-    boards = kind.count if kind.provisions else 0
     return Population(
-        kind.clients, kind.most_clients, schedule, devices, kind.knows_records, boards
+        clients=kind.clients,
+        most=kind.most_clients,
+        schedule=schedule,
+        devices=devices,
+        knows_records=kind.knows_records,
+        boards=kind.count if kind.provisions else 0,
     )
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
-    """For how many clients boards are made where the algorithm does not say."""
+    """For how many clients boards are made."""
+    if algorithm.clients is not None:
+        return algorithm.clients
     assert algorithm.holdings is not None
-    return min(algorithm.holdings.clients, kind.most_clients or algorithm.holdings.clients)
+    with_records = algorithm.holdings.clients
+    return min(with_records, kind.most_clients or with_records)
 
 
 def make_boards(
     store: Store, boards: Sequence[Path], algorithm: Learner, dealt: Devices, budget: int | None
 ) -> None:
-    """Make or remake the emulated boards of a run. dealt: the device that each client is. budget:
-    of a device for its life, micro-epsilon; None: the cost of the run.
+    """Make or remake the emulated boards of a run.
+
+    dealt: the device that each client is. budget: of a device for its life, micro-epsilon; None:
+    the cost of the run.
     """
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
@@ -176,6 +225,7 @@ def make_boards(
 
 
 def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:
+    """Raise UsageError for options that no run can have. first: the number of its first round."""
     costs.accounts(algorithm, options.budget_micro)
     cost = max(costs.costs(algorithm), default=0)
     if options.schedule is None and cost > ledger.MAX_BUDGET:
@@ -189,9 +239,7 @@ def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> 
             text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once"
         )
     if kind.provisions:
-        clients = (
-            algorithm.clients if algorithm.clients is not None else made_clients(kind, algorithm)
-        )
+        clients = made_clients(kind, algorithm)
         if kind.count > clients:
             text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
             raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
@@ -211,9 +259,12 @@ def store_path(text: str | Path) -> Path:
 
 def require_no_run(store: Store, anew: bool = False) -> None:
     """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
+
     anew: end what is under way, and lose its open rounds. Raises UsageError.
     """
-    for run in [run for run in store.runs() if run.unfinished]:
+    for run in store.runs():
+        if not run.unfinished:
+            continue
         idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
         if not anew and not idle:
             hint = f"resume it: {run_directory.going_on(run)}; or abandon it with --anew"
@@ -230,15 +281,17 @@ def take_back(store: Store, files: RunFiles, error: TernError) -> None:
 
     A board that failed may come back to it.
     """
-    opened = [each.number for each in store.open_rounds() if each.run == files.name]
-    if not opened or not (isinstance(error, DeviceError) or any(map(store.report_count, opened))):
-        for number in opened:
-            store.end_round(number, ABANDONED)
-        if isinstance(error, refusals.AllRefused) and refusals.nobody_will_report(error.result):
-            store.forget_questions(files.name)
-        store.forget_run(files.name)
-        store.close()
-        run_directory.remove(files.directory)
+    numbers = [round_.number for round_ in store.open_rounds() if round_.run == files.name]
+    may_go_on = isinstance(error, DeviceError) or any(map(store.report_count, numbers))
+    if numbers and may_go_on:
+        return
+    for number in numbers:
+        store.end_round(number, ABANDONED)
+    if isinstance(error, refusals.AllRefused) and refusals.nobody_will_report(error.result):
+        store.forget_questions(files.name)
+    store.forget_run(files.name)
+    store.close()
+    run_directory.remove(files.directory)
 
 
 def moved(saved: str, named: str) -> str:

@@ -37,9 +37,9 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class DeviceModel:
-    """A model of a MODEL frame (wire.md): `model` 1, 2, 3 (linear, logistic, SVM) or 4 (softmax),
-    classes x d mantissas of `2**exponent`, made after round `number`.
+    """A model as in a MODEL frame (wire.md), made after round `number`.
 
+    model: 1, 2, 3 (linear, logistic, SVM) or 4 (softmax). mantissas: classes x d, of `2**exponent`.
     Rows of features, n x d, are in Q1.14 if they are integers; others are clipped to [-1, 1] and
     rounded to it.
     """
@@ -76,12 +76,12 @@ class DeviceModel:
             raise UsageError(
                 f"a run of {result['algorithm']} learns no model", hint="'tern train' does"
             )
-        parameters = quantise(
-            result["weights"]
-        )  # exact: weights of a result are mantissas of one exponent
+        # Exact: the weights of a result are mantissas of one exponent.
+        parameters = quantise(result["weights"])
         labels = result.get("labels") or ()
         model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
-        number = result["history"][-1]["round"] if result["history"] else 1
+        history = result["history"]
+        number = history[-1]["round"] if history else 1
         averaged = Averaged(model, parameters.mantissas, parameters.exponent, len(labels) or 1)
         return cls.of(averaged, number, features=result["features"], labels=labels)
 
@@ -103,18 +103,17 @@ class DeviceModel:
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
         """The model of a run's result, or the last one sent to devices if the run has not finished.
+
         run: its name in `parent` (a directory or a store), its own directory, or its result.json.
         Raises UsageError, StorageError.
         """
         try:
             result = results.load(run, Path(parent))
         except UsageError:
-            named = {str(run), str(Path(run).resolve())}
             for line in run_directory.listed(run_directory.existing(parent)):
-                if (
-                    "store" in line
-                    and {line["run"], str(Path(line["directory"]).resolve())} & named
-                ):
+                is_named = line["run"] == str(run)
+                is_there = Path(line["directory"]).resolve() == Path(run).resolve()
+                if "store" in line and (is_named or is_there):
                     return cls.of_store(line["store"], line["run"])
             raise
         return cls.of_result(result)
@@ -149,32 +148,34 @@ class DeviceModel:
             raise UsageError(text, hint="the constant one is among them, and the label is not")
         if fixed.size and not -ONE * 2 <= fixed.min() <= fixed.max() < ONE * 2:
             raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
-        z = vectorised.scores(self.mantissas, self.exponent, fixed)
-        return z if self.classes > 1 else z[:, 0]
+        scores = vectorised.scores(self.mantissas, self.exponent, fixed)
+        return scores if self.classes > 1 else scores[:, 0]
 
     def probability(self, rows: npt.ArrayLike) -> Integers:
-        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x
-        classes. Raises UsageError for a model that has none, and as `score`.
+        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x classes.
+
+        Raises UsageError for a model that has none, and as `score`.
         """
-        z = self.score(rows)
+        scores = self.score(rows)
         if self.model == wire.LOGISTIC:
-            return vectorised.sigmoids(z)
+            return vectorised.sigmoids(scores)
         if self.model != wire.SOFTMAX:
             raise UsageError(
                 f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores"
             )
-        return vectorised.class_probabilities(z).astype(np.int64)
+        return vectorised.class_probabilities(scores).astype(np.int64)
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
-        """The predicted label of each row: a number in Q1.14; 16384 or -16384; for softmax the
-        class, from 0, the first of the largest score. Raises as `score`.
+        """The predicted label of each row: a number in Q1.14, or 16384 or -16384.
+
+        For softmax it is the class, from 0, the first of the largest score. Raises as `score`.
         """
-        z = self.score(rows)
+        scores = self.score(rows)
         if self.model == wire.LINEAR:
-            return np.clip(z, -ONE, ONE)
+            return np.clip(scores, -ONE, ONE)
         if self.model == wire.SOFTMAX:
-            return np.asarray(z.argmax(axis=1), np.int64)
-        return np.where(z > 0, ONE, -ONE)
+            return np.asarray(scores.argmax(axis=1), np.int64)
+        return np.where(scores > 0, ONE, -ONE)
 
     # For a board, and for people
 
@@ -194,16 +195,13 @@ class DeviceModel:
 
     def summary(self) -> dict[str, Any]:
         """The model as a dict for JSON."""
-        model = {
+        return {
             "model": _WORDS[self.model],
             "round": self.number,
             "classes": self.classes,
             "d": self.d,
-        }
-        weights = {"exponent": self.exponent, "mantissas": self.mantissas.tolist()}
-        return {
-            **model,
-            **weights,
+            "exponent": self.exponent,
+            "mantissas": self.mantissas.tolist(),
             "features": list(self.features),
             "labels": list(self.labels) or None,
         }
@@ -214,5 +212,7 @@ class DeviceModel:
             write_file(Path(path), self.file())
 
     def __str__(self) -> str:
-        several = f" and {self.classes} classes" if self.classes > 1 else ""
-        return f"a {_WORDS[self.model]} model of {self.d} features{several}, made after round {self.number}"
+        size = f"{self.d} features"
+        if self.classes > 1:
+            size += f" and {self.classes} classes"
+        return f"a {_WORDS[self.model]} model of {size}, made after round {self.number}"

@@ -41,9 +41,10 @@ _COMMON = {
 
 def check_name(name: str | None) -> None:
     """Raise UsageError unless this can be the name of a run's directory."""
-    if name is not None and (
-        Path(name).name != name or not name.isprintable() or name[:1] in ("", ".", "-")
-    ):
+    if name is None:
+        return
+    is_one_part = Path(name).name == name and name.isprintable()
+    if not is_one_part or name.startswith((".", "-")) or not name:
         raise UsageError(f"--name must be a name for a directory, not {name!r}")
 
 
@@ -59,14 +60,18 @@ def new_directory(
     """
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
+    names = [stem]
+    if not name:
+        names += [f"{stem}-{i}" for i in range(2, 100)]
     with storage_errors(hint, f"cannot make a directory in {parent.absolute()}"):
         parent.mkdir(parents=True, exist_ok=True)
-        for suffix in ("",) if name else ("", *(f"-{i}" for i in range(2, 100))):
-            directory = parent / (stem + suffix)
-            if directory.name not in taken:
-                with suppress(FileExistsError):
-                    directory.mkdir()
-                    return directory
+        for free_name in names:
+            if free_name in taken:
+                continue
+            directory = parent / free_name
+            with suppress(FileExistsError):
+                directory.mkdir()
+                return directory
     hint = "give another --name, or go on with that one: --resume, or the same tern serve (--store ...)"
     raise UsageError(f"there is a run {stem} already", hint=hint)
 
@@ -90,9 +95,8 @@ class RunFiles:
         """Write run.json. Raises StorageError."""
         store = self.store.resolve()
         near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
-        write_json(
-            self.directory / RUN_NAME, {"name": self.name, "store": near, "store_was": str(store)}
-        )
+        content = {"name": self.name, "store": near, "store_was": str(store)}
+        write_json(self.directory / RUN_NAME, content)
 
     def make(self) -> None:
         """Make the directory where somebody has removed it. Raises StorageError."""
@@ -105,8 +109,10 @@ class RunFiles:
         path = directory / RUN_NAME
         try:
             kept = read_object(path)
-            near = Path(os.path.normpath(directory / kept["store"]))
-            return cls(directory, near if near.is_file() else Path(kept["store_was"]), kept["name"])
+            store = Path(os.path.normpath(directory / kept["store"]))
+            if not store.is_file():
+                store = Path(kept["store_was"])
+            return cls(directory, store, kept["name"])
         except (KeyError, TypeError) as error:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
@@ -125,16 +131,22 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
             path = stores[0]
     if not path.is_file():
         raise UsageError(f"there is no run {text!r}", hint="'tern runs' lists those that there are")
+    run = _only_run(path)
+    return RunFiles(directory_of(run, path), path, run.name)
+
+
+def _only_run(path: Path) -> StoredRun:
+    """The unfinished run of a store, or else the last one. Raises UsageError."""
     with Store(path, create=False, beside=True) as store:
-        open_runs = [run for run in store.runs() if run.unfinished] or store.runs()[-1:]
-    if not open_runs:
+        runs = store.runs()
+    if not runs:
         raise UsageError(f"{path} holds no run", hint="begin one: tern train --help")
-    if len(open_runs) > 1:
-        names = ", ".join(run.name for run in open_runs)
-        raise UsageError(
-            f"{path} holds several runs that have not finished: {names}", "name one of them"
-        )
-    return RunFiles(directory_of(open_runs[0], path), path, open_runs[0].name)
+    unfinished = [run for run in runs if run.unfinished]
+    if len(unfinished) > 1:
+        names = ", ".join(run.name for run in unfinished)
+        text = f"{path} holds several runs that have not finished: {names}"
+        raise UsageError(text, "name one of them")
+    return unfinished[0] if unfinished else runs[-1]
 
 
 def directory_of(run: StoredRun, store: Path) -> Path:
@@ -142,10 +154,9 @@ def directory_of(run: StoredRun, store: Path) -> Path:
     saved = Path(run.asked["directory"])
     if saved.is_dir():
         return saved
-    for directory in (
-        store.parent,
-        *(path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}")),
-    ):
+    directories = [store.parent]
+    directories += [path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}")]
+    for directory in directories:
         with suppress(UsageError, StorageError):
             if RunFiles.read(directory).name == run.name:
                 return directory
@@ -188,27 +199,33 @@ def existing(place: str | Path) -> Path:
 
 
 def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """A line for each run of a store (a file), of a run's directory, or below a directory, the
-    oldest first. Raises StorageError for a file that is no store.
+    """A line for each run of a store (a file), of a run's directory, or below a directory.
+
+    The oldest first. Raises StorageError for a file that is no store.
     """
     if parent.is_file():
         return _by_age(_of_store(parent))
     lines = {}
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         directory = path.parent
-        try:
-            files = RunFiles.read(directory)
-            with Store(files.store, create=False, beside=True) as store:
-                run = store.run(files.name)
-                line = None if run is None else _line(store, run, directory)
-        except (StorageError, UsageError) as error:
-            line = {"run": directory.name, "directory": str(directory), "status": error.message}
-        if line:
+        line = _of_directory(directory)
+        if line is not None:
             lines[str(directory.resolve())] = line
     for path in sorted(parent.glob("*.sqlite")):
         for line in _of_store(path):
             lines.setdefault(str(Path(line["directory"]).resolve()), line)
     return _by_age(lines.values())
+
+
+def _of_directory(directory: Path) -> dict[str, Any] | None:
+    """The line of the run of a directory; None if its store does not know it."""
+    try:
+        files = RunFiles.read(directory)
+        with Store(files.store, create=False, beside=True) as store:
+            run = store.run(files.name)
+            return None if run is None else _line(store, run, directory)
+    except (StorageError, UsageError) as error:
+        return {"run": directory.name, "directory": str(directory), "status": error.message}
 
 
 def _by_age(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -224,27 +241,36 @@ def going_on(run: StoredRun) -> str:
     """The command that goes on with a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
-    learner = ALGORITHMS[name] if (name := run.asked["algorithm"]) in ALGORITHMS else Learner
+    name = run.asked["algorithm"]
+    learner = ALGORITHMS.get(name, Learner)
     return f"tern {learner.command} --resume {shlex.quote(run.name)}"
 
 
 def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
-    status, learning = status_now(run.status, store.path), run.asked["learning"]
-    place = {
+    """A run, for JSON."""
+    status = status_now(run.status, store.path)
+    learning = run.asked["learning"]
+    return {
         "run": run.name,
         "directory": str(directory),
         "store": str(store.path),
         "began": run.began,
+        "status": status,
+        "resume": going_on(run) if status == STOPPED else None,
+        "algorithm": run.asked["algorithm"],
+        "dataset": None if learning.get("dimension") else learning.get("dataset"),
+        "fleet": run.asked["fleet"],
+        "rounds": run.state.get("rounds", 0),
+        "reports": run.state.get("reports", 0),
+        "guarantees": run.state.get("guarantees") or [],
+        "figures": figures_of(store.last_entry(run.name)),
     }
-    now = {"status": status, "resume": going_on(run) if status == STOPPED else None}
-    dataset = None if learning.get("dimension") else learning.get("dataset")
-    about = {"algorithm": run.asked["algorithm"], "dataset": dataset, "fleet": run.asked["fleet"]}
-    counts = {name: run.state.get(name, 0) for name in ("rounds", "reports")}
-    counts["guarantees"] = run.state.get("guarantees") or []
-    return {**place, **now, **about, **counts, "figures": figures_of(store.last_entry(run.name))}
 
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
     """The figures of a round, by name: its entry in the history without what every entry says."""
-    figures = ((name, value) for name, value in (entry or {}).items() if name not in _COMMON)
-    return {name: value for name, value in figures if isinstance(value, (int, float))}
+    figures = {}
+    for name, value in (entry or {}).items():
+        if name not in _COMMON and isinstance(value, (int, float)):
+            figures[name] = value
+    return figures

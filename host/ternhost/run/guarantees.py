@@ -34,11 +34,21 @@ class OfClass:
         return [self.run.words(), self.life.words()]
 
     def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name).as_json() for name in ("report", "run", "life")}
+        """For a result and for the store."""
+        return {
+            "report": self.report.as_json(),
+            "run": self.run.as_json(),
+            "life": self.life.as_json(),
+        }
 
     @classmethod
-    def from_json(cls, known: Mapping[str, Any]) -> Self:
-        return cls(*(Guarantee.from_json(known[name]) for name in ("report", "run", "life")))
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The guarantees that `as_json` returned."""
+        return cls(
+            report=Guarantee.from_json(values["report"]),
+            run=Guarantee.from_json(values["run"]),
+            life=Guarantee.from_json(values["life"]),
+        )
 
 
 def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
@@ -53,17 +63,20 @@ def of_classes(
     delta: float,
     fixed: bool = True,
 ) -> list[OfClass]:
-    """What a run promises the devices of each class. disclosures: by these devices before, in other
-    runs. fixed: whether the number of its reports was fixed before the first one.
+    """What a run promises the devices of each class.
+
+    disclosures: by these devices before, in other runs. fixed: whether the number of its reports
+    was fixed before the first one.
     """
-    before: dict[int, list[ReportCounts]] = {}
+    counts_before: dict[int, list[ReportCounts]] = {}
     if disclosures:
-        for i, _, devices in by_class(learner.designs, members, learner.options.seed):
-            before[i] = disclosures.report_counts(of=devices)
-    return [
-        _of_class(design, learner.times, before.get(i) or [{}], delta, fixed)
-        for i, design in enumerate(learner.designs)
-    ]
+        for number, _, devices in by_class(learner.designs, members, learner.options.seed):
+            counts_before[number] = disclosures.report_counts(of=devices)
+    classes = []
+    for number, design in enumerate(learner.designs):
+        before = counts_before.get(number) or [{}]
+        classes.append(_of_class(design, learner.times, before, delta, fixed))
+    return classes
 
 
 def _of_class(
@@ -72,32 +85,34 @@ def _of_class(
     of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
     run = Guarantee.of(Span.RUN, of_run, delta, design.share, fixed)
-    lives = [
-        Guarantee.of(Span.LIFE, Counter(account) + Counter(of_run), delta, design.share)
-        for account in before
-    ]
-    return OfClass(report, run, max(lives, key=lambda each: each.bounds.epsilon))
+    lives = []
+    for counts in before:
+        in_all = Counter(counts) + Counter(of_run)
+        lives.append(Guarantee.of(Span.LIFE, in_all, delta, design.share))
+    return OfClass(report, run, life=max(lives, key=_epsilon))
+
+
+def _epsilon(guarantee: Guarantee) -> float:
+    return guarantee.bounds.epsilon
 
 
 def words_of(classes: Sequence[OfClass]) -> list[str]:
-    """The sentences of each class; of many classes, of those that are told least and most of."""
-    shown = ends(classes, lambda each: each.life.bounds.epsilon)
-    return [line for each in shown for line in each.words()]
+    """The sentences of each class; of many classes, of those that lose least and most."""
+    lines: list[str] = []
+    for of_class in ends(classes, lambda each: each.life.bounds.epsilon):
+        lines += of_class.words()
+    return lines
 
 
 def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     """The same of a report: all that can be said before a run that has no end."""
-    return [
-        each.words()
-        for each in ends([each.report for each in classes], lambda each: each.bounds.epsilon)
-    ]
+    of_reports = [each.report for each in classes]
+    return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
-    """The guarantee of the class that loses most; None where devices report nothing that is
-    protected.
-    """
-    found: list[Guarantee] = [getattr(each, span.value) for each in classes]
-    if not found:
+    """The guarantee of the class that loses most; None if no report is protected."""
+    of_span: list[Guarantee] = [getattr(each, span.value) for each in classes]
+    if not of_span:
         return None
-    return replace(max(found, key=lambda each: each.bounds.epsilon), share=1.0)
+    return replace(max(of_span, key=_epsilon), share=1.0)

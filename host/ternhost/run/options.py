@@ -19,9 +19,10 @@ from ternhost.reach import fleet
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The algorithm of a run, its fleet, and how its rounds end. learning: the algorithm's
-    `Options`. schedule: for a served fleet; None: the run ends by itself. extensions: by the name of
-    an extension, its `Options`, where somebody named one of them.
+    """The algorithm of a run, its fleet, and how its rounds end.
+
+    learning: the algorithm's `Options`. schedule: for a served fleet; None: the run ends by itself.
+    extensions: by the name of an extension, its `Options`, where somebody named one of them.
     """
 
     algorithm: str
@@ -69,11 +70,13 @@ class RunOptions:
     def flat(self) -> dict[str, Any]:
         """By name, those of all its parts, for a result."""
         values = {**values_of(self.learning), **asdict(self.terms)}
-        values |= {name: getattr(self, name) for name in names_of(self)}
+        parts: list[Any] = [self]
         for extension in EXTENSIONS.available():
             if extension.Options is not None:
-                own = self.extensions.get(extension.name) or extension.Options()
-                values |= {name: getattr(own, name) for name in names_of(own)}
+                parts.append(self.extensions.get(extension.name) or extension.Options())
+        for part in parts:
+            for name in names_of(part):
+                values[name] = getattr(part, name)
         return values
 
     @classmethod
@@ -85,46 +88,31 @@ class RunOptions:
         served: bool = False,
     ) -> Self:
         """From the named options of any part; `served` gives those of a schedule to the schedule.
+
         algorithm: None where nobody named one. Raises UsageError for an option that belongs to
         another of `algorithms`, and for options that do not go together.
         """
         reason = ""
         if algorithm is None:
-            kind = fleet.parse(
-                named.get("fleet", default_fleet(next(iter(algorithms.values())).command))
-            )
-            made = kind.provisions or kind.simulated
-            of_any_run = names_of_run()
-            algorithm, reason = choice.choose(named, algorithms, of_any_run, made, served)
+            algorithm, reason = _chosen_algorithm(named, algorithms, served)
         learner = algorithms[algorithm]
-        learning = dict(named)
+        remaining = dict(named)
         if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):
-            del learning["public"]  # it told what to choose
+            del remaining["public"]  # it told what to choose
 
-        def take(part: Any) -> dict[str, Any]:
-            return {name: learning.pop(name) for name in names_of(part) & learning.keys()}
-
-        schedule = Schedule(**take(Schedule)) if served else None
-        terms, rest = Terms(**take(Terms)), {"fleet": default_fleet(learner.command), **take(cls)}
-        if "delta" in rest and "delta" in names_of(learner.Options):
-            learning["delta"] = rest["delta"]
-        rest["extensions"] = {}
-        for extension in EXTENSIONS.available():
-            own = {} if extension.Options is None else take(extension.Options)
-            if own:
-                rest["extensions"][extension.name] = extension.options_from(named, own)
-        for name in learning.keys() - {each.name for each in fields(learner.Options)}:
-            others = [other for other, its in algorithms.items() if name in names_of(its.Options)]
-            text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
-            text += f": {reason}" * bool(reason)
-            raise UsageError(
-                text, hint=f"leave it out, or choose the algorithm {' or '.join(others)}"
-            )
+        schedule = Schedule(**_taken(Schedule, remaining)) if served else None
+        terms = Terms(**_taken(Terms, remaining))
+        own = {"fleet": default_fleet(learner.command), **_taken(cls, remaining)}
+        if "delta" in own and "delta" in names_of(learner.Options):
+            remaining["delta"] = own["delta"]
+        own["extensions"] = _options_of_extensions(named, remaining)
+        _require_no_other(remaining, learner, reason, algorithms)
         check_named(
-            learner.Options, {name: value for name, value in learning.items() if value is not None}
+            learner.Options,
+            {name: value for name, value in remaining.items() if value is not None},
         )
-        options = learner.Options(**learning)
-        return cls(algorithm, options, terms=terms, schedule=schedule, reason=reason, **rest)
+        learning = learner.Options(**remaining)
+        return cls(algorithm, learning, terms=terms, schedule=schedule, reason=reason, **own)
 
     @classmethod
     def stored(cls, asked: Mapping[str, Any]) -> Self:
@@ -133,10 +121,53 @@ class RunOptions:
         values["learning"] = ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"])
         values["terms"] = Terms(**asked["terms"])
         values["schedule"] = None if asked["schedule"] is None else Schedule(**asked["schedule"])
-        values["extensions"] = {
-            name: EXTENSIONS.named(name).Options(**own) for name, own in asked["extensions"].items()
-        }
+        values["extensions"] = {}
+        for name, own in asked["extensions"].items():
+            values["extensions"][name] = EXTENSIONS.named(name).Options(**own)
         return cls(**values)
+
+
+def _chosen_algorithm(
+    named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], served: bool
+) -> tuple[str, str]:
+    """The algorithm for these options, and the reason for it."""
+    first = next(iter(algorithms.values()))
+    kind = fleet.parse(named.get("fleet", default_fleet(first.command)))
+    made = kind.provisions or kind.simulated
+    return choice.choose(named, algorithms, names_of_run(), made, served)
+
+
+def _taken(part: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of this part out of all of them."""
+    return {name: options.pop(name) for name in names_of(part) & options.keys()}
+
+
+def _options_of_extensions(named: Mapping[str, Any], remaining: dict[str, Any]) -> dict[str, Any]:
+    """The `Options` of extensions, taken out of the remaining ones."""
+    of_extensions = {}
+    for extension in EXTENSIONS.available():
+        if extension.Options is None:
+            continue
+        own = _taken(extension.Options, remaining)
+        if own:
+            of_extensions[extension.name] = extension.options_from(named, own)
+    return of_extensions
+
+
+def _require_no_other(
+    options: Mapping[str, Any],
+    learner: type[Learner],
+    reason: str,
+    algorithms: Mapping[str, type[Learner]],
+) -> None:
+    """Raise UsageError for an option that the learner does not have, but another algorithm has."""
+    for name in options.keys() - {each.name for each in fields(learner.Options)}:
+        others = [other for other, cls in algorithms.items() if name in names_of(cls.Options)]
+        text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
+        if reason:
+            text += f": {reason}"
+        hint = f"leave it out, or choose the algorithm {' or '.join(others)}"
+        raise UsageError(text, hint=hint)
 
 
 def classes_of_run() -> list[Any]:
@@ -146,7 +177,7 @@ def classes_of_run() -> list[Any]:
 
 def names_of_run() -> set[str]:
     """The names of options that any run has, beside those of `Terms`."""
-    return names_of(RunOptions).union(*(names_of(each) for each in option_classes()))
+    return names_of(RunOptions).union(*map(names_of, option_classes()))
 
 
 def default_fleet(command: str) -> str:

@@ -17,7 +17,7 @@ from ternhost.learn.devices import Devices
 from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import ReportKind
-from ternhost.reach.driver import BoardBudget, Left
+from ternhost.reach.driver import BoardBudget
 from ternhost.run import costs
 from ternhost.store.store import Store
 
@@ -202,17 +202,3 @@ def warning(payments: Sequence[Payment]) -> str:
         "copy, or another host asked the boards, or they lost power with reports paid in advance. What follows counts "
         "what the boards say, as payments for reports that protect what this run protects"
     )
-
-
-def most_paid(store: Store) -> Left:
-    """The most that any device has paid in its life, as boards of this store say, by measure.
-
-    In millionths, as of the last HELLO, with the reports since. None where no board says it.
-    """
-    most: list[int | None] = [None, None]
-    paid = [(board.measure, board.paid) for board in store.boards() if board.paid is not None]
-    for extension in store.extensions():
-        paid += [(budget.measure, budget.spent) for budget in extension.budgets(store)]
-    for measure, amount in paid:
-        most[measure] = max(most[measure] or 0, amount)
-    return most[EPSILON], most[RHO]

@@ -24,6 +24,9 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     """The result of a run, for JSON. boards: those that tern made for it."""
     algorithm, files, state = run.algorithm, run.files, run.state
     history = run.store.history(files.name)
+    paid: dict[str, float] = {}
+    if run.accounts:
+        paid["epsilon_paid"] = max(account.epsilon for account in run.accounts)
     of_extensions: dict[str, Any] = {}
     for extension in EXTENSIONS.available():
         of_extensions |= extension.result(run)
@@ -32,7 +35,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "algorithm": algorithm.name,
         "reason": run.options.reason or None,  # for the algorithm, where nobody named it
         **algorithm.result(history),
-        **({"epsilon_paid": max(each.epsilon for each in run.accounts)} if run.accounts else {}),
+        **paid,
         "reports": state.reports,
         "asked": state.asked,
         "refusals": state.refusals,
@@ -54,7 +57,7 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
 
 
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
-    """What a run has told of a device, by class, and what extensions say, for people."""
+    """What a run has disclosed about a device, by class, and what extensions say, for people."""
     lines = guarantees.words_of(guarantees.classes_of(result))
     for extension in EXTENSIONS.available():
         lines += extension.sentences(result)
@@ -62,26 +65,31 @@ def privacy_words(result: Mapping[str, Any]) -> list[str]:
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
-    """The result of a finished run: its name in `parent` (a directory or a store), its own
-    directory, or its result.json. Raises UsageError where there is none, StorageError where it
-    cannot be read.
+    """The result of a finished run.
+
+    run: its name in `parent` (a directory or a store), its own directory, or its result.json.
+    Raises UsageError if there is none, StorageError if it cannot be read.
     """
     for place in _places(str(run), parent):
         path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
         if path.is_file():
-            result = read_object(path, "name the run: 'tern runs' lists the runs")
-            if "algorithm" not in result:
-                raise UsageError(f"{path} is not the result of a run: it names no algorithm")
-            if result.get("measure") and "measures" not in result:
-                raise UsageError(
-                    f"{path} was made by an earlier version of tern", hint="run it again"
-                )
-            return {**result, "directory": str(path.parent)}
+            return {**_read(path), "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The result in a file. Raises UsageError if it is not one, or of an earlier version."""
+    result = read_object(path, "name the run: 'tern runs' lists the runs")
+    if "algorithm" not in result:
+        raise UsageError(f"{path} is not the result of a run: it names no algorithm")
+    if result.get("measure") and "measures" not in result:
+        raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
+    return result
+
+
 def _places(run: str, parent: Path) -> Iterator[Path]:
-    yield from (Path(run), parent / run)
+    yield Path(run)
+    yield parent / run
     for line in run_directory.listed(parent):  # which opens every store there
         if line["run"] == run:
             yield Path(line["directory"])
@@ -95,9 +103,9 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
     from ternhost.run.report import page, page_of  # matplotlib takes a second
 
     directory = Path(result["directory"])
-    what = page_of(result)
+    report = page_of(result)
     try:
-        path = page.write(what, directory)
+        path = page.write(report, directory)
     except StorageError as error:
         hint = f"make room, then draw it: tern runs --draw {directory}"
         raise StorageError(error.message, hint=hint) from error
@@ -106,10 +114,8 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
             f"interrupted while drawing its report; the run has finished: see {directory / run_directory.RESULT_NAME}",
             hint=f"draw it: tern runs --draw {directory}",
         ) from None
-    return {
-        "report": str(path),
-        "pictures": [str(directory / f"{name}.png") for name in what.pictures],
-    }
+    pictures = [str(directory / f"{name}.png") for name in report.pictures]
+    return {"report": str(path), "pictures": pictures}
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
@@ -125,10 +131,10 @@ def missing_words(result: Mapping[str, Any]) -> str | None:
         return None
     refused = min(result["refusals"], result["missing"])
     silent = result["missing"] - refused
-    why = [f"{refused:,} were refused"] * bool(refused) + [f"{silent:,} did not come"] * bool(
-        silent
-    )
-    missing = (
-        f"{result['missing']:,} of {result['asked']:,} reports that were asked for are missing"
-    )
-    return f"{missing}: {', '.join(why)}"
+    reasons = []
+    if refused:
+        reasons.append(f"{refused:,} were refused")
+    if silent:
+        reasons.append(f"{silent:,} did not come")
+    of_all = f"{result['missing']:,} of {result['asked']:,} reports"
+    return f"{of_all} that were asked for are missing: {', '.join(reasons)}"

@@ -15,6 +15,7 @@ from ternhost.reach import refusals
 from ternhost.reach.driver import Cohorts, Driver, RoundProgress
 from ternhost.run import announcement, costs
 from ternhost.run.status import END, PROGRESS, ROUND, Status
+from ternhost.store.runs import EndedRound
 from ternhost.text import counted
 
 if TYPE_CHECKING:
@@ -224,17 +225,16 @@ class RoundLoop:
         if result.refusals:
             entry["reasons"] = result.reasons
         model = run.algorithm.averaged
-        run.store.end_run_round(
-            run.files.name,
+        ended = EndedRound(
             result.number,
             result.ended,
-            state=run.state.as_json(),
             entry=entry,
             weights=None if model is None else model.weights.astype("<f8").tobytes(),
             tallies=result.tallies,
             began=self._began,
-            devices=result.unstored,
+            unstored=result.unstored,
         )
+        run.store.end_run_round(run.files.name, run.state.as_json(), ended)
 
     def _status(self, event: str, number: int, asked: int, reports: int) -> dict[str, Any]:
         """The fields of a status now, with `reports` of the open round."""

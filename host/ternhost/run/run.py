@@ -21,21 +21,33 @@ from ternhost.options import flag
 from ternhost.provision.boards import board_directories
 from ternhost.reach import fleet, refusals
 from ternhost.reach.driver import Driver
-from ternhost.reach.fleet import Fleet, RunContext
+from ternhost.reach.fleet import Fleet, RunContext, SimulatedClients
 from ternhost.run import announcement, begin, costs, guarantees, plugins
 from ternhost.run import directory as run_directory
 from ternhost.run import result as results
+from ternhost.run.begin import Place
 from ternhost.run.directory import RunFiles
 from ternhost.run.options import RunOptions
 from ternhost.run.round_loop import RoundLoop
 from ternhost.run.state import RunState
 from ternhost.run.status import Watcher
 from ternhost.store.round_numbers import skip
-from ternhost.store.runs import FINISHED, PREPARING, RUNNING
+from ternhost.store.runs import FINISHED, PREPARING, RUNNING, StoredRun
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-_OF_A_DRIVER = ("holdings", "modules", "individual")  # attributes of a learner that a driver needs
+
+def _require_to_go_on(stored: StoredRun, files: RunFiles) -> None:
+    """Raise UsageError if there is nothing to go on with, and no result to show."""
+    if stored.unfinished:
+        return
+    if stored.status != FINISHED:
+        how = "was abandoned"
+    elif not (files.directory / run_directory.RESULT_NAME).exists():
+        how = "has finished, and nobody reported in it"
+    else:
+        return
+    raise UsageError(f"the run {files.name} {how}", hint="begin another: tern train --help")
 
 
 class Run(Closing):
@@ -60,7 +72,6 @@ class Run(Closing):
         self.store = store
         self.files = files
         self.options = options = RunOptions.stored(stored.asked)
-        self.schedule = options.schedule
         self.fleet: Fleet = fleet.parse(options.fleet)
         self._begins = algorithm is not None
         if algorithm is None:
@@ -81,7 +92,13 @@ class Run(Closing):
 
     @property
     def directory(self) -> Path:
+        """Its directory."""
         return self.files.directory
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Of a served fleet; None for a run that ends by itself."""
+        return self.options.schedule
 
     @property
     def elapsed(self) -> float:
@@ -96,24 +113,15 @@ class Run(Closing):
 
     @classmethod
     def begin(
-        cls,
-        options: RunOptions,
-        *,
-        store: str | Path | None = None,
-        name: str | None = None,
-        watcher: Watcher | None = None,
-        anew: bool = False,
-        parent: Path = run_directory.RUNS,
+        cls, options: RunOptions, place: Place | None = None, watcher: Watcher | None = None
     ) -> Self:
-        """Begin a run in a directory of its own, in `parent`. store: default the fleet's own, or
-        one in the run's directory. anew: give up a run of that store that has not finished. Raises
-        TernError.
-        """
+        """Begin a run in a directory of its own. Raises TernError."""
         watcher = watcher or Watcher()
-        if opening := fleet.parse(options.fleet).opening:
+        opening = fleet.parse(options.fleet).opening
+        if opening:
             watcher.note(opening)
-        opened, files, learner = begin.written(options, store, name, anew, parent)
-        return cls(opened, files, watcher, learner)
+        store, files, learner = begin.written(options, place or Place())
+        return cls(store, files, watcher, learner)
 
     @classmethod
     def resume(
@@ -124,21 +132,17 @@ class Run(Closing):
         after: int | None = None,
         parent: Path = run_directory.RUNS,
     ) -> Self:
-        """Take up the run that `text` names: its name in `parent`, directory, or store. fleet_now:
-        its fleet, if the boards are elsewhere by now. after: as `after_round` of RunOptions. Raises
-        TernError.
+        """Take up the run that `text` names: its name in `parent`, directory, or store.
+
+        fleet_now: its fleet, if the boards are elsewhere by now. after: as `after_round` of
+        RunOptions. Raises TernError.
         """
         files = run_directory.find(text, parent)
         store = Store(files.store, create=False)
         try:
             stored = store.run(files.name)
-            if stored is not None and not stored.unfinished:
-                finished = stored.status == FINISHED
-                if not finished or not (files.directory / run_directory.RESULT_NAME).exists():
-                    how = "has finished, and nobody reported in it" if finished else "was abandoned"
-                    raise UsageError(
-                        f"the run {files.name} {how}", hint="begin another: tern train --help"
-                    )
+            if stored is not None:
+                _require_to_go_on(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -153,7 +157,7 @@ class Run(Closing):
         return board_directories(self.directory, self.fleet.count)
 
     def _prepare(self) -> None:
-        # Makes the boards, again where that was interrupted: no board has spoken yet.
+        """Make the boards, again where that was interrupted: no board has spoken yet."""
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
@@ -171,20 +175,19 @@ class Run(Closing):
     @property
     def _clients(self) -> int | None:
         """The number of clients in the run; None: all that there are."""
-        if self.algorithm.clients is not None or not self.fleet.provisions:
-            return self.algorithm.clients
-        return begin.made_clients(self.fleet, self.algorithm)
+        if self.fleet.provisions:
+            return begin.made_clients(self.fleet, self.algorithm)
+        return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """The devices in the order of the clients: dealt, so that a group is spread over the
-        boards.
-        """
+        """The devices in the order of the clients: dealt, so that boards share each group."""
         rng = np.random.default_rng([self.algorithm.options.seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def members(self, driver: Driver) -> Sequence[int] | Devices:
-        """The device that each client of the run is: those that were there when it began, or all
-        that are served.
+        """The device that each client of the run is.
+
+        Those that were there when it began, or all that are served.
         """
         if self.schedule is not None or self.fleet.simulated:
             return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
@@ -195,16 +198,16 @@ class Run(Closing):
         dealt = self._dealt(np.concatenate(spans))
         clients = self._clients
         if clients is not None and len(dealt) < clients:
-            names = [
-                flag(name)
-                for name, value in vars(self.options.learning).items()
-                if value == clients
-            ]
-            text = f"the fleet has {len(dealt)} devices, and the run needs {clients}"
-            raise UsageError(
-                text, hint=f"ask for {names[-1]} {len(dealt)}" if names else "ask fewer devices"
-            )
+            raise self._too_few_devices(len(dealt), clients)
         return dealt[:clients]
+
+    def _too_few_devices(self, devices: int, clients: int) -> UsageError:
+        hint = "ask fewer devices"
+        for name, value in vars(self.options.learning).items():
+            if value == clients:
+                hint = f"ask for {flag(name)} {devices}"
+        text = f"the fleet has {devices} devices, and the run needs {clients}"
+        return UsageError(text, hint=hint)
 
     def _plan_for(self, devices: int) -> None:
         """Plan the run for the devices that are there: a store may hold keys of more boards."""
@@ -232,10 +235,11 @@ class Run(Closing):
             self._driver.stop()
 
     def run(self) -> dict[str, Any]:
-        """Go on until the algorithm is done or `stop` is called, and return the result, which
-        result.json gets too unless the run was stopped; the stored result of a run that has
-        finished. A run that is refused before any report is taken back. Raises TernError; after
-        Ctrl-C, InterruptedByUser.
+        """Go on until the algorithm is done or `stop` is called, and return the result.
+
+        Unless the run was stopped, result.json gets the result, too. A run that has finished
+        returns its stored result. A run that is refused before any report is taken back. Raises
+        TernError; after Ctrl-C, InterruptedByUser.
         """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
@@ -251,28 +255,29 @@ class Run(Closing):
         except KeyboardInterrupt:
             raise self._interrupted() from None
         except (DeviceError, RefusedError, UsageError) as error:
-            refused = isinstance(
-                error, refusals.AllRefused
-            )  # also by a run that was interrupted in its first round
-            if (self._begins or refused) and not self.state.rounds:
+            # A run that was interrupted in its first round may be refused, too.
+            is_refused = isinstance(error, refusals.AllRefused)
+            if (self._begins or is_refused) and not self.state.rounds:
                 begin.take_back(self.store, self.files, error)
             raise
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
-        learner: dict[str, Any] = {name: getattr(self.algorithm, name) for name in _OF_A_DRIVER}
+        """The driver, open; `stop` stops it, too."""
+        learner = self.algorithm
+        schedule = self.schedule or Schedule()
         context = RunContext(
             store=self.store,
             directory=self.directory,
             run=self.files.name,
             terms=self.options.terms,
             warn=self.watcher.warn,
-            clients=self._clients,
-            seed=self.algorithm.options.seed,
+            clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
+            modules=learner.modules,
+            individual=learner.individual,
             standing=self.schedule is not None,
-            patience=(self.schedule or Schedule()).patience,
             options=self.options,
-            **learner,
+            patience=schedule.patience,
         )
         driver = self._driver = self.fleet.driver(context)
         if self.stopped:
@@ -282,23 +287,26 @@ class Run(Closing):
         self._driver = None
 
     def _interrupted(self) -> InterruptedByUser:
+        """The error after Ctrl-C, which says what is safe, and how to go on."""
         if self._status == FINISHED:
-            text = f"interrupted; the run has finished: see {self.directory / run_directory.RESULT_NAME}"
-            return InterruptedByUser(
-                text, hint=f"'tern runs --draw {self.directory}' makes its report"
-            )
-        under_way = sum(self.store.report_count(each.number) for each in self.store.open_rounds())
-        rounds = self.algorithm.rounds
-        where = f"in round {self.state.rounds + 1}" + (f" of {rounds}" if rounds else "")
+            result = self.directory / run_directory.RESULT_NAME
+            text = f"interrupted; the run has finished: see {result}"
+            hint = f"'tern runs --draw {self.directory}' makes its report"
+            return InterruptedByUser(text, hint=hint)
+
+        reports = self.state.reports
+        for open_round in self.store.open_rounds():
+            reports += self.store.report_count(open_round.number)
+        where = f"in round {self.state.rounds + 1}"
         if self.algorithm.done:
             where = "after the last round, before there was a result"
-        text = (
-            f"interrupted {where}; the {self.state.reports + under_way:,} reports so far are safe"
-        )
-        again = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
-        return InterruptedByUser(
-            text, hint="go on with the same tern serve" if self.schedule else again
-        )
+        elif self.algorithm.rounds:
+            where += f" of {self.algorithm.rounds}"
+        hint = f"go on with: tern {self.algorithm.command} --resume {self.files.name}"
+        if self.schedule is not None:
+            hint = "go on with the same tern serve"
+        text = f"interrupted {where}; the {reports:,} reports so far are safe"
+        return InterruptedByUser(text, hint=hint)
 
     # The end
 
@@ -317,10 +325,11 @@ class Run(Closing):
         if state.refusal is not None and not (result and self.algorithm.done):
             raise RefusedError(*state.refusal)
         if not result:
+            text = f"no device reported in {counted(state.rounds, 'round')}"
             hint = (
                 "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
             )
-            raise DeviceError(f"no device reported in {counted(state.rounds, 'round')}", hint=hint)
+            raise DeviceError(text, hint=hint)
         return result
 
     def _result(self, members: Sequence[int] | Devices) -> dict[str, Any]:

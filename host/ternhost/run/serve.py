@@ -8,7 +8,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.run.begin import moved, store_path
+from ternhost.run.begin import Place, moved, store_path
 from ternhost.run.directory import RunFiles, directory_of, going_on
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -29,32 +29,36 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """The run of a served fleet: the one in its store goes on, with the fleet, terms and schedule
-    of this start, or else one begins. new_model: give up the one in the store, but keep its keys,
-    rounds and models. named: the options given explicitly (None: all); UsageError is raised where
-    one differs from those of the run that goes on.
+    """The run of a served fleet: the one in its store goes on, or else one begins.
+
+    The run goes on with the fleet, terms and schedule of this start. new_model: give up the one in
+    the store, but keep its keys, rounds and models. named: the options given explicitly (None:
+    all). Raises UsageError if one of them differs from those of the run that goes on.
     """
     watcher = watcher or Watcher()
     path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             options = _long_enough(options, opened, watcher)
-            runs = [
-                run
-                for run in opened.runs()
-                if run.asked["schedule"] is not None and run.status != ABANDONED
-            ]
-            last = runs[-1] if runs else None
-            if last is not None and new_model:
-                if last.unfinished:
-                    opened.save_run(last.name, status=ABANDONED)
-            elif last is not None:
+            last = _last_served(opened)
+            if last is not None and not new_model:
                 _check_the_same(opened, last, options, named)
                 if name not in (None, last.name):
                     text = f"the run {last.name} goes on, and keeps its name"
                     raise UsageError(text, hint="leave --name out")
                 return _again(opened, last, options, watcher)
-    return Run.begin(options, store=path, name=name, watcher=watcher, anew=new_model)
+            if last is not None and last.unfinished:
+                opened.save_run(last.name, status=ABANDONED)
+    place = Place(name, store=path, anew=new_model)
+    return Run.begin(options, place, watcher)
+
+
+def _last_served(store: Store) -> StoredRun | None:
+    """The last run of a served fleet in a store that was not abandoned."""
+    for run in reversed(store.runs()):
+        if run.asked["schedule"] is not None and run.status != ABANDONED:
+            return run
+    return None
 
 
 def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
@@ -70,16 +74,16 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
         return options
     assert options.schedule is not None
     longest = max(wakes[device] for device in asleep)
-    many = f"{counted(len(asleep), 'sleeping device')}, up to {longest} s at a time"
+    sleepers_text = f"{counted(len(asleep), 'sleeping device')}, up to {longest} s at a time"
     if deadline < least and deadline != Terms.deadline:
-        text = f"{many}: a round of {deadline:g} s would end before they wake and answer"
+        text = f"{sleepers_text}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
     if options.schedule.interval < least:
-        text = f"{many}: a round lasts until they have answered, whatever --interval "
+        text = f"{sleepers_text}: a round lasts until they have answered, whatever --interval "
         text += f"{options.schedule.interval:g} says; --interval {least} gives each of them a round a wake"
         watcher.note(text)
     if deadline < least:
-        watcher.note(f"{many}: rounds have {least} s, not {deadline:g} (--deadline)")
+        watcher.note(f"{sleepers_text}: rounds have {least} s, not {deadline:g} (--deadline)")
         return replace(options, terms=replace(options.terms, deadline=float(least)))
     return options
 
@@ -87,9 +91,7 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
 def _check_the_same(
     store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
-    """Raise UsageError where the run that goes on would be another one, or is not the only one
-    under way.
-    """
+    """Raise UsageError if the run that goes on has other options, or another run is under way."""
     hint = "go on with that, or begin another one with --new-model"
     stored = last.asked
     if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
@@ -111,6 +113,7 @@ def _check_the_same(
 
 
 def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
+    """The run that goes on; what it learns stays."""
     skip(store, options.after_round)
     kept = {name: last.asked[name] for name in ("algorithm", "learning")}
     status = RUNNING if last.status == FINISHED else last.status

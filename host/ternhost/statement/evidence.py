@@ -1,5 +1,4 @@
-"""What stands behind the sentences of a privacy statement: a theorem or a rule of the
-specification, and its tests.
+"""The evidence for the sentences of a privacy statement: theorems, specifications and tests.
 
 Paths are those of the project's repository. A test compares this table with the files there.
 """

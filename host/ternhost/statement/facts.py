@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Reported:
-    """A kind of report: the card of its noise, how many values it has, and the bytes of its frame."""
+    """A kind of report: the card of its noise, its number of values, the bytes of its frame."""
 
     card: bytes
     values: int
@@ -28,9 +28,11 @@ class Reported:
 
 @dataclass(frozen=True)
 class Held:
-    """What devices hold. device: one of them, as an example; None: none is known. records: at most,
-    of a device; None: not known. data: the name of the data set; empty: the host does not know the
-    records.
+    """What devices hold.
+
+    device: one of them, as an example; None: none is known. records: the most that a device holds;
+    None: not known. data: the name of the data set; empty: the host does not know the records.
+    features: the names of some.
     """
 
     device: int | None = None
@@ -41,12 +43,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Facts:
-    """promised: the guarantees of a report, of the run, and of all runs so far, of each class of
-    devices. budgets: what ledgers allow for life, the largest first. parts: what extensions
-    say. link: how frames travel, as the word of a fleet; not_real: why no person's data is in it, or
-    empty. asked: how many reports
-    of one device there are in the run, at most. together: what is proved of all records of a device
-    together, where a run of records is protected. about: more that identifies it, by name.
+    """What is known of a run, a plan, a store or a board.
+
+    promised: the guarantees of a report, of the run, and of all runs so far, of each class of
+    devices. budgets: what ledgers allow for life, the largest first. parts: what extensions say.
+    link: how frames travel, as the word of a fleet. not_real: why no person's data is in it, or
+    empty. asked: the most reports that the run asks of one device. together: the bounds for all
+    records of a device, where a run of records is protected. results: reports are results of a
+    model, not of learning. about: more that identifies it, by name.
     """
 
     kind: Kind
@@ -64,13 +68,13 @@ class Facts:
     asked: int | None = None
     endless: bool = False
     together: Bounds | None = None
-    results: bool = False  # reports are results of a model, not of learning
+    results: bool = False
     about: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def guarantees(self) -> list[Guarantee]:
         """All guarantees, those of extensions last."""
-        found = [*self.promised, *self.budgets]
+        guarantees = [*self.promised, *self.budgets]
         for part in self.parts:
-            found += part.guarantees
-        return found
+            guarantees += part.guarantees
+        return guarantees

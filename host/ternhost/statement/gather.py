@@ -1,9 +1,12 @@
-"""Collects the facts of a privacy statement: from the store of a run, from a whole store, from the
-options of a run that has not begun, or from a board.
+"""Collects the facts of a privacy statement.
+
+They come from the store of a run, from a whole store, from the options of a run that has not begun,
+or from a board.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +19,7 @@ import numpy as np
 
 from tern import card as cards
 from tern import frames, wire
+from tern.host_frames import Hello
 from tern.ledger import EPSILON, RHO
 from ternhost import datasets
 from ternhost.count.disclosures import Disclosures, ReportCounts
@@ -41,8 +45,8 @@ from ternhost.statement.facts import Facts, Held, Kind, Reported
 from ternhost.store.runs import StoredRun, status_now
 from ternhost.store.store import Store
 
-_DELTA = 1e-6  # of what a board or a store says, for which nobody has named one
-_MOST_BUDGETS = 3  # different ones in a statement
+_DELTA = 1e-6  # of a board or a store, for which nobody has named one
+_MOST_BUDGETS = 3  # of those in a statement
 _MOST_NAMES = 3  # of features
 _SIMULATED = (
     "The clients are simulated by the host, which has all their data: nobody is protected from it. This page says what "
@@ -64,92 +68,112 @@ _MADE = (
 def of_run(files: RunFiles) -> Facts:
     """The facts of a run that has begun, from its store. Raises TernError."""
     with Store(files.store, create=False, beside=True) as store:
-        run = store.run(files.name)
-        if run is None:
-            raise UsageError(
-                f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
-            )
-        if run.state.get("guarantees") is None:
-            raise UsageError(
-                f"the run {files.name} has asked no device yet",
-                hint="try again after its first round",
-            )
+        run = _begun_run(store, files)
         options = RunOptions.stored(run.asked)
-        kind, simulated = fleet.parse(options.fleet), bool(run.asked.get("simulated"))
-        learner = ALGORITHMS.named(options.algorithm)
+        kind = fleet.parse(options.fleet)
+        simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
-        asked = costs.asked_of(store, simulated, files.name)
-        accounts = asked.report_counts()
-        promised = guarantees.classes_of(run.state)
+        records = run.asked["learning"].get("records")
+        disclosures = costs.asked_of(store, simulated, files.name)
+        accounts = disclosures.report_counts()
         endless = run.asked["schedule"] is not None
+
+        promised = guarantees.classes_of(run.state)
         if endless and accounts:  # there were more rounds since it began
             promised = [_of_rounds(store, accounts, simulated, delta)]
         unit = promised[0].run.unit if promised else 0
         parts = _parts(store, kind, options)
+        device = _some_device(disclosures)
         return Facts(
             kind=Kind.RUN,
             name=files.name,
             made=time.time(),
             unit=unit,
             delta=delta,
-            held=_held(run.asked["learning"], _some_device(asked), _features(files.directory)),
-            promised=[each for of_class in promised for each in _spans(of_class)],
+            held=_held(run.asked["learning"], device, _features_in_result(files.directory)),
+            promised=_flat(promised),
             budgets=_budgets_of_run(store, kind, options, accounts),
             parts=parts,
             link=kind.word,
             not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
-            asked=max((sum(account.values()) for account in accounts), default=None),
+            asked=_most_reports(accounts),
             endless=endless,
-            together=_together(accounts, unit, run.asked["learning"].get("records"), delta),
-            results=learner.command == "infer",
+            together=bounds_of_all_records(accounts, unit, records, delta),
+            results=ALGORITHMS.named(options.algorithm).command == "infer",
             about=_about_run(run, files, options),
         )
+
+
+def _begun_run(store: Store, files: RunFiles) -> StoredRun:
+    """The run in the store. Raises UsageError if it is missing or has asked no device yet."""
+    run = store.run(files.name)
+    if run is None:
+        text = f"{files.store} holds no run {files.name}"
+        raise UsageError(text, hint="'tern runs' lists them")
+    if run.state.get("guarantees") is None:
+        text = f"the run {files.name} has asked no device yet"
+        raise UsageError(text, hint="try again after its first round")
+    return run
 
 
 def _of_rounds(
     store: Store, accounts: Sequence[ReportCounts], simulated: bool, delta: float
 ) -> OfClass:
-    """What the rounds so far tell of the device of which they tell most, and what all rounds of the
-    store do.
+    """The guarantees of the device that has disclosed most in the rounds so far.
+
+    accounts: of the run. The guarantee for life counts all rounds of the store.
     """
-    reports = {report for account in accounts for report in account}
-    every = costs.asked_of(store, simulated).report_counts()
+    kinds = set(itertools.chain(*accounts))
+    accounts_for_life = costs.asked_of(store, simulated).report_counts()
     return OfClass(
-        _worst(Guarantee.of(Span.REPORT, {report: 1}, delta) for report in reports),
+        _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
-        _worst(Guarantee.of(Span.LIFE, account, delta) for account in every),
+        _worst(Guarantee.of(Span.LIFE, account, delta) for account in accounts_for_life),
     )
 
 
-def _worst(found: Iterable[Guarantee]) -> Guarantee:
-    return max(found, key=lambda each: each.bounds.epsilon)
+def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
+    return max(guarantees, key=lambda guarantee: guarantee.bounds.epsilon)
 
 
-def _spans(of_class: OfClass) -> list[Guarantee]:
-    return [of_class.report, of_class.run, of_class.life]
+def _flat(classes: Sequence[OfClass]) -> list[Guarantee]:
+    """The guarantees of each class in turn: of a report, of the run, and for life."""
+    flat = []
+    for of_class in classes:
+        flat += [of_class.report, of_class.run, of_class.life]
+    return flat
+
+
+def _most_reports(accounts: Sequence[ReportCounts]) -> int | None:
+    """The most reports of one device; None where there are none."""
+    return max((sum(account.values()) for account in accounts), default=None)
 
 
 def _not_real(kind: Fleet) -> str:
+    """Why no person's data is in a fleet of this kind, or an empty text."""
     if kind.simulated:
         return _SIMULATED
-    return _MADE if kind.provisions else ""
+    if kind.provisions:
+        return _MADE
+    return ""
 
 
 def _not_real_in(runs: Sequence[StoredRun]) -> str:
-    """The same of the runs of a store."""
-    found = [_not_real(fleet.parse(run.asked["fleet"])) for run in runs]
-    texts = sorted({text for text in found if text})
-    if not texts or all(found):
+    """Why no person's data is in some runs of a store, or an empty text."""
+    reasons = [_not_real(fleet.parse(run.asked["fleet"])) for run in runs]
+    texts = sorted(set(reasons) - {""})
+    if not texts or all(reasons):
         return " ".join(texts)
     return f"Some runs of this store had no devices of other people. {' '.join(texts)}"
 
 
 def _not_real_boards(store: Store) -> str:
-    """The same of the boards of a store."""
-    return (
-        _EMULATED if any(_is_emulated(board.hello.get("text")) for board in store.boards()) else ""
-    )
+    """Why no person's data is on the boards of a store, or an empty text."""
+    for board in store.boards():
+        if _is_emulated(board.hello.get("text")):
+            return _EMULATED
+    return ""
 
 
 def _is_emulated(text: str | None) -> bool:
@@ -159,70 +183,81 @@ def _is_emulated(text: str | None) -> bool:
 
 def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
     """What devices hold, by the options of a learner."""
-    data = "" if learning.get("dimension") else str(learning.get("dataset") or "")
+    data = ""
+    if not learning.get("dimension"):
+        data = str(learning.get("dataset") or "")
     return Held(device, learning.get("records"), data, features)
 
 
-def _features(directory: Path) -> Sequence[str]:
+def _features_in_result(directory: Path) -> Sequence[str]:
     """The names of some features in the result of a run, if there is one that names them."""
     with suppress(OSError, ValueError):
         result = json.loads((directory / run_directory.RESULT_NAME).read_text())
         names = result.get("features")
         if not isinstance(names, list):  # an inference has their number alone
-            names = [each["name"] for each in result.get("attributes", ())]
-        return [str(name) for name in names if name != CONSTANT][:_MOST_NAMES]
+            names = [attribute["name"] for attribute in result.get("attributes", ())]
+        return _some_features(str(name) for name in names)
     return ()
 
 
-def _some_device(asked: Disclosures) -> int | None:
-    devices = asked.devices
-    return int(devices[0]) if len(devices) else None
+def _some_features(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name != CONSTANT][:_MOST_NAMES]
 
 
-def _reported_in(store: Store, simulated: bool, run: str | None) -> list[Reported]:
+def _some_device(disclosures: Disclosures) -> int | None:
+    """The first device that has reported; None where none has."""
+    devices = disclosures.devices
+    if not len(devices):
+        return None
+    return int(devices[0])
+
+
+def _reported_in(store: Store, simulated: bool, run: str | None = None) -> list[Reported]:
     """The kinds of reports in the rounds of a store, or of one run of it."""
-    found: dict[tuple[bytes, int], Reported] = {}
+    kinds: dict[tuple[bytes, int], Reported] = {}
     for round_ in store.rounds(simulated):
-        if run is None or round_.run == run:
-            for cohort in round_.cohorts:
-                request = decode_body(cohort.body)
-                data, k = bytes(request.card), int(request.k)
-                if (data, k) not in found:
-                    found[data, k] = _reported(data, k)
-    return list(found.values())
+        if run is not None and round_.run != run:
+            continue
+        for cohort in round_.cohorts:
+            request = decode_body(cohort.body)
+            card, values = bytes(request.card), int(request.k)
+            if (card, values) not in kinds:
+                kinds[card, values] = _reported(card, values)
+    return list(kinds.values())
 
 
-def _reported(data: bytes, k: int) -> Reported:
-    symbols = cards.decode(data).symbols
-    return Reported(data, k, report_bytes(frames.packed_size(symbols, k)))
+def _reported(card: bytes, values: int) -> Reported:
+    symbols = cards.decode(card).symbols
+    return Reported(card, values, report_bytes(frames.packed_size(symbols, values)))
 
 
-def _together(
+def bounds_of_all_records(
     accounts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
 ) -> Bounds | None:
-    """What is proved of all records of a device, where a run of records is protected and their
-    number is known.
+    """The bounds for all records of a device together.
+
+    unit: the length of the runs of records that are protected. None where it is 0 (the device),
+    where the number of records is not known, and without accounts.
     """
     if not unit or not records or not accounts:
         return None
-    runs = min(
-        records, (records - 1) // unit + 2
-    )  # a program's newest records may begin within a run
-    steps = REPLACED * runs
-    return max(
-        (Bounds.of(for_steps(account, steps), delta) for account in accounts),
-        key=lambda each: each.epsilon,
-    )
+    # A program's newest records may begin within a run.
+    runs = min(records, (records - 1) // unit + 2)
+    bounds = [Bounds.of(for_steps(account, REPLACED * runs), delta) for account in accounts]
+    return max(bounds, key=lambda bound: bound.epsilon)
 
 
 def _parts(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
-    """What extensions say of what the rounds of the store have disclosed."""
-    return [each.statement_part(store, kind, options) for each in EXTENSIONS.available()]
+    """What extensions say about the rounds of the store."""
+    return [extension.statement_part(store, kind, options) for extension in EXTENSIONS.available()]
 
 
 def _reason_of(parts: Sequence[StatementPart]) -> str:
     """Why no person's data is in it, by the first extension that knows a reason."""
-    return next((each.not_real for each in parts if each.not_real), "")
+    for part in parts:
+        if part.not_real:
+            return part.not_real
+    return ""
 
 
 def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
@@ -233,22 +268,19 @@ def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str
         "status": status_now(run.status, files.store),
         "rounds": f"{run.state['rounds']:,}, with {run.state['reports']:,} reports",
         "store": str(files.store),
-        **_options(options),
+        **_about_options(options),
     }
 
 
-def _options(options: RunOptions) -> dict[str, str]:
-    learning = {
-        name: value
-        for name, value in vars(options.learning).items()
-        if value not in (None, "", {}, [])
-    }
+def _about_options(options: RunOptions) -> dict[str, str]:
+    learning = []
+    for name, value in vars(options.learning).items():
+        if name != "card" and value not in (None, "", {}, []):
+            learning.append(f"{name} {value}")
     return {
         "fleet": options.fleet,
         "algorithm": options.algorithm,
-        "options": ", ".join(
-            f"{name} {value}" for name, value in learning.items() if name != "card"
-        ),
+        "options": ", ".join(learning),
     }
 
 
@@ -258,7 +290,8 @@ def _options(options: RunOptions) -> dict[str, str]:
 def _budgets_of_run(
     store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[ReportCounts]
 ) -> list[Guarantee]:
-    """What ledgers allow for life, as boards say it; of simulated clients, what the run allows.
+    """What ledgers allow for life: as boards report it, or the run's --budget of simulated clients.
+
     accounts: of the run.
     """
     delta = float(options.delta)
@@ -267,27 +300,34 @@ def _budgets_of_run(
     if options.budget_micro is None:
         return []
     measure = EPSILON
-    if any(report.gaussian for account in accounts for report in account):
+    if any(kind.gaussian for kind in itertools.chain(*accounts)):
         measure = RHO
     budget = costs.in_measure(options.budget_micro, measure, delta)
     return [Guarantee.of_budget(budget, measure, _unit_of(accounts), delta)]
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
-    """What the ledgers of all boards of a store allow for life, as the boards have said it."""
-    said = set()
+    """What the ledgers of all boards of a store allow for life, as the boards report it."""
+    budgets = set()
     for board in store.boards():
-        hello = board.hello
-        whole = int(hello.get("budget") or 0) + int(hello.get("spent") or 0)
-        said.add((whole, board.measure, board.unit))
+        left, spent = board.hello.get("budget"), board.hello.get("spent")
+        budgets.add((int(left or 0) + int(spent or 0), board.measure, board.unit))
     for extension in store.extensions():
-        for budget in extension.budgets(store):
-            if budget.unit is not None:
-                said.add((budget.left + budget.spent, budget.measure, budget.unit))
-    found = [
-        Guarantee.of_budget(whole, measure, unit, delta) for whole, measure, unit in said if whole
-    ]
-    return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
+        for known in extension.budgets(store):
+            if known.unit is not None:
+                budgets.add((known.left + known.spent, known.measure, known.unit))
+
+    allowed = []
+    for budget, measure, unit in budgets:
+        if budget:
+            allowed.append(Guarantee.of_budget(budget, measure, unit, delta))
+    return _largest(allowed)
+
+
+def _largest(budgets: Iterable[Guarantee]) -> list[Guarantee]:
+    """The few largest budgets, in descending order."""
+    descending = sorted(budgets, key=lambda budget: -budget.bounds.epsilon)
+    return descending[:_MOST_BUDGETS]
 
 
 # A store
@@ -296,40 +336,40 @@ def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
 def of_store(path: Path) -> Facts:
     """The facts of all runs of a store. Raises TernError."""
     with Store(path, create=False, beside=True) as store:
-        runs = store.runs()
+        runs, boards = store.runs(), store.boards()
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
-        asked = costs.asked_of(store, simulated)
-        boards = store.boards()
-        accounts = (
-            _with_payments(store, asked).report_counts() if not simulated else asked.report_counts()
-        )
+        disclosures = costs.asked_of(store, simulated)
+        device = _some_device(disclosures)
+        if not simulated:
+            disclosures = _with_payments(store, disclosures)
+        accounts = disclosures.report_counts()
         unit = _unit_of(accounts, [board.unit for board in boards])
-        life = (
-            [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
-            if accounts
-            else []
-        )
-        last = runs[-1] if runs else None
-        kind = None if last is None else fleet.parse(last.asked["fleet"])
-        learning = {} if last is None else last.asked["learning"]
+
+        life = []
+        if accounts:
+            life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
+        link, learning = "", {}
         parts: list[StatementPart] = []
-        if last is not None and kind is not None:
-            parts = _parts(store, kind, RunOptions.stored(last.asked))
+        if runs:
+            last_run = runs[-1].asked
+            kind = fleet.parse(last_run["fleet"])
+            link, learning = kind.word, last_run["learning"]
+            parts = _parts(store, kind, RunOptions.stored(last_run))
         return Facts(
             kind=Kind.STORE,
             name=path.name,
             made=time.time(),
             unit=unit,
             delta=_DELTA,
-            held=_held(learning, _some_device(asked), ()),
+            held=_held(learning, device, ()),
             promised=life,
             budgets=_budgets_of_store(store),
             parts=parts,
-            link="" if kind is None else kind.word,
+            link=link,
             not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
-            reported=_reported_in(store, simulated, None),
-            asked=max((sum(account.values()) for account in accounts), default=None),
-            together=_together(accounts, unit, learning.get("records"), _DELTA),
+            reported=_reported_in(store, simulated),
+            asked=_most_reports(accounts),
+            together=bounds_of_all_records(accounts, unit, learning.get("records"), _DELTA),
             about={
                 "store": str(path),
                 "runs": ", ".join(run.name for run in runs) or "none",
@@ -339,10 +379,13 @@ def of_store(path: Path) -> Facts:
         )
 
 
-def _with_payments(store: Store, asked: Disclosures) -> Disclosures:
-    """What the devices were asked to tell, and what their boards have paid beyond that."""
-    budgets = [
-        BoardBudget(
+def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
+    """The disclosures of the store's rounds, and what its boards have paid beyond them."""
+    budgets = []
+    for board in store.boards():
+        if board.paid is None:
+            continue
+        budget = BoardBudget(
             range(board.first, board.first + board.clients),
             board.clients,
             board.measure,
@@ -350,21 +393,22 @@ def _with_payments(store: Store, asked: Disclosures) -> Disclosures:
             board.paid or 0,
             board.first,
         )
-        for board in store.boards()
-        if board.paid is not None
-    ]
-    found = payments.unknown_payments(store, budgets, asked)
-    rows = [vars(payment) for payment in found]
-    devices = np.unique(
-        np.concatenate([asked.devices, *(integers(each.devices) for each in budgets)])
-    )
-    return payments.with_payments(asked, rows, devices, _unit_of(asked.report_counts()))
+        budgets.append(budget)
+
+    unknown = payments.unknown_payments(store, budgets, disclosures)
+    rows = [vars(payment) for payment in unknown]
+    device_ids = [disclosures.devices, *(integers(budget.devices) for budget in budgets)]
+    devices = np.unique(np.concatenate(device_ids))
+    unit = _unit_of(disclosures.report_counts())
+    return payments.with_payments(disclosures, rows, devices, unit)
 
 
 def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
-    """The unit that a store's reports protect; without reports, that of its boards."""
-    units = [report.unit for account in accounts for report in account]
-    return min((unit for unit in (units or boards) if unit), default=0)
+    """The shortest unit that a store's reports protect; without reports, that of its boards."""
+    units = [kind.unit for kind in itertools.chain(*accounts)]
+    if not units:
+        units = list(boards)
+    return min((unit for unit in units if unit), default=0)
 
 
 # A plan
@@ -378,54 +422,57 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     plan = begin.planned(options, store)
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind, delta = fleet.parse(options.fleet), float(options.delta)
-    promised = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
     records = getattr(learner.options, "records", None)
-    endless = learner.rounds is None and not learner.once
-    held = _held(
-        vars(learner.options),
-        int(disclosures.devices[0]) if disclosures else 1,
-        _features_of(learner),
-    )
     accounts = [design.report_counts(learner.times) for design in learner.designs]
-    spans = [[each.report] if endless else _spans(each) for each in promised]
+    endless = learner.rounds is None and not learner.once
+
+    classes = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
+    if endless:
+        promised = [of_class.report for of_class in classes]
+        most_reports = together = None
+    else:
+        promised = _flat(classes)
+        most_reports = learner.times
+        together = bounds_of_all_records(accounts, learner.unit, records, delta)
+    device = int(disclosures.devices[0]) if disclosures else 1
+    command = f"tern {' '.join(words)}"
     return Facts(
         kind=Kind.PLAN,
-        name=f"tern {' '.join(words)}",
+        name=command,
         made=time.time(),
         unit=learner.unit,
         delta=delta,
-        held=held,
-        promised=[each for of_class in spans for each in of_class],
+        held=_held(vars(learner.options), device, _features_of(learner)),
+        promised=promised,
         budgets=_planned_budgets(options, store, learner),
         parts=plan.statement_parts,
         link=kind.word,
         not_real=_not_real(kind),
         reported=[_reported(design.card.data, design.k) for design in learner.designs],
-        asked=None if endless else learner.times,
+        asked=most_reports,
         endless=endless,
-        together=None if endless else _together(accounts, learner.unit, records, delta),
+        together=together,
         results=learner.command == "infer",
-        about={"command": f"tern {' '.join(words)}", **_options(options)},
+        about={"command": command, **_about_options(options)},
     )
 
 
 def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
-    """What ledgers allow for life, as they will be made for the run or are; of simulated clients,
-    what it allows.
+    """What ledgers allow for life, or will allow where they are made for the run.
+
+    Of simulated clients, what the run allows.
     """
     kind, delta = fleet.parse(options.fleet), float(options.delta)
-    named = costs.ledger_budget(learner, options.budget_micro)
-    if named is not None and (kind.simulated or kind.provisions):
-        return [Guarantee.of_budget(named, costs.measure(learner), learner.unit, delta)]
+    budget = costs.ledger_budget(learner, options.budget_micro)
+    if budget is not None and (kind.simulated or kind.provisions):
+        return [Guarantee.of_budget(budget, costs.measure(learner), learner.unit, delta)]
     if kind.provisions:  # boards that are made for a run get what it costs
-        policies = zip(learner.designs, costs.costs(learner), strict=True)
-        found = [
-            Guarantee.of_budget(
-                max(each.policy.budget, cost), each.policy.measure, learner.unit, delta
-            )
-            for each, cost in policies
-        ]
-        return sorted(found, key=lambda each: -each.bounds.epsilon)[:_MOST_BUDGETS]
+        budgets = []
+        for design, cost in zip(learner.designs, costs.costs(learner), strict=True):
+            budget = max(design.policy.budget, cost)
+            measure = design.policy.measure
+            budgets.append(Guarantee.of_budget(budget, measure, learner.unit, delta))
+        return _largest(budgets)
     path = store or kind.default_store
     if path is None or not path.is_file():
         return []
@@ -434,12 +481,12 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
 
 
 def _features_of(learner: Learner) -> Sequence[str]:
+    """The names of some features of the data set of a learner, if it has one that names them."""
     name = getattr(learner.options, "dataset", None)
     if not name or getattr(learner.options, "dimension", None):
         return ()
     with suppress(TernError):
-        names = datasets.load(name).feature_names
-        return [each for each in names if each != CONSTANT][:_MOST_NAMES]
+        return _some_features(datasets.load(name).feature_names)
     return ()
 
 
@@ -447,24 +494,24 @@ def _features_of(learner: Learner) -> Sequence[str]:
 
 
 def of_board(name: str) -> Facts:
-    """The facts that the board of this name tells, as `--fleet port:NAME` finds it.
+    """The facts that the board of this name reports, as `--fleet port:NAME` finds it.
 
     Raises TernError.
     """
-    with fleet.parse(f"port:{name}").boards(()) as boards:
-        (port, *others) = boards.ports
-        if others:
-            raise UsageError(f"{name} are several boards", hint="name one of them")
-        with closing(open_link(port, SimpleQueue())) as link:
-            hello = link.hello()
+    hello = _hello_of(name)
     measure, unit = hello.measure or 0, hello.unit or 0
     left, spent = hello.budget or 0, hello.spent or 0
-    if not left + spent:
+    total = left + spent
+    if not total:
         text = "the board cannot read its ledger, or it is not provisioned"
         raise UsageError(text, hint=f"see: tern device info {name}")
-    life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)] if spent else []
+
+    life = []
+    if spent:
+        life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)]
     first, clients = hello.first or 0, hello.clients or 0
     devices = f"{first}" if clients == 1 else f"{first} to {first + clients - 1}"
+    measure_name = ("epsilon", "rho")[measure]
     return Facts(
         kind=Kind.BOARD,
         name=name,
@@ -473,14 +520,24 @@ def of_board(name: str) -> Facts:
         delta=_DELTA,
         held=Held(first, hello.records or None),
         promised=life,
-        budgets=[Guarantee.of_budget(left + spent, measure, unit, _DELTA)],
+        budgets=[Guarantee.of_budget(total, measure, unit, _DELTA)],
         link="port",
         not_real=_EMULATED if _is_emulated(hello.text) else "",
         about={
             "board": str(hello.text),
             "devices": devices,
-            "ledger": f"{left / MICRO:g} of {(left + spent) / MICRO:g} left, in {('epsilon', 'rho')[measure]}",
+            "ledger": f"{left / MICRO:g} of {total / MICRO:g} left, in {measure_name}",
             "wire schema": hello.schema.hex(),
             "entropy": "failed" if hello.entropy == wire.FAILED else "passed its tests",
         },
     )
+
+
+def _hello_of(name: str) -> Hello:
+    """The greeting of the only board of this name. Raises TernError."""
+    with fleet.parse(f"port:{name}").boards(()) as boards:
+        port, *others = boards.ports
+        if others:
+            raise UsageError(f"{name} are several boards", hint="name one of them")
+        with closing(open_link(port, SimpleQueue())) as link:
+            return link.hello()

@@ -1,6 +1,4 @@
-"""Writes a privacy statement: as one HTML file with its picture inside, as Markdown, and as an
-object for JSON.
-"""
+"""Writes a privacy statement: as one HTML file with its picture, as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -46,31 +44,38 @@ def title(facts: Facts) -> str:
     return f"Privacy statement of the {facts.kind.value} {facts.name}"
 
 
-def numbered(parts: Sequence[Section]) -> dict[str, int]:
+def numbered(sections: Sequence[Section]) -> dict[str, int]:
     """The number of each piece of evidence, in the order in which sentences need it."""
-    keys = [key for section in parts for part in section.parts for key in part.keys]
-    return {key: number for number, key in enumerate(dict.fromkeys(keys), 1)}
+    numbers: dict[str, int] = {}
+    for section in sections:
+        for part in section.parts:
+            for key in part.keys:
+                numbers.setdefault(key, len(numbers) + 1)
+    return numbers
 
 
 def stamp(facts: Facts) -> str:
     """When and by what the statement was made."""
     made = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(facts.made))
-    return (
-        f"Made on {made} by tern {version('tern-ldp')}, Python {platform.python_version()}. Wire schema "
-        f"{wire.SCHEMA.hex()}."
-    )
+    programs = f"tern {version('tern-ldp')}, Python {platform.python_version()}"
+    return f"Made on {made} by {programs}. Wire schema {wire.SCHEMA.hex()}."
 
 
 def picture(facts: Facts) -> Figure | None:
     """What the guarantees mean for beliefs; None where there are none."""
-    shown = [each for each in sentences.shown(facts) if each.span in _PICTURED]
-    rows: dict[str, float] = {}
-    for each in shown:
-        about = sentences.SPANS[each.span]
-        rows[f"{about}\nwas it there?" if each.unit else about] = each.bounds.epsilon
-        if each.content is not None:
-            rows[f"{about}\nwhat does it say?"] = each.content.epsilon
-    return accounts.beliefs(list(rows.items()), sentences.PRIORS) if rows else None
+    epsilons: dict[str, float] = {}
+    for guarantee in sentences.shown(facts):
+        if guarantee.span not in _PICTURED:
+            continue
+        about = sentences.SPANS[guarantee.span]
+        if guarantee.content is None:
+            epsilons[about] = guarantee.bounds.epsilon
+        else:
+            epsilons[f"{about}\nwas it there?"] = guarantee.bounds.epsilon
+            epsilons[f"{about}\nwhat does it say?"] = guarantee.content.epsilon
+    if not epsilons:
+        return None
+    return accounts.beliefs(list(epsilons.items()), sentences.PRIORS)
 
 
 # HTML
@@ -78,24 +83,31 @@ def picture(facts: Facts) -> Figure | None:
 
 def html(facts: Facts) -> str:
     """The page as one HTML file."""
-    parts = sentences.sections(facts)
-    numbers = numbered(parts)
+    sections = sentences.sections(facts)
+    numbers = numbered(sections)
     body = [f"<h1>{as_html(title(facts))}</h1>", f"<p class=evidence>{as_html(stamp(facts))}</p>"]
-    for section in parts:
+    for section in sections:
         body.append(f"<h2>{escape(section.title)}</h2>")
-        body += [_part_as_html(part, numbers) for part in section.parts]
-        if section.title == sentences.HOW_WELL and (figure := picture(facts)) is not None:
-            drawn = canvas.svg(figure, "beliefs").replace(
-                "<svg", "<svg role=img aria-label='beliefs'", 1
-            )
-            body.append(f"<figure>{drawn}<figcaption>{as_html(_CAPTION)}</figcaption></figure>")
+        for part in section.parts:
+            body.append(_part_as_html(part, numbers))
+        if section.title == sentences.HOW_WELL:
+            body += _figure_as_html(facts)
     body.append(f"<h2>{BEHIND}</h2><ol class=evidence>")
-    body += [f"<li>{_evidence_as_html(find(key))}</li>" for key in numbers]
+    for key in numbers:
+        body.append(f"<li>{_evidence_as_html(find(key))}</li>")
     body.append("</ol>")
+
+    heading = escape(visible(title(facts)))
     style = f"{report.STYLE}\n{_STYLE}"
-    return report.PAGE.format(
-        title=escape(visible(title(facts))), style=style, body="\n".join(body)
-    )
+    return report.PAGE.format(title=heading, style=style, body="\n".join(body))
+
+
+def _figure_as_html(facts: Facts) -> Iterable[str]:
+    figure = picture(facts)
+    if figure is not None:
+        svg = canvas.svg(figure, "beliefs")
+        svg = svg.replace("<svg", "<svg role=img aria-label='beliefs'", 1)
+        yield f"<figure>{svg}<figcaption>{as_html(_CAPTION)}</figcaption></figure>"
 
 
 def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
@@ -106,15 +118,17 @@ def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
 
 
 def _refer(keys: Iterable[str], numbers: Mapping[str, int]) -> str:
-    return ", ".join(str(number) for number in sorted(numbers[key] for key in keys))
+    """The numbers of this evidence: "1, 4"."""
+    ascending = sorted(numbers[key] for key in keys)
+    return ", ".join(map(str, ascending))
 
 
 def _evidence_as_html(evidence: Evidence) -> str:
-    named = "".join(
-        f" {label}: {', '.join(f'<code>{as_html(name)}</code>' for name in names)}."
-        for label, names in _places(evidence)
-    )
-    return as_html(_claim(evidence)) + named
+    html = as_html(_claim(evidence))
+    for label, names in _places(evidence):
+        codes = [f"<code>{as_html(name)}</code>" for name in names]
+        html += f" {label}: {', '.join(codes)}."
+    return html
 
 
 def _claim(evidence: Evidence) -> str:
@@ -123,8 +137,12 @@ def _claim(evidence: Evidence) -> str:
 
 def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
     """Where it is written, and which tests try to break it."""
-    both = (("Where", evidence.sources), ("Tests", evidence.tests))
-    return [(label, names) for label, names in both if names]
+    places = []
+    if evidence.sources:
+        places.append(("Where", evidence.sources))
+    if evidence.tests:
+        places.append(("Tests", evidence.tests))
+    return places
 
 
 # Markdown
@@ -132,17 +150,18 @@ def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
 
 def markdown(facts: Facts) -> str:
     """The page as Markdown. Its picture is a file beside it."""
-    parts = sentences.sections(facts)
-    numbers = numbered(parts)
+    sections = sentences.sections(facts)
+    numbers = numbered(sections)
     lines = [f"# {_plain(title(facts))}", "", _plain(stamp(facts))]
-    for section in parts:
+    for section in sections:
         lines += ["", f"## {section.title}"]
         for part in section.parts:
             lines += ["", *_part_as_markdown(part, numbers)]
         if section.title == sentences.HOW_WELL and (facts.promised or facts.budgets):
             lines += ["", f"![{_plain(_CAPTION)}]({PICTURE})"]
     lines += ["", f"## {BEHIND}", ""]
-    lines += [f"{number}. {_evidence_as_markdown(find(key))}" for key, number in numbers.items()]
+    for key, number in numbers.items():
+        lines.append(f"{number}. {_evidence_as_markdown(find(key))}")
     return "\n".join(lines) + "\n"
 
 
@@ -150,19 +169,21 @@ def _part_as_markdown(part: Sentence | Table, numbers: Mapping[str, int]) -> lis
     marks = f"({_refer(part.keys, numbers)})"
     if isinstance(part, Sentence):
         return [f"{_plain(part.text)} {marks}"]
-    rows = [part.head, ("---",) * len(part.head), *part.rows]
-    table = [
-        f"| {' | '.join(cell if cell == '---' else _plain(cell) for cell in row)} |" for row in rows
-    ]
-    return [*table, "", marks]
+    lines = [_row_as_markdown(part.head), f"| {' | '.join(['---'] * len(part.head))} |"]
+    lines += [_row_as_markdown(row) for row in part.rows]
+    return [*lines, "", marks]
+
+
+def _row_as_markdown(row: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_plain, row))} |"
 
 
 def _evidence_as_markdown(evidence: Evidence) -> str:
-    named = "".join(
-        f" {label}: {', '.join(f'`{name}`' for name in names)}."
-        for label, names in _places(evidence)
-    )
-    return _plain(_claim(evidence)) + named
+    text = _plain(_claim(evidence))
+    for label, names in _places(evidence):
+        codes = [f"`{name}`" for name in names]
+        text += f" {label}: {', '.join(codes)}."
+    return text
 
 
 def _plain(text: str) -> str:
@@ -175,8 +196,8 @@ def _plain(text: str) -> str:
 
 def as_json(facts: Facts) -> dict[str, Any]:
     """The exact guarantees, and the page part by part."""
-    parts = sentences.sections(facts)
-    evidence = {str(key): asdict(find(key)) for key in numbered(parts)}
+    sections = sentences.sections(facts)
+    evidence = {str(key): asdict(find(key)) for key in numbered(sections)}
     return {
         "kind": facts.kind.value,
         "name": facts.name,
@@ -188,10 +209,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
         },
         "guarantees": [each.as_json() for each in facts.guarantees],
         "cards": [each.card.hex() for each in facts.reported],
-        "sections": [
-            {"title": section.title, "parts": [asdict(part) for part in section.parts]}
-            for section in parts
-        ],
+        "sections": [asdict(section) for section in sections],
         "evidence": evidence,
     }
 
@@ -202,13 +220,13 @@ def write(facts: Facts, directory: Path) -> dict[str, str]:
     Raises StorageError.
     """
     contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
-    if (figure := picture(facts)) is not None:
+    figure = picture(facts)
+    if figure is not None:
         contents[PICTURE] = canvas.png(figure)
     with storage_errors("name another folder: --output DIR", f"{directory} cannot be made"):
         directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
-        with storage_errors(
-            "make room, or choose another folder", f"{directory / name} cannot be written"
-        ):
-            write_file(directory / name, data)
+        path = directory / name
+        with storage_errors("make room, or choose another folder", f"{path} cannot be written"):
+            write_file(path, data)
     return {Path(name).suffix[1:]: str(directory / name) for name in contents}

@@ -1,5 +1,4 @@
-"""What a privacy statement says: sections of sentences and tables, each with the evidence that
-stands behind it.
+"""What a privacy statement says: sentences and tables, each with the evidence behind it.
 
 Every number comes from the facts, and every guarantee from `ternhost.privacy.guarantee`.
 """
@@ -82,8 +81,9 @@ def sections(facts: Facts) -> list[Section]:
 def _in_short(facts: Facts) -> Iterable[Sentence]:
     if facts.not_real:
         yield Sentence(facts.not_real, (Key.FACT, Key.SEED))
-    for each in _worst_of_each_span(facts):
-        yield Sentence(f"{_capital(each.words())}, against {each.against}.", _proofs(each))
+    for guarantee in _worst_of_each_span(facts):
+        text = f"{_capital(guarantee.words())}, against {guarantee.against}."
+        yield Sentence(text, _proofs(guarantee))
     if not facts.promised and not facts.budgets:
         yield Sentence(
             "No report with a guarantee was asked for so far, and no budget is known.", (Key.FACT,)
@@ -99,20 +99,24 @@ def _in_short(facts: Facts) -> Iterable[Sentence]:
 
 
 def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
-    """Of this run, of all runs so far and of the budget, the guarantee of the devices that lose
-    most.
+    """The worst guarantee of this run, of all runs so far, and of the budget.
+
+    All runs so far are left out where no run came before.
     """
-    found = []
-    for span in (Span.RUN, Span.LIFE, Span.BUDGET):
-        of_span = [each for each in (*facts.promised, *facts.budgets) if each.span == span]
-        if of_span:
-            found.append(max(of_span, key=lambda each: each.bounds.epsilon))
-    if len(found) > 1 and found[1].span == Span.LIFE and found[0].bounds == found[1].bounds:
-        del found[1]  # no run came before
-    return found
+    worst: dict[Span, Guarantee] = {}
+    for guarantee in (*facts.promised, *facts.budgets):
+        span = guarantee.span
+        if span not in worst or guarantee.bounds.epsilon > worst[span].bounds.epsilon:
+            worst[span] = guarantee
+
+    run, life = worst.get(Span.RUN), worst.get(Span.LIFE)
+    if run is not None and life is not None and run.bounds == life.bounds:
+        del worst[Span.LIFE]
+    return [worst[span] for span in (Span.RUN, Span.LIFE, Span.BUDGET) if span in worst]
 
 
 def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
+    """The evidence of a guarantee's numbers."""
     keys = [Key.NEIGHBOURS, Key.CARD]
     if guarantee.span != Span.REPORT:
         keys.append(Key.COMPOSITION)
@@ -153,38 +157,40 @@ def _what(facts: Facts) -> Iterable[Sentence]:
 
 
 def _example(facts: Facts) -> str:
+    """What a device holds, and what nobody can tell about it."""
     held = facts.held
-    device = "a device" if held.device is None else f"device {held.device}"
-    data = (
-        f"records of {held.data}"
-        if held.data
-        else "records of its own, which the host does not know"
-    )
+    device = "a device"
+    if held.device is not None:
+        device = f"device {held.device}"
+    data = "records of its own, which the host does not know"
+    if held.data:
+        data = f"records of {held.data}"
     if held.features:
-        data += f", with features such as {_listed(held.features)}"
+        names = ", ".join(f"“{name}”" for name in held.features)
+        data += f", with features such as {names}"
     if held.records:
         data = f"at most {held.records:,} {data}"
-    opening = f"For example, {device} holds {data}."
+
+    secret = f"whether its records 0 to {facts.unit - 1:,} were there"
     if facts.unit == DEVICE:
-        told = "them from those of entirely other records"
+        secret = "them from those of entirely other records"
     elif facts.unit == 1:
-        told = "whether its first record was there"
-    else:
-        told = f"whether its records 0 to {facts.unit - 1:,} were there"
-    return f"{opening} Whoever sees its reports cannot tell {told}, but for the odds below."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"“{name}”" for name in names)
+        secret = "whether its first record was there"
+    return (
+        f"For example, {device} holds {data}. Whoever sees its reports cannot tell {secret}, "
+        "but for the odds below."
+    )
 
 
 # Against whom
 
 
 def _against_whom(facts: Facts) -> Iterable[Sentence]:
-    against = [sentence for part in facts.parts for sentence in part.against]
-    yield from against
-    if not against:
+    of_extensions: list[Sentence] = []
+    for part in facts.parts:
+        of_extensions += part.against
+    yield from of_extensions
+    if not of_extensions:
         yield Sentence(
             "The host sees each report and knows which device sent it. The numbers below hold against its questions, "
             "and against everybody who reads the reports in its store.",
@@ -205,8 +211,7 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
         (Key.HOST, Key.LEDGER, Key.COMPOSITION),
     )
-    of_extensions = [each for part in facts.parts for each in part.guarantees]
-    if any(each.needs_fixed and not each.fixed for each in (*shown(facts), *of_extensions)):
+    if _some_number_needs_fixed_reports(facts):
         yield Sentence(
             "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "
             "ended by the results of earlier ones. Numbers without a delta need no such condition, nor do those of a "
@@ -233,11 +238,22 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
     )
 
 
+def _some_number_needs_fixed_reports(facts: Facts) -> bool:
+    """Whether a number holds only if reports were fixed before the first one, and they were not."""
+    guarantees = shown(facts)
+    for part in facts.parts:
+        guarantees += part.guarantees
+    return any(guarantee.needs_fixed and not guarantee.fixed for guarantee in guarantees)
+
+
 # How well
 
 
 def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
-    rows: list[tuple[str, ...]] = [row for each in shown(facts) for row in _rows(each, facts)]
+    guarantees = shown(facts)
+    rows: list[tuple[str, ...]] = []
+    for guarantee in guarantees:
+        rows += _rows(guarantee, facts)
     if not rows:
         yield Sentence("No epsilon is known.", (Key.FACT,))
         return
@@ -251,14 +267,15 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
         (Key.ODDS,),
     )
     yield from _about_delta(facts)
-    if any(each.span == Span.LIFE for each in shown(facts)) and facts.kind != Kind.BOARD:
+    spans = {guarantee.span for guarantee in guarantees}
+    if Span.LIFE in spans and facts.kind != Kind.BOARD:
         yield Sentence(
             "The figure for all runs so far counts every round of this store, and what the boards say that they have "
             "paid beyond it.",
             (Key.COMPOSITION, Key.PAYMENTS),
         )
     yield from _enforced(facts)
-    if _is_hardly_protected(facts):
+    if any(guarantee.bounds.epsilon >= _NOTHING for guarantee in guarantees):
         yield Sentence(
             f"An epsilon of {_NOTHING} or more promises nothing against an observer who suspects something: see "
             "the table.",
@@ -268,18 +285,21 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
 
 def shown(facts: Facts) -> list[Guarantee]:
     """The guarantees of the table: without the life of devices that have had one run."""
-    shown: list[Guarantee] = []
+    guarantees: list[Guarantee] = []
     run = None  # of the same class of devices, whose guarantees follow each other
-    for each in facts.promised:
-        if each.span == Span.RUN:
-            run = each
-        is_first_run = each.span == Span.LIFE and run is not None and run.bounds == each.bounds
-        if not is_first_run:
-            shown.append(each)
-    return [*shown, *facts.budgets]
+    for guarantee in facts.promised:
+        if guarantee.span == Span.RUN:
+            run = guarantee
+        is_life_of_one_run = (
+            guarantee.span == Span.LIFE and run is not None and run.bounds == guarantee.bounds
+        )
+        if not is_life_of_one_run:
+            guarantees.append(guarantee)
+    return [*guarantees, *facts.budgets]
 
 
 def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
+    """The rows of the table about a guarantee: one for each question and each epsilon."""
     about = SPANS[guarantee.span]
     if facts.kind == Kind.BOARD and guarantee.span == Span.LIFE:
         about = _ALREADY_PAID
@@ -297,13 +317,12 @@ def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
 
 
 def _numbered(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    return ((about, question, *row) for row in numbers(bounds))
+    for row in numbers(bounds):
+        yield about, question, *row
 
 
 def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    """The epsilon at delta 0, and the smaller one at delta: each with the change of odds and with
-    beliefs.
-    """
+    """The epsilon at delta 0, and the smaller one at delta, each with its odds and beliefs."""
     if bounds.pure is not None:
         yield rounded(bounds.pure), *_odds(bounds.pure)
     if bounds.epsilon != bounds.pure:
@@ -311,14 +330,17 @@ def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
 
 
 def _odds(epsilon: float) -> tuple[str, ...]:
-    beliefs = [believed(prior, epsilon) for prior in PRIORS]
-    return _factor(epsilon), *(_percent(each) for each in beliefs)
+    """The factor by which odds change at most, and the belief after each prior."""
+    beliefs = [_percent(believed(prior, epsilon)) for prior in PRIORS]
+    return _factor(epsilon), *beliefs
 
 
 def _percent(belief: float) -> str:
     """A belief, rounded up; nobody is quite certain."""
-    words = rounded(100 * belief)
-    return "almost 100 %" if words == "100" else f"{words} %"
+    percent = rounded(100 * belief)
+    if percent == "100":
+        return "almost 100 %"
+    return f"{percent} %"
 
 
 def _factor(epsilon: float) -> str:
@@ -329,32 +351,33 @@ def _factor(epsilon: float) -> str:
 
 def _about_delta(facts: Facts) -> Iterable[Sentence]:
     """What delta means, where a number has one."""
-    bounds = [
-        bound
-        for each in shown(facts)
-        for bound in (each.bounds, each.content, each.event)
-        if bound is not None
-    ]
-    at_delta = [bound for bound in bounds if bound.epsilon != bound.pure]
+    at_delta: list[Bounds] = []
+    for guarantee in shown(facts):
+        for bounds in (guarantee.bounds, guarantee.content, guarantee.event):
+            if bounds is not None and bounds.epsilon != bounds.pure:
+                at_delta.append(bounds)
     if not at_delta:
         return
     text = (
         f"Where a delta of {facts.delta:g} is named, nothing that can be seen is more than e^epsilon times as likely "
         "for one of two data sets as for the other, plus delta. Odds may change by more than the factor, but rarely"
     )
-    likely = [bound.exceeded for bound in at_delta if bound.exceeded is not None]
-    if likely:
-        text += f": with a probability of at most {rounded_small(max(likely))}, for the numbers of the table"
+    probabilities = [bounds.exceeded for bounds in at_delta if bounds.exceeded is not None]
+    if probabilities:
+        most = rounded_small(max(probabilities))
+        text += f": with a probability of at most {most}, for the numbers of the table"
     yield Sentence(f"{text}.", (Key.GAUSSIAN, Key.COMPOSITION))
 
 
 def rounded_small(probability: float) -> str:
     """A small probability with two digits, rounded up: 1.3e-05."""
     exponent = math.floor(math.log10(probability)) - 1
-    return f"{math.ceil(probability / 10**exponent - 1e-9) * 10.0**exponent:.2g}"
+    digits = math.ceil(probability / 10**exponent - 1e-9)
+    return f"{digits * 10.0**exponent:.2g}"
 
 
 def _enforced(facts: Facts) -> Iterable[Sentence]:
+    """Who enforces the budgets."""
     if facts.link == _SIMULATED:
         text = "Simulated clients have no ledgers and no budget that would end their reports."
         if facts.budgets:
@@ -370,10 +393,6 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
         yield Sentence("The boards have not said yet what their budgets are.", (Key.FACT,))
 
 
-def _is_hardly_protected(facts: Facts) -> bool:
-    return any(each.bounds.epsilon >= _NOTHING for each in shown(facts))
-
-
 # What leaves a device
 
 
@@ -382,18 +401,17 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     if facts.asked is not None and facts.kind in (Kind.RUN, Kind.PLAN):
         so_far = " so far" if facts.endless else ""
         how_often += f": at most {counted(facts.asked, 'time')} in this run{so_far}"
-    sizes = sorted({each.size for each in facts.reported}) or [report_bytes(1), wire.MAX_FRAME]
-    span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-    most = hello_bytes("x" * _LONGEST_TEXT)
+    sizes = {report.size for report in facts.reported}
+    if not sizes:
+        sizes = {report_bytes(1), wire.MAX_FRAME}
+    report_size = f"{min(sizes):,}"
+    if len(sizes) > 1:
+        report_size += f" to {max(sizes):,}"
+    hello_size = f"{hello_bytes('')} to {hello_bytes('x' * _LONGEST_TEXT)}"
     rows = [
-        ("a report", how_often, span, "the device's records and its noise, as proved above"),
+        ("a report", how_often, report_size, "the device's records and its noise, as proved above"),
         ("a refusal", "instead of a report", f"{ERROR_BYTES}", _REFUSAL),
-        (
-            "a greeting",
-            "when it connects, or is asked who it is",
-            f"{hello_bytes('')} to {most}",
-            "its version, its budget, how often it restarted: nothing of its records",
-        ),
+        ("a greeting", "when it connects, or is asked who it is", hello_size, _GREETING),
     ]
     yield Table(("what", "when", "bytes", "what it depends on"), rows, (Key.LEAVES, Key.FACT))
     yield Sentence(
@@ -414,6 +432,7 @@ def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
 _REFUSAL = (
     "a code and public amounts; on a board without a program also whether it has any record at all"
 )
+_GREETING = "its version, its budget, how often it restarted: nothing of its records"
 ERROR_BYTES = 1 + 4 + 4 + 1 + 4 + wire.TAG_BYTES  # type, device, round, code, detail (wire.md)
 
 
@@ -433,9 +452,11 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
             (Key.GROUP, Key.DEFINITION),
         )
         if facts.together is not None:
-            words = f"All records that a device holds at one time, together: epsilon {facts.together.words}"
-            words += ", which promises nothing." if facts.together.epsilon >= _NOTHING else "."
-            yield Sentence(words, (Key.GROUP, Key.COMPOSITION))
+            epsilon = facts.together.words
+            text = f"All records that a device holds at one time, together: epsilon {epsilon}"
+            if facts.together.epsilon >= _NOTHING:
+                text += ", which promises nothing"
+            yield Sentence(f"{text}.", (Key.GROUP, Key.COMPOSITION))
         yield Sentence(
             "How many records a device holds is not protected: the reports of a run together tell it roughly. Hidden "
             "is only whether there is one more or less of what is protected.",
@@ -481,9 +502,7 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
 
 
 def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
-    yield Table(
-        ("what", "value"), [(name, value) for name, value in facts.about.items()], (Key.FACT,)
-    )
+    yield Table(("what", "value"), list(facts.about.items()), (Key.FACT,))
     if facts.reported:
         head = (
             "certified for",
@@ -499,24 +518,26 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
 
     Many differ only in what a public range allows.
     """
-    hashes: dict[tuple[str, ...], list[str]] = {}
-    for each in reported:
-        same = _certified(each.card), f"{each.values:,}", f"{each.size:,}"
-        hashes.setdefault(same, []).append(cards.card_hash(each.card).hex())
-    for row, found in hashes.items():
-        named = ", ".join(found[:_MOST_HASHES])
-        if len(found) > _MOST_HASHES:
-            named += f", and {len(found) - _MOST_HASHES:,} more (all: --json)"
-        yield *row, named
+    hashes_by_row: dict[tuple[str, ...], list[str]] = {}
+    for report in reported:
+        row = _certified(report.card), f"{report.values:,}", f"{report.size:,}"
+        hashes_by_row.setdefault(row, []).append(cards.card_hash(report.card).hex())
+    for cells, hashes in hashes_by_row.items():
+        text = ", ".join(hashes[:_MOST_HASHES])
+        if len(hashes) > _MOST_HASHES:
+            text += f", and {len(hashes) - _MOST_HASHES:,} more (all: --json)"
+        yield *cells, text
 
 
 def _certified(data: bytes) -> str:
+    """What a card is certified for, in words."""
     card = cards.decode(data)
     amount = rounded(card.epsilon / MICRO)
     if card.shape != cards.SUM:
         return f"epsilon {amount}"
     body = sums.of(card)
-    return f"{'rho' if body.norm == 2 else 'epsilon'} {amount} for all values together, about {protected(body.unit)}"
+    measure = "rho" if body.norm == 2 else "epsilon"
+    return f"{measure} {amount} for all values together, about {protected(body.unit)}"
 
 
 def _capital(text: str) -> str:

@@ -68,19 +68,22 @@ class BoardTable(Database):
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
         """Update boards: `errors` are added; an empty `hello` keeps the last."""
-        self.write_rows(
-            _SEEN, ({**vars(board), "hello": json.dumps({**board.hello})} for board in boards)
-        )
+        rows = []
+        for board in boards:
+            rows.append({**vars(board), "hello": json.dumps(dict(board.hello))})
+        self.write_rows(_SEEN, rows)
 
     def boards_offline(self) -> None:
+        """Store that no board is connected."""
         self.write("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:
         """All boards that ever connected, in the order of their devices."""
-        return [
-            BoardRow(name, first, clients, bool(online), heard, json.loads(hello), *rest)
-            for name, first, clients, online, heard, hello, *rest in self.rows(BOARDS)
-        ]
+        boards = []
+        for name, first, clients, online, heard, hello, *rest in self.rows(BOARDS):
+            board = BoardRow(name, first, clients, bool(online), heard, json.loads(hello), *rest)
+            boards.append(board)
+        return boards
 
 
 _FIELDS = (
@@ -109,7 +112,8 @@ def hello_fields(hello: Any) -> dict[str, Any]:
     if hello.first is None:
         return {}
     fields = {name: getattr(hello, name) for name in _FIELDS}
-    if absence := _ABSENCE.search(hello.text):
+    absence = _ABSENCE.search(hello.text)
+    if absence:
         fields |= {
             "absent": int(absence[2]),
             "absent_seconds": int(absence[3]),

@@ -26,6 +26,15 @@ _HINTS = {
 }
 
 
+def _hint(error: sqlite3.Error) -> str | None:
+    """The remedy for an error of SQLite, if one is known."""
+    name = getattr(error, "sqlite_errorname", None) or ""
+    for prefix, hint in _HINTS.items():
+        if name.startswith(prefix):
+            return hint
+    return None
+
+
 class Database(Closing):
     """The file and its transactions.
 
@@ -75,8 +84,7 @@ class Database(Closing):
 
     def has_tables_of(self, extension: Extension) -> bool:
         """Whether the extension has ever written to this store."""
-        found = self.rows("SELECT 1 FROM extension WHERE name = ?", extension.name)
-        return bool(found)
+        return bool(self.rows("SELECT 1 FROM extension WHERE name = ?", extension.name))
 
     def extensions(self) -> list[Extension]:
         """The extensions that have tables here, by name."""
@@ -87,9 +95,7 @@ class Database(Closing):
         try:
             yield
         except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", None) or ""
-            hint = next((hint for prefix, hint in _HINTS.items() if name.startswith(prefix)), None)
-            raise StorageError(f"{self.path}: {error}", hint=hint) from error
+            raise StorageError(f"{self.path}: {error}", hint=_hint(error)) from error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -117,7 +123,8 @@ class Database(Closing):
 
     def value(self, statement: str, *values: Any) -> Any:
         """The only column of the first row of a query; None if there is no row."""
-        return next((value for (value,) in self.rows(statement, *values)), None)
+        rows = self.rows(statement, *values)
+        return rows[0][0] if rows else None
 
     def write(self, statement: str, *values: Any) -> None:
         """Execute a statement in a transaction."""
@@ -131,9 +138,8 @@ class Database(Closing):
 
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
-        if (
-            self._lock
-        ):  # else an observer would keep the log alive, and a copy of the file would miss it
+        if self._lock:
+            # Otherwise an observer keeps the log alive, and a copy of the file misses it.
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()

@@ -45,7 +45,9 @@ def rotate_fleet(store: Store) -> FleetKey:
     """
     with store.transaction():
         current = _read(store)
-        epoch = max(current.epoch + 1 if current else 1, int(time.time()) - _FIRST_SECOND)
+        epoch = int(time.time()) - _FIRST_SECOND
+        least_epoch = 1 if current is None else current.epoch + 1
+        epoch = max(epoch, least_epoch)
         if epoch >= OWN_KEY_ONLY:
             raise StorageError(
                 "there is no later epoch for a fleet key", hint="set this machine's clock"
@@ -57,4 +59,7 @@ def rotate_fleet(store: Store) -> FleetKey:
 
 def _read(store: Store) -> FleetKey | None:
     state = store.state(_STATE)
-    return FleetKey(bytes.fromhex(state[0]), state[1]) if state else None
+    if not state:
+        return None
+    digits, epoch = state
+    return FleetKey(bytes.fromhex(digits), epoch)

@@ -47,16 +47,22 @@ def _readable(table: str) -> Collection[str] | None:
     return None
 
 
-def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    columns = _readable(first or "")
-    fine = (
-        action == sqlite3.SQLITE_SELECT
-        or (action == sqlite3.SQLITE_READ and columns is not None and second in {"", *columns})
-        or (action == sqlite3.SQLITE_FUNCTION and second in FUNCTIONS)
-        or (action == sqlite3.SQLITE_PRAGMA and first in PRAGMAS and second is None)
-        or action == sqlite3.SQLITE_TRANSACTION
-    )
-    return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """SQLite's authorizer: first and second are what the action is about, as SQLite defines them."""
+    return sqlite3.SQLITE_OK if _is_allowed(action, first, second) else sqlite3.SQLITE_DENY
+
+
+def _is_allowed(action: int, first: str | None, second: str | None) -> bool:
+    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION):
+        return True
+    if action == sqlite3.SQLITE_READ:  # table, column; the column is empty where rows are counted
+        columns = _readable(first or "")
+        return columns is not None and second in {"", *columns}
+    if action == sqlite3.SQLITE_FUNCTION:
+        return second in FUNCTIONS
+    if action == sqlite3.SQLITE_PRAGMA:
+        return first in PRAGMAS and second is None
+    return False
 
 
 def at_rest(path: Path) -> bool:
@@ -74,10 +80,12 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
     path = real(path)
     if path.exists():
         require_one_name(path)
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+    if still:
+        uri += "&immutable=1"
     database = sqlite3.connect(uri, _WAIT, isolation_level=None, check_same_thread=False, uri=True)
     with _closed_by_errors(database):
-        database.set_authorizer(_allowed)
+        database.set_authorizer(_authorize)
         try:
             schema.check(database, path)
         except sqlite3.DatabaseError as error:

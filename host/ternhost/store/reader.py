@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tern import wire
+from tern import frames, wire
 from tern.card import PROJECTION
 from ternhost.count.members import unpack_ids
 from ternhost.count.questions import cost_of, decode_body
@@ -61,27 +61,49 @@ _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
 
 
 @dataclass
-class _Known:
-    """The contents that the reader has read from a file so far."""
+class _BoardsRead:
+    """The boards that have been read from a file so far."""
 
-    runs: dict[str, views.RunView] = field(default_factory=dict)
-    run: tuple[str, float] | None = None  # name and start of the run with this history
+    sums: tuple[Any, ...] | None = None  # over their rows
+    rows: tuple[BoardRow, ...] = ()
+    by_first: dict[int, BoardRow] = field(default_factory=dict)
+    hello_texts: dict[int, str] = field(default_factory=dict)  # JSON, by first device
+
+
+@dataclass
+class _RoundsRead:
+    """What has been read of the rounds of a file so far."""
+
+    ended_to: int = 0  # every round up to this one has ended
+    asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
+    # By open round, its last batch of reports, and how many have come.
+    arrived: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass
+class _RunRead:
+    """What has been read of the history of one run so far."""
+
+    identity: tuple[str, float] | None = None  # its name, and when it began
     history: tuple[Mapping[str, Any], ...] = ()
     paid: Counter[int] = field(default_factory=Counter)  # its reports, by the cost of one
     demanded: Counter[int] = field(default_factory=Counter)  # its requests, by the cost of a report
-    ended_to: int = 0  # every round up to this one has ended
-    asked: dict[int, int] = field(default_factory=dict)  # devices, by open round
-    arrived: dict[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # last batch and reports, by open round
-    hellos: dict[int, tuple[str, Mapping[str, Any]]] = field(
-        default_factory=dict
-    )  # by board: JSON, parsed
-    sums: tuple[Any, ...] | None = None  # of boards
-    rows: tuple[BoardRow, ...] = ()
-    boards: dict[int, BoardRow] = field(default_factory=dict)
     tallied: int | None = None  # the round of the tallies
     tallies: tuple[views.TallyView, ...] = ()
+
+    @property
+    def last_round(self) -> int | None:
+        return self.history[-1]["round"] if self.history else None
+
+
+class _Contents:
+    """The contents that the reader has read from a file so far."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, views.RunView] = {}
+        self.run = _RunRead()
+        self.rounds = _RoundsRead()
+        self.boards = _BoardsRead()
 
 
 class Reader(Closing):
@@ -97,7 +119,7 @@ class Reader(Closing):
         self._file: tuple[int, int] | None = None
         self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
         self._version: tuple[int, bool] | None = None  # and whether a process has the store open
-        self._known = _Known()
+        self._contents = _Contents()
         self._last = views.Snapshot(str(path))
 
     def close(self) -> None:
@@ -116,7 +138,8 @@ class Reader(Closing):
             self._open()
             assert self._db is not None
             # A process that ends, however it does, changes only the lock.
-            version = self._db.execute("PRAGMA data_version").fetchone()[0], in_use(self.path)
+            data_version = self._db.execute("PRAGMA data_version").fetchone()[0]
+            version = data_version, in_use(self.path)
             if version != self._version:
                 self._last = self._read(self._db)
                 self._version = version
@@ -136,7 +159,7 @@ class Reader(Closing):
             return
         self.close()
         if file != self._file:
-            self._known = _Known()
+            self._contents = _Contents()
         self._db = read_only.connect(self.path, still=rested is not None)
         self._file, self._rested = file, rested
 
@@ -156,21 +179,11 @@ class Reader(Closing):
         database.execute("BEGIN")  # one moment for all of it
         try:
             runs = self._runs(database)
-            newest = next(
-                (run for run in reversed(runs) if run.unfinished), runs[-1] if runs else None
-            )
-            run = (
-                next((run for run in runs if run.name == self._wanted), None)
-                if self._wanted
-                else newest
-            )
-            # A run that began at another time or has fewer rounds than before is another one,
-            # perhaps in another file: a new file may have the inode of a removed one.
-            now, known = None if run is None else (run.name, run.began), self._known
-            if now != known.run or (run is not None and run.rounds < len(known.history)):
-                known = self._known = _Known(known.runs, now)
-            opened = self._rounds(database, run)
-            shown = self._views(database, opened)
+            run = self._selected(runs)
+            self._begin_run(run)
+            open_rounds = self._open_rounds(database, run)
+            views_by_extension = self._views(database, open_rounds)
+            history = self._history(database, run)
             return views.Snapshot(
                 store=str(self.path),
                 serial=self._last.serial + 1,
@@ -178,13 +191,13 @@ class Reader(Closing):
                 written=self._written(),
                 run=run,
                 runs=runs,
-                history=self._history(database, run),
-                open=tuple(_with_reports_of(shown, each) for each in opened),
+                history=history,
+                open=tuple(_with_reports_of(views_by_extension, each) for each in open_rounds),
                 boards=self._boards(database),
-                views=shown,
+                views=views_by_extension,
                 tallies=self._tallies(database),
-                paid=dict(known.paid),
-                demanded=dict(known.demanded),
+                paid=dict(self._contents.run.paid),
+                demanded=dict(self._contents.run.demanded),
                 devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
             )
         except sqlite3.Error as error:
@@ -208,100 +221,138 @@ class Reader(Closing):
 
     def _runs(self, database: sqlite3.Connection) -> tuple[views.RunView, ...]:
         runs = []
-        for name, *now in database.execute(_RUNS).fetchall():
-            known = self._known.runs.get(name)
+        for name, status, began, rounds in database.execute(_RUNS).fetchall():
+            run = self._contents.runs.get(name)
             # A served run goes on after it has finished, and may have finished again by now.
-            if (
-                known is None
-                or known.unfinished
-                or [known.status, known.began, known.rounds] != now
-            ):
-                known = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
-            runs.append(known)
-        self._known.runs = {run.name: run for run in runs}
+            is_current = (
+                run is not None
+                and not run.unfinished
+                and (run.status, run.began, run.rounds) == (status, began, rounds)
+            )
+            if run is None or not is_current:
+                run = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
+            runs.append(run)
+        self._contents.runs = {run.name: run for run in runs}
         return tuple(runs)
+
+    def _selected(self, runs: Sequence[views.RunView]) -> views.RunView | None:
+        """The wanted run; else the last unfinished one, or the newest."""
+        if self._wanted:
+            named = [run for run in runs if run.name == self._wanted]
+            return named[0] if named else None
+        unfinished = [run for run in runs if run.unfinished]
+        candidates = unfinished or runs
+        return candidates[-1] if candidates else None
+
+    def _begin_run(self, run: views.RunView | None) -> None:
+        """Forget what is not of this run.
+
+        A run that began at another time or has fewer rounds than before is another one, perhaps in
+        another file: a new file may have the inode of a removed one.
+        """
+        contents = self._contents
+        identity = None if run is None else (run.name, run.began)
+        is_same = identity == contents.run.identity
+        if is_same and (run is None or run.rounds >= len(contents.run.history)):
+            return
+        self._contents = _Contents()
+        self._contents.runs = contents.runs
+        self._contents.run.identity = identity
 
     def _history(
         self, database: sqlite3.Connection, run: views.RunView | None
     ) -> tuple[Mapping[str, Any], ...]:
-        if run is not None:
-            known, spent = self._known, Counter[int]()  # by round, micro-epsilon
-            last = known.history[-1]["round"] if known.history else 0
-            for number, body, asked, reports in database.execute(_PAID, (run.name, last)):
-                cost = cost_of(decode_body(body))
-                spent[number] += cost * reports
-                known.paid[cost] += reports
-                known.demanded[cost] += asked
-            known.history += tuple(
-                json.loads(entry)
-                | {
-                    "round": number,
-                    "began": began,
-                    "finished": finished,
-                    "spent": spent[number] / MICRO,
-                }
-                for number, entry, began, finished in database.execute(_HISTORY, (run.name, last))
-            )
-        return self._known.history
+        """The ended rounds of the run; those that are new are read."""
+        known = self._contents.run
+        if run is None:
+            return known.history
+        after = run.name, known.last_round or 0
+        spent = Counter[int]()  # by round, micro-epsilon
+        for number, body, asked, reports in database.execute(_PAID, after):
+            cost = cost_of(decode_body(body))
+            spent[number] += cost * reports
+            known.paid[cost] += reports
+            known.demanded[cost] += asked
 
-    def _rounds(
+        new_entries = []
+        for number, entry, began, finished in database.execute(_HISTORY, after):
+            times = {"round": number, "began": began, "finished": finished}
+            new_entries.append({**json.loads(entry), **times, "spent": spent[number] / MICRO})
+        known.history = (*known.history, *new_entries)
+        return known.history
+
+    def _open_rounds(
         self, database: sqlite3.Connection, run: views.RunView | None
-    ) -> tuple[views.OpenRound, ...]:
-        known = self._known
+    ) -> list[views.OpenRound]:
+        """The open rounds of the run, and those of no run."""
+        known = self._contents.rounds
         open_rounds: list[views.OpenRound] = []
         rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
-        for number, wanted, deadline, ended, of_run, began in rows:
+        for number, quorum, deadline, ended, run_name, began in rows:
             if ended is not None:
                 if not open_rounds:
                     known.ended_to = number
                 continue
-            asked, arrived = self._asked(database, number), self._arrived(database, number)
+            asked = self._asked(database, number)
+            arrived = self._arrived(database, number)
             open_rounds.append(
-                views.OpenRound(number, of_run, began, deadline, asked, wanted, arrived)
+                views.OpenRound(
+                    number=number,
+                    run=run_name,
+                    began=began,
+                    deadline=deadline,
+                    asked=asked,
+                    wanted=quorum,
+                    reports=arrived,
+                )
             )
         numbers = {round_.number for round_ in open_rounds}
-        for of in (known.asked, known.arrived):
-            for number in of.keys() - numbers:
-                del of[number]
-        return tuple(
-            round_ for round_ in open_rounds if run is None or round_.run in (None, run.name)
-        )
+        for by_round in (known.asked, known.arrived):
+            for number in by_round.keys() - numbers:
+                del by_round[number]
+        if run is None:
+            return open_rounds
+        return [round_ for round_ in open_rounds if round_.run in (None, run.name)]
 
     def _asked(self, database: sqlite3.Connection, number: int) -> int:
-        if number not in self._known.asked:
+        asked = self._contents.rounds.asked
+        if number not in asked:
             rows = database.execute("SELECT devices FROM cohort WHERE round = ?", (number,))
-            self._known.asked[number] = sum(len(unpack_ids(packed)) for (packed,) in rows)
-        return self._known.asked[number]
+            asked[number] = sum(len(unpack_ids(packed)) for (packed,) in rows)
+        return asked[number]
 
     def _arrived(self, database: sqlite3.Connection, number: int) -> int:
-        last, reports = self._known.arrived.get(number, (0, 0))
-        newest, more = database.execute(_ARRIVED, (number, last)).fetchone()
+        arrived = self._contents.rounds.arrived
+        last_batch, reports = arrived.get(number, (0, 0))
+        newest, more = database.execute(_ARRIVED, (number, last_batch)).fetchone()
         if newest is not None:
-            last, reports = newest, reports + more
-            self._known.arrived[number] = last, reports
+            reports += more
+            arrived[number] = newest, reports
         return reports
 
     def _boards(self, database: sqlite3.Connection) -> tuple[BoardRow, ...]:
-        # Most have not changed: their JSON is not read again, and they are the same objects.
-        known = self._known
+        """All boards. One that has not changed is the same object as before.
+
+        Most have not changed: their JSON is not parsed again.
+        """
+        known = self._contents.boards
         sums = database.execute(_OF_BOARDS).fetchone()
         if sums == known.sums:
             return known.rows
-        boards, hellos = {}, known.hellos
-        for name, first, clients, online, heard, text, errors, error, spent in database.execute(
-            BOARDS
-        ):
-            if hellos.get(first, ("",))[0] != text:
-                hellos[first] = text, json.loads(text)
-            now = BoardRow(
-                name, first, clients, bool(online), heard, hellos[first][1], errors, error, spent
-            )
-            before = known.boards.get(first)
-            boards[first] = before if before is not None and before == now else now
-        for first in hellos.keys() - boards.keys():
-            del hellos[first]
-        known.boards, known.rows, known.sums = boards, tuple(boards.values()), sums
-        return known.rows
+        boards: dict[int, BoardRow] = {}
+        texts: dict[int, str] = {}
+        for name, first, clients, online, heard, text, *rest in database.execute(BOARDS):
+            before = known.by_first.get(first)
+            if before is not None and known.hello_texts[first] == text:
+                hello = before.hello
+            else:
+                hello = json.loads(text)
+            board = BoardRow(name, first, clients, bool(online), heard, hello, *rest)
+            boards[first] = before if before == board else board
+            texts[first] = text
+        rows = tuple(boards.values())
+        self._contents.boards = _BoardsRead(sums, rows, boards, texts)
+        return rows
 
     def _views(
         self, database: sqlite3.Connection, opened: Sequence[views.OpenRound]
@@ -319,12 +370,12 @@ class Reader(Closing):
         return shown
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[views.TallyView, ...]:
-        known = self._known
-        number = known.history[-1]["round"] if known.history else None
+        """The counts of the run's last round."""
+        known = self._contents.run
+        number = known.last_round
         if number is not None and number != known.tallied:
-            known.tallies = tuple(
-                _tally(*row) for row in database.execute(_TALLIES, (number,)).fetchall()
-            )
+            rows = database.execute(_TALLIES, (number,)).fetchall()
+            known.tallies = tuple(_tally(body, packed) for body, packed in rows)
             known.tallied = number
         return known.tallies
 
@@ -337,20 +388,25 @@ def _with_reports_of(shown: Mapping[str, View], opened: views.OpenRound) -> view
 
 def _tally(body: bytes, packed: bytes) -> views.TallyView:
     request = decode_body(body)
-    what = views.LABEL if request.model == wire.SOFTMAX and request.k == 1 else views.VALUE
-    if request.model == wire.CATEGORIES and request.classes == 1:  # else they are counted: a sum
-        what = views.HASH if request.range else views.CATEGORY
+    counts, _ = unpack_counts(packed, body)
+    symbols = tuple(counts.sum(axis=0).tolist())
+    return views.TallyView(request.card.hex(), symbols, _meaning_of_symbols(request))
+
+
+def _meaning_of_symbols(request: frames.Round) -> str:
     if request.card[0] & 15 == PROJECTION:
-        what = views.DIRECTION
-    return views.TallyView(
-        request.card.hex(), tuple(unpack_counts(packed, body)[0].sum(axis=0).tolist()), what
-    )
+        return views.DIRECTION
+    if request.model == wire.CATEGORIES and request.classes == 1:  # else they are counted: a sum
+        return views.HASH if request.range else views.CATEGORY
+    if request.model == wire.SOFTMAX and request.k == 1:
+        return views.LABEL
+    return views.VALUE
 
 
 def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
-    began, status, text, *state = row
-    options = json.loads(text)
-    now = dict(zip(_STATE, state, strict=True))
+    began, status, options_text, *state_values = row
+    options = json.loads(options_text)
+    state = dict(zip(_STATE, state_values, strict=True))
     return views.RunView(
         name=name,
         began=began,
@@ -360,8 +416,8 @@ def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
         options={**options["learning"], "budget": options.get("budget")},
         schedule=options["schedule"],
         references=options.get("references") or {},
-        epsilon_before=(now.pop("spent_before") or 0) / MICRO,
-        replanned=now.pop("planned"),
-        guarantees=json.loads(now.pop("guarantees") or "[]"),
-        **{name: value or 0 for name, value in now.items()},
+        epsilon_before=(state.pop("spent_before") or 0) / MICRO,
+        replanned=state.pop("planned"),
+        guarantees=json.loads(state.pop("guarantees") or "[]"),
+        **{name: value or 0 for name, value in state.items()},
     )

@@ -1,11 +1,13 @@
 """The runs of a store with their options, status and state; and values by name."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ternhost.count.members import Integers
+from ternhost.count.rounds import Tally
 from ternhost.store import store_file
 from ternhost.store.database import Database
 
@@ -20,7 +22,9 @@ UNFINISHED = (PREPARING, RUNNING, STOPPED)
 
 def status_now(status: str, store: Path) -> str:
     """The status of a run for people: STOPPED where it has not finished and its process is gone."""
-    return STOPPED if status in UNFINISHED and not store_file.in_use(store) else status
+    if status in UNFINISHED and not store_file.in_use(store):
+        return STOPPED
+    return status
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,24 @@ class StoredRun:
     @property
     def unfinished(self) -> bool:
         return self.status in UNFINISHED
+
+
+@dataclass(frozen=True)
+class EndedRound:
+    """What a run keeps of a round that has ended, in this way (`ended`).
+
+    entry: its row of the run's history. weights: the model after it (float64, little-endian).
+    tallies: the question and the counts of each cohort. began: seconds since 1970. unstored: the
+    devices of each cohort, if the round was not stored when it was opened.
+    """
+
+    number: int
+    ended: str
+    entry: Mapping[str, Any]
+    weights: bytes | None = None
+    tallies: Sequence[Tally] = ()
+    began: float | None = None
+    unstored: Sequence[Sequence[int] | Integers] = ()
 
 
 class RunTable(Database):
@@ -64,14 +86,17 @@ class RunTable(Database):
         return self._runs("ORDER BY rowid")
 
     def _runs(self, which: str, *values: str) -> list[StoredRun]:
-        rows = self.rows(f"SELECT name, began, status, asked, state FROM run {which}", *values)
-        return [
-            StoredRun(name, began, status, json.loads(asked), json.loads(state))
-            for name, began, status, asked, state in rows
-        ]
+        runs = []
+        statement = f"SELECT name, began, status, asked, state FROM run {which}"
+        for name, began, status, asked, state in self.rows(statement, *values):
+            run = StoredRun(name, began, status, asked=json.loads(asked), state=json.loads(state))
+            runs.append(run)
+        return runs
 
     def run(self, name: str) -> StoredRun | None:
-        return next(iter(self._runs("WHERE name = ?", name)), None)
+        """The run of that name, if there is one."""
+        runs = self._runs("WHERE name = ?", name)
+        return runs[0] if runs else None
 
     def save_run(
         self,
@@ -81,15 +106,17 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        texts = {
-            "status": status,
-            "asked": asked and json.dumps(asked),
-            "state": state and json.dumps(state),
-        }
+        """Change the status, the options or the state of a run; those that are None stay."""
+        texts = {}
+        if status is not None:
+            texts["status"] = status
+        if asked is not None:
+            texts["asked"] = json.dumps(asked)
+        if state is not None:
+            texts["state"] = json.dumps(state)
         with self.transaction():
             for column, value in texts.items():
-                if value is not None:
-                    self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
+                self._db.execute(f"UPDATE run SET {column} = ? WHERE name = ?", (value, name))
 
     def last_entry(self, name: str) -> dict[str, Any] | None:
         """The history entry of the last round of a run."""

@@ -22,28 +22,36 @@ _HEARD = "heard"  # {device: seconds since 1970}; of devices that sleep
 def set_wake(store: Store, device: int, seconds: int | None) -> None:
     """Store the seconds between two wakes of a device; None: it does not sleep."""
     with store.transaction():
-        wakes = store.state(_WAKES) or {}
-        if wakes.get(str(device)) != seconds:
-            kept = {name: every for name, every in wakes.items() if name != str(device)}
-            store.save_state({_WAKES: kept if seconds is None else {**kept, str(device): seconds}})
+        by_device = store.state(_WAKES) or {}
+        if by_device.get(str(device)) == seconds:
+            return
+        by_device.pop(str(device), None)
+        if seconds is not None:
+            by_device[str(device)] = seconds
+        store.save_state({_WAKES: by_device})
 
 
 def wakes(store: Store) -> dict[int, int]:
     """The seconds between wakes, for every device that sleeps."""
-    return {int(device): seconds for device, seconds in (store.state(_WAKES) or {}).items()}
+    by_device = store.state(_WAKES) or {}
+    return {int(device): seconds for device, seconds in by_device.items()}
 
 
 def save_heard(store: Store, heard: Mapping[int, float]) -> None:
     """Store the time of the last message of each device (seconds since 1970)."""
-    if heard:
-        with store.transaction():
-            known = store.state(_HEARD) or {}
-            store.save_state({_HEARD: known | {str(device): at for device, at in heard.items()}})
+    if not heard:
+        return
+    with store.transaction():
+        by_device = store.state(_HEARD) or {}
+        for device, at in heard.items():
+            by_device[str(device)] = at
+        store.save_state({_HEARD: by_device})
 
 
 def heard(store: Store) -> dict[int, float]:
     """The time of the last message of each device that sleeps (seconds since 1970)."""
-    return {int(device): at for device, at in (store.state(_HEARD) or {}).items()}
+    by_device = store.state(_HEARD) or {}
+    return {int(device): at for device, at in by_device.items()}
 
 
 def least_deadline(seconds: Iterable[int]) -> int:
@@ -51,4 +59,6 @@ def least_deadline(seconds: Iterable[int]) -> int:
     without any.
     """
     longest = max(seconds, default=0)
-    return math.ceil((1 + _DRIFT) * longest) + _AWAKE if longest else 0
+    if not longest:
+        return 0
+    return math.ceil((1 + _DRIFT) * longest) + _AWAKE

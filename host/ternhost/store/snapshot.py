@@ -11,9 +11,8 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
 VALUE, LABEL, CATEGORY, HASH, DIRECTION = "value", "label", "category", "hash", "direction"
-PATIENCE = (
-    300.0  # seconds beyond a deadline: rounds of simulated clients and their evaluation take time
-)
+# Seconds beyond a deadline: rounds of simulated clients and their evaluation take time.
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,8 @@ class RunView:
     fleet: str
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
-    references: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # to compare with (`run.costs.references`)
+    # To compare with (`run.costs.references`).
+    references: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 0
     reports: int = 0
     asked: int = 0
@@ -52,10 +50,8 @@ class RunView:
     @property
     def costliest(self) -> float | None:
         """The largest epsilon of a report; None where it is not known."""
-        return max(
-            (float(device_class["epsilon_per_report"]) for device_class in self.classes),
-            default=None,
-        )
+        epsilons = [float(device_class["epsilon_per_report"]) for device_class in self.classes]
+        return max(epsilons, default=None)
 
     @property
     def planned(self) -> int | None:
@@ -109,9 +105,8 @@ class Snapshot:
     boards: tuple[BoardRow, ...] = ()
     views: Mapping[str, View] = field(default_factory=dict)  # of extensions, by name
     tallies: tuple[TallyView, ...] = ()  # of the last round
-    paid: Mapping[int, int] = field(
-        default_factory=dict
-    )  # reports of ended rounds, by cost in micro-epsilon
+    # Reports of ended rounds, by their cost in micro-epsilon.
+    paid: Mapping[int, int] = field(default_factory=dict)
     demanded: Mapping[int, int] = field(default_factory=dict)  # requests, by cost in micro-epsilon
     devices: int = 0  # with a key
 
@@ -123,7 +118,8 @@ class Snapshot:
     @property
     def accepted(self) -> int:
         """Reports of the run, open rounds included."""
-        return (self.run.reports if self.run else 0) + self.coming
+        ended_reports = self.run.reports if self.run else 0
+        return ended_reports + self.coming
 
     def silent(self, now: float) -> float | None:
         """Seconds since an unfinished run that is overdue has written anything; else None.
@@ -134,13 +130,21 @@ class Snapshot:
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
         schedule = self.run.schedule or {}
-        due = [float(schedule.get("interval") or 0.0)]
-        due += [round_.deadline for round_ in self.open if round_.deadline is not None]
-        if any(round_.deadline is None for round_ in self.open):
-            return None  # such a round may last for ever
-        times = [self.run.began, self.written, *(round_.began for round_ in self.open)]
-        times += [entry.get("finished") for entry in self.history[-1:]]
+        longest_wait = float(schedule.get("interval") or 0.0)
+        for round_ in self.open:
+            if round_.deadline is None:
+                return None  # such a round may last for ever
+            longest_wait = max(longest_wait, round_.deadline)
+
+        silence = now - self._last_news(self.run)
+        return silence if silence > longest_wait + PATIENCE else None
+
+    def _last_news(self, run: RunView) -> float:
+        """When anything was written or heard, seconds since 1970."""
+        times = [run.began, self.written]
+        times += [round_.began or 0.0 for round_ in self.open]
         times += [board.heard for board in self.boards]
         times += [view.heard for view in self.views.values()]
-        since = now - max(time or 0.0 for time in times)
-        return since if since > max(due) + PATIENCE else None
+        if self.history:
+            times.append(self.history[-1].get("finished") or 0.0)
+        return max(times)

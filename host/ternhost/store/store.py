@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
-from ternhost.count.rounds import Reports, StoredCohort, StoredRound, Tally
+from ternhost.count.rounds import Reports, StoredCohort, StoredRound
 from ternhost.errors import StorageError
 from ternhost.store.boards import BoardTable
 from ternhost.store.report_log import ReportLog
-from ternhost.store.runs import RunTable
+from ternhost.store.runs import EndedRound, RunTable
 from ternhost.store.tallies import TallyTable
 
 _COHORTS = "SELECT body, devices FROM cohort WHERE round = ? ORDER BY position"
@@ -34,9 +34,8 @@ class Store(RunTable, TallyTable, BoardTable):
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
         super().__init__(path, create, beside)
         self._log = ReportLog(self._db, self.round_devices)
-        self._last_packed: dict[
-            int, tuple[Integers, bytes]
-        ] = {}  # by position, of the last round's cohorts
+        # By position, the ids of the last round's cohorts, and packed.
+        self._last_packed: dict[int, tuple[Integers, bytes]] = {}
 
     # Keys
 
@@ -59,9 +58,8 @@ class Store(RunTable, TallyTable, BoardTable):
         devices = list(devices)
         with self.transaction():
             self._retire(devices)
-            self._db.executemany(
-                "DELETE FROM device WHERE id = ?", ((device,) for device in devices)
-            )
+            rows = [(device,) for device in devices]
+            self._db.executemany("DELETE FROM device WHERE id = ?", rows)
 
     def _retire(self, devices: Iterable[int]) -> None:
         # Dated by the last opened round, since a clock may be set back. Of several keys of a device
@@ -92,16 +90,15 @@ class Store(RunTable, TallyTable, BoardTable):
 
     def _add_round(self, round_: StoredRound, began: float | None) -> None:
         number = round_.number
-        row = number, round_.quorum, round_.deadline, round_.run, began
-        cohorts = [
-            (number, i, each.body, self._packed(i, each.devices))
-            for i, each in enumerate(round_.cohorts)
-        ]
         statement = (
             "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
         )
+        row = number, round_.quorum, round_.deadline, round_.run, began
         self._db.execute(statement, row)
-        self._db.executemany("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohorts)
+        for position, cohort in enumerate(round_.cohorts):
+            packed = self._packed(position, cohort.devices)
+            cohort_row = number, position, cohort.body, packed
+            self._db.execute("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohort_row)
 
     def _packed(self, position: int, devices: Sequence[int] | Integers) -> bytes:
         """The packed ids of a cohort.
@@ -109,10 +106,13 @@ class Store(RunTable, TallyTable, BoardTable):
         Most rounds ask the same devices as the one before: these are packed once.
         """
         ids = integers(devices)
-        known = self._last_packed.get(position)
-        if known is None or not np.array_equal(known[0], ids):
-            known = self._last_packed[position] = ids.copy(), pack_ids(ids)
-        return known[1]
+        if position in self._last_packed:
+            last_ids, packed = self._last_packed[position]
+            if np.array_equal(last_ids, ids):
+                return packed
+        packed = pack_ids(ids)
+        self._last_packed[position] = ids.copy(), packed
+        return packed
 
     def open_rounds(self) -> list[StoredRound]:
         """The rounds that have not ended, oldest first."""
@@ -131,19 +131,19 @@ class Store(RunTable, TallyTable, BoardTable):
     def _rounds(self, where: str) -> list[StoredRound]:
         rows = self.rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
         unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
-        return [
-            StoredRound(number, self._cohorts(number, unpacked), *rest) for number, *rest in rows
-        ]
+        rounds = []
+        for number, quorum, deadline, run in rows:
+            cohorts = self._cohorts(number, unpacked)
+            rounds.append(StoredRound(number, cohorts, quorum, deadline, run))
+        return rounds
 
-    def _cohorts(
-        self, number: int, unpacked: dict[bytes, Sequence[int]] | None = None
-    ) -> list[StoredCohort]:
-        known = {} if unpacked is None else unpacked
+    def _cohorts(self, number: int, unpacked: dict[bytes, Sequence[int]]) -> list[StoredCohort]:
+        """The cohorts of a round. unpacked: ids by their packed form; gets those that are new."""
         cohorts = []
         for body, packed in self.rows(_COHORTS, number):
-            if packed not in known:
-                known[packed] = unpack_ids(packed)
-            cohorts.append(StoredCohort(body, known[packed]))
+            if packed not in unpacked:
+                unpacked[packed] = unpack_ids(packed)
+            cohorts.append(StoredCohort(body, unpacked[packed]))
         return cohorts
 
     def last_round(self) -> int:
@@ -152,7 +152,7 @@ class Store(RunTable, TallyTable, BoardTable):
 
     def round_devices(self, number: int) -> list[Sequence[int] | Integers]:
         """The devices of each cohort of a round."""
-        return [cohort.devices for cohort in self._cohorts(number)]
+        return [cohort.devices for cohort in self._cohorts(number, {})]
 
     def end_round(self, number: int, ended: str) -> None:
         """End a round without a result."""
@@ -187,55 +187,46 @@ class Store(RunTable, TallyTable, BoardTable):
 
     def reports(self, number: int) -> list[tuple[int, bytes]]:
         """(device, packed symbols) of every accepted report of a round, by device."""
-        return sorted(
-            (device, row.tobytes())
-            for batch in self.report_batches(number)
-            for device, row in zip(batch.devices.tolist(), batch.packed, strict=True)
-        )
+        reports: list[tuple[int, bytes]] = []
+        for batch in self.report_batches(number):
+            rows = [row.tobytes() for row in batch.packed]
+            reports += zip(batch.devices.tolist(), rows, strict=True)
+        return sorted(reports)
 
     def reporters(self, number: int) -> list[int]:
         """The devices with an accepted report in a round."""
-        return [
-            device for batch in self.report_batches(number) for device in batch.devices.tolist()
-        ]
+        devices: list[int] = []
+        for batch in self.report_batches(number):
+            devices += batch.devices.tolist()
+        return devices
 
     def report_count(self, number: int | None = None) -> int:
         """The number of accepted reports in a round, or in all rounds."""
         count = "SELECT coalesce(sum(reports), 0) FROM batch"
-        return int(
-            self.value(count) if number is None else self.value(f"{count} WHERE round = ?", number)
-        )
+        if number is None:
+            return int(self.value(count))
+        return int(self.value(f"{count} WHERE round = ?", number))
 
     # Runs and what they learn
 
-    def end_run_round(
-        self,
-        name: str,
-        number: int,
-        ended: str,
-        state: Mapping[str, Any],
-        entry: Mapping[str, Any],
-        weights: bytes | None = None,
-        tallies: Sequence[Tally] = (),
-        began: float | None = None,
-        devices: Sequence[Sequence[int] | Integers] = (),
-    ) -> None:
-        """End a round, and store the state of the run, a row of history, the model and the
-        questions and counts of the cohorts. began: seconds since 1970. devices: of each cohort, if
-        the round was not stored when it was opened.
-        """
+    def end_run_round(self, run: str, state: Mapping[str, Any], ended: EndedRound) -> None:
+        """End a round, and store what the run keeps of it, with the state of the run."""
         with self.transaction():
-            if devices:
-                bodies = [tally.body for tally in tallies]
-                cohorts = [
-                    StoredCohort(body, ids) for body, ids in zip(bodies, devices, strict=True)
-                ]
-                asked = sum(len(ids) for ids in devices)
-                self._add_round(StoredRound(number, cohorts, asked, run=name), began)
-            self._end(number, ended)
-            self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), name))
-            row = name, number, json.dumps(entry), began, time.time()
+            if ended.unstored:
+                self._add_ended_round(run, ended)
+            self._end(ended.number, ended.ended)
+            self._db.execute("UPDATE run SET state = ? WHERE name = ?", (json.dumps(state), run))
+            row = run, ended.number, json.dumps(ended.entry), ended.began, time.time()
             self._db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?)", row)
-            self._add_tallies(number, tallies)
-            if weights is not None:
-                self._db.execute("INSERT INTO model VALUES (?, ?, ?)", (name, number, weights))
+            self._add_tallies(ended.number, ended.tallies)
+            if ended.weights is not None:
+                model = run, ended.number, ended.weights
+                self._db.execute("INSERT INTO model VALUES (?, ?, ?)", model)
+
+    def _add_ended_round(self, run: str, ended: EndedRound) -> None:
+        """Store a round that was not stored when it was opened."""
+        cohorts = []
+        for tally, devices in zip(ended.tallies, ended.unstored, strict=True):
+            cohorts.append(StoredCohort(tally.body, devices))
+        asked = sum(len(devices) for devices in ended.unstored)
+        self._add_round(StoredRound(ended.number, cohorts, asked, run=run), ended.began)

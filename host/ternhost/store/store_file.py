@@ -57,12 +57,10 @@ def take_lock(path: Path) -> sqlite3.Connection:
     if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it
         return sqlite3.connect(":memory:")
     beside = f"{path}-lock"
-    close_to_others(
-        beside, make=True
-    )  # whoever can read a lock can hold it, and keep tern from its store
-    lock = sqlite3.connect(
-        beside, isolation_level=None, timeout=0.1
-    )  # `in_use` may have it for a moment
+    # Whoever can read a lock can hold it, and keep tern from its store.
+    close_to_others(beside, make=True)
+    # `in_use` may have it for a moment.
+    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")

@@ -27,37 +27,37 @@ def unpack_counts(packed: bytes, body: bytes) -> tuple[Counts, Counts | None]:
     return numbers.reshape(-1, card.symbols), None
 
 
-def _numbers(tally: Tally) -> Counts:
-    return (
-        tally.counts if tally.vectors is None else np.concatenate([tally.counts[0], tally.vectors])
-    )
+def _packed_numbers(tally: Tally) -> bytes:
+    if tally.vectors is None:
+        return pack_counts(tally.counts)
+    return pack_counts(np.concatenate([tally.counts[0], tally.vectors]))
 
 
 class TallyTable(Database):
     """The table tally."""
 
     def _add_tallies(self, number: int, tallies: Sequence[Tally]) -> None:
-        rows = (
-            (number, position, tally.body, tally.asked, tally.reports, pack_counts(_numbers(tally)))
-            for position, tally in enumerate(tallies)
-        )
-        self._db.executemany("INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)", rows)
+        statement = "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)"
+        for position, tally in enumerate(tallies):
+            counts = _packed_numbers(tally)
+            row = number, position, tally.body, tally.asked, tally.reports, counts
+            self._db.execute(statement, row)
 
     def counted_reports(self) -> dict[int, list[int]]:
         """By the number of each ended round of a run, how many reports of each cohort were counted."""
-        found: dict[int, list[int]] = {}
-        for number, reports in self.rows(
-            "SELECT round, reports FROM tally ORDER BY round, position"
-        ):
-            found.setdefault(number, []).append(reports)
-        return found
+        statement = "SELECT round, reports FROM tally ORDER BY round, position"
+        by_round: dict[int, list[int]] = {}
+        for number, reports in self.rows(statement):
+            by_round.setdefault(number, []).append(reports)
+        return by_round
 
     def tallies(self, number: int) -> list[Tally]:
         """The cohorts of an ended round of a run."""
         statement = (
             "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
         )
-        return [
-            Tally(body, asked, reports, *unpack_counts(packed, body))
-            for body, asked, reports, packed in self.rows(statement, number)
-        ]
+        tallies = []
+        for body, asked, reports, packed in self.rows(statement, number):
+            counts, vectors = unpack_counts(packed, body)
+            tallies.append(Tally(body, asked, reports, counts, vectors))
+        return tallies

@@ -1,11 +1,10 @@
-"""The vectorised twin of the device library: symbols, coordinates and gradients of many clients at
-once, in NumPy.
+"""The vectorised twin of the device library: many clients at once, in NumPy.
 
-Every draw belongs to a *lane* with random bytes of its own, and takes those that the firmware would
-take, in the same order: on `ReplayLanes` the results equal those of tern.sampler and
-tern.coordinates; `RandomLanes` are fresh bytes of a NumPy generator. The first byte nearly always
-decides a draw, so whole arrays are looked up and only the lanes still in doubt go on. All
-arithmetic that decides a symbol is integer, as on the device.
+It computes their symbols, coordinates and gradients. Every draw belongs to a *lane* with random
+bytes of its own, and takes those that the firmware would take, in the same order: on `ReplayLanes`
+the results equal those of tern.sampler and tern.coordinates; `RandomLanes` are fresh bytes of a
+NumPy generator. The first byte nearly always decides a draw, so whole arrays are looked up and only
+the lanes still in doubt go on. All arithmetic that decides a symbol is integer, as on the device.
 """
 
 from ternhost.vectorised import projection, sums

@@ -16,7 +16,8 @@ Indices = npt.NDArray[np.intp]
 class RandomLanes:
     """`count` lanes of fresh bytes from a NumPy bit generator: for simulation, not for privacy.
 
-    No draw depends on its lane, so that draws of one client may go to lanes of their own."""
+    No draw depends on its lane, so that draws of one client may go to lanes of their own.
+    """
 
     def __init__(self, bits: np.random.BitGenerator, count: int) -> None:
         self.count = count
@@ -47,24 +48,27 @@ class ReplayLanes:
     def __init__(
         self, data: Bytes, position: Indices | None = None, rows: Indices | None = None
     ) -> None:
-        """position: how far each row has been read (default: not at all). rows: of the lanes
-        (default: all).
-        """
+        """position: how far each row was read (default: not at all). rows: of the lanes, or all."""
+        if position is None:
+            position = np.zeros(len(data), np.intp)
+        if rows is None:
+            rows = np.arange(len(data))
         self._data = data
-        self._position = np.zeros(len(data), np.intp) if position is None else position
-        self._rows: Indices = np.arange(len(data)) if rows is None else rows
-        self.count = len(self._rows)
+        self._position = position
+        self._rows = rows
+        self.count = len(rows)
 
     def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
-        """A byte of every lane; where `needed` is False nothing is taken, and the value means
-        nothing.
-        """
+        """A byte of every lane, or of those where `needed`: the others read none, and have a 0."""
+        if needed is None:
+            return self.some(np.arange(self.count))
         result = np.zeros(self.count, np.uint8)
-        lanes = np.arange(self.count) if needed is None else np.flatnonzero(needed)
+        lanes = np.flatnonzero(needed)
         result[lanes] = self.some(lanes)
         return result
 
     def some(self, lanes: Indices) -> Bytes:
+        """A byte of each of these lanes. Raises EntropyError at the end of a stream."""
         rows = self._rows[lanes]
         position = self._position[rows]
         if len(rows) and position.max() >= self._data.shape[1]:
@@ -73,6 +77,7 @@ class ReplayLanes:
         return self._data[rows, position]
 
     def subset(self, lanes: Indices) -> Self:
+        """These lanes alone, which are read on together with this object's."""
         return type(self)(self._data, self._position, self._rows[lanes])
 
 
@@ -80,8 +85,9 @@ Lanes = RandomLanes | ReplayLanes
 
 
 def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
-    """The bit generator of a seed and, below it, of numbered parts (a round, a chunk): independent
-    of each other.
+    """The bit generator of a seed and of numbered parts below it (a round, a chunk).
+
+    Those of different parts are independent of each other.
     """
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=path))
 
@@ -95,7 +101,9 @@ def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
     """uniform(n) of cards.md for each of the lanes `which`."""
     mask = mask_of(n)
     result = np.zeros(len(which), np.int64)
-    pending = np.arange(len(which)) if mask else np.empty(0, np.intp)
+    if not mask:
+        return result
+    pending = np.arange(len(which))
     while pending.size:
         value = np.zeros(len(pending), np.int64)
         for shift in range(0, mask.bit_length(), 8):
@@ -107,19 +115,20 @@ def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
 
 
 def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt.NDArray[np.bool_]:
-    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, bits <= 32; reads while in
-    doubt.
+    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, for at most 32 bits.
+
+    A lane reads bytes while it is in doubt.
     """
     result = np.zeros(len(which), bool)
     pending = np.flatnonzero(threshold)
     rest = threshold[pending].astype(np.int64) << (32 - bits)
     while pending.size:
-        u = lanes.some(which[pending])
+        drawn = lanes.some(which[pending])
         top = rest >> 24
-        result[pending] = u < top
+        result[pending] = drawn < top
         rest = rest << 8 & 0xFFFFFFFF
-        doubt = (u == top) & (rest != 0)
-        pending, rest = pending[doubt], rest[doubt]
+        is_in_doubt = (drawn == top) & (rest != 0)
+        pending, rest = pending[is_in_doubt], rest[is_in_doubt]
     return result
 
 
@@ -130,32 +139,33 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
         return np.zeros(lanes.count, np.uint8)
     if mask > 255:
         return uniform_some(lanes, np.arange(lanes.count), n).astype(np.uint16)
-    u = lanes.each() & np.uint8(mask)
-    pending = np.flatnonzero(u > n - 1)
+    drawn = lanes.each() & np.uint8(mask)
+    pending = np.flatnonzero(drawn > n - 1)
     while pending.size:
-        u[pending] = lanes.some(pending) & np.uint8(mask)
-        pending = pending[u[pending] > n - 1]
-    return u
+        drawn[pending] = lanes.some(pending) & np.uint8(mask)
+        pending = pending[drawn[pending] > n - 1]
+    return drawn
 
 
 def choose(lanes: Lanes, d: int, k: int) -> Array:
-    """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose; uint8
-    for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024, and a
-    tally.
+    """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose.
+
+    uint8 for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024,
+    and a tally.
     """
     if not 1 <= k <= d <= 1025:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
     kind = np.uint8 if d <= 256 else np.uint16
-    if k == d:
-        return np.tile(np.arange(d, dtype=kind), (lanes.count, 1))
-    every = np.arange(lanes.count)
     if k == 1:
         return uniform_each(lanes, d)[:, None]
     order = np.tile(np.arange(d, dtype=kind), (lanes.count, 1))
+    if k == d:
+        return order
+    every_lane = np.arange(lanes.count)
     chosen = np.empty((lanes.count, k), kind)
-    for i in range(k):
+    for i in range(k):  # the first k places of a Fisher-Yates shuffle
         j = uniform_each(lanes, d - i).astype(np.intp) + i
-        chosen[:, i] = order[every, j]
-        order[every, j] = order[:, i]
+        chosen[:, i] = order[every_lane, j]
+        order[every_lane, j] = order[:, i]
     chosen.sort(axis=1)
     return chosen

@@ -25,22 +25,27 @@ _BUCKET = 7  # bits of an input: 256 buckets
 
 
 def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
-    """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated): `xs` has a
-    row a lane.
+    """Draw a symbol (uint8; laplace: uint16) for every input (int16, Q1.14, saturated).
+
+    xs: an input for each lane, or a row of inputs for each.
     """
     if xs.ndim == 1:
         return _column(card, lanes, xs)
     if isinstance(lanes, RandomLanes):
-        return _column(card, RandomLanes(lanes.bits, xs.size), xs.reshape(-1)).reshape(xs.shape)
+        symbols = _column(card, RandomLanes(lanes.bits, xs.size), xs.reshape(-1))
+        return symbols.reshape(xs.shape)
     if card.shape == LAPLACE:  # all coordinates are rounded before the first has its noise
-        rounded = [_grid(card, lanes, xs[:, i]) for i in range(xs.shape[1])]
-        return np.stack([_noise(card, lanes, column) for column in rounded], axis=1)
-    return np.stack([_column(card, lanes, xs[:, i]) for i in range(xs.shape[1])], axis=1)
+        rounded = [_grid(card, lanes, column) for column in xs.T]
+        columns = [_noise(card, lanes, column) for column in rounded]
+    else:
+        columns = [_column(card, lanes, column) for column in xs.T]
+    return np.stack(columns, axis=1)
 
 
 def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
-    """Draw a symbol of a window card for each window start (0..N-W); with W = 1, generalised
-    randomised response.
+    """Draw a symbol of a window card for each window start (0..N-W).
+
+    With W = 1, that is generalised randomised response. Raises ValueError for another card.
     """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
@@ -49,6 +54,7 @@ def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
 
 
 def _column(card: Card, lanes: Lanes, xs: Fixed) -> Array:
+    """Draw a symbol for the input of each lane."""
     if card.shape == TABLE:
         return _table(card, lanes, xs)
     if card.shape == WINDOW:
@@ -58,194 +64,205 @@ def _column(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     if card.shape == HIERARCHY:
         return _level_and_sign(cast(Hierarchy, card.body), lanes, np.clip(xs, -ONE, ONE))
     assert card.shape == MIXTURE
-    first = _below(lanes, card.threshold)
-    result = np.empty(len(xs), np.uint8)
-    for part, which, offset in (
-        (card.first, np.flatnonzero(first), 0),
-        (card.second, np.flatnonzero(~first), card.first.symbols),
-    ):
-        result[which] = _column(part, lanes.subset(which), xs[which]) + np.uint8(offset)
-    return result
+    return _mixture(card, lanes, xs)
 
 
-def _level_and_sign(of: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
-    true = (xs[:, None] < np.array(of.bounds)).sum(axis=1)
-    reported = np.empty(len(xs), np.uint8)
-    for level, card in enumerate(of.level_cards):
-        which = np.flatnonzero(true == level)
-        reported[which] = sample_categories(card, lanes.subset(which), true[which])
+def _mixture(card: Card, lanes: Lanes, xs: Fixed) -> Array:
+    is_first = _below(lanes, card.threshold)
     symbols = np.empty(len(xs), np.uint8)
-    for level, card in enumerate(of.value_cards):
-        which = np.flatnonzero(reported == level)
+    which = np.flatnonzero(is_first)
+    symbols[which] = _column(card.first, lanes.subset(which), xs[which])
+    which = np.flatnonzero(~is_first)
+    offset = np.uint8(card.first.symbols)
+    symbols[which] = _column(card.second, lanes.subset(which), xs[which]) + offset
+    return symbols
+
+
+def _level_and_sign(hierarchy: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
+    true_levels = (xs[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
+    levels = np.empty(len(xs), np.uint8)  # that are reported
+    for level, card in enumerate(hierarchy.level_cards):
+        which = np.flatnonzero(true_levels == level)
+        levels[which] = sample_categories(card, lanes.subset(which), true_levels[which])
+    symbols = np.empty(len(xs), np.uint8)
+    for level, card in enumerate(hierarchy.value_cards):
+        which = np.flatnonzero(levels == level)
         symbols[which] = sample(card, lanes.subset(which), xs[which])
-    return 2 * reported + symbols
+    return 2 * levels + symbols
 
 
 def _shifted(xs: Fixed) -> npt.NDArray[np.uint16]:
-    # saturated, from 0 to 2 ONE
+    """Inputs, saturated, from 0 to 2 ONE."""
     return (np.clip(xs, -ONE, ONE) + np.int16(ONE)).view(np.uint16)
 
 
 def _round_up(lanes: Lanes, fraction: Array) -> npt.NDArray[np.bool_]:
     """Bernoulli(fraction / 2**15) of every lane, reading nothing where the fraction is 0."""
-    u = lanes.each(fraction != 0)
+    drawn = lanes.each(fraction != 0)
     top = (fraction >> 7).astype(np.uint8)
-    up = u < top
-    tie = np.flatnonzero(u == top)
+    up = drawn < top
+    tie = np.flatnonzero(drawn == top)
     up[tie] = below_some(lanes, tie, fraction[tie] & 127, 7)
     return up
 
 
 def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
     """Bernoulli(threshold / T) of every lane."""
-    u = lanes.each()
+    drawn = lanes.each()
     top = np.uint8(threshold >> 22)
-    result = u < top
-    tie = np.flatnonzero(u == top)
+    result = drawn < top
+    tie = np.flatnonzero(drawn == top)
     result[tie] = below_some(lanes, tie, np.full(len(tie), threshold & 0x3FFFFF), 22)
     return result
 
 
 @lru_cache(maxsize=64)
 def _table_parts(data: bytes) -> tuple[Array, Whole]:
-    """The symbols that the first byte of a draw decides, 256 for each bucket of inputs; and the
-    thresholds, T last.
+    """The symbols that the first byte of a draw decides, and the thresholds of the card.
+
+    The symbols are 256 for each bucket of inputs. Thresholds are knots x symbols, with T last.
     """
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
     thresholds = np.full((knots, card.symbols), T, np.int64)
     thresholds[:, :-1] = np.array(card.thresholds, np.int64).reshape(knots, card.symbols - 1)
     # Thresholds are linear in a bucket, its end included: its ends say what holds in all of it.
-    start = np.arange(0, 2 * ONE, 1 << _BUCKET)
-    ends = [
-        _interpolated(card, thresholds, *_place(card, a)) for a in (start, start + (1 << _BUCKET))
-    ]
-    low, high = np.minimum(*ends), np.maximum(*ends)
-    first = np.empty((len(start), 256), np.uint8)
-    for u in range(256):
-        symbols = (high <= u << 40).sum(axis=1)
-        doubt = np.take_along_axis(low, symbols[:, None], 1)[:, 0] < (u + 1) << 40
-        first[:, u] = np.where(doubt, _UNDECIDED, symbols)
-    return first.reshape(-1), thresholds
+    bucket_starts = np.arange(0, 2 * ONE, 1 << _BUCKET)
+    at_starts = _thresholds_at(card, thresholds, bucket_starts)
+    at_ends = _thresholds_at(card, thresholds, bucket_starts + (1 << _BUCKET))
+    low, high = np.minimum(at_starts, at_ends), np.maximum(at_starts, at_ends)
+    decided = np.empty((len(bucket_starts), 256), np.uint8)
+    for byte in range(256):
+        symbols = (high <= byte << 40).sum(axis=1)
+        threshold = np.take_along_axis(low, symbols[:, None], 1)[:, 0]
+        is_in_doubt = threshold < (byte + 1) << 40
+        decided[:, byte] = np.where(is_in_doubt, _UNDECIDED, symbols)
+    return decided.reshape(-1), thresholds
 
 
-def _place(card: Card, a: Array) -> tuple[Array, Array]:
-    # The knot below x, and where x lies between that and the next, out of 2**15. 1 is the end of
-    # the last interval.
-    b = a.astype(np.int64) << card.knot_bits
-    row = np.minimum(b >> 15, (1 << card.knot_bits) - 1)
-    return row, b - (row << 15)
+def _thresholds_at(card: Card, thresholds: Whole, inputs: Array) -> Whole:
+    """The thresholds (inputs x symbols) at inputs from 0 to 2 ONE, out of 2**48: six bytes.
 
-
-def _interpolated(card: Card, thresholds: Whole, row: Array, f: Array) -> Whole:
-    # out of 2**48: six bytes
-    f = f[:, None]
-    return np.asarray((thresholds[row] * (2**15 - f) + thresholds[row + 1] * f) << 3)
+    They are interpolated between the knots below and above.
+    """
+    place = inputs.astype(np.int64) << card.knot_bits
+    # The largest input is the end of the last interval.
+    knot = np.minimum(place >> 15, (1 << card.knot_bits) - 1)
+    share = (place - (knot << 15))[:, None]  # of the way to the next knot, out of 2**15
+    return np.asarray((thresholds[knot] * (2**15 - share) + thresholds[knot + 1] * share) << 3)
 
 
 def _table(card: Card, lanes: Lanes, xs: Fixed) -> Array:
-    first, thresholds = _table_parts(bytes(card.data))
-    a = _shifted(xs)
-    u = lanes.each()
-    bucket = a - (a >> np.uint16(15))  # 1 is the end of the last
-    bucket >>= np.uint16(_BUCKET)
-    bucket <<= np.uint16(8)
-    bucket |= u
-    symbols: Array = first.take(bucket)
+    decided, thresholds = _table_parts(bytes(card.data))
+    inputs = _shifted(xs)
+    byte = lanes.each()
+    place = inputs - (inputs >> np.uint16(15))  # the largest input is the end of the last bucket
+    place >>= np.uint16(_BUCKET)
+    place <<= np.uint16(8)
+    place |= byte
+    symbols: Array = decided.take(place)
+
     pending = np.flatnonzero(symbols == _UNDECIDED)
-    exact = _interpolated(card, thresholds, *_place(card, a[pending]))
-    r = u[pending].astype(np.int64) << 40
+    exact = _thresholds_at(card, thresholds, inputs[pending])
+    drawn = byte[pending].astype(np.int64) << 40
     for shift in (40, 32, 24, 16, 8, 0):
         if shift < 40:
-            r |= lanes.some(pending).astype(np.int64) << shift
-        symbol = (exact <= r[:, None]).sum(axis=1)
+            drawn |= lanes.some(pending).astype(np.int64) << shift
+        symbol = (exact <= drawn[:, None]).sum(axis=1)
         symbols[pending] = symbol
-        doubt = np.take_along_axis(exact, symbol[:, None], 1)[:, 0] < r + (1 << shift)
-        pending, exact, r = pending[doubt], exact[doubt], r[doubt]
+        threshold = np.take_along_axis(exact, symbol[:, None], 1)[:, 0]
+        is_in_doubt = threshold < drawn + (1 << shift)
+        pending, exact, drawn = pending[is_in_doubt], exact[is_in_doubt], drawn[is_in_doubt]
         if not pending.size:
             break
     return symbols
 
 
 def _window(card: Card, lanes: Lanes, xs: Fixed) -> Array:
-    b = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
-    start = (b >> 15).astype(np.uint8)
-    start += _round_up(lanes, b & 32767)
+    place = _shifted(xs).astype(np.int32) * (card.symbols - card.window)
+    start = (place >> 15).astype(np.uint8)
+    start += _round_up(lanes, place & 32767)
     return _around(card, lanes, start)
 
 
 def _around(card: Card, lanes: Lanes, start: Array) -> Array:
-    # The window is [start, start + W).
+    """Draw symbols for windows [start, start + W): one of the window, or one of the others."""
     window, others = card.window, card.symbols - card.window
-    inside = _below(lanes, card.threshold)
+    is_inside = _below(lanes, card.threshold)
     if window == others == 1:
-        u = np.zeros(lanes.count, np.uint8)
+        drawn = np.zeros(lanes.count, np.uint8)
     else:
-        last = np.where(inside, np.uint8(window - 1), np.uint8(others - 1))
-        mask = np.where(inside, np.uint8(mask_of(window)), np.uint8(mask_of(others)))
-        u = lanes.each(mask != 0) & mask
-        pending = np.flatnonzero(u > last)
+        last = np.where(is_inside, np.uint8(window - 1), np.uint8(others - 1))
+        mask = np.where(is_inside, np.uint8(mask_of(window)), np.uint8(mask_of(others)))
+        drawn = lanes.each(mask != 0) & mask
+        pending = np.flatnonzero(drawn > last)
         while pending.size:
-            u[pending] = lanes.some(pending) & mask[pending]
-            pending = pending[u[pending] > last[pending]]
-    return np.asarray(
-        np.where(inside, u + start, u + np.where(u >= start, np.uint8(window), np.uint8(0)))
-    )
+            drawn[pending] = lanes.some(pending) & mask[pending]
+            pending = pending[drawn[pending] > last[pending]]
+    skipped = np.where(drawn >= start, np.uint8(window), np.uint8(0))
+    return np.asarray(np.where(is_inside, drawn + start, drawn + skipped))
 
 
 def _grid(card: Card, lanes: Lanes, xs: Fixed) -> Whole:
-    # The inputs rounded to the grid, as outputs counted from the lowest.
-    b = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
-    y = (b >> 15) + _round_up(lanes, b & 32767)
-    return y - ((1 << card.grid_bits) + card.lowest)
+    """The inputs rounded to the grid, as outputs counted from the lowest."""
+    place = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
+    rounded = (place >> 15) + _round_up(lanes, place & 32767)
+    return rounded - ((1 << card.grid_bits) + card.lowest)
 
 
 def _noise(card: Card, lanes: Lanes, y: Whole) -> npt.NDArray[np.uint16]:
-    """Exact discrete Laplace noise, clamped."""
-    y = y.copy()
+    """The outputs y with exact discrete Laplace noise, clamped."""
+    noisy = y.copy()
     pending: Indices = np.arange(len(y))
     while pending.size:
         which, z, pending = laplace(lanes, pending, card.t, card.s)
-        y[which] += z
-    return np.clip(y, 0, card.symbols - 1).astype(np.uint16)
+        noisy[which] += z
+    return np.clip(noisy, 0, card.symbols - 1).astype(np.uint16)
 
 
 def laplace(
     lanes: Lanes, which: Indices, t: int, s: int = 1, frugal: bool = False
 ) -> tuple[Indices, Whole, Indices]:
-    """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`: those that
-    have it, their noise, and those that start again. Canonne, Kamath, Steinke (2020), Algorithms 1
-    and 2. frugal: an offset of 0 reads nothing.
+    """Try to draw discrete Laplace noise of scale t / s for each of the lanes `which`.
+
+    Returns the lanes that have it, their noise, and the lanes that start again. frugal: an offset
+    of 0 reads nothing. Source: Canonne, Kamath, Steinke (2020), Algorithms 1 and 2.
     """
     offset = uniform_some(lanes, which, t)
-    kept = np.ones(len(which), bool)
-    at = np.flatnonzero(offset) if frugal else np.arange(len(which))
-    kept[at] = bernoulli_exp(lanes, which[at], offset[at], t)
-    again, which, offset = which[~kept], which[kept], offset[kept]
+    is_accepted = np.ones(len(which), bool)
+    drawing: Indices = np.arange(len(which))
+    if frugal:
+        drawing = np.flatnonzero(offset)
+    is_accepted[drawing] = bernoulli_exp(lanes, which[drawing], offset[drawing], t)
+    rejected, which, offset = which[~is_accepted], which[is_accepted], offset[is_accepted]
+
     whole = np.zeros(len(which), np.int64)
     going: Indices = np.arange(len(which))
     while going.size:  # how often Bernoulli(exp(-1)) is 1 before it is 0
         going = going[bernoulli_exp(lanes, which[going], np.ones(len(going), np.int64), 1)]
         whole[going] += 1
     magnitude = (offset + t * whole) // s
-    negative = (lanes.some(which) & 1).astype(bool)
-    done = ~negative | (magnitude > 0)  # there is no negative zero
-    z = np.where(negative, -magnitude, magnitude)[done]
-    return which[done], z, np.concatenate([again, which[~done]])
+    is_negative = (lanes.some(which) & 1).astype(bool)
+    is_done = ~is_negative | (magnitude > 0)  # there is no negative zero
+    z = np.where(is_negative, -magnitude, magnitude)[is_done]
+    return which[is_done], z, np.concatenate([rejected, which[~is_done]])
 
 
 def bernoulli_exp(
     lanes: Lanes, which: Indices, a: Array, n: int, b: Array | None = None, m: int = 1
 ) -> npt.NDArray[np.bool_]:
-    """Bernoulli(exp(-(a / n) (b / m))) of each of the lanes `which`, 0 <= a <= n; b / m: 1 if not
-    given. uniform(1) reads nothing.
+    """Bernoulli(exp(-(a / n) (b / m))) of each of the lanes `which`, 0 <= a <= n.
+
+    b / m: 1 if not given. uniform(1) reads nothing.
     """
     result = np.zeros(len(which), bool)
     going: Indices = np.arange(len(which))
     ones = np.ones(len(which), np.int64)
+    if b is None:
+        b = ones
     k = 1
     while going.size:
-        for below, limits in ((n, a), (m, ones if b is None else b), (k, ones)):
+        for below, limits in ((n, a), (m, b), (k, ones)):
             if below > 1 or limits is a:
                 passed = uniform_some(lanes, which[going], below) < limits[going]
                 result[going[~passed]] = k % 2 == 1

@@ -52,7 +52,7 @@ class Meter(ABC):
     # Whether a board has to be connected to it.
     needs_board: ClassVar[bool] = True
 
-    @classmethod  # noqa: B027 -- most meters add none
+    @classmethod
     def add_options(cls, options: argparse._ArgumentGroup) -> None:
         """Add the options of `tern bench energy` that only this meter has."""
 

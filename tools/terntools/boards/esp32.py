@@ -7,6 +7,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ternhost import extras
@@ -38,6 +39,24 @@ _RECOVER = (
     "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
     "let BOOT go, and run the same command again with --no-reset"
 )
+
+
+@dataclass(frozen=True)
+class BootLoader:
+    """How esptool talks to the boot loader of a board.
+
+    reset: use the reset lines; without them the board is in its boot loader already, and stays
+    there. stub: use esptool's flasher, not the ROM's. baud: bits/s of the stub. attempts: how often
+    the boot loader is called.
+    """
+
+    reset: bool = True
+    stub: bool = True
+    baud: int = FLASH_BAUD
+    attempts: int = ATTEMPTS
+
+
+DEFAULT = BootLoader()
 
 
 def _esptool() -> Any:
@@ -78,44 +97,38 @@ def flash(
     name: str,
     *,
     chip: str,
-    reset: bool = True,
-    stub: bool = True,
-    baud: int = FLASH_BAUD,
+    boot_loader: BootLoader = DEFAULT,
     erase: bool = False,
-    attempts: int = ATTEMPTS,
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
 ) -> dict[str, Any]:
     """Write a firmware to the board on `port`, verify it, and return a summary.
 
     It has the chip's number (its MAC). data, name: the firmware and its file's name. chip: the chip
-    that it is for, as image_chip names it. reset: use the reset lines; without them the board is in
-    its boot loader already, and stays there. stub: use esptool's flasher, not the ROM's. baud:
-    bits/s of the stub. erase: erase the whole flash first, files included. attempts: how often the
-    boot loader is called.
+    that it is for, as image_chip names it. erase: erase the whole flash first, files included.
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
     cost it its files. Raises DeviceError if the board does not answer, and TernError if what was
     written does not verify.
     """
-    if erase and not stub:
+    if erase and not boot_loader.stub:
         raise UsageError(
             "the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub"
         )
     esptool = _esptool()
     logger = _logger()
     logger.progress = None  # esptool shows the progress of reading, too
-    rom = _connect(esptool, port, reset, attempts)
+    rom = _connect(esptool, port, boot_loader)
     loader = rom
     offset = rom.BOOTLOADER_FLASH_OFFSET
     is_writing = is_written = False
     try:
         _require_chip(esptool, name, chip, rom.CHIP_NAME, port)
         tell(f"{rom.CHIP_NAME} on {port}")
-        if stub:
+        if boot_loader.stub:
             loader = esptool.cmds.run_stub(rom)
-            if reset:  # a bridge has a baud rate; a port without reset lines is seldom one
-                loader.change_baud(baud)
+            if boot_loader.reset:  # a port without reset lines is seldom a bridge with a baud rate
+                loader.change_baud(boot_loader.baud)
         esptool.cmds.attach_flash(loader)
         _check_flash(esptool, loader, port, name, data, erase)
         mac = bytes(rom.read_mac()).hex()
@@ -124,7 +137,7 @@ def flash(
         logger.progress = progress
         esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
         is_writing, is_written = False, True
-        esptool.cmds.reset_chip(loader, "hard-reset" if reset else "no-reset")
+        esptool.cmds.reset_chip(loader, "hard-reset" if boot_loader.reset else "no-reset")
     except KeyboardInterrupt as error:
         if not is_writing:
             raise
@@ -228,17 +241,16 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
         raise UsageError(text, "get the .bin file of your board again")
 
 
-def _connect(esptool: Any, port: str, reset: bool, attempts: int) -> Any:
+def _connect(esptool: Any, port: str, boot_loader: BootLoader) -> Any:
     """esptool's loader for the chip on `port`.
 
     Raises DeviceError, and UsageError for what is no port.
     """
-    mode = "default-reset" if reset else "no-reset"
-    open_port(
-        port, BAUD
-    ).close()  # its errors say better than esptool's why a port cannot be opened
+    mode = "default-reset" if boot_loader.reset else "no-reset"
+    # Its errors say better than esptool's why a port cannot be opened.
+    open_port(port, BAUD).close()
     try:
-        return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=attempts)
+        return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=boot_loader.attempts)
     except (esptool.FatalError, *PORT_ERRORS) as error:
         hint = "hold BOOT, press RESET, let BOOT go, and run the same command again with --no-reset"
         raise DeviceError(f"no ESP32 answers on {port}: {_first_line(error)}", hint) from error

@@ -24,13 +24,12 @@ def flash(
     erase: bool = False,
     progress: Progress | None = None,
     tell: Tell = lambda line: None,
-    **esp32_options: Any,
+    boot_loader: esp32.BootLoader = esp32.DEFAULT,
 ) -> dict[str, Any]:
     """Flash the board on `port`, check that it then runs MicroPython, and return a summary.
 
     volume: where the boot loader of a Pico is mounted, unless it is to be looked for. erase: erase
-    files and ledger, too, so that the board becomes another device. esp32_options: reset, stub and
-    baud of esp32.flash.
+    files and ledger, too, so that the board becomes another device. boot_loader: of an ESP32.
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
     cost it its files, and where two boards may be meant. Raises DeviceError if the board does not
@@ -39,7 +38,7 @@ def flash(
     """
     if firmware.family == names.RP2:
         return flash_pico(port, firmware, volume, erase, progress, tell)
-    return _flash_esp32(port, firmware, erase, progress, tell, **esp32_options)
+    return _flash_esp32(port, firmware, erase, progress, tell, boot_loader)
 
 
 def _flash_esp32(
@@ -48,27 +47,23 @@ def _flash_esp32(
     erase: bool,
     progress: Progress | None,
     tell: Tell,
-    reset: bool = True,
-    **options: Any,
+    boot_loader: esp32.BootLoader,
 ) -> dict[str, Any]:
-    """Flash an ESP32, and check that it starts.
+    """Flash an ESP32, and check that it starts; returns and raises the same as flash().
 
-    Without `reset` it stays in its boot loader, and is not checked.
-
-    options: stub and baud of esp32.flash. Returns and raises the same as flash().
+    Without reset lines it stays in its boot loader, and is not checked.
     """
     summary = esp32.flash(
         port,
         firmware.data,
         firmware.path.name,
         chip=firmware.chip,
-        reset=reset,
+        boot_loader=boot_loader,
         erase=erase,
         progress=progress,
         tell=tell,
-        **options,
     )
-    if reset:
+    if boot_loader.reset:
         tell(f"waiting for MicroPython on {port}")
         summary["firmware"] = _require_start(port, firmware, summary["unique_id"])
     return summary
@@ -123,6 +118,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
     """Flash the board as these options say, and show the progress. `tern up` has no --erase."""
+    boot_loader = esp32.BootLoader(reset=not args.no_reset, stub=not args.no_stub, baud=args.baud)
     with Bar("flashing") as bar:
         return flash(
             port,
@@ -131,9 +127,7 @@ def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[s
             erase=getattr(args, "erase", False),
             progress=bar.update,
             tell=bar.say,
-            reset=not args.no_reset,
-            stub=not args.no_stub,
-            baud=args.baud,
+            boot_loader=boot_loader,
         )
 
 

@@ -249,55 +249,85 @@ def _constants(module: _Module) -> Constants:
 
 
 def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
-    direct = dict(constants[module.name])  # NAME -> value
-    through: dict[str, Constants] = {}  # alias of a module -> its constants
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            for alias in node.names:
-                name = alias.asname or alias.name
-                value = constants.get(node.module, {}).get(alias.name)
-                whole = constants.get(f"{node.module}.{alias.name}")
-                if value is None and whole is None:
-                    continue
-                if module.bound[name] != 1:
-                    hint = "rename one of them"
-                    raise TernError(
-                        f"{module.name} gives {name}, which it imports, another meaning", hint
-                    )
-                if value is not None:
-                    direct[name] = value
-                elif whole:
-                    through[name] = whole
+    """The text of a module with the constants of all modules in the places that use them."""
+    values, modules = _imported_constants(module, constants)
+    values = {**constants[module.name], **values}
     edits = Edits(module.source)
-    still: set[str] = set()  # names that are looked up in the folded module
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            values = through.get(node.value.id, {})
-            if isinstance(node.ctx, ast.Load) and node.attr in values:
-                edits.replace(node, _literal(values[node.attr]))
-                node.value.id = ""  # seen
+    _fold_attributes(module.tree, modules, edits)
+
+    remaining: set[str] = set()  # names that are looked up in the folded module
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             _fold_raise(node.exc, edits)
         if isinstance(node, ast.Call):
             _fold_text(node, edits)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            if node.id in direct:
-                edits.replace(node, _literal(direct[node.id]))
+            if node.id in values:
+                edits.replace(node, _literal(values[node.id]))
             else:
-                still.add(node.id)
-    for statement in ast.walk(module.tree):
-        if isinstance(statement, ast.ImportFrom):
-            known = COMPILED if statement.module == "tern.compat" else set()
-            gone = known | ((direct.keys() | through.keys()) - still)
-            left = [alias for alias in statement.names if (alias.asname or alias.name) not in gone]
-            if len(left) < len(statement.names):
-                rest = ast.ImportFrom(statement.module, left, 0)
-                edits.replace(statement, ast.unparse(rest) if left else "pass")
+                remaining.add(node.id)
+
+    _fold_imports(module.tree, (values.keys() | modules.keys()) - remaining, edits)
     for statement in module.tree.body:
         if _assigned(statement) in constants[module.name]:
             edits.replace(statement, "pass")
     return edits.result()
+
+
+def _imported_constants(
+    module: _Module, constants: Mapping[str, Constants]
+) -> tuple[dict[str, int | str | bytes], dict[str, Constants]]:
+    """The values of constants that a module imports, and the constants of modules, by their names.
+
+    Raises TernError where the module gives such a name another meaning.
+    """
+    values: dict[str, int | str | bytes] = {}
+    modules: dict[str, Constants] = {}
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ImportFrom) or node.level != 0 or not node.module:
+            continue
+        for alias in node.names:
+            name = alias.asname or alias.name
+            value = constants.get(node.module, {}).get(alias.name)
+            constants_of_module = constants.get(f"{node.module}.{alias.name}")
+            if value is None and constants_of_module is None:
+                continue
+            if module.bound[name] != 1:
+                text = f"{module.name} gives {name}, which it imports, another meaning"
+                raise TernError(text, hint="rename one of them")
+            if value is not None:
+                values[name] = value
+            elif constants_of_module:
+                modules[name] = constants_of_module
+    return values, modules
+
+
+def _fold_attributes(tree: ast.Module, modules: Mapping[str, Constants], edits: "Edits") -> None:
+    """Replace constants that are attributes of modules, such as `wire.MAX_FRAME`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            continue
+        values = modules.get(node.value.id, {})
+        if isinstance(node.ctx, ast.Load) and node.attr in values:
+            edits.replace(node, _literal(values[node.attr]))
+            node.value.id = ""  # no use of the module any more
+
+
+def _fold_imports(tree: ast.Module, unused: Collection[str], edits: "Edits") -> None:
+    """Remove unused names from imports, and those that the compiler knows by itself."""
+    for statement in ast.walk(tree):
+        if not isinstance(statement, ast.ImportFrom):
+            continue
+        left = []
+        for alias in statement.names:
+            name = alias.asname or alias.name
+            compiled = statement.module == "tern.compat" and name in COMPILED
+            if name not in unused and not compiled:
+                left.append(alias)
+        if not left:
+            edits.replace(statement, "pass")
+        elif len(left) < len(statement.names):
+            edits.replace(statement, ast.unparse(ast.ImportFrom(statement.module, left, 0)))
 
 
 def _fold_raise(call: ast.Call, edits: "Edits") -> None:

@@ -11,7 +11,7 @@ import hashlib
 from tern import links, storage, wire
 from ternhost.errors import RefusedError, UsageError
 from ternhost.provision import keys
-from ternhost.provision.boards import board_files, new_keys
+from ternhost.provision.boards import BoardSettings, board_files, new_keys
 from ternhost.store import sleepers
 from ternhost.store.fleet_key import OWN_KEY_ONLY, FleetKey, rotate_fleet
 from ternhost.store.round_numbers import last_number
@@ -125,9 +125,8 @@ def _files(
     mask = 0
     for shape in set(member.shapes):
         mask |= 1 << SHAPES[shape]
-    made = board_files(
-        member.device, [key], member.rows, member.policy, mask, last_round, step, spent=spent
-    )
+    settings = BoardSettings(mask, last_round, step)
+    made = board_files(member.device, [key], member.rows, member.policy, settings, spent)
 
     files = {}
     for name in (storage.RECORDS, storage.ledger_name(member.device)):

@@ -18,7 +18,7 @@ from ternhost.options import flag, require
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import parse_epsilon
 from ternhost.privacy.units import UNIT_HELP, parse_unit
-from ternhost.provision.boards import FLEET_NAME, board_directories, provision_fleet, provision_from
+from ternhost.provision.boards import FLEET_NAME, board_directories, dealt_records, provision_fleet
 from ternhost.reach.fleet import KINDS
 from ternhost.run import directory as run_directory
 from ternhost.store import store_file
@@ -254,21 +254,13 @@ def _provision(
     args: argparse.Namespace, store: Path, boards: list[Path], clients: _Clients
 ) -> None:
     """Make the files of new boards, and put their keys into the store."""
+    rows = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
+    each = 1
     if clients.dataset is not None:
-        provision_from(
-            store,
-            boards,
-            clients.dataset,
-            args.clients,
-            args.seed,
-            clients.limits,
-            args.records,
-            clients.unit,
-        )
-        return
-    no_records = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
-    with Store(store, beside=True) as opened:
-        provision_fleet(opened, boards, no_records, clients.limits, unit=clients.unit)
+        each = args.records
+        rows = dealt_records(clients.dataset, args.clients, each, args.seed)
+    with Store(store, beside=True) as opened:  # a run may be waiting for these keys
+        provision_fleet(opened, boards, rows, clients.limits, each, clients.unit)
 
 
 def _require_the_same(args: argparse.Namespace, directory: Path) -> None:

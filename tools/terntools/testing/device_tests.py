@@ -68,7 +68,7 @@ class Target(ABC):
     def prepared(self, path: Path) -> AbstractContextManager[RunTest]:
         """A context with what runs the functions of the test file `path`."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Give its port back, if it holds one."""
 
 

@@ -1,5 +1,4 @@
-"""Every mechanism, through one interface: `design(name, epsilon)` returns a certified, exactly
-unbiased card.
+"""Every mechanism: `design(name, epsilon)` returns a certified, exactly unbiased card.
 
 A `Mechanism` is registered here, by an entry point of the group `tern.mechanisms`, or by
 `REGISTRY.register`.
@@ -57,16 +56,13 @@ def option(name: str, option_name: str) -> Option:
     for declared in REGISTRY.named(name).options:
         if declared.name == option_name:
             return declared
-    takers = [
-        other
-        for other, its in REGISTRY.items()
-        if option_name in {each.name for each in its.options}
-    ]
-    hint = (
-        f"it is for {', '.join(takers)}"
-        if takers
-        else "'tern card design --help' lists all of them"
-    )
+    takers = []
+    for other, mechanism in REGISTRY.items():
+        if any(declared.name == option_name for declared in mechanism.options):
+            takers.append(other)
+    hint = "'tern card design --help' lists all of them"
+    if takers:
+        hint = f"it is for {', '.join(takers)}"
     raise UsageError(f"{name} has no option {flag(option_name)}", hint=hint)
 
 
@@ -79,35 +75,37 @@ def design(
     use: str | None = None,
     **options: Any,
 ) -> Design:
-    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`), with `levels` outputs
-    where it can choose.
+    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`).
 
-    `options` are the mechanism's own. A mechanism that is tuned for `use` (GRADIENTS or VALUES)
-    takes the best ones for it, unless one of these is given. A shipped card replaces a slow design.
-    Raises UsageError.
+    levels: the number of outputs, where the mechanism can choose. `options` are the mechanism's
+    own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for it,
+    unless one of these is given. A shipped card replaces a slow design. Raises UsageError.
     """
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
         raise TypeError("give either epsilon or epsilon_micro")
-    micro = parse_epsilon(epsilon) if epsilon is not None else epsilon_micro
-    assert micro is not None
-    if micro < 1:
-        text = f"the epsilon of one card must not be below a millionth, but it is {micro / MICRO:g}"
+    if epsilon is not None:
+        epsilon_micro = parse_epsilon(epsilon)
+    assert epsilon_micro is not None
+    if epsilon_micro < 1:
+        given = f"{epsilon_micro / MICRO:g}"
+        text = f"the epsilon of one card must not be below a millionth, but it is {given}"
         raise UsageError(text, "give a larger --epsilon, or report fewer coordinates")
     for option_name in options:
         option(name, option_name)  # or refuse it
+
     chosen = mechanism.chosen(options, use)
-    levels = mechanism.levels if levels is None else levels
+    if levels is None:
+        levels = mechanism.levels
     if mechanism.slow and not chosen:
-        data = shipped.load(name, micro, levels)
+        data = shipped.load(name, epsilon_micro, levels)
         if data is not None:
-            return Design(name, micro, data, ("a shipped card",))
-    return mechanism.design(micro, levels, **chosen)
+            return Design(name, epsilon_micro, data, ("a shipped card",))
+    return mechanism.design(epsilon_micro, levels, **chosen)
 
 
-_DEST = (
-    "mechanism_option_"  # prefix in a command's namespace, where an option may have the same name
-)
+# Prefix in a command's namespace, where an option may have the same name.
+_DEST = "mechanism_option_"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -115,18 +113,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     An option of the command that has the same name takes its place.
     """
-    known: dict[str, tuple[Option, dict[str, list[str]]]] = {}
-    for name, mechanism in REGISTRY.items():
+    first: dict[str, Option] = {}  # of each name
+    takers: dict[str, dict[str, list[str]]] = {}  # mechanisms by the option's name and help text
+    for mechanism_name, mechanism in REGISTRY.items():
         for option in mechanism.options:
-            _, names_by_help = known.setdefault(option.name, (option, {}))
-            names_by_help.setdefault(option.help_text(), []).append(name)
+            first.setdefault(option.name, option)
+            takers_by_help = takers.setdefault(option.name, {})
+            takers_by_help.setdefault(option.help_text(), []).append(mechanism_name)
+
     group = parser.add_argument_group("options of mechanisms")
-    for option, names_by_help in known.values():
-        metavar = "{" + ",".join(option.values) + "}" if option.values else option.metavar
-        text = "; ".join(f"{', '.join(names)}: {help_}" for help_, names in names_by_help.items())
+    for name, option in first.items():
+        metavar = option.metavar
+        if option.values:
+            metavar = "{" + ",".join(option.values) + "}"
+        texts = [f"{', '.join(names)}: {text}" for text, names in takers[name].items()]
         with contextlib.suppress(argparse.ArgumentError):
             group.add_argument(
-                flag(option.name), dest=_DEST + option.name, metavar=metavar, help=text
+                flag(name), dest=_DEST + name, metavar=metavar, help="; ".join(texts)
             )
 
 
@@ -139,16 +142,19 @@ def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def options_named(args: argparse.Namespace, *others: str) -> list[str]:
-    """The options of `add_options`, and those of `others`, that the command line gives, as flags:
-    "--window".
+    """The flags, such as "--window", that the command line gives.
+
+    They are options of `add_options`, and those of `others`.
     """
-    given = [*_given(args), *(name for name in others if getattr(args, name) is not None)]
+    given = list(_given(args))
+    given += [name for name in others if getattr(args, name) is not None]
     return [flag(name) for name in given]
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
-    return {
-        dest.removeprefix(_DEST): text
-        for dest, text in vars(args).items()
-        if dest.startswith(_DEST) and text is not None
-    }
+    """The options of `add_options` on the command line, and their texts."""
+    given = {}
+    for dest, text in vars(args).items():
+        if dest.startswith(_DEST) and text is not None:
+            given[dest.removeprefix(_DEST)] = text
+    return given

@@ -6,6 +6,7 @@ second moment m(x), which decides where k << d.
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -34,37 +35,64 @@ def design(
     bits: float = BITS,
     prior: str | None = None,
 ) -> Design:
-    """The card of the least objective among all mechanisms, at most `bits` bits (and `levels`
-    outputs) a value. `epsilon` (micro): of one value; k of d coordinates are reported (default:
-    all). Raises UsageError.
+    """The card of the least objective among all mechanisms.
+
+    epsilon: of one value (micro). levels, bits: the most outputs, and the most bits of a value.
+    d, k: k of d coordinates are reported (default: all). Raises UsageError.
     """
-    k = d if k is None else k
+    if k is None:
+        k = d
     require(1 <= k <= d, "k", f"1 to d, which is {d}", k)
     require(1 <= bits <= 16, "bits", "1 to 16", bits)
-    most = math.floor(2**bits + 1e-9) if levels is None else min(levels, math.floor(2**bits + 1e-9))
+    most = math.floor(2**bits + 1e-9)
+    if levels is not None:
+        most = min(levels, most)
     share = Fraction(d, k)
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
     if objective == WORST_VARIANCE and share != 1:
         goal["share"] = share
     # This refuses a goal that makes no sense.
     programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})
-    scored = []
+    candidates = []
     for candidate, card in _candidates(epsilon, most, goal):
         score = _score(certify.moments(card), objective, prior, share)
-        scored.append((score, card.symbols, len(candidate.card), candidate))
-    if not scored:
+        candidates.append(_Candidate(score, card.symbols, candidate))
+    if not candidates:
         raise UsageError(f"no mechanism has {most} levels or fewer")
-    best, *rivals = sorted(scored, key=lambda entry: entry[:3])
-    named = f"worst variance with {k} of {d} coordinates" if "share" in goal else objective
-    reason = f"{best[3].mechanism} with {best[1]} levels has the least {named}, {best[0]:.6g}, of {len(scored)} cards"
-    named_rivals = [
-        f"{rival[3].mechanism} ({rival[1]} levels) {rival[0]:.6g}" for rival in rivals[:_RIVALS]
+    best, *rivals = sorted(candidates, key=lambda candidate: candidate.order)
+
+    goal_name = objective
+    if "share" in goal:
+        goal_name = f"worst variance with {k} of {d} coordinates"
+    notes = [
+        f"{best.design.mechanism} with {best.levels} levels has the least {goal_name}, "
+        f"{best.score:.6g}, of {len(candidates)} cards"
     ]
-    notes = (reason, f"next best: {', '.join(named_rivals)}") if rivals else (reason,)
-    return Design("auto", epsilon, best[3].card, notes + best[3].notes)
+    if rivals:
+        names = [
+            f"{rival.design.mechanism} ({rival.levels} levels) {rival.score:.6g}"
+            for rival in rivals[:_RIVALS]
+        ]
+        notes.append(f"next best: {', '.join(names)}")
+    return Design("auto", epsilon, best.design.card, (*notes, *best.design.notes))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A card that is compared. score: its objective, the less the better."""
+
+    score: float
+    levels: int
+    design: Design
+
+    @property
+    def order(self) -> tuple[float, int, int]:
+        """Sorts the best first; of equally good cards the one with fewer levels and bytes."""
+        return self.score, self.levels, len(self.design.card)
 
 
 def _score(moments: certify.Moments, objective: str, prior: str | None, share: Fraction) -> float:
+    """The objective of a card with these moments."""
     if objective == WORST_VARIANCE:
         return float(moments.worst_variance(share)[0])
     if objective == WORST_SECOND_MOMENT:
@@ -76,24 +104,26 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
 
 
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
-    """Every mechanism's designs of at most `most` levels, for the `goal` where the mechanism has
-    one.
+    """Every mechanism's designs of at most `most` levels, each card once.
+
+    goal: options of mechanisms that can be designed for it.
     """
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():
         if not mechanism.single_valued:
             continue
-        known = {option.name for option in mechanism.options}
-        aims = {option: value for option, value in goal.items() if option in known}
+        declared = {option.name for option in mechanism.options}
+        goal_options = {option: value for option, value in goal.items() if option in declared}
         for tried in mechanism.tries(most):
+            options = {**goal_options, **tried}
             try:
-                designed = mechanisms.design(name, epsilon_micro=epsilon, **aims, **tried)
+                candidate = mechanisms.design(name, epsilon_micro=epsilon, **options)
             except UsageError:
                 continue  # it has no card at this epsilon
-            card = designed.decode()
-            if card.symbols <= most and designed.card not in seen:
-                seen.add(designed.card)
-                yield designed, card
+            card = candidate.decode()
+            if card.symbols <= most and candidate.card not in seen:
+                seen.add(candidate.card)
+                yield candidate, card
 
 
 _D = Option("d", "number of coordinates", int, "D", default=1)

@@ -18,6 +18,7 @@ def variance(epsilon: float, x: float) -> float:
 
 
 def worst_variance(epsilon: float) -> float:
+    """The variance at the worst x, 0."""
     return constant(epsilon) ** 2
 
 

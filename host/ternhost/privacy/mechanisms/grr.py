@@ -1,5 +1,6 @@
-"""Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016): a
-window card of width 1, whose window start is the category. On numbers a category is a level.
+"""Generalised randomised response over k categories (Kairouz, Bonawitz and Ramage, ICML 2016).
+
+Its card is a window of width 1, whose start is the category. On numbers a category is a level.
 """
 
 import math
@@ -19,10 +20,12 @@ def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) 
 
 
 def card(epsilon: int, categories: int) -> bytes:
+    """The card of so many categories that keeps epsilon (micro)."""
     return piecewise.card(epsilon, categories, 1)
 
 
 def design(epsilon: int, levels: int | None = None) -> Design:
+    """The card of so many categories (`levels`). Raises UsageError."""
     categories = check_levels(levels, CATEGORIES, 2, MAX_SYMBOLS)
     variance = frequency_variance(epsilon / MICRO, categories)
     note = f"{categories} categories (--levels); a frequency near 0 has variance {variance:.6g} a report"

@@ -1,6 +1,7 @@
-"""The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid (Canonne, Kamath and
-Steinke 2020). Epsilon is for a change of 2 in L1 norm: one coordinate from -1 to 1, or a whole
-probability vector.
+"""The Laplace mechanism (Dwork et al., TCC 2006), drawn exactly on a grid.
+
+The draw is that of Canonne, Kamath and Steinke 2020. Epsilon is for a change of 2 in L1 norm: one
+coordinate from -1 to 1, or a whole probability vector.
 """
 
 import math
@@ -30,8 +31,9 @@ worst_variance = variance
 
 
 def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
-    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro), t/s >= 2 *
-    2**grid_bits / epsilon.
+    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro).
+
+    It is at least 2 * 2**grid_bits / epsilon. Raises UsageError where there is none.
     """
     numerator = 2 * MICRO << grid_bits
     most = min(max(_MAX_SCALE * epsilon // numerator, 1), _MAX_SCALE)
@@ -52,26 +54,28 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
     By default the finest grid on which clamping begins some 8 noise scales outside [-1, 1], if
     there is one.
     """
-    count = LEVELS if levels is None else levels
-    if not 3 <= count <= _MOST_LEVELS or count % 2 == 0:
-        raise UsageError(
-            f"this mechanism has an odd number of levels from 3 to {_MOST_LEVELS}, not {count}"
-        )
-    half = count // 2
-    scale = 2 * MICRO / epsilon
+    if levels is None:
+        levels = LEVELS
+    if not 3 <= levels <= _MOST_LEVELS or levels % 2 == 0:
+        allowed = f"an odd number of levels from 3 to {_MOST_LEVELS}"
+        raise UsageError(f"this mechanism has {allowed}, not {levels}")
+    half = levels // 2
     if grid is None:
-        finest = (
-            math.floor(math.log2(half / (1 + _REACH * scale))) if half > 1 + _REACH * scale else 0
-        )
-        grid = min(finest, ONE.bit_length() - 1)
+        grid = _finest_grid(epsilon, half)
     if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
-        text = (
-            f"a grid of 2**-{grid} is finer than 2**-14, or has more than {count} steps in [-1, 1]"
-        )
-        raise UsageError(text)
+        reason = f"is finer than 2**-14, or has more than {levels} steps in [-1, 1]"
+        raise UsageError(f"a grid of 2**-{grid} {reason}")
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
     return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
+
+
+def _finest_grid(epsilon: int, half: int) -> int:
+    """The grid of `design`, by default. half: the number of levels above 0."""
+    clamped_at = 1 + _REACH * (2 * MICRO / epsilon)
+    if half <= clamped_at:
+        return 0
+    return min(math.floor(math.log2(half / clamped_at)), ONE.bit_length() - 1)
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:

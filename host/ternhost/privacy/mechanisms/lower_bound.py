@@ -1,5 +1,4 @@
-"""A lower bound of the worst-case variance of every unbiased mechanism that keeps epsilon, whatever
-its outputs.
+"""A lower bound of the worst-case variance of every unbiased mechanism that keeps epsilon.
 
 Seen at finitely many inputs x_i, such a mechanism is a feasible point of a linear programme over
 measures: densities p_i(y) with p_i(y) <= E p_j(y), total 1, mean x_i and second moment at most v +
@@ -44,28 +43,30 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
         raise ValueError("epsilon outside (0, 20]")
     inputs = np.linspace(0, 1, steps + 1)
     outputs = np.linspace(0, _REACH, _OUTPUTS + 1) * duchi.constant(epsilon)
-    bound, best, following = -math.inf, None, None
+    bound, best_dual = -math.inf, None
     for _ in range(_ROUNDS):
-        value, used, dual = _programme(epsilon, inputs, outputs)
+        value, used_outputs, dual = _programme(epsilon, inputs, outputs)
         # The bound is concave in the dual numbers, and the programme's jump about: look between the
         # best and the new.
-        lacking = []
-        for share in _SHARES if best is not None else (1.0,):
-            mixed = dual if best is None else best + share * (dual - best)
-            its_bound, missing = _bound(epsilon, inputs, mixed)
-            lacking.append(missing)
-            if its_bound > bound:
-                bound, following = its_bound, mixed
-        best = following
+        candidates = [dual]
+        if best_dual is not None:
+            candidates = [best_dual + share * (dual - best_dual) for share in _SHARES]
+        lacking_outputs = []
+        for candidate in candidates:
+            candidate_bound, lacking = _bound(epsilon, inputs, candidate)
+            lacking_outputs.append(lacking)
+            if candidate_bound > bound:
+                bound, best_dual = candidate_bound, candidate
         if value - bound < _GAP * value:
             break
-        outputs = np.unique(np.concatenate([used, *lacking]))
+        outputs = np.unique(np.concatenate([used_outputs, *lacking_outputs]))
     return bound * (1 - _MARGIN)
 
 
 def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
-    """The bound from the dual numbers (rows w, a, b), and the outputs where D < 0, which the
-    programme lacks.
+    """The bound, and the outputs where D < 0, which the programme lacks.
+
+    dual: the dual numbers, rows w, a and b.
     """
     weights, sums, means = dual
     at, lowest = _minima(math.exp(epsilon), weights, sums, means)
@@ -76,8 +77,9 @@ def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
 
 
 def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Array, Array]:
-    """Solve for inputs and outputs >= 0 and their mirror images: v, the outputs in use, and the
-    dual rows w, a, b.
+    """Solve for these inputs and outputs (>= 0) and their mirror images.
+
+    Returns v, the outputs in use, and the dual rows w, a and b. Raises ArithmeticError.
     """
     e = math.exp(epsilon)
     values = np.concatenate([-outputs, outputs])
@@ -92,8 +94,8 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
             sparse.kron(sparse.identity(count), powers[None, :]),
         ]
 
-    # Variables: the largest probability u of each output, what each probability exceeds u/E by, and
-    # v.
+    # Variables: the largest probability u of each output, the excess of each probability over u/E,
+    # and v.
     ratios = count * levels
     cost = np.zeros(size + ratios + 1)
     cost[-1] = 1
@@ -108,10 +110,8 @@ def _programme(epsilon: float, inputs: Array, outputs: Array) -> tuple[float, Ar
     if result.x is None:
         raise ArithmeticError(f"the linear programme of the bound failed: {result.message}")
     weights = np.clip(-result.ineqlin.marginals[ratios:], 0, None)
-    total = weights.sum()
-    dual = (
-        np.stack([weights, result.eqlin.marginals[:count], result.eqlin.marginals[count:]]) / total
-    )
+    sum_dual, mean_dual = np.split(result.eqlin.marginals, [count])
+    dual = np.stack([weights, sum_dual, mean_dual]) / weights.sum()
     return float(result.fun), outputs[result.x[:size] > 1e-10], dual
 
 

@@ -1,5 +1,4 @@
-"""Optimised tables: the best mechanism of M levels and K knots for an objective, by linear
-programming.
+"""Optimised tables: the best mechanism of M levels and K knots for an objective.
 
 For given values of the levels the best probabilities solve a linear programme (programme.py).
 Successive linear programmes find the values: they and the probabilities move together within a
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,11 @@ from ternhost.privacy.mechanisms.programme import (
 )
 
 LEVELS = 8
-LARGEST_LEVEL = (
-    127  # what a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6)
-)
+# What a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6).
+LARGEST_LEVEL = 127
 
 _STARTS = 24
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of starts
 _KEPT = 4  # starts that are refined
 _COARSE, _EXACT = 1e-2, 1e-5  # where the region of trust ends, as a part of the largest value
 _STEPS = 30
@@ -59,27 +58,22 @@ def design(
 ) -> Design:
     """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro).
 
-    Raises UsageError.
-
     share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share
     E[y**2] - x**2. prior: for "mean-second-moment", a name of PRIORS (default: "uniform"), or a
     histogram's weights over [-1, 1] as a tuple or a text with commas; only the prior of |x| counts.
-    Fewer levels are used where more do not help.
+    Fewer levels are used where more do not help. Raises UsageError.
     """
     most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
-    goal = f"{objective} objective"
-    if objective == MEAN_SECOND_MOMENT:
-        name = "uniform" if prior is None else prior
-        goal += f", prior {name if name in programme.PRIORS else 'a histogram'}"
-    elif share != 1:
-        goal += f", one coordinate of {float(share):g}"
-    best = _search(problem, most) if most > 2 else None
+    goal = _goal_in_words(objective, prior, share)
+    best = None
+    if most > 2:
+        best = _search(problem, most)
     if best is None:
-        why = f"; {most} levels would gain less than {_WORTH:.2%}" if most > 2 else ""
-        return checked(
-            "optimal", epsilon, duchi.card(epsilon), f"{goal}: two levels, Duchi's mechanism{why}"
-        )
+        note = f"{goal}: two levels, Duchi's mechanism"
+        if most > 2:
+            note += f"; {most} levels would gain less than {_WORTH:.2%}"
+        return checked("optimal", epsilon, duchi.card(epsilon), note)
     halves, unit = best
     common = math.gcd(*halves.astype(int).tolist())
     halves, unit = halves / common, unit * common
@@ -90,14 +84,14 @@ def design(
     whole = T / (knots - 1) / unit // divisor * divisor
     unit = T / (knots - 1) / (whole + _ABOVE)
 
-    def rows(target: float) -> list[list[float]]:
+    def rows_at(target: float) -> list[list[float]]:
         solution = solve(replace(problem, epsilon=target), halves * unit)
         if solution is None:
             raise cards.CardError("these levels cannot keep the requested epsilon")
         return _all_rows(problem, solution.rows)
 
     try:
-        data = integers.certified_table(columns, rows, epsilon)
+        data = integers.certified_table(columns, rows_at, epsilon)
     except cards.CardError:
         # Near epsilon 20, where the least probabilities are a count or two: fewer levels have
         # larger ones.
@@ -109,12 +103,28 @@ def design(
     return checked("optimal", epsilon, data, *notes)
 
 
+def _goal_in_words(
+    objective: str, prior: str | tuple[float, ...] | None, share: float | Fraction
+) -> str:
+    goal = f"{objective} objective"
+    if objective == MEAN_SECOND_MOMENT:
+        if prior is None:
+            prior = "uniform"
+        name = prior if prior in programme.PRIORS else "a histogram"
+        return f"{goal}, prior {name}"
+    if share != 1:
+        return f"{goal}, one coordinate of {float(share):g}"
+    return goal
+
+
 def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
     """Rows from x = -1 to 1: those below 0 are mirrored, and the one at 0 is its own mirror."""
     upper = rows.copy()
     if problem.knots[0] == 0:
         upper[0] = (upper[0] + upper[0][::-1]) / 2
-    below = upper[:0:-1] if problem.knots[0] == 0 else upper[::-1]
+        below = upper[:0:-1]
+    else:
+        below = upper[::-1]
     both: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
     return both
 
@@ -122,8 +132,10 @@ def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
 def _improve(
     problem: Problem, halves: Array, directions: Array, until: float
 ) -> tuple[float, Array]:
-    """Move the values along `directions` to a local optimum; give the objective (inf: there is
-    none) and the values.
+    """Move the values along `directions` to a local optimum, by steps within a region of trust.
+
+    Returns the objective (inf: these values cannot be unbiased) and the values. until: the size of
+    the region at which to stop, as a part of the largest value.
     """
     solution = solve(problem, halves)
     if solution is None:
@@ -131,12 +143,18 @@ def _improve(
     trust = 0.1 * halves[-1]
     for _ in range(_STEPS):
         step = solve(problem, halves, programme.Move(solution.rows, directions, trust))
-        moved = None if step is None else solve(problem, halves + step.moves)
+        moved = None
+        if step is not None:
+            moved = solve(problem, halves + step.moves)
         if step is None or moved is None or moved.objective >= solution.objective:
             trust /= 4
         else:
             gain = solution.objective - moved.objective
-            trust *= 2 if gain > 0.5 * (solution.objective - step.objective) else 0.5
+            promised_gain = solution.objective - step.objective
+            if gain > 0.5 * promised_gain:
+                trust *= 2
+            else:
+                trust /= 2
             halves, solution = halves + step.moves, moved
             if gain < 1e-7 * solution.objective:
                 break
@@ -147,94 +165,134 @@ def _improve(
 
 def _free(halves: Array) -> Array:
     """Directions in which each value moves by itself; 0 stays."""
-    return np.eye(len(halves))[:, 1 if halves[0] == 0 else 0 :]
+    directions = np.eye(len(halves))
+    if halves[0] == 0:
+        return directions[:, 1:]
+    return directions
 
 
 def _starts(epsilon: float, levels: int) -> Iterator[Array]:
-    """Values to start from: even spacings, and a sequence that fills the space evenly (a Kronecker
-    sequence).
+    """Values to start from: even spacings, and points of a Kronecker sequence.
+
+    The sequence fills the space evenly. Half of the starts have a level 0.
     """
     top = duchi.constant(epsilon)
-    for zero in (True, False):
-        size = (levels - zero) // 2
+    for zero in ([0.0], []):
+        size = (levels - len(zero)) // 2
         if size == 0:
             continue
-        head = [0.0] if zero else []
-        for reach in (1.05, 1.2, 1.4):
-            for power in (1.0, 0.5):
-                even = (np.arange(size) + (1 if zero else 0.5)) / (size if zero else size - 0.5)
-                yield np.concatenate([head, top * reach * even**power])
-        steps = np.sqrt([p for p in range(2, 60) if all(p % q for q in range(2, p))][:size])
+        offset = 1.0 if zero else 0.5
+        even = (np.arange(size) + offset) / (size - 1 + offset)
+        for reach, power in product((1.05, 1.2, 1.4), (1.0, 0.5)):
+            yield np.concatenate([zero, top * reach * even**power])
+        steps = np.sqrt(_PRIMES[:size])
         for n in range(1, _STARTS // 2 - 5):
             scattered = np.sort(n * steps % 1.0) * 1.5 * top
             scattered[-1] = max(scattered[-1], 1.05 * top)
-            yield np.concatenate([head, scattered])
+            yield np.concatenate([zero, scattered])
 
 
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
-    """Integers from 0 up and a unit, whose products are the best values; None if Duchi's mechanism
-    is no worse.
+    """Integers from 0 up and a unit, whose products are the best values.
+
+    None if Duchi's mechanism is no worse.
     """
-    duchis = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
-    two = float(np.max(problem.weights @ duchis - problem.offsets))
-    coarse = [
-        _improve(problem, start, _free(start), _COARSE)
-        for start in _starts(problem.epsilon, levels)
-    ]
-    coarse.sort(key=lambda candidate: candidate[0])
-    optima = [_improve(problem, halves, _free(halves), _EXACT) for _, halves in coarse[:_KEPT]]
+    two_levels = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
+    duchi_objective = float(np.max(problem.weights @ two_levels - problem.offsets))
+    coarse = []
+    for start in _starts(problem.epsilon, levels):
+        coarse.append(_improve(problem, start, _free(start), _COARSE))
+    coarse.sort(key=_objective)
+    optima = []
+    for _, halves in coarse[:_KEPT]:
+        optima.append(_improve(problem, halves, _free(halves), _EXACT))
     if not optima:
         return None
-    objective, halves = min(optima, key=lambda candidate: candidate[0])
-    if objective < two:
-        objective, integers, unit = _to_integers(problem, halves)
-    return None if objective > two * (1 - _WORTH) else (integers, unit)
+    objective, halves = min(optima, key=_objective)
+    if objective >= duchi_objective:
+        return None
+    search = _IntegerSearch(problem, halves)
+    integers = search.best()
+    objective, unit = search.fit(integers)
+    if objective > duchi_objective * (1 - _WORTH):
+        return None
+    return integers, unit
 
 
-def _to_integers(problem: Problem, halves: Array) -> tuple[float, Array, float]:
-    """Small integers and a unit whose products are near the values, and that lose the least; the
-    objective first.
-    """
-    tried: dict[tuple[int, ...], tuple[float, float]] = {}
+def _objective(optimum: tuple[float, Array]) -> float:
+    return optimum[0]
 
-    def fit(integers: Array) -> float:
+
+class _IntegerSearch:
+    """Looks for small integers and a unit whose products are near the values, and lose the least."""
+
+    def __init__(self, problem: Problem, halves: Array) -> None:
+        self._problem = problem
+        self._halves = halves
+        self._fits: dict[tuple[int, ...], tuple[float, float]] = {}
+
+    def best(self) -> Array:
+        """The integers from which no neighbour improves."""
+        best = min(self._roundings(), key=lambda integers: self.fit(integers)[0])
+        improved = True
+        while improved:
+            improved = False
+            for other in _neighbours(best):
+                if self._is_better(other, best):
+                    best, improved = other, True
+                    break
+        return best
+
+    def fit(self, integers: Array) -> tuple[float, float]:
+        """The best objective of these integers, and their unit."""
         key = tuple(integers.astype(int).tolist())
-        if key not in tried:
-            start = integers * (halves[-1] / integers[-1])
-            objective, values = _improve(problem, start, integers[:, None] / integers[-1], _EXACT)
-            tried[key] = objective, values[-1] / integers[-1]
-        return tried[key][0]
+        if key not in self._fits:
+            direction = integers[:, None] / integers[-1]
+            objective, values = _improve(self._problem, self._scaled(integers), direction, _EXACT)
+            self._fits[key] = objective, values[-1] / integers[-1]
+        return self._fits[key]
 
-    def first(integers: Array) -> float:
-        solution = solve(problem, integers * (halves[-1] / integers[-1]))
-        return math.inf if solution is None else solution.objective
+    def _scaled(self, integers: Array) -> Array:
+        """The integers times the unit at which the largest is the largest of the values."""
+        unit = float(self._halves[-1] / integers[-1])
+        return integers * unit
 
-    shares = halves / halves[-1]
-    rounded = {
-        tuple(np.unique(np.rint(shares * top)).tolist()) for top in range(1, LARGEST_LEVEL + 1)
-    }
-    candidates = sorted((np.array(c) for c in sorted(rounded) if c[-1] > 0), key=first)[:_KEPT]
-    best = min(candidates, key=fit)
+    def _roundings(self) -> list[Array]:
+        """The best few of the values, rounded with each largest integer."""
+        shares = self._halves / self._halves[-1]
+        rounded = set()
+        for top in range(1, LARGEST_LEVEL + 1):
+            integers = np.unique(np.rint(shares * top)).tolist()
+            if integers[-1] > 0:
+                rounded.add(tuple(integers))
+        candidates = [np.array(integers) for integers in sorted(rounded)]
+        return sorted(candidates, key=self._objective_at_once)[:_KEPT]
 
-    def is_better(other: Array) -> bool:
+    def _objective_at_once(self, integers: Array) -> float:
+        """The objective of these integers, before their unit is improved."""
+        solution = solve(self._problem, self._scaled(integers))
+        if solution is None:
+            return math.inf
+        return solution.objective
+
+    def _is_better(self, other: Array, best: Array) -> bool:
+        """Whether other integers are better than the best so far; fewer levels may lose a little."""
         fewer = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
-        return fit(other) < fit(best) * (1 + (_WORTH if fewer > 0 else -1e-6))
-
-    while (better := next(filter(is_better, _neighbours(best)), None)) is not None:
-        best = better
-    objective, unit = tried[tuple(best.astype(int).tolist())]
-    return objective, best, unit
+        tolerance = _WORTH if fewer > 0 else -1e-6
+        return self.fit(other)[0] < self.fit(best)[0] * (1 + tolerance)
 
 
 def _neighbours(integers: Array) -> Iterator[Array]:
-    """The same with one less, with the lowest pair made one level 0, or with one of them (not 0) up
-    or down by one.
+    """Integers that differ by one step.
+
+    One is left out, or the lowest pair becomes one level 0, or one (not 0) goes up or down by one.
     """
+    has_zero = integers[0] == 0
     for j in range(len(integers) - 1):
         yield np.delete(integers, j)
-    if integers[0] != 0 and len(integers) > 1:
+    if not has_zero and len(integers) > 1:
         yield np.concatenate([[0.0], integers[1:]])
-    for j in range(1 if integers[0] == 0 else 0, len(integers)):
+    for j in range(int(has_zero), len(integers)):
         for change in (1, -1):
             other = integers.copy()
             other[j] += change

@@ -35,13 +35,14 @@ def variance(epsilon: float, t: float, x: float) -> float:
 
 
 def worst_variance(epsilon: float, t: float) -> float:
+    """The variance at the worst x, 1."""
     return variance(epsilon, t, 1.0)
 
 
 def _worst(levels: int, epsilon: float, width: int) -> float:
-    """Worst-case variance of a window card, in floats: to compare windows with.
+    """Worst-case variance of a window card, at its knots and between them.
 
-    Its knots and between them.
+    In floats: to compare windows with.
     """
     rest = levels - width
     e = math.exp(epsilon)
@@ -67,18 +68,22 @@ def card(epsilon: int, levels: int, width: int) -> bytes:
 
 
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
-    """The card of the paper's window or of the best (`choice`), and a note that says which."""
+    """The card of the paper's window or of the best (`choice`), and a note that says which.
+
+    Raises UsageError.
+    """
     if choice not in ("paper", "best"):
         raise UsageError(f"--window must be paper or best, not {choice!r}")
     worst = partial(_worst, levels, epsilon / MICRO)
     # The paper's window is 1 / (t + 1) of the levels: the better of the two whole ones on either
     # side of it.
     below = math.floor(levels / (t + 1))
-    paper = min({min(max(width, 1), levels - 1) for width in (below, below + 1)}, key=worst)
-    width = paper if choice == "paper" else min(range(1, levels), key=worst)
-    return card(
-        epsilon, levels, width
-    ), f"window {width} of {levels} levels (the paper's t gives {paper})"
+    nearest = {min(max(width, 1), levels - 1) for width in (below, below + 1)}
+    width = paper_width = min(nearest, key=worst)
+    if choice == "best":
+        width = min(range(1, levels), key=worst)
+    note = f"window {width} of {levels} levels (the paper's t gives {paper_width})"
+    return card(epsilon, levels, width), note
 
 
 def piecewise_mechanism(

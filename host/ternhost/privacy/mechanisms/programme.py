@@ -1,6 +1,4 @@
-"""The linear programme of an optimal table: the best probabilities for given values of the levels,
-and an objective.
-"""
+"""The linear programme of an optimal table: the best probabilities for given levels."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +28,7 @@ _BINS = 4096  # of a prior
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 
 
-# --- the objective
-# ------------------------------------------------------------------------------------------
+# The objective
 
 
 @dataclass(frozen=True)
@@ -48,9 +45,7 @@ class Problem:
 
     @property
     def least(self) -> float:
-        """The least probability of any output: far from 0, so that rounding it costs no epsilon to
-        speak of.
-        """
+        """The least probability of any output: so far from 0 that its rounding hardly costs."""
         return min(2.0**-16, 0.1 / math.exp(self.epsilon))
 
 
@@ -98,36 +93,38 @@ def _hats(knots: Array, x: Array) -> Array:
 
 def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
     """Points of [-1, 1] and their masses, which add up to 1. Raises UsageError."""
-    name = "uniform" if prior is None else prior
-    if isinstance(name, str) and name in PRIORS:
+    if prior is None:
+        prior = "uniform"
+    if isinstance(prior, str) and prior in PRIORS:
         points = _midpoints(_BINS)
-        mass = PRIORS[name](points)
+        mass = PRIORS[prior](points)
     else:
-        try:
-            heights = np.array(
-                [float(w) for w in (name.split(",") if isinstance(name, str) else name)]
-            )
-        except ValueError:
-            hint = f"one of: {', '.join(PRIORS)}; or the weights of a histogram over [-1, 1], such as 1,2,1"
-            raise UsageError(f"there is no prior {name!r}", hint=hint) from None
-        if not (
-            len(heights)
-            and np.all(np.isfinite(heights))
-            and np.all(heights >= 0)
-            and heights.sum() > 0
-        ):
-            raise UsageError("a prior's histogram needs weights from 0 up, not all of them 0")
-        parts = math.ceil(_BINS / len(heights))
-        points = _midpoints(parts * len(heights))
-        mass = np.repeat(heights, parts)
+        heights = _heights(prior)
+        bins = math.ceil(_BINS / len(heights))  # of one bar
+        points = _midpoints(bins * len(heights))
+        mass = np.repeat(heights, bins)
     return points, mass / float(mass.sum())
+
+
+def _heights(histogram: str | Sequence[float]) -> Array:
+    """The weights of a histogram. Raises UsageError."""
+    weights = histogram.split(",") if isinstance(histogram, str) else histogram
+    try:
+        heights = np.array([float(weight) for weight in weights])
+    except ValueError:
+        hint = f"one of: {', '.join(PRIORS)}; or the weights of a histogram over [-1, 1], such as 1,2,1"
+        raise UsageError(f"there is no prior {histogram!r}", hint=hint) from None
+    are_weights = bool(np.all(np.isfinite(heights)) and np.all(heights >= 0))
+    if not are_weights or heights.sum() <= 0:
+        raise UsageError("a prior's histogram needs weights from 0 up, not all of them 0")
+    return heights
 
 
 def _midpoints(bins: int) -> Array:
     return np.asarray((np.arange(bins) + 0.5) * (2 / bins) - 1, dtype=np.float64)
 
 
-# --- the programme ------------------------------------------------------------------------------------------
+# The programme
 #
 # Given are E = e**epsilon, knots x_i, magnitudes h_m and their values v_j = -h_m or h_m; m(j) is the magnitude of v_j.
 # Since a table is symmetric, P(v_j | x) = P(-v_j | -x), it keeps epsilon if the probabilities of both values of a
@@ -154,34 +151,38 @@ def _midpoints(bins: int) -> Array:
 
 @dataclass(frozen=True)
 class Move:
-    """How values may move: from the probabilities `rows`, along columns of `directions`, each by at
-    most `trust`.
-    """
+    """How values may move."""
 
-    rows: Array
-    directions: Array
-    trust: float
+    rows: Array  # the probabilities from which the step is taken
+    directions: Array  # along columns of this
+    trust: float  # by at most this, each
 
 
 @dataclass(frozen=True)
 class Solution:
+    """The best probabilities."""
+
     objective: float
     rows: Array  # a row a knot from 0 (or 1) to 1, a column a level
     moves: Array  # how the magnitudes should move; 0 where they may not
 
 
 def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
-    """All values, from the magnitudes `halves`, which rise from 0 up, and the index of each in
-    `halves`.
+    """All values of the magnitudes `halves`, ascending, and the index of each in `halves`.
+
+    Magnitudes ascend, and may begin with 0.
     """
     order = np.arange(len(halves))
-    below = order[:0:-1] if halves[0] == 0 else order[::-1]
+    below = order[::-1]
+    if halves[0] == 0:
+        below = order[:0:-1]
     return np.concatenate([-halves[below], halves]), np.concatenate([below, order])
 
 
 def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
-    """The best probabilities for these magnitudes; None if these are too small to be unbiased at
-    this epsilon.
+    """The best probabilities for these magnitudes.
+
+    None if these are too small to be unbiased at this epsilon.
     """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
@@ -193,9 +194,7 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     widths = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
 
     def moment(powers: Array, slopes: Array) -> dict[str, Array]:
-        """The expectation of `powers` at every knot; `slopes` is how they change with the
-        magnitudes.
-        """
+        """The expectation of `powers` at every knot. slopes: their changes with the magnitudes."""
         block: dict[str, Array] = {
             "u": np.tile(powers @ owners / e, (knots, 1)),
             "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
@@ -221,15 +220,16 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     inequalities = _stacked(below, widths), np.concatenate(limits)
     sums = np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)])
     equalities = _stacked([total, mean, second], widths), sums
-    ends = np.repeat(
-        [bounds.get(v, (-math.inf, math.inf)) for v in widths], [*widths.values()], axis=0
-    )
+    limits_of_names = [bounds.get(name, (-math.inf, math.inf)) for name in widths]
+    ends = np.repeat(limits_of_names, list(widths.values()), axis=0)
     result = linprog(cost, *inequalities, *equalities, ends, method="highs-ds", options=_TOLERANCES)
     if result.x is None:
         return None
-    u, s, _, _, d = np.split(result.x, np.cumsum([*widths.values()])[:-1])
+    u, s, _, _, d = np.split(result.x, np.cumsum(list(widths.values()))[:-1])
     excess = np.clip(s, 0, None).reshape(knots, levels)
-    moves = np.zeros(len(halves)) if move is None else move.directions @ d
+    moves = np.zeros(len(halves))
+    if move is not None:
+        moves = move.directions @ d
     return Solution(float(result.fun), u[owner] / e + excess, moves)
 
 
@@ -241,7 +241,8 @@ def _stacked(blocks: Sequence[Mapping[str, Array]], widths: Mapping[str, int]) -
     rows = []
     for block in blocks:
         height = len(next(iter(block.values())))
-        rows.append(
-            np.hstack([block.get(name, np.zeros((height, n))) for name, n in widths.items()])
-        )
+        parts = []
+        for name, width in widths.items():
+            parts.append(block.get(name, np.zeros((height, width))))
+        rows.append(np.hstack(parts))
     return np.vstack(rows)

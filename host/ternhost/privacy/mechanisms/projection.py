@@ -1,6 +1,4 @@
-"""One report about a whole vector, whose length is limited (`privacy.projection`): a direction near
-the vector.
-"""
+"""One report about a whole vector of limited length: a direction near it (`privacy.projection`)."""
 
 from ternhost.options import Option
 from ternhost.privacy import projection

@@ -13,6 +13,7 @@ MANIFEST = "manifest.json"
 
 
 def directory() -> Path:
+    """The folder of the cards."""
     return Path(next(iter(ternspecs.__path__))) / "cards"
 
 
@@ -22,8 +23,9 @@ def _manifest() -> tuple[dict[str, Any], ...]:
 
 
 def entries() -> list[dict[str, Any]]:
-    """The manifest's entry of every shipped card: `file`, `mechanism`, `epsilon`, `levels`, exact
-    variance, hash.
+    """The manifest's entry of every shipped card.
+
+    Each has its `file`, `mechanism`, `epsilon`, `levels`, exact variance and hash.
     """
     return [dict(entry) for entry in _manifest()]
 
@@ -34,12 +36,13 @@ def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | Non
     Raises UsageError if the file is not the manifest's.
     """
     for entry in _manifest():
-        fits = levels in (None, entry["levels"])
-        if fits and (entry["mechanism"], entry["epsilon_micro"]) == (mechanism, epsilon):
-            data = (directory() / str(entry["file"])).read_bytes()
-            if cards.card_hash(data).hex() != entry["card_hash"]:
-                raise UsageError(
-                    f"the shipped card {entry['file']} has been changed", "install tern again"
-                )
-            return data
+        if (entry["mechanism"], entry["epsilon_micro"]) != (mechanism, epsilon):
+            continue
+        if levels not in (None, entry["levels"]):
+            continue
+        data = (directory() / str(entry["file"])).read_bytes()
+        if cards.card_hash(data).hex() != entry["card_hash"]:
+            text = f"the shipped card {entry['file']} has been changed"
+            raise UsageError(text, "install tern again")
+        return data
     return None

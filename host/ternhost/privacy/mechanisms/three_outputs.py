@@ -1,6 +1,7 @@
-"""Three outputs, -C, 0 and C: Three-Outputs (Zhao et al., IEEE IoT J. 8, 2021, arXiv 2004.08856, as
-corrected in shared_specs/errata.md), rr3 (randomised response over {-1, 0, 1} after random
-rounding) and 3R, the best one.
+"""Mechanisms with three outputs, -C, 0 and C: Three-Outputs, rr3 and 3R, the best one.
+
+Three-Outputs is by Zhao et al., IEEE IoT J. 8, 2021 (arXiv 2004.08856), as corrected in
+shared_specs/errata.md. rr3 is randomised response over {-1, 0, 1} after random rounding.
 """
 
 import math
@@ -26,18 +27,18 @@ def zero_probability(epsilon: float) -> float:
         return most
 
     def cubic(a: float) -> float:
-        return (
-            2 * a**3
-            - (e * e + 4 * e + 5) * a * a
-            - (e**3 + 4 * e * e - 7 * e) * a
-            + 2 * e**3
-            - 4 * e * e
-        )
+        square, linear = e * e + 4 * e + 5, e**3 + 4 * e * e - 7 * e
+        return 2 * a**3 - square * a * a - linear * a + 2 * e**3 - 4 * e * e
 
     low, high = 0.0, most
-    while low < (middle := (low + high) / 2) < high:  # until no float is left between them
-        low, high = (middle, high) if cubic(middle) > 0 else (low, middle)
-    return middle
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:  # no float is left between them
+            return middle
+        if cubic(middle) > 0:
+            low = middle
+        else:
+            high = middle
 
 
 def constant(epsilon: float, a: float) -> float:
@@ -49,14 +50,17 @@ def constant(epsilon: float, a: float) -> float:
 def variance(epsilon: float, x: float, a: float | None = None) -> float:
     """Variance of the continuous mechanism at x; `a` is P(0 | 0) (that of Three-Outputs if None)."""
     e = math.exp(epsilon)
-    a = zero_probability(epsilon) if a is None else a
+    if a is None:
+        a = zero_probability(epsilon)
     c2 = constant(epsilon, a) ** 2
     return c2 * (1 - a) + c2 * a * (e - 1) / e * abs(x) - x * x
 
 
 def worst_variance(epsilon: float, a: float | None = None) -> float:
+    """The variance at the worst x; `a` as of `variance`."""
     e = math.exp(epsilon)
-    a = zero_probability(epsilon) if a is None else a
+    if a is None:
+        a = zero_probability(epsilon)
     slope = constant(epsilon, a) ** 2 * a * (e - 1) / e
     return variance(epsilon, min(1.0, slope / 2), a)
 
@@ -95,15 +99,19 @@ def _even(n: int) -> int:
 
 
 def _three_knots(least: int, zero: int, outer: int) -> bytes:
+    """The card of these counts at x = 1 (the least one, and that of 0) and at x = 0 (the outer)."""
     most = T - zero - least
-    return table(_LEVELS, ((most, zero, least), (outer, T - 2 * outer, outer), (least, zero, most)))
+    middle = (outer, T - 2 * outer, outer)
+    return table(_LEVELS, ((most, zero, least), middle, (least, zero, most)))
 
 
 def better_constant(epsilon: float) -> float:
     """C of 3R (above epsilon 0.6475325)."""
     e = math.exp(epsilon)
     c = ((e + 1) + math.sqrt((e + 1) ** 2 + 4 * (e - 1))) / (2 * (e - 1))
-    return c if c >= 2 else 4 * (e + 2) / (4 * e - 3)
+    if c < 2:
+        return 4 * (e + 2) / (4 * e - 3)
+    return c
 
 
 def better_zero(epsilon: float, x: float) -> float:
@@ -122,11 +130,11 @@ def better_variance(epsilon: float, x: float) -> float:
 
 
 def better_worst_variance(epsilon: float) -> float:
+    """The variance of 3R at the worst x."""
     if epsilon <= _BETTER_FROM:
         return duchi.worst_variance(epsilon)
-    return max(
-        better_variance(epsilon, x) for x in (0.0, min(1.0, better_constant(epsilon) / 2), 1.0)
-    )
+    inputs = (0.0, min(1.0, better_constant(epsilon) / 2), 1.0)
+    return max(better_variance(epsilon, x) for x in inputs)
 
 
 def better_card(epsilon: int) -> bytes:
@@ -134,31 +142,39 @@ def better_card(epsilon: int) -> bytes:
     if epsilon <= _BETTER_FROM * MICRO:
         return duchi.card(epsilon)
 
-    def rows(target: float) -> list[list[float]]:
-        knots, c = 1 << MAX_KNOT_BITS, better_constant(target)
-        xs = [2 * i / knots - 1 for i in range(knots + 1)]
-        zeros = [(x, better_zero(target, x)) for x in xs]
-        return [[(1 - zero - x / c) / 2, zero, (1 - zero + x / c) / 2] for x, zero in zeros]
+    def rows_at(target: float) -> list[list[float]]:
+        intervals, c = 1 << MAX_KNOT_BITS, better_constant(target)
+        rows = []
+        for i in range(intervals + 1):
+            x = 2 * i / intervals - 1
+            zero = better_zero(target, x)
+            rows.append([(1 - zero - x / c) / 2, zero, (1 - zero + x / c) / 2])
+        return rows
 
-    return integers.certified_table(_LEVELS, rows, epsilon)
+    return integers.certified_table(_LEVELS, rows_at, epsilon)
 
 
 def _notes(epsilon: int) -> list[str]:
-    never_zero = zero_probability(epsilon / MICRO) == 0
-    return [
-        "up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"
-    ] * never_zero
+    if zero_probability(epsilon / MICRO) > 0:
+        return []
+    return ["up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"]
 
 
 def _better_notes(epsilon: int) -> list[str]:
-    return ["up to epsilon 0.6475325 Duchi's mechanism is better"] * (
-        epsilon <= _BETTER_FROM * MICRO
-    )
+    if epsilon > _BETTER_FROM * MICRO:
+        return []
+    return ["up to epsilon 0.6475325 Duchi's mechanism is better"]
 
 
 THREE_OUTPUTS = fixed(
     "three-outputs", 3, card, _notes, variance=variance, worst_variance=worst_variance
 )
 RR3 = fixed("rr3", 3, rr3_card)
-_STATED = {"variance": better_variance, "worst_variance": better_worst_variance}
-BETTER = fixed("3r", 3, better_card, _better_notes, **_STATED)
+BETTER = fixed(
+    "3r",
+    3,
+    better_card,
+    _better_notes,
+    variance=better_variance,
+    worst_variance=better_worst_variance,
+)

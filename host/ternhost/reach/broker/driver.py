@@ -30,11 +30,13 @@ from ternhost.reach.driver import (
     BoardBudget,
     Cohorts,
     Devices,
+    Driver,
     FleetStatus,
     OnProgress,
     RoundProgress,
 )
-from ternhost.reach.stored import DriverOptions, ReportsDriver
+from ternhost.reach.sightings import Sightings
+from ternhost.reach.stored_rounds import DriverOptions, StoredRounds
 from ternhost.store import kept_model, sleepers
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
@@ -46,7 +48,7 @@ _TICK = 0.5
 _NO_TIME = 0.001  # seconds to wait for frames while there are devices to ask
 
 
-class BrokerDriver(ReportsDriver):
+class BrokerDriver(Driver):
     """The devices of a store, over a link to their broker.
 
     The link's event loop runs while a method of the driver runs.
@@ -65,12 +67,16 @@ class BrokerDriver(ReportsDriver):
 
         A fleet that is not served asks only the boards that are connected when the driver is opened.
         """
-        super().__init__(store, terms, **options)
+        self.rounds = StoredRounds(store, **options)
+        super().__init__(terms, self.rounds, individual=options.get("individual", False))
+        self.aggregator = self.rounds.aggregator
+        self._store = store
+        self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
         roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
         self.link = link
-        self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self._warn)
+        self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self.rounds.warn)
         self.health = FleetHealth(
-            self.fleet, store, self._sightings, standing=self._standing, directory=directory
+            self.fleet, store, self._sightings, standing=self.rounds.standing, directory=directory
         )
         self._patience = patience
         self._requests: RoundRequests | None = None  # of the open round
@@ -101,12 +107,12 @@ class BrokerDriver(ReportsDriver):
     async def _connect(self) -> None:
         self._sightings.forget()
         self.link.on_connect = self._on_connect
-        self.link.on_waiting = self._warn
+        self.link.on_waiting = self.rounds.warn
         if not await self._connect_until_stopped():
             return
-        await self._greet_boards(_STANDING_GREETING if self._standing else GREETING)
+        await self._greet_boards(_STANDING_GREETING if self.rounds.standing else GREETING)
         self._connected_devices = self.fleet.roster.claimed
-        if not self._connected_devices and not self._standing:
+        if not self._connected_devices and not self.rounds.standing:
             reasons = "\n  ".join(self.health.describe_absent(time.monotonic()))
             raise DeviceError(
                 f"no board of this store's devices is connected to the broker at {self._where}\n"
@@ -119,7 +125,7 @@ class BrokerDriver(ReportsDriver):
 
     async def _connect_until_stopped(self) -> bool:
         """Connect to the broker; return False if the driver was stopped before."""
-        patience = None if self._standing else 0.0
+        patience = None if self.rounds.standing else 0.0
         connecting = asyncio.ensure_future(self.link.connect(patience=patience))
         stopped = asyncio.ensure_future(self._stop_event.wait())
         await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -181,12 +187,16 @@ class BrokerDriver(ReportsDriver):
 
     @property
     def devices(self) -> Devices:
-        if self._standing:
+        if self.rounds.standing:
             self._reload_keys()
             return self.fleet.roster.devices
         return self._connected_devices
 
-    def read_budgets(self) -> list[BoardBudget]:
+    @property
+    def budgets(self) -> list[BoardBudget]:
+        return self._sightings.budgets(self._read_budgets)
+
+    def _read_budgets(self) -> list[BoardBudget]:
         budgets = []
         for board in self.fleet.roster.boards.values():
             if not board.connected and not board.wake_interval:
@@ -243,7 +253,7 @@ class BrokerDriver(ReportsDriver):
         self._update_boards(now)
         self.health.check_absent(now)
         self.health.store_when_due()
-        if self._requests and self.link.connected and not self._standing:
+        if self._requests and self.link.connected and not self.rounds.standing:
             self._requests.leave_out_silent_boards(now, self.terms.silence)
 
     # Rounds
@@ -265,12 +275,13 @@ class BrokerDriver(ReportsDriver):
         self.health.store_when_due(round_ended=True)
         if result is None:
             return None
-        if self._standing:
-            self._refusals.check(result, 0)  # anybody may send it frames of other keys
-        else:
-            self.check_refusals(result)
+        # Anybody may send frames of other keys to a fleet that is served.
+        result = self.rounds.finish(
+            result, individual=self.individual, forgeries_matter=not self.rounds.standing
+        )
+        if not self.rounds.standing:
             self._check_boards_left(result)
-        return self.with_reports(result)
+        return result
 
     async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         asked = self.aggregator.asked(number)

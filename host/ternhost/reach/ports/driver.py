@@ -18,12 +18,12 @@ from ternhost.count.questions import Averaged
 from ternhost.count.rounds import RoundResult
 from ternhost.errors import DeviceError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import BoardBudget, OnProgress, RoundProgress
+from ternhost.reach.driver import BoardBudget, Driver, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Link, drain
 from ternhost.reach.ports.board import PATIENCE, BoardOnPort
-from ternhost.reach.sightings import Sighting
-from ternhost.reach.stored import DriverOptions, ReportsDriver
+from ternhost.reach.sightings import Sighting, Sightings
+from ternhost.reach.stored_rounds import DriverOptions, StoredRounds
 from ternhost.store import kept_model
 from ternhost.store.store import Store
 from ternhost.text import counted
@@ -34,14 +34,18 @@ _HELLO_TIMEOUT = 20.0  # boards may have just started
 _HEARING_OUT = 10.0  # seconds at the end until all boards have their model
 
 
-class BoardsDriver(ReportsDriver):
+class BoardsDriver(Driver):
     """Boards on ports, and an aggregator on `store`."""
 
     def __init__(
         self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]
     ) -> None:
         """boards: opened with the driver."""
-        super().__init__(store, terms, **options)
+        self.rounds = StoredRounds(store, **options)
+        super().__init__(terms, self.rounds, individual=options.get("individual", False))
+        self.aggregator = self.rounds.aggregator
+        self._store = store
+        self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
         self._fleet = boards
         self._events: Events = queue.SimpleQueue()
         self.boards: list[BoardOnPort] = []
@@ -107,7 +111,11 @@ class BoardsDriver(ReportsDriver):
                         "of its own",
                     )
 
-    def read_budgets(self) -> list[BoardBudget]:
+    @property
+    def budgets(self) -> list[BoardBudget]:
+        return self._sightings.budgets(self._read_budgets)
+
+    def _read_budgets(self) -> list[BoardBudget]:
         budgets = [self._sightings.budget(board.clients) for board in self.boards]
         return [budget for budget in budgets if budget is not None]
 
@@ -135,7 +143,7 @@ class BoardsDriver(ReportsDriver):
         for board in self.boards:
             error = board.hear_out(end)
             if error:
-                self._warn(
+                self.rounds.warn(
                     f"{error.message}: it may have an earlier model, until the next run begins"
                 )
 
@@ -160,8 +168,7 @@ class BoardsDriver(ReportsDriver):
             if result:
                 if self._sightings.due(len(self.boards), ended=True):
                     self._note_sightings(*self.boards)
-                self._check(result)
-                return self.with_reports(result)
+                return self._finish(result)
             self._look_after_boards(number, now)
         return None
 
@@ -194,7 +201,7 @@ class BoardsDriver(ReportsDriver):
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
-        self._warn(f"round {number}: {why}")
+        self.rounds.warn(f"round {number}: {why}")
 
     def _receive(self, number: int) -> None:
         """Count the frames of boards that have come, and repeat the requests that were lost."""
@@ -205,7 +212,7 @@ class BoardsDriver(ReportsDriver):
             board = self._board_of_link(event.link)
             if board and event.error:
                 board.lose(event.error)
-                self._warn(event.error.message)
+                self.rounds.warn(event.error.message)
             elif board:
                 board.heard = time.monotonic()
                 board.patience = PATIENCE
@@ -293,7 +300,7 @@ class BoardsDriver(ReportsDriver):
         board.left_out = False
         self._note_sightings(board)
         self._hand_out_model(board)
-        self._warn(f"the board on {board.port} is back")
+        self.rounds.warn(f"the board on {board.port} is back")
         return True
 
     def _raise_failed(self) -> None:
@@ -301,11 +308,13 @@ class BoardsDriver(ReportsDriver):
         for error in self._fleet.failed().values():
             raise error
 
-    def _check(self, result: RoundResult) -> None:
-        self.check_refusals(result)
+    def _finish(self, result: RoundResult) -> RoundResult:
+        """The result of a round. Raises the error of a board if no board is left."""
+        result = self.rounds.finish(result, individual=self.individual)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
             raise next(board.error for board in self.boards if board.error)
+        return result
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:

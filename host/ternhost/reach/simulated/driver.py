@@ -24,7 +24,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Cohorts, Devices, Driver, OnProgress, RoundProgress, is_label
+from ternhost.reach.driver import Devices, Driver, OnProgress, RoundProgress, is_label
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.vectorised import RandomLanes, random_bits
@@ -128,17 +128,15 @@ class SimulatedDriver(Driver):
         self._seed = seed
         self._first = first
         self._store = store
-        self._cohorts: dict[int, Cohorts] = {}
 
     @property
     def devices(self) -> range:
         return range(self._first, self._first + self._clients)
 
     def next_round(self, planned: int) -> int:
-        return planned if self._store is None else max(planned, last_number(self._store) + 1)
-
-    def open(self, number: int, cohorts: Cohorts) -> None:
-        self._cohorts[number] = cohorts
+        if self._store is None:
+            return planned
+        return max(planned, last_number(self._store) + 1)
 
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None
@@ -151,7 +149,7 @@ class SimulatedDriver(Driver):
         """
         if self.stopped:
             return None
-        cohorts = self._cohorts.pop(number)
+        cohorts = self.keeper.cohorts.pop(number)
         asked = sum(len(devices) for _, devices in cohorts)
         done = 0
 

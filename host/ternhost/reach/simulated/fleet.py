@@ -30,13 +30,13 @@ class Simulated(Fleet):
     def driver(self, context: RunContext) -> Driver:
         from ternhost.reach.simulated.driver import SimulatedDriver
 
-        assert context.holdings is not None
-        clients, seed = context.clients or self.count, context.seed
+        clients = context.clients
+        assert clients.holdings is not None
         return SimulatedDriver(
-            context.holdings,
-            clients,
-            seed,
+            clients.holdings,
+            clients.count or self.count,
+            clients.seed,
             individual=context.individual,
-            first=context.first,
+            first=clients.first,
             store=context.store,
         )

@@ -23,15 +23,15 @@ def page_of(result: Mapping[str, Any]) -> Page:
     """The page of a result."""
     algorithm = learner_of(result)
     for kind in algorithm.__mro__:
-        if (name := getattr(kind, "name", "")) in PAGES:
+        name = getattr(kind, "name", "")
+        if name in PAGES:
             return PAGES[name](result)
-    from ternhost.run.report.page import (
-        Page,
-        common_results,
-        common_settings,
-    )  # matplotlib takes a second
+    from ternhost.run.report import page  # matplotlib takes a second
 
-    summary = "; ".join(algorithm.summary(result))
-    return Page(
-        f"tern {algorithm.name}", summary, {}, common_results(result), common_settings(result)
+    return page.Page(
+        title=f"tern {algorithm.name}",
+        lead="; ".join(algorithm.summary(result)),
+        pictures={},
+        results=page.common_results(result),
+        settings=page.common_settings(result),
     )

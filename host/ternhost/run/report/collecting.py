@@ -34,54 +34,68 @@ def page(result: Mapping[str, Any]) -> Page:
     lead = f"{result['clients']:,} clients told something of themselves. {promised(result)}"
     if "unit" in result:
         lead = f"{result['clients']:,} devices each told noisy sums. {promised(result)}"
-    settings = [*(_part(part) for part in result["parts"]), *common_settings(result)]
-    figures = [("result", "value", "what it means"), *judged] if judged else ()
-    more = {"Attributes": _attributes(result["attributes"])}
-    return Page(title, lead, _pictures(result), common_results(result), settings, figures, more)
+    parts = [_part(part) for part in result["parts"]]
+    return Page(
+        title=title,
+        lead=lead,
+        pictures=_pictures(result),
+        results=common_results(result),
+        settings=[*parts, *common_settings(result)],
+        figures=[("result", "value", "what it means"), *judged] if judged else (),
+        more={"Attributes": _attributes(result["attributes"])},
+    )
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
     means = [entry for entry in result["attributes"] if "mean" in entry][:_MOST]
     if means:
-        names, value = (
-            [entry["name"] for entry in means],
-            np.array([entry["mean"] for entry in means]),
-        )
-        low, high = np.array(
-            [entry["interval"] or (np.nan, np.nan) for entry in means], np.float64
-        ).T
-        caption = "The estimated mean of every attribute, with an interval that covers 95 %."
-        if tau := result.get("clipped_at"):
-            caption += f" Numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that."
-        pictures["means"] = runs.gradient(names, value, low, high, 0.95, "mean"), caption
+        pictures["means"] = _picture_of_means(means, result.get("clipped_at"))
     categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
     if categorical:
         caption = (
             f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. "
+            "Among many that are equally frequent, these are the ones with the most noise."
         )
-        caption += "Among many that are equally frequent, these are the ones with the most noise."
-        pictures["frequencies"] = (
-            runs.frequencies([_shares(entry) for entry in categorical]),
-            caption,
-        )
+        figure = runs.frequencies([_shares(entry) for entry in categorical])
+        pictures["frequencies"] = figure, caption
     part = result["parts"][0]
     title = f"{part['mechanism']}, {canvas.plain(part['name'])}"
     return pictures | common_pictures(result, part["card"], title)
 
 
+def _picture_of_means(
+    entries: Sequence[Mapping[str, Any]], clipped_at: float | None
+) -> tuple[Figure, str]:
+    """The means of attributes with their intervals, and the caption."""
+    names = [entry["name"] for entry in entries]
+    means = np.array([entry["mean"] for entry in entries])
+    intervals = [entry["interval"] or (np.nan, np.nan) for entry in entries]
+    low, high = np.array(intervals, np.float64).T
+    caption = "The estimated mean of every attribute, with an interval that covers 95 %."
+    if clipped_at:
+        caption += f" Numbers beyond a class's safe range, from {clipped_at:g}, are clipped;"
+        caption += " intervals do not cover that."
+    return runs.gradient(names, means, low, high, 0.95, "mean"), caption
+
+
 def _shares(entry: Mapping[str, Any]) -> runs.Shares:
-    shown, more = common(entry, _CATEGORIES)
-    true = np.array(entry["true"])[shown] if "true" in entry else None
-    name = entry["name"] + (f", {more} more" if more else "")
-    shares, bounds = np.array(entry["frequencies"])[shown], np.array(entry["intervals"])[shown].T
-    return runs.Shares(name, [entry["categories"][i] for i in shown], shares, bounds, true)
+    """The most frequent categories of an attribute, for their picture."""
+    shown, left_out = common(entry, _CATEGORIES)
+    name = entry["name"]
+    if left_out:
+        name += f", {left_out} more"
+    return runs.Shares(
+        name,
+        [entry["categories"][i] for i in shown],
+        np.array(entry["frequencies"])[shown],
+        np.array(entry["intervals"])[shown].T,
+        np.array(entry["true"])[shown] if "true" in entry else None,
+    )
 
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """Which categories of an attribute seem to be the most frequent, in order; and how many are
-    left out.
-    """
+    """The categories of an attribute that seem the most frequent, and how many are left out."""
     reported = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
     order = sorted(reported, key=lambda i: -entry["frequencies"][i])
     return order[:most], len(order[most:])
@@ -94,16 +108,19 @@ def _part(part: Mapping[str, Any]) -> Row:
 
 
 def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
-    rows = ((entry["name"], _value(entry), f"{entry['reports']:,}") for entry in entries)
+    rows = [(entry["name"], _value(entry), f"{entry['reports']:,}") for entry in entries]
     return table(("attribute", "estimate", "reports"), rows)
 
 
 def _value(entry: Mapping[str, Any]) -> str:
     if "mean" in entry:
-        low_high = entry["interval"]
-        return f"{entry['mean']:+.4f}" + (
-            f" ({low_high[0]:+.4f} to {low_high[1]:+.4f})" if low_high else ""
-        )
-    shown, more = common(entry, _MOST)
-    named = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
-    return ", ".join([*named, *[f"{more} more"] * bool(more)])
+        text = f"{entry['mean']:+.4f}"
+        if entry["interval"]:
+            low, high = entry["interval"]
+            text += f" ({low:+.4f} to {high:+.4f})"
+        return text
+    shown, left_out = common(entry, _MOST)
+    parts = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
+    if left_out:
+        parts.append(f"{left_out} more")
+    return ", ".join(parts)

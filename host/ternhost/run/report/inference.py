@@ -21,11 +21,12 @@ from ternhost.run.report.page import (
 
 def page(result: Mapping[str, Any]) -> Page:
     """The page of its result."""
-    protected, labels = "card" in result, result.get("answer") == "label"
     lead = f"{result['clients']:,} clients classified a record of their own"
-    sent = "its class by randomised response" if labels else "the probabilities under noise"
-    if protected:
-        lead += f", and sent {sent}. {promised(result)}"
+    if "card" in result:
+        what = "the probabilities under noise"
+        if _sends_labels(result):
+            what = "its class by randomised response"
+        lead += f", and sent {what}. {promised(result)}"
     elif result.get("epsilon_true"):
         lead += f". Their noise {weakness(result['epsilon_true'])}."
     else:
@@ -41,6 +42,10 @@ def page(result: Mapping[str, Any]) -> Page:
     return Page(title, lead, _pictures(result), common_results(result), settings, _judged(result))
 
 
+def _sends_labels(result: Mapping[str, Any]) -> bool:
+    return result.get("answer") == "label"
+
+
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     pictures = {}
     scored = [row for row in result.get("scores", ()) if row["score"] is not None]
@@ -49,27 +54,32 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
         if any(row["loss"] is None for row in scored):
             caption = "The score of each round."
         pictures["scores"] = runs.scores(scored, str(result["eval_type"])), caption
-    labels = result.get("answer") == "label"
+    labels = _sends_labels(result)
     if "card" in result and result.get("shares"):
-        what = "share of the clients" if labels else "mean probability"
-        mean, low, high = np.array([[*share.values()] for share in result["shares"].values()]).T
-        names = [f"class {i}" for i in result["shares"]]
-        caption = (
-            f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
-        )
-        pictures["shares"] = runs.gradient(names, mean, low, high, 0.95, what), caption
+        pictures["shares"] = _picture_of_shares(result)
     if result["clusters"]:
-        fell = "How many clients fell into each cluster: the class of the largest probability that they sent."
-        caption = "How many clients sent each class, under noise." if labels else fell
+        caption = "How many clients fell into each cluster: the class of the largest probability that they sent."
+        if labels:
+            caption = "How many clients sent each class, under noise."
         pictures["clusters"] = runs.clusters(result["clusters"]), caption
     if "card" in result:
-        what = (
-            "randomised response of a class"
-            if labels
-            else "discrete Laplace noise on a probability"
-        )
-        pictures |= common_pictures(result, result["card"], what)
+        title = "discrete Laplace noise on a probability"
+        if labels:
+            title = "randomised response of a class"
+        pictures |= common_pictures(result, result["card"], title)
     return pictures
+
+
+def _picture_of_shares(result: Mapping[str, Any]) -> tuple[Figure, str]:
+    """The estimated shares of the classes with their intervals, and the caption."""
+    what = "share of the clients" if _sends_labels(result) else "mean probability"
+    names = [f"class {i}" for i in result["shares"]]
+    estimates = [list(share.values()) for share in result["shares"].values()]
+    mean, low, high = np.array(estimates).T
+    caption = (
+        f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
+    )
+    return runs.gradient(names, mean, low, high, 0.95, what), caption
 
 
 def _judged(result: Mapping[str, Any]) -> list[Row]:

@@ -16,7 +16,7 @@ from ternhost.files import storage_errors, write_file
 from ternhost.plots import accounts, canvas
 from ternhost.plots import cards as card_plots
 from ternhost.privacy.cards import decode, measure
-from ternhost.privacy.guarantee import Span, rounded
+from ternhost.privacy.guarantee import Guarantee, Span, rounded
 from ternhost.reach import fleet
 from ternhost.run import guarantees
 from ternhost.text import as_html, brief
@@ -27,9 +27,11 @@ _RESTS_ON = "proved from the integers of the cards, by the host and again by eac
 
 @dataclass(frozen=True)
 class Page:
-    """Pictures by file name, each with a caption; rows of (name, value, meaning); `figures`: the
-    main results, a table whose first row is its head; and more sections (heading, HTML). Pictures
-    and figures alone are open at first.
+    """The contents of a report.
+
+    pictures: by file name, each with a caption. results, settings: rows of (name, value, meaning).
+    figures: the main results, a table whose first row is its head. more: sections, by heading, in
+    HTML. Pictures and figures alone are open at first.
     """
 
     title: str
@@ -44,14 +46,14 @@ class Page:
 def write(page: Page, directory: str | Path) -> Path:
     """Write report.html and its pictures, and return the report's path. Raises StorageError."""
     directory = Path(directory)
-    pictures = {name: canvas.png(figure) for name, (figure, _) in page.pictures.items()}
-    contents = {f"{name}.png": data for name, data in pictures.items()}
+    contents = {}
+    for name, (figure, _) in page.pictures.items():
+        contents[f"{name}.png"] = canvas.png(figure)
     contents[NAME] = render(page).encode()
     for name, data in contents.items():
-        with storage_errors(
-            "make room, or choose another folder", f"{directory / name} cannot be written"
-        ):
-            write_file(directory / name, data)
+        path = directory / name
+        with storage_errors("make room, or choose another folder", f"{path} cannot be written"):
+            write_file(path, data)
     return directory / NAME
 
 
@@ -60,18 +62,14 @@ def render(page: Page) -> str:
     results = table(("result", "value", "what it means"), page.results)
     settings = table(("setting", "value", "what it means"), page.settings)
     sections = {"Results": results, "Settings": settings, **page.more}
-    body = [
-        f"<h1>{as_html(page.title)}</h1>",
-        f"<p class=lead>{as_html(page.lead)}</p>",
-        table(page.figures[0], page.figures[1:]) if page.figures else "",
-        "<div class=pictures>",
-        *(_picture(name, figure, caption) for name, (figure, caption) in page.pictures.items()),
-        "</div>",
-    ]
-    body += [
-        f"<details><summary>{escape(name)}</summary>{text}</details>"
-        for name, text in sections.items()
-    ]
+    body = [f"<h1>{as_html(page.title)}</h1>", f"<p class=lead>{as_html(page.lead)}</p>"]
+    body.append(table(page.figures[0], page.figures[1:]) if page.figures else "")
+    body.append("<div class=pictures>")
+    for name, (figure, caption) in page.pictures.items():
+        body.append(_picture(name, figure, caption))
+    body.append("</div>")
+    for heading, text in sections.items():
+        body.append(f"<details><summary>{escape(heading)}</summary>{text}</details>")
     return PAGE.format(title=escape(brief(page.title)), style=STYLE, body="\n".join(body))
 
 
@@ -82,11 +80,12 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         ("rounds", f"{result['rounds']:,}", "that have ended"),
     ]
     if result["missing"]:
-        rows.append(
-            ("missing", f"{result['missing']:,}", "reports that were asked for but refused or lost")
-        )
-    rows += [("privacy", line, meaning) for line, meaning in privacy_rows(result)]
-    if most := max((epsilon for epsilon, _ in result["epsilon_spent"]), default=0.0):
+        meaning = "reports that were asked for but refused or lost"
+        rows.append(("missing", f"{result['missing']:,}", meaning))
+    for sentence, meaning in privacy_rows(result):
+        rows.append(("privacy", sentence, meaning))
+    most = max([epsilon for epsilon, _ in result["epsilon_spent"]], default=0.0)
+    if most:
         rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
     for extension in EXTENSIONS.available():
         rows += extension.rows(result)
@@ -95,25 +94,27 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run promises, sentence by sentence, each with whom it holds against and what it rests
-    on.
-    """
+    """What a run promises: sentences, each with whom it holds against and what it rests on."""
     rows = []
-    for each in guarantees.classes_of(result):
-        sentences = [each.report.words(), *each.words()]
-        rows += [(line, f"against {each.run.against}; {_RESTS_ON}") for line in sentences]
+    for of_class in guarantees.classes_of(result):
+        meaning = f"against {of_class.run.against}; {_RESTS_ON}"
+        for sentence in (of_class.report.words(), *of_class.words()):
+            rows.append((sentence, meaning))
     return rows
 
 
 def promised(result: Mapping[str, Any]) -> str:
-    """The guarantee of a run, of the devices that lose most, as a sentence of a report's first
-    paragraph.
-    """
-    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
-    if found is None:
+    """The guarantee of the devices that lose most, as a sentence of a report's first paragraph."""
+    guarantee = _worst_of_run(result)
+    if guarantee is None:
         return "Nothing is protected."
-    words = found.words()
-    return f"{words[0].upper()}{words[1:]}, against {found.against}."
+    words = guarantee.words()
+    return f"{words[0].upper()}{words[1:]}, against {guarantee.against}."
+
+
+def _worst_of_run(result: Mapping[str, Any]) -> Guarantee | None:
+    """The guarantee of the devices that lose most in the run, if any is protected."""
+    return guarantees.worst(guarantees.classes_of(result), Span.RUN)
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
@@ -133,63 +134,75 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
 def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
-    """The mechanism, of a card in hexadecimal digits, and what clients have spent; note: ends the
-    caption of that.
+    """The pictures of the mechanism and of what clients have spent.
+
+    card: in hexadecimal digits. title: of its picture. note: ends the caption of what was spent.
     """
     decoded = decode(bytes.fromhex(card))
-    what = measure(decoded)
-    mechanism = "The mechanism, computed from the integers that the clients used. A client answers only after it has "
-    mechanism += f"proved the {what} of the card from these integers."
-    drawn = card_plots.card_distribution(decoded, title)
-    of_what = epsilon_of(result)
-    epsilon = accounts.epsilon_spent(spent(result), result["epsilon_paid"], of_what)
-    caption = f"What each client has spent: {of_what}. {note}"
-    return {"card": (drawn, mechanism), "epsilon": (epsilon, caption)}
+    mechanism = card_plots.card_distribution(decoded, title)
+    mechanism_caption = (
+        "The mechanism, computed from the integers that the clients used. A client answers only after it has "
+        f"proved the {measure(decoded)} of the card from these integers."
+    )
+    subject = epsilon_of(result)
+    epsilon = accounts.epsilon_spent(spent(result), result["epsilon_paid"], subject)
+    epsilon_caption = f"What each client has spent: {subject}. {note}"
+    return {"card": (mechanism, mechanism_caption), "epsilon": (epsilon, epsilon_caption)}
 
 
 def epsilon_of(result: Mapping[str, Any]) -> str:
     """What the epsilons of a result are about, for people."""
-    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
-    if found is None:
+    guarantee = _worst_of_run(result)
+    if guarantee is None:
         return "epsilon"
-    text = f"epsilon of {found.protects}"
-    if found.content is not None:
+    text = f"epsilon of {guarantee.protects}"
+    if guarantee.content is not None:
         text += ", that it was there"
-    if found.bounds.pure is None:
-        text += f", at delta {found.bounds.delta:g}"
+    if guarantee.bounds.pure is None:
+        text += f", at delta {guarantee.bounds.delta:g}"
     return text
 
 
 def epsilon_words(result: Mapping[str, Any]) -> str:
     """The epsilon of a run, of the devices that lose most, for the labels of pictures."""
-    found = guarantees.worst(guarantees.classes_of(result), Span.RUN)
-    return "without a guarantee" if found is None else f"epsilon {found.bounds.words}"
+    guarantee = _worst_of_run(result)
+    return "without a guarantee" if guarantee is None else f"epsilon {guarantee.bounds.words}"
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """The number of clients by the epsilon that they spent in the run, from their ledgers or their
-    reports.
+    """The number of clients by the epsilon that they spent in the run.
+
+    From their ledgers; without those from the accepted reports, as if all had reported equally
+    often.
     """
-    if ledgers := result["epsilon_spent"]:
+    ledgers = result["epsilon_spent"]
+    if ledgers:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    releases = [each for account in result.get("accounting", ()) for each in account["releases"]]
-    times = max([1, *(each["times"] for each in releases)])
-    reporting, asked = (-(-int(result[count]) // times) for count in ("reports", "asked"))
-    silent = {0.0: asked - reporting} if asked > reporting else {}
-    return {float(result["epsilon_paid"]): reporting, **silent}
+    times = 1
+    for account in result.get("accounting", ()):
+        for release in account["releases"]:
+            times = max(times, release["times"])
+    reporting = -(-int(result["reports"]) // times)
+    asked = -(-int(result["asked"]) // times)
+    clients_by_epsilon = {float(result["epsilon_paid"]): reporting}
+    if asked > reporting:
+        clients_by_epsilon[0.0] = asked - reporting
+    return clients_by_epsilon
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
-    drawn = canvas.svg(figure, name).replace(
-        "<svg", f"<svg role=img aria-label='{escape(name)}'", 1
-    )
+    label = f"<svg role=img aria-label='{escape(name)}'"
+    drawn = canvas.svg(figure, name).replace("<svg", label, 1)
     return f"<figure id={name}>{drawn}<figcaption>{as_html(caption)}</figcaption></figure>"
 
 
 def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     """The HTML of a table whose rows begin with their names."""
     header = "".join(f"<th scope=col>{as_html(cell)}" for cell in head)
-    lines = "".join(f"<tr><th scope=row>{'<td>'.join(map(as_html, row))}" for row in rows)
+    lines = ""
+    for row in rows:
+        cells = "<td>".join(map(as_html, row))
+        lines += f"<tr><th scope=row>{cells}"
     return f"<div class=wide><table><thead><tr>{header}</thead><tbody>{lines}</tbody></table></div>"
 
 

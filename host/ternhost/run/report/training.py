@@ -55,13 +55,15 @@ def page(result: Mapping[str, Any]) -> Page:
     elif result["measure"] == "squared_error":
         prediction = "the sum of weight times feature"
     model = f"<p>A prediction is {prediction}. Features lie in [-1, 1].</p>{_weights(result)}"
-    lead, figures, results, settings = (
-        _lead(result),
-        _judged(result),
-        _results(result),
-        _settings(result),
+    return Page(
+        title=title,
+        lead=_lead(result),
+        pictures=_pictures(result),
+        results=_results(result),
+        settings=_settings(result),
+        figures=_judged(result),
+        more={"The model": model},
     )
-    return Page(title, lead, _pictures(result), results, settings, figures, {"The model": model})
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -75,33 +77,41 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     note = "By the accepted reports, as if all clients had reported equally often."
     if result["epsilon_spent"]:
         note = "Read from the clients' own ledgers after the run."
-    return {
-        **_curve(result),
-        "bytes": (runs.frame_bytes(sizes, overhead), caption),
-        **({"gradient": _gradient(result)} if result["last_gradient"] else {}),
-        **common_pictures(result, result["card"], title, note),
-    }
+    pictures = _curve(result)
+    pictures["bytes"] = (runs.frame_bytes(sizes, overhead), caption)
+    if result["last_gradient"]:
+        pictures["gradient"] = _gradient(result)
+    return pictures | common_pictures(result, result["card"], title, note)
 
 
 def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
+    """The last mean gradient, at the coordinates of the largest weights, and the caption."""
     last: Mapping[str, Any] = result["last_gradient"]
     weights = np.abs(result["weights"])
     shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
     mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
-    names: Sequence[str] = result["features"]
-    names = [f"{label}: {name}" for label in result.get("labels") or () for name in names] or names
-    which = f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
-    which *= len(shown) < len(weights)
+    names = _coordinate_names(result)
     figure = runs.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
-    reported = f"{sum(last['reports']):,} reported values of the last round"
-    if result["mechanism"] == projections.NAME and not result.get(
-        "then"
-    ):  # descent reports coordinates
-        reported = f"{last['reports'][0]:,} reports of the last round"
-    caption = f"The mean gradient that the host estimated from the {reported}{which}. "
+
+    what = f"{sum(last['reports']):,} reported values of the last round"
+    is_projection = result["mechanism"] == projections.NAME
+    if is_projection and not result.get("then"):  # descent reports coordinates
+        what = f"{last['reports'][0]:,} reports of the last round"
+    if len(shown) < len(weights):
+        what += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
+    caption = f"The mean gradient that the host estimated from the {what}. "
     caption += "An interval that holds 0 tells nothing"
     caption += "." if result["optimiser"] == "direct" else "; the model is the sum of all rounds."
     return figure, caption
+
+
+def _coordinate_names(result: Mapping[str, Any]) -> list[str]:
+    """A name for each weight: its feature, and before it the label if there are several classes."""
+    features: Sequence[str] = result["features"]
+    names = []
+    for label in result.get("labels") or ():
+        names += [f"{label}: {feature}" for feature in features]
+    return names or list(features)
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -109,20 +119,18 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     if name is None:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
-    words = f"{WORDS[name]} on held-out records"
-    label = f"private, {epsilon_words(result)}"
-    reports = list(accumulate(entry["reports"] for entry in history))
-    figures = (
+    measure = f"{WORDS[name]} on held-out records"
+    figure = runs.judged(
         [entry[name] for entry in history],
         result[f"{name}_optimum"],
         result[f"{name}_baseline"],
+        reports=list(accumulate(entry["reports"] for entry in history)),
+        label=f"private, {epsilon_words(result)}",
+        measure=measure,
+        floor=_TRIVIAL[name],
     )
-    figure = runs.judged(
-        *figures, reports=reports, label=label, measure=words, floor=_TRIVIAL[name]
-    )
-    caption = (
-        f"The {words} after every round. Dashed: the same kind of model, fitted without privacy."
-    )
+    caption = f"The {measure} after every round."
+    caption += " Dashed: the same kind of model, fitted without privacy."
     return {name: (figure, caption)}
 
 
@@ -140,10 +148,14 @@ def _judged(result: Mapping[str, Any]) -> list[list[str]]:
     """Each figure of the model, of its optimum without privacy and of an answer without features."""
     rows = [["held-out records", "private", "without privacy", "no features"]]
     for name in result.get("measures", ()):
-        cells = [_figure(name, result[f"{name}{part}"]) for part in _PARTS]
-        for i, part in enumerate(_PARTS):
-            if interval := result.get(f"{name}{part}_interval"):
-                cells[i] += f"\n{' to '.join(_figure(name, end) for end in interval)}"
+        cells = []
+        for part in _PARTS:
+            cell = _figure(name, result[f"{name}{part}"])
+            interval = result.get(f"{name}{part}_interval")
+            if interval:
+                low, high = interval
+                cell += f"\n{_figure(name, low)} to {_figure(name, high)}"
+            cells.append(cell)
         cells[-1] += f"\n{_TRIVIAL[name]}"
         rows.append([WORDS[name], *cells])
     return rows if len(rows) > 1 else []
@@ -175,12 +187,11 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 def _settings(result: Mapping[str, Any]) -> list[Row]:
     options: Mapping[str, Any] = result["options"]
     k = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
-    epsilon = str(
-        options.get("epsilons")
-        or options.get("epsilon")
-        or f"{options['life']} at delta {options['delta']}"
-    )
+    epsilon = options.get("epsilons") or options.get("epsilon")
+    if not epsilon:
+        epsilon = f"{options['life']} at delta {options['delta']}"
     rate = result["learning_rate"]
+    rate_text = "" if rate is None else f"at a learning rate of {rate:.4g}"
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
@@ -191,21 +202,17 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
             f"card {result['card_hash']}, {result['levels']} outputs",
         ),
         ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),
-        ("epsilon", epsilon, "as it was asked for"),
+        ("epsilon", str(epsilon), "as it was asked for"),
         ("coordinates", k, "reported by a client, chosen independently of data"),
-        (
-            "optimiser",
-            str(result["optimiser"]),
-            "" if rate is None else f"at a learning rate of {rate:.4g}",
-        ),
+        ("optimiser", str(result["optimiser"]), rate_text),
     ]
-    if public := result.get("public_rows"):
+    public = result.get("public_rows")
+    if public:
         misfit = f"misfit {public['misfit']:.1f}, about 1 for rows of the same population"
         rows.append(("public rows", public["from"] or "none", misfit))
     if result.get("taus"):
-        rows.append(
-            ("range", str(options.get("range", "auto")), f"{clipped(result['taus'])} (tau)")
-        )
+        range_text = str(options.get("range", "auto"))
+        rows.append(("range", range_text, f"{clipped(result['taus'])} (tau)"))
     if "group" in options:
         rows.append(("group", f"{options['group']:,}", "clients asked in a round"))
     return [*rows, *common_settings(result)]
@@ -215,9 +222,10 @@ def _weights(result: Mapping[str, Any]) -> str:
     names, weights = result["features"], result["weights"]
     if result.get("labels"):
         return _weights_of_classes(result["labels"], names, weights)
-    largest = max((abs(weight) for weight in weights), default=0.0) or 1.0
+    largest = max(map(abs, weights), default=0.0) or 1.0
+    by_size = sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1]))
     rows = []
-    for name, weight in sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1])):
+    for name, weight in by_size:
         side = "up" if weight >= 0 else "down"
         bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
         rows.append(f"<tr><td>{as_html(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
@@ -232,10 +240,11 @@ def _weights_of_classes(
     largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
     rows = ["<tr><th>feature" + "".join(f"<th>{as_html(label)}" for label in labels)]
     for name, column in zip(names, matrix.T, strict=True):
-        cells = [
-            f"<td class=number style='background:rgba(var(--{'up' if value > 0 else 'down'}),"
-            f"{abs(value) / largest / 2:.2f})'>{value:+.2f}"
-            for value in column
-        ]
-        rows.append(f"<tr><td>{as_html(name)}{''.join(cells)}")
+        row = f"<tr><td>{as_html(name)}"
+        for weight in column:
+            colour = "up" if weight > 0 else "down"
+            opacity = abs(weight) / largest / 2
+            style = f"background:rgba(var(--{colour}),{opacity:.2f})"
+            row += f"<td class=number style='{style}'>{weight:+.2f}"
+        rows.append(row)
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"

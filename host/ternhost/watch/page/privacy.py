@@ -46,9 +46,10 @@ class PrivacySection(Section):
 
     def show(self, now: Snapshot) -> None:
         classes = now.run.classes if now.run else ()
-        self._classes.set(
-            classes_table(now) if classes else empty(_UNKNOWN if now.run else "No run yet.")
-        )
+        if classes:
+            self._classes.set(classes_table(now))
+        else:
+            self._classes.set(empty(_UNKNOWN if now.run else "No run yet."))
         self._lines.set(guarantees_table(now))
         options = {}
         for i, device_class in enumerate(classes):
@@ -61,12 +62,15 @@ class PrivacySection(Section):
 
 def card_of_class(now: Snapshot, of_class: int) -> tuple[str, str]:
     """The card of a class of devices, in hex, and what its symbols stand for."""
-    meanings = {each.card: VALUE if each.what == DIRECTION else each.what for each in now.tallies}
+    meanings: dict[str, str] = {}
+    for tally in now.tallies:
+        meanings[tally.card] = VALUE if tally.what == DIRECTION else tally.what
     if now.run is None or not now.run.classes:
         return next(iter(meanings.items()), ("", VALUE))
     device_class = now.run.classes[of_class]
-    labels = now.run.algorithm == "infer" and device_class["mechanism"] == "grr"
-    return device_class["card"], meanings.get(device_class["card"], LABEL if labels else VALUE)
+    sends_labels = now.run.algorithm == "infer" and device_class["mechanism"] == "grr"
+    before_first_round = LABEL if sends_labels else VALUE
+    return device_class["card"], meanings.get(device_class["card"], before_first_round)
 
 
 def _draw(data: str, what: str) -> dict[str, Any] | None:

@@ -53,9 +53,7 @@ class RoundsSection(Section):
         self._idle.set("" if opened else empty(_why_idle(now)))
         self._table.set(_table(now))
         reasons = curves.reasons(now.history[-_SUMMED:])
-        self._reasons.set(
-            tuple(reasons.items()), lambda: _refusals(reasons) or "No device has refused."
-        )
+        self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons))
         key = now.run and now.run.name, len(now.history)
         self._symbols.set(key, lambda: symbols_picture(now) or "No report yet, in the last round.")
         for name, box in self._extensions.items():
@@ -97,9 +95,11 @@ class _ExtensionCard:
         self._table.set("" if cells is None else table(cells.head, cells.rows))
 
 
-def _refusals(reasons: Counter[str]) -> dict[str, object] | None:
+def _refusals(reasons: Counter[str]) -> dict[str, object] | str:
+    if not reasons:
+        return "No device has refused."
     counts = dict(reasons.most_common())
-    return charts.bars([*counts], [*counts.values()], "reason", "refusals", 1) if counts else None
+    return charts.bars(list(counts), list(counts.values()), "reason", "refusals", 1)
 
 
 def _why_idle(now: Snapshot) -> str:

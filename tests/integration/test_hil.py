@@ -1,24 +1,11 @@
-"""Emulated boards as a fleet: they train, keep their ledgers, are measured, watched and tested."""
+"""`tern hil`: tests of many boards by a hardware map, on emulated boards."""
 
 from xml.etree import ElementTree
 
 import pytest
-import rig
 
 from terntools.testing import hil
 from terntools.testing.board_run import FAILED, LOST, PASSED, Plan
-
-
-@pytest.mark.parametrize(
-    ("fleet", "reports"),
-    [("rv32-emulated:2", 40), pytest.param("pico-emulated:1", 20, marks=pytest.mark.exhaustive)],
-)
-def test_a_fleet_of_emulated_boards_trains(here, fleet, reports):
-    result = rig.finish(fleet=fleet, reports=reports, group=reports, epsilon="2")
-    assert (result["rounds"], result["reports"]) == (1, reports)
-    assert result["epsilon_spent"] == [
-        [pytest.approx(2, abs=1e-4), reports]
-    ]  # from the boards' own ledgers
 
 
 def hil_plan(folder, board_map, tests, **options):
