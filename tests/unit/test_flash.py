@@ -15,7 +15,7 @@ from spec.files import uf2_file
 
 from ternhost import errors
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
-from terntools.boards import uf2, usb, volumes
+from terntools.boards import esp32, uf2, usb, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
 

@@ -121,7 +121,8 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
 
 
 def test_an_optimiser_from_outside_serves_another_algorithm(outside, tern):
-    words = [*TRAIN, "--algorithm", "fedsgd", *SIMULATED, "--optimiser"]
+    reports = ["--reports", "1000"]  # so many rounds that a step would grow again
+    words = [*TRAIN, *reports, "--algorithm", "fedsgd", *SIMULATED, "--optimiser"]
     ams, adam = (tern(*words, name) for name in ("amsgrad", "adam"))
     assert ams["optimiser"] == "amsgrad"
     assert ams["weights"] != adam["weights"]
