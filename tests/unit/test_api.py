@@ -113,9 +113,7 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
 
 
 def test_a_result_says_which_figures_are_chance():
-    good = ternhost.train(
-        fleet="simulated:5000", reports=5000, epsilon=8, dataset="synthetic-logistic"
-    )
+    good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
     assert "chance" not in str(good)
     bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
     assert "the figure is chance" in str(bad)
