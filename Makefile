@@ -33,6 +33,7 @@ docs: setup  ## the site of the documentation, into build/site; a broken link fa
 
 check:  ## before a commit, 90 s on 2 cores: style, types, quick unit tests, device tests on MicroPython for unix
 	$(beside) quick-tests
+# Quick tests do not wait, and each process imports all that they need.
 quick-tests: JOBS = $(shell nproc)
 quick-tests: setup
 	$(pytest) -m "not slow" tests/unit tests/device $(wildcard $(beside_core))

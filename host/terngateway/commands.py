@@ -1,6 +1,4 @@
-"""`tern gateway`: gateways of sites that keep their keys, and the NATS servers that they connect
-to.
-"""
+"""`tern gateway`: gateways of sites that keep their keys, and the NATS servers between them."""
 
 import argparse
 import threading
@@ -18,19 +16,33 @@ from ternhost.text import counted, visible
 
 _CHECK_EVERY = 0.5  # seconds
 _STATUS = 5.0  # seconds for the sites to answer
+_JSON_LINES = "print one JSON object per line"
 
 
 def add_parser(subparsers: Any) -> None:
-    summary = "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only "
-    summary += "counts"
+    """Add `tern gateway` and its actions."""
+    summary = (
+        "set up and run gateways: a gateway asks its site's devices, keeps their keys, and sends only "
+        "counts"
+    )
     example = """tern gateway init my-sites --site north --site south --name gateways.example.org
         tern gateway server my-sites
         tern gateway run north --fleet mqtt:my-broker
         tern gateway status my-sites"""
     parser = add_command(subparsers, "gateway", summary, example)
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
-    summary = "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
-    summary += "sites"
+    _add_init(actions)
+    _add_remove(actions)
+    _add_server(actions)
+    _add_run(actions)
+    _add_status(actions)
+
+
+def _add_init(actions: Any) -> None:
+    summary = (
+        "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
+        "sites"
+    )
     example = """tern gateway init my-sites --site north:1-500 --site south:501-900 --name gateways.example.org
         tern gateway init my-sites --site west
         tern gateway init my-sites --site north --name n1.local --name n2.local --name n3.local"""
@@ -38,108 +50,137 @@ def add_parser(subparsers: Any) -> None:
     init.add_argument("directory", metavar="DIR", help="directory of the server and its sites")
     text = "name of a site, and the ids that its devices may have (default: any)"
     add_option(init, "--site NAME[:FIRST-LAST]...", text)
-    text = "host name or address at which sites reach the server (default: localhost), or those of a cluster's nodes"
+    text = (
+        "host name or address at which sites reach the server (default: localhost), or those of a "
+        "cluster's nodes"
+    )
     add_option(init, "--name HOST...", text)
-    text = "address on which a server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 address, else "
-    add_option(init, "--address A", text + "0.0.0.0: all of IPv4)")
+    text = (
+        "address on which a server listens (default: 127.0.0.1 for HOST localhost, :: for an IPv6 "
+        "address, else 0.0.0.0: all of IPv4)"
+    )
+    add_option(init, "--address A", text)
     text = "port of the server (default: 4222); nodes of a cluster use the next one, too"
     add_option(init, "--port P", text, type=int)
+
+
+def _add_remove(actions: Any) -> None:
     summary = "exclude a site: its key is refused at once, and its ids are free"
-    remove = add_command(
-        actions, "remove", summary, "tern gateway remove my-sites north", run_remove
-    )
+    example = "tern gateway remove my-sites north"
+    remove = add_command(actions, "remove", summary, example, run_remove)
     remove.add_argument("directory", metavar="DIR", help="directory from 'tern gateway init'")
     remove.add_argument("site", metavar="SITE", help="name of the site")
-    lines = "print one JSON object per line"
+
+
+def _add_server(actions: Any) -> None:
     summary = "run the NATS server until Ctrl-C; a crash restarts it"
     example = """tern gateway server my-sites
         tern gateway server my-sites/nodes/n1.local"""
-    server = add_command(actions, "server", summary, example, run_server, lines)
+    server = add_command(actions, "server", summary, example, run_server, _JSON_LINES)
     text = "directory from 'tern gateway init', or of a node in it"
     server.add_argument("directory", metavar="DIR", help=text)
+
+
+def _add_run(actions: Any) -> None:
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
         tern gateway run north --fleet simulated:1000 --dataset flights --first-id 1001
         tern gateway run north"""
-    run_ = add_command(actions, "run", summary, example, run_run, lines)
-    run_.add_argument(
-        "directory", metavar="DIR", help="directory of the site, from 'tern gateway init'"
-    )
-    fields.add_arguments(run_, SiteFleet)
+    run = add_command(actions, "run", summary, example, run_run, _JSON_LINES)
+    text = "directory of the site, from 'tern gateway init'"
+    run.add_argument("directory", metavar="DIR", help=text)
+    fields.add_arguments(run, SiteFleet)
+
+
+def _add_status(actions: Any) -> None:
     summary = "show which sites are connected to a server, or whether the gateway of a site runs"
-    status = add_command(
-        actions, "status", summary, "tern gateway status my-sites --json", run_status
-    )
+    example = "tern gateway status my-sites --json"
+    status = add_command(actions, "status", summary, example, run_status)
     status.add_argument("directory", metavar="DIR", help="directory of the server, or of the site")
 
 
 def run_init(args: argparse.Namespace) -> int:
+    """`tern gateway init`."""
     from terngateway.nats import directories
 
-    there = set(directories.sites_of(args.directory))
-    if not there and not args.site:
+    before = set(directories.sites_of(args.directory))
+    if not before and not args.site:
         hint = f"such as: tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(
         args.directory, args.site, args.name, args.address, args.port
     )
     sites = directories.sites_of(args.directory)
-    new = [site for site in sites if site not in there]
-    reached = {"hosts": list(server.hosts), "address": server.address, "port": server.port}
-    result = {"server": str(server.directory), **reached, "sites": sites, "new": new}
+    new = [site for site in sites if site not in before]
+
     hosts = ", ".join(server.hosts)
-    text = f"{server.directory}: the host of {counted(len(sites), 'site')}, over {hosts} port {server.port}\n"
+    number = counted(len(sites), "site")
+    lines = [f"{server.directory}: the host of {number}, over {hosts} port {server.port}"]
     for site in new:
-        text += f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private key\n"
+        lines.append(
+            f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private "
+            "key"
+        )
     nodes = [args.directory] if len(server.hosts) == 1 else server.nodes().values()
-    text += "\n".join(f"  start it: tern gateway server {node}" for node in nodes) + _to_copy(
-        server
-    )
-    print_result(result, text, args.json)
+    lines += [f"  start it: tern gateway server {node}" for node in nodes]
+    lines += _to_copy(server)
+    result = {
+        "server": str(server.directory),
+        "hosts": list(server.hosts),
+        "address": server.address,
+        "port": server.port,
+        "sites": sites,
+        "new": new,
+    }
+    print_result(result, "\n".join(lines), args.json)
     return OK
 
 
-def _to_copy(server: Any) -> str:
+def _to_copy(server: Any) -> list[str]:
     """What is to be done for the servers whose directories are elsewhere."""
     from terngateway.nats.directories import ACCOUNTS
 
-    away = [name for name, node in server.nodes().items() if not node.is_dir()]
     path = server.directory / ACCOUNTS
     reload = "nats-server --signal reload=nats.pid"
-    return "".join(
-        f"\n  copy {path} into the directory of {name}, and run there: {reload}" for name in away
-    )
+    lines = []
+    for name, node in server.nodes().items():
+        if not node.is_dir():
+            lines.append(f"  copy {path} into the directory of {name}, and run there: {reload}")
+    return lines
 
 
 def run_remove(args: argparse.Namespace) -> int:
+    """`tern gateway remove`."""
     from terngateway.nats import directories
 
     server = directories.remove_site(args.directory, args.site)
     sites = directories.sites_of(args.directory)
-    text = f"{args.site} is removed{_to_copy(server)}"
+    text = "\n".join([f"{args.site} is removed", *_to_copy(server)])
     print_result({"removed": args.site, "sites": sites}, text, args.json)
     return OK
 
 
 def run_server(args: argparse.Namespace) -> int:
+    """`tern gateway server`."""
     from terngateway.nats.server import NatsServer, node_of
 
     with heeding_interrupts(), NatsServer(node_of(args.directory)) as server:
         shown = None
         try:
             while True:
-                if (condition := server.condition) != shown:
+                condition = server.condition
+                if condition != shown:
                     shown = condition
-                    print_result(
-                        {"condition": condition}, condition or "the NATS server runs", args.json
-                    )
+                    text = condition or "the NATS server runs"
+                    print_result({"condition": condition}, text, args.json)
                 time.sleep(_CHECK_EVERY)
         except KeyboardInterrupt:
             return OK
 
 
 def run_run(args: argparse.Namespace) -> int:
+    """`tern gateway run`."""
     from terngateway.nats import serve_site
     from terngateway.nats.directories import GatewaySite
 
@@ -149,12 +190,16 @@ def run_run(args: argparse.Namespace) -> int:
     def tell(message: str, event: str = "note") -> None:
         print_result({"event": event, "message": message}, visible(message), args.json)
 
-    def ready() -> None:
-        if (count := gateway.ready()) is not None:
-            text = f"{site.name}: {counted(count, 'device')}; the server is {', '.join(site.hosts)} port {site.port}"
-            if bound := Bound.of_site(directory):
-                text += f", to whose owner its counts may tell at most {bound}"
-            tell(text, "ready")
+    def tell_when_ready() -> None:
+        devices = gateway.ready()
+        if devices is None:
+            return
+        hosts = ", ".join(site.hosts)
+        text = f"{site.name}: {counted(devices, 'device')}; the server is {hosts} port {site.port}"
+        bound = Bound.of_site(directory)
+        if bound is not None:
+            text += f", to whose owner its counts may tell at most {bound}"
+        tell(text, "ready")
 
     runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
     try:
@@ -163,7 +208,7 @@ def run_run(args: argparse.Namespace) -> int:
             opened(directory, runs, tell) as gateway,
             serve_site(directory, gateway.handle, lambda state: tell(state, "connection")),
         ):
-            threading.Thread(target=ready, daemon=True).start()
+            threading.Thread(target=tell_when_ready, daemon=True).start()
             gateway.run()
     except KeyboardInterrupt:
         tell("stopped; the next start resumes an open round")
@@ -171,32 +216,33 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    from terngateway.nats.directories import (
-        GATEWAY,
-        GatewaySite,
-        server_directory,
-        state_of,
-    )
+    """`tern gateway status`."""
+    from terngateway.nats.directories import GATEWAY, server_directory
 
     directory = Path(args.directory)
     if (directory / GATEWAY).exists():
-        site = GatewaySite.load(directory)
-        state = state_of(site)
-        result = {
-            "site": site.name,
-            "hosts": list(site.hosts),
-            "port": site.port,
-            "runs": state is not None,
-        }
-        text = f"{site.name}: the gateway " + (
-            "does not run" if state is None else f"runs; {visible(state)}"
-        )
-        print_result({**result, "connection": state}, text, args.json)
-        return OK
-    if not server_directory(directory).is_dir():
-        hint = "'tern gateway init' writes them"
-        raise UsageError(f"{args.directory} is not the directory of a server or of a site", hint)
-    return _server_status(directory, args.json)
+        return _site_status(directory, args.json)
+    if server_directory(directory).is_dir():
+        return _server_status(directory, args.json)
+    hint = "'tern gateway init' writes them"
+    raise UsageError(f"{args.directory} is not the directory of a server or of a site", hint)
+
+
+def _site_status(directory: Path, as_json: bool) -> int:
+    from terngateway.nats.directories import GatewaySite, state_of
+
+    site = GatewaySite.load(directory)
+    state = state_of(site)
+    result = {
+        "site": site.name,
+        "hosts": list(site.hosts),
+        "port": site.port,
+        "runs": state is not None,
+        "connection": state,
+    }
+    what = "does not run" if state is None else f"runs; {visible(state)}"
+    print_result(result, f"{site.name}: the gateway {what}", as_json)
+    return OK
 
 
 def _server_status(directory: Path, as_json: bool) -> int:
@@ -214,8 +260,9 @@ def _server_status(directory: Path, as_json: bool) -> int:
         "condition": condition,
         "sites": sites,
     }
-    text = condition or f"{counted(sum(sites.values()), 'site')} connected"
-    for site, online in sites.items():
-        text += f"\n  {site}: {'connected' if online else 'not connected'}"
-    print_result(result, text, as_json)
+    lines = [condition or f"{counted(sum(sites.values()), 'site')} connected"]
+    for site, is_online in sites.items():
+        state = "connected" if is_online else "not connected"
+        lines.append(f"  {site}: {state}")
+    print_result(result, "\n".join(lines), as_json)
     return OK

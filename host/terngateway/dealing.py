@@ -18,41 +18,42 @@ from ternhost.privacy.groups import Group
 
 
 def dealt(tables: GatewayTables, deal: Deal, devices: Integers) -> Dealt | Refused:
-    """The groups that a host gets for its round. devices: of the gateway.
+    """The groups that a host gets for its round, the same whenever it asks again.
 
-    The same round gets the same groups.
+    devices: of the gateway.
     """
     known = Members(devices)
     draws: list[int] = []
     sizes: list[int] = []
     groups: list[Integers] = []
     for parts, pool in zip(deal.parts, deal.pools, strict=True):
-        if not parts <= len(pool):
+        if parts > len(pool):
             return Refused(deal.number, f"{len(pool)} devices cannot be dealt into {parts} groups")
         if np.any(known.find(pool) < 0):
-            return Refused(
-                deal.number, "some of these devices are not on this gateway", "ask the next round"
-            )
+            text = "some of these devices are not on this gateway"
+            return Refused(deal.number, text, "ask the next round")
+
         hand = _digest(parts, pool)
         taken = tables.take_group(hand, deal.number)
         if taken is None:
             tables.deal(hand, draw(pool, parts))
             taken = tables.take_group(hand, deal.number)
         assert taken is not None
-        draws.append(taken[0])
-        groups.append(taken[1])
+        draw_number, group = taken
+        draws.append(draw_number)
+        groups.append(group)
         sizes.append(len(pool))
     return Dealt(deal.number, draws, sizes, groups)
 
 
 def draw(pool: Integers, parts: int) -> list[Integers]:
-    """Deal the devices into so many nearly equal groups, each in ascending order: every deal is
-    equally likely.
+    """Deal the devices into so many nearly equal groups; every deal is equally likely.
+
+    Each group is in ascending order.
     """
-    random = np.frombuffer(os.urandom(16 * len(pool)), np.uint64).reshape(2, -1)
-    order = np.lexsort(
-        random
-    )  # two devices have the same 128 bits with a probability that is far below any delta
+    # Two devices have the same 128 bits with a probability that is far below any delta.
+    random_bits = np.frombuffer(os.urandom(16 * len(pool)), np.uint64).reshape(2, -1)
+    order = np.lexsort(random_bits)
     return [np.sort(group) for group in np.array_split(pool[order], parts)]
 
 
@@ -60,12 +61,13 @@ def wrong_groups(dealt: Dealt, deal: Deal) -> str:
     """For a host: why these are not groups that it asked for; "" if they are."""
     if len(dealt.groups) != len(deal.pools):
         return f"{len(dealt.groups)} groups of {len(deal.pools)} pools"
-    for parts, pool, size, group in zip(
-        deal.parts, deal.pools, dealt.dealt, dealt.groups, strict=True
-    ):
+    hands = zip(deal.parts, deal.pools, dealt.dealt, dealt.groups, strict=True)
+    for parts, pool, size, group in hands:
         if size != len(pool) or np.any(Members(pool).find(group) < 0):
             return "devices of another pool"
-        if not size // parts <= len(group) <= -(-size // parts):
+        smallest = size // parts
+        largest = -(-size // parts)  # rounded up
+        if not smallest <= len(group) <= largest:
             return f"a group of {len(group)} devices, one of {parts} parts of {size}"
     return ""
 
@@ -74,12 +76,14 @@ def groups_of(
     tables: GatewayTables, number: int, cohorts: list[StoredCohort], site: int
 ) -> list[Group]:
     """For each cohort of a question: who may be in it. site: the number of the site's devices."""
-    found = []
+    groups = []
     for cohort in cohorts:
-        pool, draw_number = tables.drawn(number, np.asarray(cohort.devices, np.int64)) or (0, 0)
-        found.append(Group(site, len(cohort.devices), pool, draw_number))
-    return found
+        drawn = tables.drawn(number, np.asarray(cohort.devices, np.int64))
+        pool, draw_number = (0, 0) if drawn is None else drawn
+        groups.append(Group(site, len(cohort.devices), pool, draw_number))
+    return groups
 
 
 def _digest(parts: int, pool: Integers) -> bytes:
+    """What identifies a pool that is dealt into so many groups."""
     return hashlib.sha256(LENGTH.pack(parts) + id_bytes(pool).tobytes()).digest()

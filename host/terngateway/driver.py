@@ -176,8 +176,9 @@ class GatewaysDriver(Driver):
         theirs = here.told / MICRO
         if theirs > _MORE_THAN_ROUNDING * ours:
             self._warn(
-                f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta {at.delta:g}, and this "
-                f"store knows of {ours:.4g}: it may refuse rounds that this host expects to fit"
+                f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta "
+                f"{at.delta:g}, and this store knows of {ours:.4g}: it may refuse rounds that this "
+                "host expects to fit"
             )
 
     # Messages of gateways
@@ -355,8 +356,9 @@ class GatewaysDriver(Driver):
         ours, theirs = last_number(self._store), self._roster.believed()
         if theirs > ours:
             self._warn(
-                f"gateways were asked round {theirs}, but this store knows of none after {ours}: if it is new, or was "
-                "restored from a copy, it does not count what those rounds cost their devices"
+                f"gateways were asked round {theirs}, but this store knows of none after {ours}: if "
+                "it is new, or was restored from a copy, it does not count what those rounds cost "
+                "their devices"
             )
         return max(planned, ours + 1, theirs + 1)
 
@@ -387,17 +389,17 @@ class GatewaysDriver(Driver):
     # A round
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        stored_cohorts = [
-            StoredCohort(round_body(number, question), integers(ids)) for question, ids in cohorts
-        ]
+        stored_cohorts = []
+        for question, ids in cohorts:
+            stored_cohorts.append(StoredCohort(round_body(number, question), integers(ids)))
         asked = _require_distinct_devices(stored_cohorts)
         round_ = StoredRound(
             number, stored_cohorts, self.terms.reports(asked), self.terms.deadline, self._run
         )
         asks = self._questions(round_, cohorts)
-        disclosed = {
-            name: reports_of(ask.cohorts, self._groups(name, ask)) for name, ask in asks.items()
-        }
+        disclosed: dict[str, Answered] = {}
+        for name, ask in asks.items():
+            disclosed[name] = reports_of(ask.cohorts, self._groups(name, ask))
         if self._bound:
             for name in self._spent(number, disclosed):
                 del asks[name], disclosed[name]
@@ -415,11 +417,10 @@ class GatewaysDriver(Driver):
 
     def _questions(self, round_: StoredRound, cohorts: Cohorts) -> dict[str, Ask]:
         """The question to each gateway with devices in the round."""
-        devices = {
-            gateway.name: gateway.devices
-            for gateway in self._roster.all.values()
-            if len(gateway.devices)
-        }
+        devices = {}
+        for gateway in self._roster.all.values():
+            if len(gateway.devices):
+                devices[gateway.name] = gateway.devices
         categories = None
         if self.individual:
             categories = [question.categories for question, _ in cohorts]
@@ -504,8 +505,8 @@ class GatewaysDriver(Driver):
             self._tables.gateway_gone(name)
             devices = counted(round_.asks[name].asked, "device")
             self._warn(
-                f"round {round_.number}: gateway {name} has not answered, and is left out with its {devices} until it "
-                "answers again"
+                f"round {round_.number}: gateway {name} has not answered, and is left out with its "
+                f"{devices} until it answers again"
             )
 
     def _latest_answer(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:

@@ -29,16 +29,15 @@ SUMMARY = "models that keep an epsilon toward the owner of the server, or toward
 SITES, ROUNDS = 3, 20
 BOUND = Bound(MICRO)
 _DEVICES = (100, 300, 1000, 3000, 10_000)  # of a site
-_SERVER, _SAME, _ONCE = (
-    f"toward the server's owner 1 at delta {BOUND.delta:g}",
-    f"toward everybody 1, in the same {ROUNDS} rounds",
-    "toward everybody 1, in one report",
-)
+_SERVER = f"toward the server's owner 1 at delta {BOUND.delta:g}"
+_SAME = f"toward everybody 1, in the same {ROUNDS} rounds"
+_ONCE = "toward everybody 1, in one report"
 
 
 def chosen(devices: int) -> float:
-    """The epsilon of a report that --toward-server chooses with so many devices at each site, in
-    ROUNDS rounds.
+    """The epsilon of a report that --toward-server chooses for ROUNDS rounds.
+
+    devices: at each site.
     """
     ids = np.arange(1, devices + 1)
     site = Site("site", ids, Disclosures(), [BOUND])
@@ -47,20 +46,25 @@ def chosen(devices: int) -> float:
 
 
 def cells(options: Options) -> list[Cell]:
-    devices = (100, 1000) if options.quick else _DEVICES
+    """A unit of work for each number of devices and kind of bound."""
+    numbers = (100, 1000) if options.quick else _DEVICES
     common = {"name": options.sets(DATASET)[0], "seeds": options.seeds(8, 2)}
     kinds = (_SERVER, _SAME, _ONCE)
-    return Cell.each(
-        "figures", _trained, common, lambda devices, **_: devices, kind=kinds, devices=devices
-    )
+
+    def cost(devices: int, **_: object) -> float:
+        return devices
+
+    return Cell.each("figures", _trained, common, cost, kind=kinds, devices=numbers)
 
 
 def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
     dataset = load(name)
     model, _ = trained_by(dataset)
     epsilon = {_SERVER: chosen(devices), _SAME: 1 / ROUNDS, _ONCE: 1.0}[kind]
+    text = f"{epsilon:.3g}"
+    all_devices = SITES * devices
     learner: Learning
-    all_devices, text, figures = SITES * devices, f"{epsilon:.3g}", []
+    figures = []
     for seed in seeds:
         if kind == _ONCE:
             learner = default(dataset, all_devices, seed, model, text)
@@ -68,41 +72,41 @@ def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
             asked = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=text)
             learner = FedSGD(asked, Population(clients=all_devices), dataset)
         figures.append(figure_of(simulate(learner, seed)))
-    local = epsilon * (1 if kind == _ONCE else ROUNDS)
+    reports = 1 if kind == _ONCE else ROUNDS  # of a device
     setting = {
         "data": name,
         "kind": kind,
         "devices": devices,
         "epsilon_report": float(text),
-        "epsilon_local": local,
+        "epsilon_local": epsilon * reports,
     }
     return [{**setting, **averaged("figure", figures)}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
+    """The figures by kind of bound and number of devices, and a picture."""
     rows = tables["figures"]
     dataset = load(rows[0]["data"])
-    name, (model, _) = judging.measure(dataset), trained_by(dataset)
-    lines = {
-        "without privacy": optimal_figures(dataset, model)[name],
-        judging.TRIVIAL[name]: judging.baselines(dataset, MODELS[model])[name],
-    }
-    curves = Curve.each(rows, "kind", "devices", "figure")
+    measure = judging.measure(dataset)
+    model, _ = trained_by(dataset)
+    optimum = optimal_figures(dataset, model)[measure]
+    trivial = judging.baselines(dataset, MODELS[model])[measure]
+
     title = f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together"
-    panel = Panel(
-        title, "devices of each site", judging.WORDS[name], curves, log_x=True, lines=lines
-    )
-    words = [
-        f"{row['devices']:,} devices a site: {judging.WORDS[name]} {row['figure']:.3f} at epsilon "
-        f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
-        + ", ".join(
-            f"{other['figure']:.3f} {other['kind']}"
-            for other in pick(rows, devices=row["devices"])[1:]
+    x_label, y_label = "devices of each site", judging.WORDS[measure]
+    curves = Curve.each(rows, "kind", "devices", "figure")
+    lines = {"without privacy": optimum, judging.TRIVIAL[measure]: trivial}
+    panel = Panel(title, x_label, y_label, curves, log_x=True, lines=lines)
+
+    words = []
+    for row in pick(rows, kind=_SERVER):
+        _, *others = pick(rows, devices=row["devices"])
+        figures_of_others = ", ".join(f"{each['figure']:.3f} {each['kind']}" for each in others)
+        words.append(
+            f"{row['devices']:,} devices a site: {y_label} {row['figure']:.3f} at epsilon "
+            f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
+            f"{figures_of_others}"
         )
-        for row in pick(rows, kind=_SERVER)
-    ]
-    beside = {"without_privacy": lines["without privacy"], "trivial": lines[judging.TRIVIAL[name]]}
-    kept = [row | beside for row in rows]
-    return Outcome(
-        {"rounds": ROUNDS, "sites": SITES}, {"gateways": kept}, {"gateways": draw([panel])}, words
-    )
+    kept = [row | {"without_privacy": optimum, "trivial": trivial} for row in rows]
+    settings = {"rounds": ROUNDS, "sites": SITES}
+    return Outcome(settings, {"gateways": kept}, {"gateways": draw([panel])}, words)

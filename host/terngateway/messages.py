@@ -7,7 +7,6 @@ bounds or devices out of order is a MessageError, and nothing is inflated beyond
 import hashlib
 import json
 import math
-import operator
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -69,9 +68,8 @@ class Ask:
     number: int
     cohorts: Sequence[StoredCohort]  # with ascending ids
     individual: bool = False  # single results are wanted, or the supports of hashed answers
-    categories: Sequence[
-        int
-    ] = ()  # for each cohort of hashed answers their number, 0 for others; or empty
+    # For each cohort of hashed answers the number of categories, 0 for others; or empty.
+    categories: Sequence[int] = ()
     quorum: float = 1.0  # share of the reports that ends it
     deadline: float | None = None  # seconds
     hold: float = 0.0  # seconds until the gateway reports its progress
@@ -85,24 +83,23 @@ class Ask:
     @property
     def digest(self) -> bytes:
         """SHA-256 of the question and its devices, which identifies its answer."""
-        counts = (len(self.cohorts), len(self.categories))
-        head = struct.pack(
-            f"<IB{2 + counts[1]}I", self.number, self.individual, *counts, *self.categories
-        )
-        digest = hashlib.sha256(b"tern question" + head)
+        digest = hashlib.sha256(b"tern question")
+        digest.update(struct.pack("<IB", self.number, self.individual))
+        digest.update(struct.pack("<II", len(self.cohorts), len(self.categories)))
+        digest.update(struct.pack(f"<{len(self.categories)}I", *self.categories))
         for cohort in self.cohorts:
-            digest.update(
-                LENGTH.pack(len(cohort.body)) + cohort.body + LENGTH.pack(len(cohort.devices))
-            )
-            digest.update(id_bytes(np.asarray(cohort.devices, np.int64)).tobytes())
+            ids = id_bytes(np.asarray(cohort.devices, np.int64)).tobytes()
+            digest.update(LENGTH.pack(len(cohort.body)) + cohort.body)
+            digest.update(LENGTH.pack(len(cohort.devices)) + ids)
         return digest.digest()
 
     def encode(self) -> bytes:
-        blobs = [
-            part for cohort in self.cohorts for part in (cohort.body, pack_ids(cohort.devices))
-        ]
+        blobs = []
+        for cohort in self.cohorts:
+            blobs += [cohort.body, pack_ids(cohort.devices)]
         head = {name: value for name, value in vars(self).items() if name != "cohorts"}
-        return _pack(ASK, {**head, "categories": [int(count) for count in self.categories]}, blobs)
+        head["categories"] = [int(count) for count in self.categories]
+        return _pack(ASK, head, blobs)
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,9 @@ class Model:
 
 @dataclass(frozen=True)
 class Deal:
-    """Ask for groups of devices that the gateway draws with its own randomness: of each pool, which
-    it deals into so many nearly equal parts, one part that no other round has got.
+    """Ask for groups of devices that the gateway draws with its own randomness.
+
+    It deals each pool into so many nearly equal parts, and gives one that no other round has got.
     """
 
     number: int  # of the round
@@ -175,17 +173,21 @@ class Answer:
     ended: str
     reports: Sequence[int]  # by cohort
     refusals: Sequence[tuple[int, ...]]  # (code, detail, devices)
-    counts: Sequence[bytes] = field(
-        repr=False
-    )  # by cohort, d x symbols int64, little-endian, deflated
+    # By cohort, d x symbols int64, little-endian, deflated.
+    counts: Sequence[bytes] = field(repr=False)
     # Packed like counts: the wanted single results, or the number that supports each hashed
     # category; or empty.
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
-        head = {"number": self.number, "digest": self.digest.hex(), "ended": self.ended}
-        lists = {"reports": list(self.reports), "refusals": [list(row) for row in self.refusals]}
-        return _pack(ANSWER, {**head, **lists}, [*self.counts, *self.results])
+        head = {
+            "number": self.number,
+            "digest": self.digest.hex(),
+            "ended": self.ended,
+            "reports": list(self.reports),
+            "refusals": [list(row) for row in self.refusals],
+        }
+        return _pack(ANSWER, head, [*self.counts, *self.results])
 
 
 @dataclass(frozen=True)
@@ -203,13 +205,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Dealt:
-    """The groups that a gateway has drawn for a round: of each pool, which draw it is, how many
-    devices were dealt, and the devices of the group.
-    """
+    """The groups that a gateway has drawn for a round, one of each pool."""
 
     number: int
-    draws: Sequence[int]
-    dealt: Sequence[int]
+    draws: Sequence[int]  # which draw each is
+    dealt: Sequence[int]  # how many devices were dealt
     groups: Sequence[Integers]  # with ascending ids
 
     def encode(self) -> bytes:
@@ -226,10 +226,12 @@ class Taken:
 
 
 def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
+    """The bytes of a message: protocol, kind, and its parts, each after its length."""
+    message = bytearray((PROTOCOL, kind))
     encoded = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-    return bytes((PROTOCOL, kind)) + b"".join(
-        LENGTH.pack(len(part)) + part for part in (encoded, *blobs)
-    )
+    for part in (encoded, *blobs):
+        message += LENGTH.pack(len(part)) + part
+    return bytes(message)
 
 
 # Reading
@@ -250,9 +252,8 @@ def decode(data: bytes) -> Message:
     head, blobs = _parts(bytes(data))
     _require(kind in _HEADS, f"unknown kind {kind}")
     checks = _HEADS[kind]
-    _require(
-        head.keys() == checks.keys(), f"its head must have {', '.join(checks) or 'no members'}"
-    )
+    members = ", ".join(checks) or "no members"
+    _require(head.keys() == checks.keys(), f"its head must have {members}")
     for name, is_valid in checks.items():
         _require(is_valid(head[name]), f"{name!r} is not as it must be")
     _require(not blobs or kind in (ASK, HERE, ANSWER, DEAL, DEALT), "it has more than a head")
@@ -273,13 +274,12 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """The head of a message, and its other parts. Raises MessageError."""
     parts: list[bytes] = []
     at = 2
     while at < len(data):
-        _require(
-            len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS,
-            "it does not end with a part",
-        )
+        may_be_part = len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS
+        _require(may_be_part, "it does not end with a part")
         (length,) = LENGTH.unpack_from(data, at)
         at += LENGTH.size
         _require(length <= len(data) - at, "it is cut off")
@@ -304,7 +304,8 @@ def _whole(low: int, high: int) -> Check:
 
 
 def _number(low: float, high: float) -> Check:
-    return lambda value: type(value) in (int, float) and low <= value <= high  # NaN is in no bounds
+    # NaN is in no bounds.
+    return lambda value: type(value) in (int, float) and low <= value <= high
 
 
 def _flag(value: Any) -> bool:
@@ -316,9 +317,25 @@ def _text(most: int = MOST_TEXT) -> Check:
 
 
 def _list(is_valid: Check, least: int, most: int) -> Check:
-    return lambda value: (
-        isinstance(value, list) and least <= len(value) <= most and all(map(is_valid, value))
-    )
+    """A list of so many members, each of which is valid."""
+
+    def is_list(value: Any) -> bool:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            return False
+        return all(is_valid(member) for member in value)
+
+    return is_list
+
+
+def _row(*checks: Check) -> Check:
+    """A list with a member for each of these checks."""
+
+    def is_row(value: Any) -> bool:
+        if not isinstance(value, list) or len(value) != len(checks):
+            return False
+        return all(is_valid(member) for is_valid, member in zip(checks, value, strict=True))
+
+    return is_row
 
 
 def _or_none(is_valid: Check) -> Check:
@@ -329,30 +346,18 @@ def _digest(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
-def _bound(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == len(_BOUND)
-        and all(map(operator.call, _BOUND, value))
-    )
-
-
-def _budget_row(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == len(_BUDGET)
-        and all(map(operator.call, _BUDGET, value))
-    )
-
-
-_BUDGET = (
+_is_budget = _row(
     _whole(ledger.EPSILON, ledger.RHO),
     _or_none(_whole(0, MOST_UNIT)),
     _whole(0, ledger.MAX_BUDGET),
     _whole(0, ledger.MAX_BUDGET),
     _whole(1, MOST_DEVICES),
 )
-_BOUND = _whole(1, ledger.MAX_BUDGET), _number(1e-300, math.nextafter(1, 0)), _number(1e-9, 1)
+_is_bound = _row(
+    _whole(1, ledger.MAX_BUDGET),
+    _number(1e-300, math.nextafter(1, 0)),
+    _number(1e-9, 1),
+)
 _ROUND, _COUNT = _whole(1, wire.MAX_ROUND), _whole(0, MOST_DEVICES)
 _HEADS: dict[int, dict[str, Check]] = {
     HELLO: {},
@@ -363,7 +368,7 @@ _HEADS: dict[int, dict[str, Check]] = {
         "quorum": _number(0, 1),
         "deadline": _or_none(_number(0, 1e9)),
         "hold": _number(0, LONGEST_HOLD),
-        "toward_server": _or_none(_bound),
+        "toward_server": _or_none(_is_bound),
     },
     MODEL: {
         "model": _whole(0, 255),
@@ -378,9 +383,9 @@ _HEADS: dict[int, dict[str, Check]] = {
         "fleet": _text(100),
         "version": _text(100),
         "boards": _or_none(_COUNT),
-        "budgets": _list(_budget_row, 0, MOST_BUDGETS),
+        "budgets": _list(_is_budget, 0, MOST_BUDGETS),
         "single_results": _flag,
-        "toward_server": _or_none(_bound),
+        "toward_server": _or_none(_is_bound),
         "told": _whole(0, MOST_TOLD),
     },
     STILL: {"number": _ROUND, "reports": _COUNT},
@@ -402,17 +407,20 @@ _HEADS: dict[int, dict[str, Check]] = {
 
 
 def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
+    """A set of at most so many devices. Raises MessageError."""
     try:
         ids = np.asarray(unpack_ids(blob, most), np.int64)
     except ValueError as error:
         raise MessageError(f"{_WRONG}: {error}") from error
-    _require(len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET), "an id cannot be a device's")
+    are_possible = len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET)
+    _require(are_possible, "an id cannot be a device's")
     _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
     return ids
 
 
 def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
-    _require(2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0, "it has no cohorts")
+    has_cohorts = 2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0
+    _require(has_cohorts, "it has no cohorts")
     cohorts: list[StoredCohort] = []
     left = MOST_DEVICES  # for all cohorts
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
@@ -428,10 +436,8 @@ def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
         cohorts.append(StoredCohort(body, devices))
     all_devices = np.concatenate([cohort.devices for cohort in cohorts])
     _require(len(np.unique(all_devices)) == len(all_devices), "a device is asked twice")
-    _require(
-        len(head["categories"]) in (0, len(cohorts)),
-        "it lacks the number of categories of a cohort",
-    )
+    has_categories = len(head["categories"]) in (0, len(cohorts))
+    _require(has_categories, "it lacks the number of categories of a cohort")
     return Ask(cohorts=cohorts, **head)
 
 
@@ -445,24 +451,26 @@ def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
 
 
 def _deal(head: dict[str, Any], blobs: Sequence[bytes]) -> Deal:
-    return Deal(head["number"], head["parts"], _sets(blobs, len(head["parts"])))
+    pools = _sets(blobs, len(head["parts"]))
+    return Deal(head["number"], head["parts"], pools)
 
 
 def _dealt(head: dict[str, Any], blobs: Sequence[bytes]) -> Dealt:
-    many = len(head["draws"])
-    _require(many == len(head["dealt"]), "it lacks a number of a group")
-    return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, many))
+    groups = len(head["draws"])
+    _require(groups == len(head["dealt"]), "it lacks a number of a group")
+    return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, groups))
 
 
-def _sets(blobs: Sequence[bytes], many: int) -> list[Integers]:
-    """So many sets of devices."""
-    _require(len(blobs) == many, "it lacks a set of devices")
-    found: list[Integers] = []
+def _sets(blobs: Sequence[bytes], count: int) -> list[Integers]:
+    """So many sets of devices. Raises MessageError."""
+    _require(len(blobs) == count, "it lacks a set of devices")
+    sets: list[Integers] = []
     left = MOST_DEVICES
     for blob in blobs:
-        found.append(_devices(blob, left))
-        left -= len(found[-1])
-    return found
+        devices = _devices(blob, left)
+        sets.append(devices)
+        left -= len(devices)
+    return sets
 
 
 def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
@@ -475,10 +483,8 @@ def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     cohorts = len(head["reports"])
     _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
     _require(len(blobs) == cohorts or any(blobs[cohorts:]), "it has results without any content")
-    head["digest"], head["refusals"] = (
-        bytes.fromhex(head["digest"]),
-        list(map(tuple, head["refusals"])),
-    )
+    head["digest"] = bytes.fromhex(head["digest"])
+    head["refusals"] = [tuple(row) for row in head["refusals"]]
     return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
 
 

@@ -28,14 +28,12 @@ Rows = npt.NDArray[np.int64]
 
 
 def is_vector(question: Question) -> bool:
-    """Whether the host may need the result of each device by itself: counts say nothing of whole
-    vectors.
-    """
+    """Whether the host may need each device's result: counts say nothing of whole vectors."""
     return question.model == wire.SOFTMAX and question.k > 1
 
 
 def is_hashed(question: Question) -> bool:
-    """Whether a device answers by the hash of its category, which depends on its id and the round."""
+    """Whether a device answers by the hash of its category, made from its id and the round."""
     return question.model == wire.CATEGORIES and question.range > 0
 
 
@@ -43,41 +41,50 @@ def is_hashed(question: Question) -> bool:
 
 
 def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
-    """The answer of a gateway from the result of its round; single results without device ids,
-    sorted.
-    """
-    results = [b""] * len(result.cohorts)
-    for i, cohort in enumerate(result.cohorts):
-        answers = cohort.answers
-        if answers is not None and is_hashed(cohort.question):
-            hashes, buckets, categories = (
-                answers.symbols[:, 0],
-                cohort.card.symbols,
-                ask.categories[i],
-            )
-            supports = estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
-            results[i] = pack_counts(supports)
-        elif cohort.vectors is not None:
-            results[i] = pack_counts(cohort.vectors)
-        elif answers is not None and is_vector(
-            cohort.question
-        ):  # sorted: their order is to reveal nothing
-            results[i] = pack_counts(answers.symbols[np.lexsort(answers.symbols.T[::-1])])
-    reports = [cohort.reports for cohort in result.cohorts]
-    counts = [pack_counts(cohort.counts) for cohort in result.cohorts]
-    reasons, results = _reasons(result.refusals), results if any(results) else []
-    return Answer(ask.number, ask.digest, result.ended, reports, reasons, counts, results)
+    """The answer of a gateway from the result of its round."""
+    results = [_beside_counts(ask, i, cohort) for i, cohort in enumerate(result.cohorts)]
+    return Answer(
+        number=ask.number,
+        digest=ask.digest,
+        ended=result.ended,
+        reports=[cohort.reports for cohort in result.cohorts],
+        refusals=_reasons(result.refusals),
+        counts=[pack_counts(cohort.counts) for cohort in result.cohorts],
+        results=results if any(results) else [],
+    )
+
+
+def _beside_counts(ask: Ask, index: int, cohort: rounds.CohortCounts) -> bytes:
+    """What the answer holds about a cohort beside its counts, packed like these; or b""."""
+    answers = cohort.answers
+    if answers is not None and is_hashed(cohort.question):
+        hashes = answers.symbols[:, 0]
+        categories = ask.categories[index]
+        buckets = cohort.card.symbols
+        return pack_counts(
+            estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
+        )
+    if cohort.vectors is not None:
+        return pack_counts(cohort.vectors)
+    if answers is not None and is_vector(cohort.question):
+        # Without device ids, and sorted, so that their order reveals nothing.
+        order = np.lexsort(answers.symbols.T[::-1])
+        return pack_counts(answers.symbols[order])
+    return b""
 
 
 def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
-    # (code, detail, devices): rare details are counted under the most frequent one of their code.
-    by_frequency = Counter(
-        (refusal.code, refusal.detail) for refusal in refusals.values()
-    ).most_common()
+    """(code, detail, devices), the most frequent first.
+
+    Rare details are counted under the most frequent one of their code.
+    """
+    frequencies = Counter((refusal.code, refusal.detail) for refusal in refusals.values())
+    by_frequency = frequencies.most_common()
     kept = dict(by_frequency[:MOST_REASONS])
     for (code, _), count in by_frequency[MOST_REASONS:]:
-        same = next((reason for reason in kept if reason[0] == code), next(iter(kept)))
-        kept[same] += count
+        of_this_code = [reason for reason in kept if reason[0] == code]
+        others = of_this_code or list(kept)
+        kept[others[0]] += count
     return [(code, detail, count) for (code, detail), count in kept.items()]
 
 
@@ -102,62 +109,72 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
     _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
     refusals = sum(count for _, _, count in answer.refusals)
     _require(sum(answer.reports) + refusals <= ask.asked, "tells of more devices than were asked")
-    checked = []
-    for i, (reports, cohort) in enumerate(zip(answer.reports, ask.cohorts, strict=True)):
-        _require(reports <= len(cohort.devices), "has more reports than devices were asked")
-        empty = Cohort(cohort.body)
-        counts = _integers(answer.counts[i], empty.size).reshape(empty.rows, empty.card.symbols)
-        _require(counts >= 0, "has counts below 0")
-        # A report names k coordinates, none of them twice. (No sum overflows: no summand is beyond
-        # `reports`.)
-        _require(counts <= reports, "has counts beyond its reports")
-        _require(
-            int(counts.sum()) == empty.k * reports, "has counts that are not those of its reports"
-        )
-        _require(
-            counts.sum(axis=1) <= reports, "counts a coordinate more often than there are reports"
-        )
-        single = ask.individual and (is_hashed(empty.question) or is_vector(empty.question))
-        single |= empty.vectors is not None
-        _require(
-            single or not any(answer.results[i : i + 1]), "has single results that nobody asked for"
-        )
-        results = supports = vectors = None
-        if empty.vectors is not None:
-            vectors = _vectors(answer, i, reports, empty)
-        elif ask.individual and is_hashed(empty.question):
-            supports = _supports(answer, i, reports, ask.categories[i])
-        elif ask.individual and is_label(empty.question):
-            results = np.repeat(np.arange(empty.card.symbols), counts[0])[:, None]
-        elif ask.individual and is_vector(empty.question):
-            results = _results(answer, i, reports, empty, counts)
-        checked.append(CohortAnswer(reports, counts, results, supports, vectors))
-    return checked
+    return [_check_cohort(answer, ask, index) for index in range(len(ask.cohorts))]
 
 
-def _supports(answer: Answer, i: int, reports: int, categories: int) -> rounds.Counts:
+def _check_cohort(answer: Answer, ask: Ask, index: int) -> CohortAnswer:
+    cohort, reports = ask.cohorts[index], answer.reports[index]
+    _require(reports <= len(cohort.devices), "has more reports than devices were asked")
+    asked = Cohort(cohort.body)
+    counts = _checked_counts(answer.counts[index], reports, asked)
+
+    wants_single = ask.individual and (is_hashed(asked.question) or is_vector(asked.question))
+    may_have_results = wants_single or asked.vectors is not None
+    has_results = any(answer.results[index : index + 1])
+    _require(may_have_results or not has_results, "has single results that nobody asked for")
+
+    results = supports = vectors = None
+    if asked.vectors is not None:
+        vectors = _checked_vectors(answer, index, asked)
+    elif ask.individual and is_hashed(asked.question):
+        supports = _checked_supports(answer, index, ask.categories[index])
+    elif ask.individual and is_label(asked.question):
+        results = np.repeat(np.arange(asked.card.symbols), counts[0])[:, None]
+    elif ask.individual and is_vector(asked.question):
+        results = _checked_results(answer, index, asked, counts)
+    return CohortAnswer(reports, counts, results, supports, vectors)
+
+
+def _checked_counts(packed: bytes, reports: int, asked: Cohort) -> rounds.Counts:
+    """The counts (rows x symbols) of so many reports.
+
+    Each names k coordinates, none of them twice. No sum overflows: no summand is beyond `reports`.
+    """
+    counts = _integers(packed, asked.size).reshape(asked.rows, asked.card.symbols)
+    _require(counts >= 0, "has counts below 0")
+    _require(counts <= reports, "has counts beyond its reports")
+    of_all_reports = asked.k * reports
+    _require(int(counts.sum()) == of_all_reports, "has counts that are not those of its reports")
+    of_a_coordinate = counts.sum(axis=1)
+    _require(of_a_coordinate <= reports, "counts a coordinate more often than there are reports")
+    return counts
+
+
+def _checked_supports(answer: Answer, index: int, categories: int) -> rounds.Counts:
+    """How many of the hashed answers support each category."""
     _require(bool(answer.results), "lacks the support of hashed answers")
-    supports = _integers(answer.results[i], categories)
-    _require(
-        (supports >= 0) & (supports <= reports), "has more support for a category than reports"
-    )
+    supports = _integers(answer.results[index], categories)
+    is_possible = (supports >= 0) & (supports <= answer.reports[index])
+    _require(is_possible, "has more support for a category than reports")
     return supports
 
 
-def _vectors(answer: Answer, i: int, reports: int, asked: Cohort) -> rounds.Counts:
+def _checked_vectors(answer: Answer, index: int, asked: Cohort) -> rounds.Counts:
+    """The sum of the vectors that a projection's symbols stand for."""
     _require(bool(answer.results), "lacks the vectors of a projection")
-    vectors = _integers(answer.results[i], asked.d)
+    vectors = _integers(answer.results[index], asked.d)
     length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum()))
-    most = (
-        asked.card.symbols // 2
-    ) ** 1.5 * reports  # the length of as many vectors of one direction
+    longest = (asked.card.symbols // 2) ** 1.5  # the length of a report's vector
+    most = longest * answer.reports[index]  # if all of them have one direction
     _require(length <= most * (1 + 1e-9), "has vectors that are longer than its reports together")
     return vectors
 
 
-def _results(answer: Answer, i: int, reports: int, asked: Cohort, counts: rounds.Counts) -> Rows:
+def _checked_results(answer: Answer, index: int, asked: Cohort, counts: rounds.Counts) -> Rows:
+    """The symbols of each report (reports x k), which must add up to the counts."""
     _require(bool(answer.results), "lacks the single results")
-    rows = _integers(answer.results[i], reports * asked.k).reshape(reports, asked.k)
+    reports = answer.reports[index]
+    rows = _integers(answer.results[index], reports * asked.k).reshape(reports, asked.k)
     _require(asked.d == asked.k, "has single results of unknown coordinates")
     _require((rows >= 0) & (rows < asked.card.symbols), "has symbols that the card has not")
     cells = rows + np.arange(asked.k) * asked.card.symbols
@@ -197,19 +214,32 @@ def parts(
     terms: Terms,
     categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
-    """The question to each gateway. gateways: by name, their devices, ascending. categories: where
-    single results are wanted, the number for each cohort of hashed answers, 0 for others.
+    """The question to each gateway that has devices in the round.
+
+    gateways: by name, their devices, ascending. categories: where single results are wanted, the
+    number for each cohort of hashed answers, 0 for others.
     """
-    wanted = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
+    cohort_devices = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
     for name, devices in gateways.items():
         members = Members(devices)
-        by_cohort = [cohort[members.find(cohort) >= 0] for cohort in wanted]
-        if there := [i for i, ids in enumerate(by_cohort) if len(ids)]:
-            cohorts = [rounds.StoredCohort(round_.cohorts[i].body, by_cohort[i]) for i in there]
-            sizes = [] if categories is None else [categories[i] for i in there]
-            single = categories is not None
-            asks[name] = Ask(round_.number, cohorts, single, sizes, terms.quorum, terms.deadline)
+        cohorts, numbers_of_categories = [], []
+        for index, ids in enumerate(cohort_devices):
+            of_gateway = ids[members.find(ids) >= 0]
+            if not len(of_gateway):
+                continue
+            cohorts.append(rounds.StoredCohort(round_.cohorts[index].body, of_gateway))
+            if categories is not None:
+                numbers_of_categories.append(categories[index])
+        if cohorts:
+            asks[name] = Ask(
+                number=round_.number,
+                cohorts=cohorts,
+                individual=categories is not None,
+                categories=numbers_of_categories,
+                quorum=terms.quorum,
+                deadline=terms.deadline,
+            )
     return asks
 
 
@@ -217,19 +247,21 @@ class RoundAtGateways:
     """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
     def __init__(self, round_: rounds.StoredRound, asks: Mapping[str, Ask], now: float) -> None:
-        self.number = round_.number
         self.begun = now
         self.asks = dict(asks)
         self.asked = sum(len(cohort.devices) for cohort in round_.cohorts)
-        self._quorum = round_.quorum
-        self._cohorts = round_.cohorts
-        self._devices = [Members(cohort.devices) for cohort in round_.cohorts]
-        self._answers: dict[str, list[CohortAnswer]] = {}
-        self._refusals: dict[int, rounds.Refusal] = {}
-        self._ended: set[str] = set()
         self.under_way: dict[str, int] = {}  # by gateway, its reports so far
         self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
         self.refused: dict[str, Refused] = {}
+        self._round = round_
+        self._devices = [Members(cohort.devices) for cohort in round_.cohorts]
+        self._answers: dict[str, list[CohortAnswer]] = {}
+        self._refusals: dict[int, rounds.Refusal] = {}
+        self._ends: set[str] = set()  # how the round has ended at gateways
+
+    @property
+    def number(self) -> int:
+        return self._round.number
 
     # In a store
 
@@ -244,18 +276,21 @@ class RoundAtGateways:
 
         Raises MessageError for data of another version.
         """
-        ends = {name: LENGTH.size + LENGTH.unpack_from(kept)[0] for name, kept in exchanges.items()}
-        asks = {
-            name: messages.decode_ask(kept[LENGTH.size : ends[name]])
-            for name, kept in exchanges.items()
-        }
+        asks: dict[str, Ask] = {}
+        answers: dict[str, bytes] = {}
+        for name, exchange in exchanges.items():
+            (length,) = LENGTH.unpack_from(exchange)
+            end = LENGTH.size + length
+            asks[name] = messages.decode_ask(exchange[LENGTH.size : end])
+            if len(exchange) > end:
+                answers[name] = exchange[end:]
+
         restored = cls(round_, asks, now)
-        for name, kept in exchanges.items():
-            if answer := kept[ends[name] :]:
-                message = messages.decode(answer)
-                if not isinstance(message, Answer):
-                    raise MessageError("this is not an answer of a gateway")
-                restored.take(name, message, check(message, asks[name]))
+        for name, data in answers.items():
+            answer = messages.decode(data)
+            if not isinstance(answer, Answer):
+                raise MessageError("this is not an answer of a gateway")
+            restored.take(name, answer, check(answer, asks[name]))
         return restored
 
     # Answers
@@ -264,16 +299,18 @@ class RoundAtGateways:
         """Count an answer that was checked and stored."""
         if gateway not in self._answers:
             self._answers[gateway] = by_cohort
-            self._ended.add(answer.ended)
+            self._ends.add(answer.ended)
             self._refusals |= without_names(self.number, answer.refusals, len(self._refusals) + 1)
             self.give_up(gateway)
 
     def give_up(self, gateway: str) -> None:
+        """Wait no longer for the answer of a gateway."""
         self.outstanding.discard(gateway)
         self.under_way.pop(gateway, None)
 
     @property
     def reports(self) -> int:
+        """The number of reports that count."""
         return sum(answer.reports for by_cohort in self._answers.values() for answer in by_cohort)
 
     @property
@@ -283,45 +320,66 @@ class RoundAtGateways:
 
     def ended(self, waiting: Iterable[str]) -> str | None:
         """How the round has ended if it waits for these gateways only; None where it goes on."""
-        if self.reports >= self._quorum and self.reports < self.asked:
+        if self._round.quorum <= self.reports < self.asked:
             return rounds.QUORUM
         if self.outstanding.intersection(waiting):
             return None
-        return next(
-            (how for how in (rounds.DEADLINE, rounds.QUORUM) if how in self._ended), rounds.COMPLETE
-        )
+        for end in (rounds.DEADLINE, rounds.QUORUM):
+            if end in self._ends:
+                return end
+        return rounds.COMPLETE
 
     def result(self, ended: str) -> rounds.RoundResult:
-        by_index: list[list[tuple[rounds.StoredCohort, CohortAnswer]]] = [[] for _ in self._cohorts]
+        """The sum of all answers that count."""
+        answers: list[list[tuple[rounds.StoredCohort, CohortAnswer]]]
+        answers = [[] for _ in self._round.cohorts]
         for name, by_cohort in self._answers.items():
             for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
-                by_index[self._index(cohort)].append((cohort, answer))
+                answers[self._index(cohort)].append((cohort, answer))
+
         cohorts = []
-        for asked, answers in zip(self._cohorts, by_index, strict=True):
-            total = Cohort(asked.body, len(asked.devices))
-            single, supports = [], None
-            for cohort, answer in answers:
-                total.counts += answer.counts.reshape(-1)
-                total.reports += answer.reports
-                if answer.vectors is not None and total.vectors is not None:
-                    total.vectors += answer.vectors
-                if answer.results is not None:  # under any of the devices: their order is unknown
-                    single.append((integers(cohort.devices)[: len(answer.results)], answer.results))
-                if answer.supports is not None:
-                    supports = answer.supports + (0 if supports is None else supports)
-            joined = (
-                rounds.Answers(*map(np.concatenate, zip(*single, strict=True))) if single else None
-            )
-            cohorts.append(replace(total.result(), answers=joined, supports=supports))
+        for asked, of_cohort in zip(self._round.cohorts, answers, strict=True):
+            cohorts.append(_sum_of(asked, of_cohort))
         return rounds.RoundResult(
-            self.number, ended, self.asked, self.reports, dict(self._refusals), cohorts
+            number=self.number,
+            ended=ended,
+            asked=self.asked,
+            reports=self.reports,
+            refusals=dict(self._refusals),
+            cohorts=cohorts,
         )
 
-    def _index(self, cohort: rounds.StoredCohort) -> int:
-        # Two cohorts may have the same question, but never the same devices.
-        first = integers(cohort.devices[:1])
-        return next(
-            i
-            for i, asked in enumerate(self._cohorts)
-            if asked.body == cohort.body and self._devices[i].find(first)[0] >= 0
-        )
+    def _index(self, part: rounds.StoredCohort) -> int:
+        """The cohort of the round that this part of a question belongs to.
+
+        Two cohorts may have the same question, but never the same devices.
+        """
+        first_device = integers(part.devices[:1])
+        for index, cohort in enumerate(self._round.cohorts):
+            if cohort.body == part.body and self._devices[index].find(first_device)[0] >= 0:
+                return index
+        raise LookupError("a gateway was asked about a cohort that the round does not have")
+
+
+def _sum_of(
+    asked: rounds.StoredCohort, answers: Sequence[tuple[rounds.StoredCohort, CohortAnswer]]
+) -> rounds.CohortCounts:
+    """The result of a cohort from the answers of gateways, each with the devices it asked."""
+    total = Cohort(asked.body, len(asked.devices))
+    supports = None
+    devices, symbols = [], []
+    for cohort, answer in answers:
+        total.counts += answer.counts.reshape(-1)
+        total.reports += answer.reports
+        if answer.vectors is not None and total.vectors is not None:
+            total.vectors += answer.vectors
+        if answer.results is not None:  # under any of the devices: their order is unknown
+            devices.append(integers(cohort.devices)[: len(answer.results)])
+            symbols.append(answer.results)
+        if answer.supports is not None:
+            supports = answer.supports if supports is None else supports + answer.supports
+
+    single_answers = None
+    if symbols:
+        single_answers = rounds.Answers(np.concatenate(devices), np.concatenate(symbols))
+    return replace(total.result(), answers=single_answers, supports=supports)

@@ -1,6 +1,4 @@
-"""The fleet of a gateway: its options, stored in gateway.json from the first start on, and how it
-is opened.
-"""
+"""The fleet of a gateway: its options, which gateway.json keeps, and how it is opened."""
 
 import json
 import os
@@ -9,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,8 +40,7 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
 FILE = "gateway.json"
-# the member of gateway.json with these options; others belong to the connection to the server
-_RUNS = "runs"
+_RUNS = "runs"  # the member with these options; others belong to the connection to the server
 _CLIENTS = 1000  # on emulated boards, by default
 _what = partial(option, group="what the gateway runs")
 _made = partial(option, group="clients that tern makes: simulated, or on emulated boards")
@@ -96,23 +94,20 @@ class SiteFleet:
 
     def __post_init__(self) -> None:
         if not self.fleet:
-            raise UsageError(
-                "--fleet must name the gateway's devices", hint=f"a fleet is {fleet.forms()}"
-            )
+            hint = f"a fleet is {fleet.forms()}"
+            raise UsageError("--fleet must name the gateway's devices", hint=hint)
         kind = fleet.parse(self.fleet)
         if isinstance(kind, AtGateways):
-            raise UsageError(
-                "a gateway asks its own devices, and no other gateways", hint="such as port:a0"
-            )
+            text = "a gateway asks its own devices, and no other gateways"
+            raise UsageError(text, hint="such as port:a0")
         require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
         most = wire.FLEET - (self.count(kind) or 1)
         require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
         require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        require(
-            0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence
-        )
-        _ = self.policy
+        is_day_or_less = 0 < self.silence <= 86_400
+        require(is_day_or_less, "silence", "above 0 and at most 86400 seconds", self.silence)
+        _ = self.policy  # raises UsageError
 
     @property
     def policy(self) -> Policy:
@@ -132,13 +127,10 @@ class SiteFleet:
         """The records of the clients of all sites with this data set. Raises UsageError."""
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
-        require(
-            self.records <= len(rows),
-            "records",
-            f"at most the data set's {len(rows)}",
-            self.records,
-        )
-        return Holdings(rows, np.random.default_rng(self.seed).permutation(len(rows)), self.records)
+        are_enough = self.records <= len(rows)
+        require(are_enough, "records", f"at most the data set's {len(rows)}", self.records)
+        order = np.random.default_rng(self.seed).permutation(len(rows))
+        return Holdings(rows, order, self.records)
 
     # In gateway.json
 
@@ -154,18 +146,19 @@ class SiteFleet:
         known = {name: value for name, value in saved.items() if name in names_of(cls)}
         now = cls(**{**known, **named})._anywhere()
         for name in named.keys() & _SETTLED:
-            if getattr(now, name) != known.get(name):
-                flag, was = f"--{name.replace('_', '-')}", known.get(name)
-                begun = f"without {flag}" if was is None else f"with {flag} {was}"
+            value, before = getattr(now, name), known.get(name)
+            if value != before:
+                flag = f"--{name.replace('_', '-')}"
+                begun = f"without {flag}" if before is None else f"with {flag} {before}"
                 hint = "its devices and their answers stay; for others write another directory"
-                raise UsageError(
-                    f"{directory} was begun {begun}, not with {getattr(now, name)}", hint
-                )
+                raise UsageError(f"{directory} was begun {begun}, not with {value}", hint)
         return now
 
     def _anywhere(self) -> Self:
-        # With paths that are valid in any working directory.
-        store = self.store and os.path.abspath(Path(self.store).expanduser())
+        """These options with paths that are valid in any working directory."""
+        store = self.store
+        if store:
+            store = os.path.abspath(Path(store).expanduser())
         return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
 
     def save(self, directory: Path) -> None:
@@ -198,30 +191,41 @@ def opened(
     directory = Path(directory)
     bound = Bound.of_site(directory)
     kind = fleet.parse(runs.fleet)
-    made = kind.provisions or kind.simulated
+    is_made = kind.provisions or kind.simulated
     path = Path(runs.store) if runs.store else kind.default_store
-    if path is None and not made:
+    if path is None and not is_made:
         raise UsageError("--store must name the store with the devices' keys")
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with Store(path or directory / store_file.NAME, create=made) as store:
+
+    with Store(path or directory / store_file.NAME, create=is_made) as store:
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
-        context = RunContext(
-            store=store,
-            directory=directory,
-            run=_NAME,
-            terms=Terms(silence=runs.silence),
-            warn=warn,
-            clients=_simulated_clients(kind, runs, warn),
-            modules=_MODULES,
-            standing=True,
-        )
-        driver = kind.driver(context)
+        driver = kind.driver(_context(directory, kind, runs, store, warn))
         runs.save(directory)  # not before: wrong options can still be corrected
-        single, silence = runs.single_results, runs.silence
-        options: dict[str, Any] = {"single_results": single, "silence": silence, "bound": bound}
-        yield Gateway(store, driver, fleet=kind.word, warn=warn, **options)
+        yield Gateway(
+            store,
+            driver,
+            fleet=kind.word,
+            single_results=runs.single_results,
+            silence=runs.silence,
+            bound=bound,
+            warn=warn,
+        )
+
+
+def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
+    """What the driver of a gateway's devices needs to know."""
+    return RunContext(
+        store=store,
+        directory=directory,
+        run=_NAME,
+        terms=Terms(silence=runs.silence),
+        warn=warn,
+        clients=_simulated_clients(kind, runs, warn),
+        modules=_MODULES,
+        standing=True,
+    )
 
 
 def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
@@ -235,43 +239,47 @@ def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
     """The records of its clients; warns where several hold the same ones, here or at another site."""
     holdings = runs.holdings()
     last = runs.first_id + (runs.count(kind) or 1) - 1
+    first_again = max(runs.first_id, holdings.clients + 1)
     if last > holdings.clients:
         warn(
-            f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids from "
-            f"{max(runs.first_id, holdings.clients + 1):,} to {last:,} hold again what the ids from 1 on do"
+            f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids "
+            f"from {first_again:,} to {last:,} hold again what the ids from 1 on do"
         )
     return holdings
 
 
 def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:
+    """Make the boards of a first start, or complete an interrupted one.
+
+    Boards are below `new` until the store has their keys. Raises StorageError, UsageError.
+    """
     count = runs.count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
-    known, new = store.keys(), directory / _NEW
-    if ids.start in known:
-        if (new / FLEET_NAME).exists():
-            (new / FLEET_NAME).rename(directory / FLEET_NAME)
+    boards_place, new_place = directory / FLEET_NAME, directory / _NEW / FLEET_NAME
+    known_devices = store.keys()
+    if ids.start in known_devices:
+        if new_place.exists():
+            new_place.rename(boards_place)
         return
-    if (directory / FLEET_NAME).exists():
-        hint = "put that store back; if it is lost, write another directory"
-        raise StorageError(
-            f"{store.path} has no keys of the boards in {directory / FLEET_NAME}", hint
-        )
+    if boards_place.exists():
+        text = f"{store.path} has no keys of the boards in {boards_place}"
+        raise StorageError(text, "put that store back; if it is lost, write another directory")
     if kind.count > count:
-        hint = "ask for fewer boards"
-        raise UsageError(f"{kind.count} boards for {count} clients leave boards without one", hint)
+        text = f"{kind.count} boards for {count} clients leave boards without one"
+        raise UsageError(text, "ask for fewer boards")
+
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before its devices exist
-    shutil.rmtree(
-        new, ignore_errors=True
-    )  # left by an interrupted start: none of its boards ever ran
+    # Left by an interrupted start: none of its boards ever ran.
+    shutil.rmtree(directory / _NEW, ignore_errors=True)
     keys = new_keys(ids)
-    boards = board_directories(new, kind.count)
+    boards = board_directories(directory / _NEW, kind.count)
     bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
-    for board, start, end in zip(boards, bounds, bounds[1:], strict=False):
+    for board, (start, end) in zip(boards, pairwise(bounds), strict=True):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
         settings = BoardSettings(last_round=last_number(store))
         provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
     store.add_devices(keys)  # now that the boards are written
-    (new / FLEET_NAME).rename(directory / FLEET_NAME)
+    new_place.rename(boards_place)

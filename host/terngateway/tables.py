@@ -74,18 +74,19 @@ class StoredAnswer:
 
 def read_gateways(query: Query) -> list[StoredGateway]:
     """All gateways that ever connected, by name."""
-    return [
-        StoredGateway(name, integers(unpack_ids(devices)), bool(online), heard, json.loads(here))
-        for name, devices, online, heard, here in query(_GATEWAYS)
-    ]
+    gateways = []
+    for name, devices, online, heard, here in query(_GATEWAYS):
+        ids = integers(unpack_ids(devices))
+        gateways.append(StoredGateway(name, ids, bool(online), heard, json.loads(here)))
+    return gateways
 
 
 def read_answers(query: Query, number: int) -> dict[str, StoredAnswer]:
     """The gateways that were asked in a round, by name, with what they have reported."""
-    return {
-        name: StoredAnswer(reports, bool(answered))
-        for name, reports, answered in query(_ANSWERS, number)
-    }
+    answers = {}
+    for name, reports, answered in query(_ANSWERS, number):
+        answers[name] = StoredAnswer(reports, bool(answered))
+    return answers
 
 
 class GatewayTables:
@@ -151,10 +152,10 @@ class GatewayTables:
 
         gateway: "" in its own store.
         """
-        rows = [
-            (number, gateway, position, json.dumps(report.as_json()), pack_ids(devices))
-            for position, (report, devices) in enumerate(answered)
-        ]
+        rows = []
+        for position, (report, devices) in enumerate(answered):
+            text = json.dumps(report.as_json())
+            rows.append((number, gateway, position, text, pack_ids(devices)))
         with self._store.transaction():
             self._store.write("DELETE FROM told WHERE round = ? AND gateway = ?", number, gateway)
             self._store.write_rows("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
@@ -172,12 +173,11 @@ class GatewayTables:
         return told
 
     def _reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
-        return [
-            (ReportKind.from_json(json.loads(text)), integers(unpack_ids(devices)))
-            for text, devices in self._store.rows(
-                f"SELECT report, devices FROM told {where}", *values
-            )
-        ]
+        reports = []
+        for text, devices in self._store.rows(f"SELECT report, devices FROM told {where}", *values):
+            report = ReportKind.from_json(json.loads(text))
+            reports.append((report, integers(unpack_ids(devices))))
+        return reports
 
     # At a gateway: the last question
 
@@ -203,10 +203,9 @@ class GatewayTables:
         """Store groups that were drawn together, of devices that are in one of them each."""
         before = int(self._store.value("SELECT value FROM state WHERE name = ?", _DRAWS) or 0)
         pool = sum(len(group) for group in groups)
-        rows = [
-            (draw, hand, pool, pack_ids(group), None)
-            for draw, group in enumerate(groups, before + 1)
-        ]
+        rows = []
+        for draw, group in enumerate(groups, before + 1):
+            rows.append((draw, hand, pool, pack_ids(group), None))
         last = before + len(groups)
         with self._store.transaction():
             self._store.write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DRAWS, str(last))

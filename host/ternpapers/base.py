@@ -37,11 +37,8 @@ CLIENTS = 20_000  # of a small data set: many hold the same record
 def others() -> list[str]:
     """The single-valued mechanisms of neither tern nor its papers, which a program or package adds."""
     known = {*mechanisms.OWN, *papers.NAMES}
-    return [
-        name
-        for name in mechanisms.REGISTRY
-        if name not in known and mechanisms.REGISTRY[name].single_valued
-    ]
+    added = [name for name in mechanisms.REGISTRY if name not in known]
+    return [name for name in added if mechanisms.REGISTRY[name].single_valued]
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,11 @@ class Contender:
     @property
     def label(self) -> str:
         """Its name in tables and pictures."""
-        levels = [] if self.levels is None else [f"{self.levels} levels"]
-        return ", ".join([self.name, *levels, *(f"{name} {value}" for name, value in self.options)])
+        words = [self.name]
+        if self.levels is not None:
+            words.append(f"{self.levels} levels")
+        words += [f"{name} {value}" for name, value in self.options]
+        return ", ".join(words)
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
         """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for
@@ -108,18 +108,20 @@ class Options:
     @property
     def decisive(self) -> dict[str, Any]:
         """The options that determine the results, for the file of finished cells."""
-        options = {
-            name: getattr(self, name) for name in ("dataset", "runs", "quick", "seed", "in_full")
-        }
-        return {**options, "mechanism": self.contender and self.contender.label}
+        names = ("dataset", "runs", "quick", "seed", "in_full")
+        options = {name: getattr(self, name) for name in names}
+        options["mechanism"] = None if self.contender is None else self.contender.label
+        return options
 
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
-        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full, or the
-        default.
-        """
+        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full."""
         if self.runs is not None:
             return self.runs
-        return quick if self.quick else paper if self.in_full and paper else default
+        if self.quick:
+            return quick
+        if self.in_full and paper:
+            return paper
+        return default
 
     def seeds(self, default: int, quick: int, step: int = 1, paper: int | None = None) -> range:
         """A seed for each run. step: the number of seeds that a run uses."""

@@ -4,6 +4,7 @@ axes, and compared with what the paper's text says.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +41,10 @@ def no_trends(rows: Sequence[Row]) -> Trends:
 
 def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
     """The column of each curve, in the order of its rows."""
-    curves = grouped(rows, "curve")
-    return {
-        name: np.array([row[column] for row in of_curve]) for (name,), of_curve in curves.items()
-    }
+    columns = {}
+    for (name,), of_curve in grouped(rows, "curve").items():
+        columns[name] = np.array([row[column] for row in of_curve])
+    return columns
 
 
 def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
@@ -51,13 +52,19 @@ def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
     differences = np.asarray(gains, np.float64)
     if beyond_noise(differences, shared):
         return True
-    return False if beyond_noise(-differences, shared) else None
+    if beyond_noise(-differences, shared):
+        return False
+    return None
 
 
 def every(verdicts: Iterable[Holds]) -> Holds:
     """Whether all hold."""
-    found = set(verdicts)
-    return False if False in found else None if None in found else True
+    all_verdicts = set(verdicts)
+    if False in all_verdicts:
+        return False
+    if None in all_verdicts:
+        return None
+    return True
 
 
 def better(
@@ -83,14 +90,12 @@ def better(
             runs.append(sign * float(np.mean((one - two) / np.maximum(one + two, 1e-300))))
         return runs
 
-    return {
-        f"{name} is better than {other}": every(
-            verdict(gains(panel, name, other), shared) for panel in panels
-        )
-        for name in names
-        for other in others
-        if name != other
-    }
+    trends = {}
+    for name, other in product(names, others):
+        if name != other:
+            verdicts = [verdict(gains(panel, name, other), shared) for panel in panels]
+            trends[f"{name} is better than {other}"] = every(verdicts)
+    return trends
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Figure:
-    """title: what the paper's figure shows. cells: the units of work, for table RUNS. trends: of
-    the rows of RUNS. columns: panels beside each other. shared: of folds, see `mean_and_error`.
+    """What a figure of a paper shows, and the cells, axes and sentences with which tern draws it.
+
+    cells: the units of work, for table RUNS. trends: of the rows of RUNS. columns: panels beside
+    each other. shared: of folds, see `mean_and_error`.
     """
 
     title: str
@@ -118,38 +125,31 @@ class Figure:
     shared: float = 0.0
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
+        """The summaries of the runs, the best curves, the verdicts, and the picture."""
         runs = tables[RUNS]
         rows = self._summaries([row for row in runs if row["curve"] not in _APART])
-        compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
-        best = winners(rows, ("panel", self.x.column), "curve", self.y.column) if compared else []
+        are_compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
+        best: list[Row] = []
+        if are_compared:
+            best = winners(rows, ("panel", self.x.column), "curve", self.y.column)
         rows += self._summaries([row for row in runs if row["curve"] in _APART])
         if max(row["runs"] for row in rows) == 1:
-            rows = [
-                {name: value for name, value in row.items() if name not in _OF_RUNS} for row in rows
-            ]
-        panels = [
-            Panel(
-                panel,
-                self.x.label,
-                self.y.label,
-                Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column),
-                log_x=self.x.log,
-                log_y=self.y.log,
-            )
-            for panel in values_of(rows, "panel")
-        ]
+            rows = [_of_one_run(row) for row in rows]
+
         trends = self.trends(runs)
         lines = [self.title]
-        if compared:
-            lines += [self._of_best(row) for row in best if len(best) <= _FEW]
+        if are_compared:
+            lines += _few([self._of_best(row) for row in best])
         else:
-            lines += [self._of_value(row) for row in rows if len(rows) <= _FEW]
+            lines += _few([self._of_value(row) for row in rows])
         lines += [f"{_WORDS[holds]}: {text}" for text, holds in trends.items()]
-        told = [{"trend": text, "holds": holds} for text, holds in trends.items()]
-        kept = {
-            "figure": rows,
-            **{name: each for name, each in (("best", best), ("trends", told)) if each},
-        }
+        kept = {"figure": rows}
+        if best:
+            kept["best"] = best
+        if trends:
+            kept["trends"] = [{"trend": text, "holds": holds} for text, holds in trends.items()]
+
+        panels = [self._panel(panel, rows) for panel in values_of(rows, "panel")]
         columns = 2 if len(panels) == 4 else self.columns
         return Outcome({"title": self.title}, kept, {"figure": draw(panels, columns)}, lines)
 
@@ -160,12 +160,28 @@ class Figure:
             runs, by, "curve", self.y.column, larger=lambda row: larger, shared=self.shared
         )
 
+    def _panel(self, panel: str, rows: Sequence[Row]) -> Panel:
+        curves = Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column)
+        x, y = self.x, self.y
+        return Panel(panel, x.label, y.label, curves, log_x=x.log, log_y=y.log)
+
     def _of_best(self, row: Row) -> str:
-        others = "" if row["wins"] else f", tied with {row['tied'] or 'the others'}"
-        return (
-            f"{row['panel']}, {self.x.column} {row[self.x.column]:g}: best is {row['best']}{others}"
-        )
+        where = f"{row['panel']}, {self.x.column} {row[self.x.column]:g}"
+        others = ""
+        if not row["wins"]:
+            others = f", tied with {row['tied'] or 'the others'}"
+        return f"{where}: best is {row['best']}{others}"
 
     def _of_value(self, row: Row) -> str:
         x, y = self.x.column, self.y.column
         return f"{row['panel']}, {row['curve']}, {x} {row[x]:g}: {y} {row[y]:.6g}"
+
+
+def _of_one_run(row: Row) -> Row:
+    """A row without the columns that mean something for several runs only."""
+    return {name: value for name, value in row.items() if name not in _OF_RUNS}
+
+
+def _few(lines: list[str]) -> list[str]:
+    """These lines, unless they are too many to be read."""
+    return lines if len(lines) <= _FEW else []

@@ -17,7 +17,8 @@ from ternpapers.figure import RUNS, Axis, Figure, Trends, no_trends
 from ternpapers.perturbing import piecewise_bound, tuple_bound
 
 _POINTS = np.linspace(0, 1, 201)
-OF_EPSILON, VARIANCE = Axis("epsilon", "epsilon"), Axis("variance", "worst-case variance", log=True)
+OF_EPSILON = Axis("epsilon", "epsilon")
+VARIANCE = Axis("variance", "worst-case variance", log=True)
 EPSILONS = tuple(round(0.1 * i, 1) for i in range(4, 81))
 _SHOWN_EPSILON = 2.0  # of densities; the papers name none
 
@@ -30,22 +31,24 @@ def formula(
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
     **arguments: Any,
 ) -> Figure:
-    """A figure of the rows (panel, curve, and the columns of the axes) that `rows` computes from
-    these arguments.
+    """A figure of the rows that `rows` computes from these arguments.
+
+    A row has a panel, a curve, and the columns of the axes.
     """
-    return Figure(
-        title, x, y, partial(_cells, {"rows": rows, **arguments}), trends=trends, columns=3
-    )
+    cells = partial(_cells, {"rows": rows, **arguments})
+    return Figure(title, x, y, cells, trends=trends, columns=3)
 
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
-    for name in ("dataset", "runs", "contender"):
-        if getattr(options, name) is not None:
-            option = "mechanism" if name == "contender" else name
-            raise UsageError(
-                f"this figure is a formula, without a choice of --{option}",
-                hint=f"leave --{option} out",
-            )
+    chosen = {
+        "dataset": options.dataset,
+        "runs": options.runs,
+        "mechanism": options.contender,
+    }
+    for option, value in chosen.items():
+        if value is not None:
+            text = f"this figure is a formula, without a choice of --{option}"
+            raise UsageError(text, hint=f"leave --{option} out")
     return [Cell(RUNS, _computed, arguments)]
 
 
@@ -61,19 +64,18 @@ def curves(
     xs: Sequence[float],
 ) -> list[Row]:
     """A curve for each law, over these xs."""
-    return [
-        {"panel": panel, "curve": name, column: x, value: law(x)}
-        for name, law in laws.items()
-        for x in xs
-    ]
+    rows: list[Row] = []
+    for name, law in laws.items():
+        for x in xs:
+            rows.append({"panel": panel, "curve": name, column: x, value: law(x)})
+    return rows
 
 
 def density(name: str, t: Callable[[float], float]) -> Figure:
     """The density of a piecewise mechanism's output for three inputs. t: its parameter by epsilon."""
-    title, output = f"density of {name}'s output for three inputs", Axis("output", "output")
-    return formula(
-        title, output, Axis("density", "probability density"), _densities, name=name, t=t
-    )
+    title = f"density of {name}'s output for three inputs"
+    x, y = Axis("output", "output"), Axis("density", "probability density")
+    return formula(title, x, y, _densities, name=name, t=t)
 
 
 def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
@@ -81,6 +83,8 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
     bound = piecewise_bound(_SHOWN_EPSILON, parameter)
     scale = bound / (parameter + 1)
     outside = parameter / (parameter + e) / (2 * bound - 2 * scale)
+    outputs = np.linspace(-bound, bound, 401).tolist()
+    curve = f"{name}, epsilon {_SHOWN_EPSILON:g}"
     rows = []
     for x in (0.0, 0.5, 1.0):
         low = scale * (x * parameter - 1)
@@ -88,14 +92,7 @@ def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
         def law(y: float, low: float = low) -> float:
             return outside * (e if low <= y <= low + 2 * scale else 1)
 
-        outputs = np.linspace(-bound, bound, 401).tolist()
-        rows += curves(
-            f"input {x:g}",
-            "output",
-            "density",
-            {f"{name}, epsilon {_SHOWN_EPSILON:g}": law},
-            outputs,
-        )
+        rows += curves(f"input {x:g}", "output", "density", {curve: law}, outputs)
     return rows
 
 
@@ -106,13 +103,8 @@ def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -
 
 
 def _variances(names: Sequence[str]) -> list[Row]:
-    return curves(
-        "one number",
-        "epsilon",
-        "variance",
-        {name: worst_variance(name) for name in names},
-        EPSILONS,
-    )
+    laws = {name: worst_variance(name) for name in names}
+    return curves("one number", "epsilon", "variance", laws, EPSILONS)
 
 
 def worst_variance(name: str) -> Callable[[float], float]:
@@ -123,9 +115,10 @@ def worst_variance(name: str) -> Callable[[float], float]:
 
 
 def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
-    """The worst-case variance of one of d numbers: of Duchi's mechanism for tuples, or of another
-    for k of d numbers at epsilon / k each, by the papers' rule for k (Wang et al., equations 13 and
-    14).
+    """The worst-case variance of one of d numbers.
+
+    It is that of Duchi's mechanism for tuples, or of another for k of d numbers at epsilon / k
+    each, by the papers' rule for k (Wang et al., equations 13 and 14).
     """
     if name == "duchi":
         return tuple_bound(epsilon, d) ** 2

@@ -34,8 +34,9 @@ from ternpapers.mechanisms import lhp
 
 @lru_cache(maxsize=64)
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
-    """LHP's card with budgets in these proportions, from the lowest range up: the largest whose
-    report truly costs at most `epsilon` (micro).
+    """LHP's card with the largest budgets whose report truly costs at most `epsilon` (micro).
+
+    proportions: of the budgets, from the lowest range up.
     """
     return cards.decode(lhp.design(epsilon, None, proportions).card)
 
@@ -67,8 +68,9 @@ def require_mu(mu: int, levels: int) -> None:
 
 
 def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
-    """The levels that reports of each level are converted to: the next mu - 1 more private ones, or
-    all there are.
+    """The levels that reports of each level are converted to.
+
+    They are the next mu - 1 more private ones, or all there are.
     """
     require_mu(mu, len(magnitudes))
     order = np.argsort(magnitudes, kind="stable")
@@ -102,8 +104,9 @@ def estimate(
 
 
 def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
-    """The exact variance of `estimate`, not clamped, for one report of each of these values (n,
-    Q1.14).
+    """The exact variance of `estimate`, not clamped, for one report of each of these values.
+
+    values: n numbers in Q1.14.
 
     A report of level i, at C_i, has mu copies of mean x and of second moments C_i**2, at C_j**2 for
     one of level j. Two of them have the product C_i**2 on average, since the conversions are
@@ -128,8 +131,9 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
 def combine(
     parts: Sequence[tuple[Card, Counts]], mu: int = 1, *, clamp: bool = False, seed: int = 1
 ) -> Floats:
-    """Means of d coordinates from the counts (d x 2m) of classes of devices with levels of their
-    own: see `estimate`.
+    """Means of d coordinates from the counts (d x 2m) of classes with levels of their own.
+
+    Each class is estimated by `estimate`.
 
     The weight of a class at a coordinate is its reports there over the worst variance of one: it
     depends on no report's content, so that the combination stays unbiased. nan where there are no

@@ -1,11 +1,10 @@
 """The life of a battery: charges add up, limits hold, and every figure names its source."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from ternbench import battery, current_model, energy
+from ternbench import battery
 from ternbench.battery import Phase, Wakes
 from ternhost.errors import UsageError
 
@@ -44,29 +43,6 @@ def test_a_wake_cannot_take_longer_than_the_interval():
         wakes().life(1000, interval=2)
 
 
-def test_the_times_of_phases_can_be_given():
-    usual = battery.load("esp32")
-    shorter = usual.with_ms({"join": 200, "slot": 0})
-    saved_ms = {name: usual.phases[name].ms - shorter.phases[name].ms for name in ("join", "slot")}
-    saved_charge = sum(ms * usual.phases[name].ma / 1000 for name, ms in saved_ms.items())
-    assert shorter.charge == pytest.approx(usual.charge - saved_charge)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: battery.load("esp32").with_ms({"dance": 1}), "no phase 'dance'"),
-        (lambda: battery.load("esp8266"), "no figures are known for esp8266"),
-        (lambda: battery.load("esp32", "hibernate"), "ESP32 has no sleep 'hibernate'"),
-        (lambda: current_model.load("z80"), "no currents are known for z80"),
-    ],
-)
-def test_an_unknown_name_is_refused(call, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        call()
-    assert caught.value.hint
-
-
 def test_a_switching_converter_draws_more_from_a_lower_voltage():
     low, high = (battery.load("pico-w", volts=volts) for volts in (2.5, 5.0))
     assert low.charge == pytest.approx(2 * high.charge)
@@ -94,32 +70,6 @@ def test_every_figure_of_a_life_names_its_origin():
         for phase, figure in board["phases"].items():
             is_of_the_protocol = phase in ("begin", "slot", "finish")
             assert origins & figure.keys() or is_of_the_protocol, f"{name}: {phase}"
-
-
-def test_every_current_of_the_model_has_its_source_and_page():
-    for board in current_model.chips().values():
-        figures = [board["active"], board["sleep"], *board["links"].values()]
-        assert all(figure["source"] and figure["page"] > 0 for figure in figures)
-
-
-def test_the_current_of_an_rp2040_follows_from_what_is_quoted():
-    active = json.loads(current_model.FIGURES.read_text())["boards"]["rp2040"]["active"]
-    quoted = active["quoted"]
-    at_125_mhz = quoted["dvdd_48mhz_ma"] * 125 / 48
-    total = at_125_mhz + quoted["iovdd_ma"] + quoted["usb_vdd_ma"]
-    assert active["ma"] == pytest.approx(total, abs=0.05)
-
-
-def test_a_battery_lasts_as_long_as_its_charge():
-    # 3.6 J every hour are 1 mW, and sleep takes another one. 2000 mAh at 3.6 V are 25,920 J.
-    duty = energy.Duty(microjoules=3.6e6, sleep_milliwatts=1.0, every=3600)
-    assert energy.battery_days(2000, 3.6, duty) == pytest.approx(25_920 / 2e-3 / 86400)
-
-
-def test_reports_cannot_overlap():
-    duty = energy.Duty(microjoules=1.0, sleep_milliwatts=1.0, every=0.001, report_seconds=0.01)
-    with pytest.raises(UsageError):
-        energy.battery_days(2000, 3.6, duty)
 
 
 # What each row of the guide's second table changes: for an ESP32, and for a Pico W with a timer.
@@ -180,13 +130,6 @@ def test_the_command_says_where_it_cannot_sleep_as_long_as_the_interval(tern):
     assert "years (modelled)" in text
     assert "cannot sleep longer than 4290 s" in text
     assert max(map(len, text.splitlines())) < 120
-
-
-def test_the_command_adds_sources_on_request(tern):
-    text = tern(*WORDS).out.splitlines()
-    with_sources = tern(*WORDS, "--sources").out.splitlines()
-    assert with_sources[: len(text) - 1] == text[:-1]
-    assert "measured by" in "".join(with_sources[len(text) - 1 :])
 
 
 @pytest.mark.parametrize("wrong", ["join", "join=x", "join=-1"])

@@ -182,43 +182,65 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
         assert "an honest board refuses" in str(raises(AssertionError, explore, 2))
 
 
-def test_a_client_answers_from_its_last_ledger_alone_until_its_counter_is_used_up():
-    for fuses, ahead, reports in ((2, 1, 0), (8, 1, 3), (8, 2, 6), (9, 2, 6)):
-        folder = scratch.folder() + "/board"
-        os.mkdir(folder)
-        board = small_board.provision(folder, fuses=fuses)
-        small_board.put_fleet(folder, ahead=ahead)
-        path = folder + "/" + storage.ledger_name(7)
-        copies = []
+class Counting:
+    """A board of one client, bound to the counter of these fuses, whose ledger is copied before each
+    round.
+    """
 
-        def hello(client):
-            return host_frames.Hello(bytes(client.reply[: client.hello(0)]))
+    def __init__(self, fuses, ahead):
+        self.folder = scratch.folder() + "/board"
+        os.mkdir(self.folder)
+        self.board = small_board.provision(self.folder, fuses=fuses)
+        small_board.put_fleet(self.folder, ahead=ahead)
+        self.ledger = self.folder + "/" + storage.ledger_name(7)
+        self.copies = []
 
-        client = Client(board)
-        for number in range(1, reports + 1):
-            copies.append(read(path))
-            assert ask(client, round_frame(number, THREE))[0] == wire.REPORT, (fuses, ahead, number)
-        for last in (client, Client(board)):
-            assert error_of(ask(last, round_frame(reports + 1, THREE)))[0] == wire.ERR_BUDGET
-            assert hello(last).budget == 0
-        last = read(path)
-        for copy in copies:
-            write(path, copy)
-            refused = Client(board)
-            if copy != last:
-                assert error_of(ask(refused, round_frame(9, THREE))) == (
-                    wire.ERR_LEDGER,
-                    wire.OLD_LEDGER,
-                )
-                assert hello(refused).budget == 0
-    write(path, last)
-    for bad in (b"", bytes(8) + b"\1"):
-        write(folder + ".count", bad)  # something else is in the fuses
-        assert error_of(ask(Client(board), round_frame(9, THREE)))[0] == wire.ERR_LEDGER
-    os.remove(folder + ".count")
-    assert error_of(ask(Client(board), round_frame(9, THREE))) == (wire.ERR_LEDGER, 0)
+    def answer(self, rounds):
+        client = Client(self.board)
+        for number in range(1, rounds + 1):
+            self.copies.append(read(self.ledger))
+            assert ask(client, round_frame(number, THREE))[0] == wire.REPORT, number
+        return client
+
+    def refusal(self):
+        """The (code, detail) with which the board refuses after a restart."""
+        client = Client(self.board)
+        code = error_of(ask(client, round_frame(9, THREE)))
+        hello = host_frames.Hello(bytes(client.reply[: client.hello(0)]))
+        assert hello.budget == 0
+        return code
+
+
+def test_a_client_answers_until_its_counter_is_used_up():
+    # Two fuses a write; the last pair is not used for a report.
+    for fuses, ahead, reports in ((2, 1, 0), (8, 1, 3), (9, 2, 6)):
+        counting = Counting(fuses, ahead)
+        client = counting.answer(reports)
+        assert error_of(ask(client, round_frame(reports + 1, THREE)))[0] == wire.ERR_BUDGET
+        assert counting.refusal()[0] == wire.ERR_BUDGET
+
+
+def test_a_client_refuses_every_copy_of_its_ledger_but_the_last():
+    counting = Counting(8, 2)
+    counting.answer(6)
+    last = read(counting.ledger)
+    for copy in counting.copies:
+        if copy != last:
+            write(counting.ledger, copy)
+            assert counting.refusal() == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+
+
+def test_a_client_refuses_while_its_counter_cannot_be_read():
+    counting = Counting(8, 1)
+    counting.answer(1)
+    fuses = counting.folder + ".count"
+    for other in (b"", bytes(8) + b"\1"):  # something else is in the fuses
+        write(fuses, other)
+        assert counting.refusal()[0] == wire.ERR_LEDGER
+    os.remove(fuses)
+    assert counting.refusal() == (wire.ERR_LEDGER, 0)
     with modules({"tern.counter": object()}):  # it is not deployed
-        assert error_of(ask(Client(board), round_frame(9, THREE))) == (wire.ERR_LEDGER, 0)
+        assert counting.refusal() == (wire.ERR_LEDGER, 0)
 
 
 # --- Chips, as their manuals describe them

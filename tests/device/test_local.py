@@ -1,9 +1,11 @@
-"""Local training in integers: it refuses arguments out of bounds, and does not use the heap."""
+"""Local training in integers: weights stay within 16 bits, and it does not use the heap.
+
+test_arithmetic has its values.
+"""
 
 from array import array
 
 from checks import without_heap
-from streams import Keyed, uniform
 
 from tern import wire
 from tern.local import LocalTrainer
@@ -11,35 +13,27 @@ from tern.local import LocalTrainer
 ONE = 16384
 
 
-class Rows:
-    """Records of d random features and a label, the same on every interpreter: a sign, or one of
-    `classes`.
-    """
+def reader(rows):
+    """A function that copies row i into an array."""
 
-    def __init__(self, n, d, label, classes=1):
-        stream = Keyed(b"rows", label)
-        self.rows = []
-        for _ in range(n):
-            features = [uniform(stream, 2 * ONE + 1) - ONE for _ in range(d)]
-            y = uniform(stream, max(2, classes))
-            self.rows.append(array("h", features + [y if classes > 1 else ONE if y else -ONE]))
-
-    def read(self, i, row):
-        source = self.rows[i]
+    def read(i, row):
         for j in range(len(row)):
-            row[j] = source[j]
+            row[j] = rows[i][j]
+
+    return read
 
 
-def _train(trainer, rows, params, exponent=-12, epochs=2, batch=3, rate=2, model=wire.LOGISTIC):
-    list(trainer.steps(model, params, exponent, rows.read, len(rows.rows), epochs, batch, rate))
-
-
-def _allocate_nothing(model, classes):
-    trainer, rows = LocalTrainer(8, classes), Rows(5, 8, b"heap", classes)
-    params, out = array("h", range(8 * classes)), array("h", bytes(16 * classes))
-    read = rows.read
-    list(trainer.steps(model, params, -12, read, 5, 1, 2, 0))
-    steps, report = trainer.steps(model, params, -12, read, 5, 2, 2, 0), trainer.report
+def allocates_nothing(model, labels):
+    """Train by the heap that is there: five records of eight features, with these labels in turn."""
+    classes = len(labels) if model == wire.SOFTMAX_GRADIENT else 1
+    rows = []
+    for i in range(5):
+        rows.append(array("h", [3000 * (i - j) for j in range(8)] + [labels[i % len(labels)]]))
+    trainer, read = LocalTrainer(8, classes), reader(rows)
+    weights, out = array("h", range(8 * classes)), array("h", bytes(16 * classes))
+    exponent, batch, rate = -12, 2, 2
+    list(trainer.steps(model, weights, exponent, read, 5, 1, batch, rate))
+    steps, report = trainer.steps(model, weights, exponent, read, 5, 2, batch, rate), trainer.report
 
     def calls():
         for _ in steps:
@@ -50,25 +44,24 @@ def _allocate_nothing(model, classes):
 
 
 def test_steps_and_the_report_allocate_nothing():
-    _allocate_nothing(wire.SVM, 1)
-    _allocate_nothing(wire.SOFTMAX_GRADIENT, 3)
+    allocates_nothing(wire.SVM, (ONE, -ONE))
+    allocates_nothing(wire.SOFTMAX_GRADIENT, (0, 1, 2))
 
 
 def test_weights_of_classes_stay_within_16_bits():
-    # The largest steps, a thousand of them, in both directions: the bounds of the scores rest on
-    # it.
+    # The largest steps, 255 of them, in both directions: the bounds of the scores rest on it.
     trainer, out = LocalTrainer(2, 2), array("h", bytes(8))
-    for label in (0, 1):
-        rows = Rows(1, 2, b"far", 2)
-        rows.rows = [array("h", (ONE, -ONE, label))]
-        params = array(
-            "h", (-32767, 32767, 32767, -32767) if label else (32767, -32767, -32767, 32767)
-        )
-        _train(trainer, rows, params, -16, 255, 0, 0, wire.SOFTMAX_GRADIENT)
-        trainer.report(1 << 23, out)
-        assert list(out) == [0, 0, 0, 0]  # they were at their ends, and the record is certain
-        _train(
-            trainer, rows, array("h", (-v for v in params)), -16, 255, 0, 0, wire.SOFTMAX_GRADIENT
-        )
-        trainer.report(1, out)
-        assert list(out) == [ONE if v > 0 else -ONE for v in params]
+    far = (32767, -32767, -32767, 32767)  # of class 0, then of class 1
+    for label, ends in ((0, far), (1, tuple([-weight for weight in far]))):
+        read = reader([array("h", (ONE, -ONE, label))])
+
+        def moved(weights, tau, read=read):
+            """How far the weights move, in shares of tau."""
+            list(trainer.steps(wire.SOFTMAX_GRADIENT, weights, -16, read, 1, 255, 0, 0))
+            trainer.report(tau, out)
+            return list(out)
+
+        # Weights at their ends, by which the record is certain, do not move.
+        assert moved(array("h", ends), 1 << 23) == [0, 0, 0, 0]
+        opposite = array("h", [-weight for weight in ends])
+        assert moved(opposite, 1) == [ONE if weight > 0 else -ONE for weight in ends]

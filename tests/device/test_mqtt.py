@@ -133,13 +133,6 @@ def test_connect_names_the_client_and_its_will():
     )
 
 
-def test_a_refusal_has_the_reason_of_its_code():
-    for code in range(1, 7):
-        error = raises(Lost, session_over(Wire(bytes((0x20, 2, 0, code)))).open)
-        about_password = code in (4, 5)
-        assert error.reason == (absence.CREDENTIALS if about_password else absence.DECLINED)
-
-
 def test_what_is_no_broker_is_recognised():
     for answer in (b"\x30\x02\x00\x00", b"SSH-2.0" + bytes(90), b"\xff" * 6):
         assert raises(Lost, session_over(Wire(answer)).open).reason == absence.NO_BROKER
@@ -300,12 +293,6 @@ def test_a_missing_acknowledgement_of_a_subscription_ends_the_connection():
     session.subscribe(b"t")
     assert session.open() and line.taken.endswith(b"pw\x82\x06\xff\xff\x00\x01t\x01")
     raises(Lost, session.receive)
-
-
-def test_a_session_disconnects():
-    session, line = opened()
-    session.disconnect()
-    assert line.taken == DISCONNECT and line.closed and not session.connected
 
 
 def test_a_publication_that_is_too_long_is_refused():

@@ -35,28 +35,6 @@ def reserving(folder, budget=ledger.MAX_BUDGET, clients=1, measure=0):
     return board
 
 
-def test_one_write_pays_for_several_rounds():
-    folder = scratch.folder()
-    client = Client(reserving(folder))
-    writes = []
-    for number in range(1, 2 * AHEAD + 1):
-        frame = round_frame(number, THREE)
-        writes.append(steps_of(lambda frame=frame: client.answer(frame)))
-        assert client.reply[0] == wire.REPORT
-        report = ask(client, frame)
-        assert report == ask(client, frame), "the same request, the same bytes"
-        book = book_of(folder)
-        paid = -(-number // AHEAD) * AHEAD  # rounds
-        assert (book.spent, book.round) == (paid * COST, paid)
-        assert error_of(ask(client, round_frame(number, THREE, shift=1))) == (
-            wire.ERR_CHANGED_ROUND,
-            number,
-        )
-        if number > 1:
-            assert error_of(ask(client, round_frame(number - 1, THREE)))[0] == wire.ERR_OLD_ROUND
-    assert [bool(steps) for steps in writes] == [True, False, False, False] * 2, writes
-
-
 def test_power_cut_at_every_step_of_several_rounds():
     for measure in (ledger.EPSILON, ledger.RHO):
         assert cut_at_every_step_of_several_rounds(measure) > 8

@@ -64,92 +64,108 @@ def interpolated(rows, p, x):
     return [(2**15 - f) * c + f * after for c, after in zip(rows[i], rows[i + 1])]
 
 
-def any_table(draws, p, m):
-    """Rows of thresholds of a table card, many of them as close to each other, to 0 or to T as
-    allowed.
-    """
-    rows = []
-    for _ in range((1 << p) + 1):
-        kind = uniform(draws, 4)
-        if kind == 0:
-            row = range(1, m)
-        elif kind == 1:
-            row = range(T - m + 1, T)
-        elif kind == 2:
-            row = range((1 << 22) - 2, (1 << 22) + m - 3)
-        else:
-            row = set()
-            while len(row) < m - 1:
-                row.add(1 + uniform(draws, T - 1))
-        rows.append(sorted(row))
-    return rows
+def any_row(draws, count):
+    """Thresholds of a table card, many of them as close to each other, to 0 or to T as allowed."""
+    kind = uniform(draws, 4)
+    if kind == 0:
+        return list(range(1, count + 1))
+    if kind == 1:
+        return list(range(T - count, T))
+    if kind == 2:
+        return list(range((1 << 22) - 2, (1 << 22) - 2 + count))
+    thresholds = set()
+    while len(thresholds) < count:
+        thresholds.add(1 + uniform(draws, T - 1))
+    return sorted(thresholds)
+
+
+def bytes_near(draws, threshold):
+    """Bytes that begin like a threshold out of 2**48, up to one that is off by 1 or half of it."""
+    digits = [threshold >> shift & 255 for shift in (40, 32, 24, 16, 8, 0)]
+    same = uniform(draws, 7)
+    begin = digits[:same]
+    if same < 6:
+        begin.append(digits[same] + (1, 255, 128)[uniform(draws, 3)] & 255)
+    return bytes(begin)
+
+
+INPUTS = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
 
 
 def test_tables_are_drawn_as_specified():
     draws = Keyed(b"sampler", b"tables")
     for turn in range(40):
-        p = turn % 6
-        m = 2 + (turn * 7) % 15
-        rows = any_table(draws, p, m)
-        card = decode(table(20_000_000, range(m), rows, p))
-        knots = (-16384, -16383, 16383, 16384, 0, 1, -1, 32767, -32768)
-        xs = [
-            uniform(draws, 32769) - 16384 if i % 2 else knots[uniform(draws, 9)] for i in range(12)
-        ]
+        knot_bits, levels = turn % 6, 2 + (turn * 7) % 15
+        rows = [any_row(draws, levels - 1) for _ in range((1 << knot_bits) + 1)]
+        xs = []
+        for _ in range(6):
+            xs += [INPUTS[uniform(draws, 9)], uniform(draws, 32769) - 16384]
         data = b""
-        for x in xs:  # its bytes begin like one of the thresholds
-            t = interpolated(rows, p, x)[uniform(draws, m - 1)] << 3
-            same = uniform(draws, 7)
-            data += bytes([t >> s & 255 for s in (40, 32, 24, 16, 8, 0)][:same])
-            if same < 6:
-                data += bytes([(t >> 40 - 8 * same) + (1, 255, 128)[uniform(draws, 3)] & 255])
-        data += bytes([draws.byte() for _ in range(80)])
-        expected = []
-        at = 0
         for x in xs:
-            symbol, at = specified(interpolated(rows, p, x), 45, data, at)
+            thresholds = interpolated(rows, knot_bits, x)
+            data += bytes_near(draws, thresholds[uniform(draws, levels - 1)] << 3)
+        data += bytes([draws.byte() for _ in range(80)])
+
+        expected = []
+        end = 0
+        for x in xs:
+            symbol, end = specified(interpolated(rows, knot_bits, x), 45, data, end)
             expected.append(symbol)
+        card = decode(table(20_000_000, range(levels), rows, knot_bits))
         stream = Replay(data)
         assert sampled(card, stream, xs) == expected
-        assert stream.cursor[POSITION] == at
+        assert stream.cursor[POSITION] == end
+
+
+THRESHOLDS = (
+    1,
+    63,
+    64,
+    1 << 14,
+    1 << 22,
+    T >> 1,
+    T - 1,
+    T - 64,
+    T - (1 << 22),
+    0x12345678,
+    0x2AAAAA00,
+)
+
+
+def streams_near(threshold):
+    """Bytes that begin like a threshold out of 2**32, for each number of equal bytes."""
+    digits = [threshold >> shift & 255 for shift in (24, 16, 8, 0)]
+    for same in range(4):
+        for off in (1, 255):
+            yield bytes(digits[:same] + [digits[same] + off & 255] + [0] * 9)
+    yield bytes(digits + [0] * 6)
 
 
 def test_single_thresholds_are_drawn_as_specified():
-    for threshold in (
-        1,
-        63,
-        64,
-        1 << 14,
-        1 << 22,
-        T >> 1,
-        T - 1,
-        T - 64,
-        T - (1 << 22),
-        0x12345678,
-        0x2AAAAA00,
-    ):
+    for threshold in THRESHOLDS:
+        for data in streams_near(threshold << 2):
+            answer, end = specified([threshold], 30, data, 0)
+            stream = Replay(data)
+            assert stream.below(threshold) == (answer == 0)
+            assert stream.cursor[POSITION] == end
+
+
+def test_windows_are_drawn_as_specified():
+    for threshold in THRESHOLDS:
         card = decode(window(20_000_000, 2, 1, threshold))
-        for same in range(5):
-            for off in (1, 255):
-                data = bytearray(
-                    [threshold << 2 >> s & 255 for s in (24, 16, 8, 0)][:same] + [0] * 5
-                )
-                if same < 4:
-                    data[same] = (threshold << 2 >> 24 - 8 * same) + off & 255
-                answer, at = specified([threshold], 30, data, 0)
-                stream = Replay(data)
-                assert stream.below(threshold) == (answer == 0)
-                assert stream.cursor[POSITION] == at
-                # The same for a window card: at the start of its first window, and rounded between
-                # two starts.
-                stream = Replay(data)
-                assert (sampled(card, stream, [-16384]), stream.cursor[POSITION]) == ([answer], at)
-                f = threshold >> 15 & 32767
-                up, begins = specified([f], 15, data, 0)
-                inside, at = specified([threshold], 30, data + bytes(5), begins)
-                stream = Replay(data + bytes(5))
-                drawn = sampled(card, stream, [f - 16384])
-                assert (drawn, stream.cursor[POSITION]) == ([inside ^ 1 ^ up], at)
+        # At the start of the first window; and between two starts, of which one is drawn first.
+        fraction = threshold >> 15 & 32767
+        for data in streams_near(threshold << 2):
+            answer, end = specified([threshold], 30, data, 0)
+            stream = Replay(data)
+            assert sampled(card, stream, [-16384]) == [answer]
+            assert stream.cursor[POSITION] == end
+
+            start, begin = specified([fraction], 15, data, 0)
+            inside, end = specified([threshold], 30, data, begin)
+            stream = Replay(data)
+            assert sampled(card, stream, [fraction - 16384]) == [inside ^ 1 ^ start]
+            assert stream.cursor[POSITION] == end
 
 
 def test_draws_do_not_depend_on_how_bytes_arrive():

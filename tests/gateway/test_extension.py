@@ -6,7 +6,6 @@ import pytest
 from terngateway.extension import GATEWAYS
 from terngateway.tables import GatewayTables
 from ternhost.errors import StorageError, UsageError
-from ternhost.extensions import EXTENSIONS
 from ternhost.registry import Registry
 from ternhost.run import plugins
 from ternhost.store import schema
@@ -64,11 +63,6 @@ def test_tables_of_another_version_are_refused(with_gateways):
         Store(with_gateways)
 
 
-def test_a_store_gets_its_tables_once(with_gateways):
-    with Store(with_gateways) as store:
-        assert [gateway.name for gateway in GatewayTables(store).gateways()] == ["north"]
-
-
 @pytest.mark.slow
 def test_a_run_without_gateways_keeps_no_option_of_theirs(here, tern):
     words = "train --fleet simulated:100 --reports 100 --no-report --quiet --json --name mine"
@@ -77,7 +71,3 @@ def test_a_run_without_gateways_keeps_no_option_of_theirs(here, tern):
     with Store("runs/mine/store.sqlite", beside=True) as store:
         assert store.run("mine").asked["extensions"] == {}
         assert store.extensions() == []
-
-
-def test_the_extension_is_found_by_its_entry_point():
-    assert EXTENSIONS["gateways"] is GATEWAYS

@@ -45,14 +45,6 @@ def test_sites_that_have_answered_nothing_are_promised_nothing_more():
     assert "Nothing better than the numbers below is proved of these counts" in statement({})
 
 
-def test_how_frames_travel_beyond_a_site_is_said():
-    assert "Beyond it travel counts of reports, over TLS" in statement({"north": NORTH})
-
-
-def test_numbers_of_counts_so_far_have_their_condition():
-    assert "no run was chosen, repeated or ended by the results" in statement({"north": NORTH})
-
-
 def test_the_guarantees_of_sites_are_in_the_json():
     facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, parts=[part({"north": NORTH}, 0.9)])
     (guarantee,) = page.as_json(facts)["guarantees"]

@@ -1,7 +1,6 @@
 """Runs over gateways say what counts tell the owner of the server, and keep a bound on it."""
 
 import json
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from harness.running_gateways import gateways
 from terngateway import planning
 from terngateway.bound import Bound
 from terngateway.extension import GATEWAYS
+from terngateway.messages import DEAL, kind_of
 from terngateway.planning import PlannedReports, Site, largest_epsilon
 from terngateway.tables import GatewayTables
 from ternhost import errors
@@ -23,43 +23,22 @@ from ternhost.privacy.groups import Group
 from ternhost.reach.fleet import parse
 from ternhost.run.options import RunOptions
 
-pytestmark = pytest.mark.usefixtures("here")
-FLEET = ["--fleet", "gateways:sites", "--dataset", "iris", "--algorithm", "fedsgd", "--no-report"]
-TRAIN = ["train", *FLEET, "--json"]
-NAMES = ("north", "south", "west")
-# Of a device among 40, at epsilon 1 and delta 1e-6: after two rounds. A third would tell 1.425.
-AFTER_TWO = 1.14458
-BEFORE = "of this round and of those before it could tell"
-
-
-@contextmanager
-def sites(*sizes, **bounds):
-    """Gateways in sites/, with so many simulated devices, and bounds of their own by name."""
-    runs = {
-        name: {"fleet": f"simulated:{devices}", "dataset": "iris", "first_id": 1 + sum(sizes[:i])}
-        for i, (name, devices) in enumerate(zip(NAMES, sizes, strict=False))
-    }
-    for name in runs:
-        Path("sites", name).mkdir(parents=True)
-        if name in bounds:
-            Path("sites", name, "site.json").write_text(json.dumps(bounds[name]))
-    with gateways(Path("sites"), runs) as started:
-        yield started
-
+MICRO = 10**6
+DEVICES = np.arange(1, 301)  # of north
 
 # What is planned and disclosed, without a gateway
 
 
-def options_of_run(algorithm="fedsgd", **named):
+def options_of_run(**named):
     """The options of a run over gateways that sets a bound of epsilon 1."""
-    named = {
+    algorithm = named.pop("algorithm", "fedsgd")
+    options = {
         "fleet": "gateways:sites",
         "dataset": "synthetic-logistic",
         "toward_server": "1",
         **named,
     }
-    served = "interval" in named
-    return RunOptions.parse(algorithm, named, ALGORITHMS, served)
+    return RunOptions.parse(algorithm, options, ALGORITHMS, served="interval" in named)
 
 
 def learner_of(options, devices=300):
@@ -67,48 +46,36 @@ def learner_of(options, devices=300):
     return ALGORITHMS[options.algorithm](options.learning, population)
 
 
-def with_reports(store, devices, times, epsilon):
+def report_of(epsilon, devices=300):
+    """A report that so many devices make in a round."""
+    return ReportKind(round(MICRO * epsilon)).among(devices, Group(devices, devices))
+
+
+def store_rounds(store, times, epsilon):
     """Store that so many rounds have asked all of north's devices for a report."""
-    report = ReportKind(round(1e6 * epsilon)).among(len(devices), Group(len(devices), len(devices)))
     for number in range(1, times + 1):
-        GatewayTables(store).save_told(number, "north", [(report, devices)])
-    return report
-
-
-DEVICES = np.arange(1, 301)
+        GatewayTables(store).save_told(number, "north", [(report_of(epsilon), DEVICES)])
 
 
 def test_a_site_discloses_what_card_account_says(store, tern):
     GatewayTables(store).gateway_seen("north", DEVICES, 0.0, {})
-    with_reports(store, DEVICES, times=20, epsilon=4)
-    sites = planning.disclosed_so_far(store, options_of_run())
+    GatewayTables(store).gateway_seen("south", DEVICES + 300, 0.0, {})
+    store_rounds(store, times=20, epsilon=4)
     words = "card account --epsilon 4 --reports 300 --rounds 20 --delta 1e-6 --json"
     epsilon = tern(*words.split()).json["epsilon_central"]
-    assert sites == {"north": {"epsilon": epsilon, "delta": 1e-6, "honest": 1.0, "bound": 1.0}}
-
-
-def test_a_site_that_has_disclosed_nothing_is_left_out(store):
-    GatewayTables(store).gateway_seen("north", DEVICES, 0.0, {})
-    assert planning.disclosed_so_far(store, options_of_run()) == {}
-
-
-def test_the_report_of_a_run_has_a_row_for_each_site():
-    known = {"epsilon": 1.5, "delta": 1e-6, "honest": 1.0, "bound": None}
-    rows = planning.rows({"north": known, "south": {**known, "epsilon": None}})
-    assert [name for name, _, _ in rows] == ["privacy", "toward the server, south"]
-    assert "the counts of north protect" in rows[0][1]
+    north = {"epsilon": epsilon, "delta": 1e-6, "honest": 1.0, "bound": 1.0}
+    assert planning.disclosed_so_far(store, options_of_run()) == {"north": north}
 
 
 @pytest.mark.slow
 def test_the_chosen_epsilon_is_the_largest_that_keeps_the_bound_after_earlier_runs(store):
-    with_reports(store, DEVICES, times=3, epsilon=1)
+    store_rounds(store, times=3, epsilon=1)
     options = options_of_run(rounds=2)
     fitted = planning.with_largest_epsilon(options, learner_of(options), store, {"north": DEVICES})
     before = GatewayTables(store).told("north")
     for share, is_kept in ((1, True), (1.01, False)):  # it is searched to a third of a per cent
-        epsilon = round(1e6 * share * float(fitted.learning.epsilon))
-        report = ReportKind(epsilon).among(300, Group(300, 300))
-        assert Bound(10**6).keeps(before.with_reports([(report, [1], 2)])) is is_kept
+        report = report_of(share * float(fitted.learning.epsilon))
+        assert Bound(MICRO).keeps(before.with_reports([(report, [1], 2)])) is is_kept
 
 
 @pytest.mark.parametrize(
@@ -130,7 +97,7 @@ def test_a_small_epsilon_of_one_site_is_chosen_only_if_that_is_worth_more(
 
 
 def test_no_epsilon_may_keep_a_bound(store):
-    with_reports(store, DEVICES, times=30, epsilon=4)
+    store_rounds(store, times=30, epsilon=4)
     options = options_of_run(rounds=2)
     with pytest.raises(RefusedError, match="no epsilon of a report above"):
         planning.with_largest_epsilon(options, learner_of(options), store, {"north": DEVICES})
@@ -138,107 +105,84 @@ def test_no_epsilon_may_keep_a_bound(store):
 
 def test_personal_epsilons_are_planned_class_by_class():
     options = options_of_run(epsilons="0.5:0.5,1:0.5", rounds=9)
-    site = Site("north", DEVICES, Disclosures(), [Bound(10**6)])
+    site = Site("north", DEVICES, Disclosures(), [Bound(MICRO)])
     planned = planning.plan(learner_of(options), site, len(DEVICES), options)
-    assert [each.report.cost for each in planned] == [500_000, 1_000_000]
+    assert [each.report.cost for each in planned] == [500_000, MICRO]
     assert sum(len(each.devices) for each in planned) == len(DEVICES)
 
 
+def test_groups_that_a_gateway_draws_are_planned_as_drawn():
+    options = options_of_run(reports=300, group=60)
+    site = Site("north", DEVICES, Disclosures(), [Bound(MICRO, honest=0.9)])
+    (planned,) = planning.plan(learner_of(options), site, len(DEVICES), options)
+    group = planned.report.group
+    assert (group.asked, group.pool, group.draw) == (60, 300, 5)  # the last of five rounds
+
+
 @pytest.mark.parametrize(
-    ("named", "reason", "hint"),
+    ("named", "hint"),
     [
-        (
-            {"algorithm": "fedsum", "records": 10},
-            "is about whole devices, and fedsum protects",
-            "--unit device",
-        ),
-        ({"interval": 1.0}, "there is no end", "name --rounds, or the --epsilon"),
+        ({"algorithm": "fedsum", "records": 10}, "--unit device"),  # it protects records
+        ({"interval": 1.0}, "name --rounds"),  # there is no end
     ],
 )
-def test_runs_that_cannot_keep_a_bound_are_refused_with_a_reason(store, named, reason, hint):
+def test_runs_that_cannot_keep_a_bound_are_refused_with_a_remedy(store, named, hint):
     options = options_of_run(**named)
-    with pytest.raises(UsageError, match=reason) as refused:
-        planning_of(options, store)
+    GatewayTables(store).gateway_seen("north", DEVICES, 0.0, {})
+    with pytest.raises(UsageError) as refused:
+        GATEWAYS.fitted(options, learner_of(options), parse(options.fleet), store)
     assert hint in refused.value.hint
 
 
-def planning_of(options, store):
-    """Fit the options as the beginning of a run does, where all sites are known already."""
-    GatewayTables(store).gateway_seen("north", DEVICES, 0.0, {})
-    standing = options.schedule is not None
-    fleet = parse(options.fleet)
-    assert standing or options.algorithm == "fedsum"  # else gateways would be asked
-    return GATEWAYS.fitted(options, learner_of(options), fleet, store)
+def largest(*bounds, left=None, told=None):
+    """The largest micro-epsilon of a report in two rounds of 300 devices."""
+    site = Site("north", DEVICES, told or Disclosures(), bounds, left)
+    return largest_epsilon(site, [PlannedReports(report_of(1), DEVICES, times=2)])
 
 
-def everybody(bounds, left=None, n=300, told=None):
-    ids = np.arange(1, n + 1)
-    site = Site("north", ids, told or Disclosures(), bounds, left)
-    planned = PlannedReports(ReportKind(10**6).among(n, Group(n, n)), ids, times=2)
-    return largest_epsilon(site, [planned])
+def test_the_largest_epsilon_keeps_all_bounds():
+    strict, some_dishonest = Bound(500_000), Bound(MICRO, honest=0.5)
+    assert largest(Bound(MICRO), strict) == largest(strict) < largest(Bound(MICRO))
+    assert largest(Bound(MICRO), some_dishonest) == largest(some_dishonest) < largest(Bound(MICRO))
 
 
-def test_an_epsilon_keeps_all_bounds_and_what_boards_have_left():
-    plain = everybody([Bound(10**6)])
-    assert 10**6 < plain < 4 * 10**6
-    assert everybody([Bound(10**6), Bound(500_000)]) == everybody([Bound(500_000)]) < plain
-    honest = everybody([Bound(10**6, honest=0.5)])
-    assert (
-        everybody([Bound(900_000), Bound(10**6, honest=0.5)])
-        == honest
-        < everybody([Bound(900_000)])
-    )
-    assert 0.998 * 10**6 <= everybody([Bound(10**6)], left=2 * 10**6) <= 10**6, "for two rounds"
-    assert everybody([Bound(10**6)], left=1) == 0
-    spent = Disclosures().with_reports([(ReportKind(10**6, alone=True), [300], 1)])
-    assert everybody([Bound(10**6)], told=spent) == 0, "one device has told it all"
+def test_the_largest_epsilon_is_no_more_than_boards_have_left():
+    for_two_rounds = 2 * MICRO
+    chosen = largest(Bound(MICRO), left=for_two_rounds)
+    assert 0.998 * MICRO <= chosen <= MICRO  # searched to a third of a per cent
+    assert largest(Bound(MICRO), left=1) == 0
+
+
+def test_no_epsilon_is_left_after_one_device_has_told_it_all():
+    told = Disclosures().with_reports([(ReportKind(MICRO, alone=True), [300], 1)])
+    assert largest(Bound(MICRO), told=told) == 0
 
 
 # Whole runs
 
+TRAIN = ["train", "--fleet", "gateways:sites", "--dataset", "iris", "--no-report", "--json"]
+CROWD = {"north": {"fleet": "simulated:40", "dataset": "iris"}}
+# Of a device among 40, at epsilon 1 and delta 1e-6: after two rounds. A third would tell 1.425.
+AFTER_TWO = 1.14458
+
 
 @pytest.mark.slow
-def test_a_run_that_has_spent_its_bound_ends_and_keeps_its_result(tern):
-    with sites(40):
-        ran = tern(
-            *TRAIN,
-            "--toward-server",
-            "1.4",
-            "--epsilon",
-            "1",
-            "--rounds",
-            "5",
-            "--name",
-            "mine",
-            code=errors.REFUSED,
-        )
-        assert f"round 3: gateway north is not asked: the counts {BEFORE}" in ran.err
-        assert "than epsilon 1.4 at delta 1e-06, the bound" in ran.err
+def test_a_run_that_has_spent_its_bound_ends_and_keeps_its_result(here, tern):
+    words = "--toward-server 1.4 --epsilon 1 --rounds 5 --name mine"
+    with gateways(Path("sites"), CROWD):
+        tern(*TRAIN, *words.split(), code=errors.REFUSED)
         kept = json.loads(Path("runs/mine/result.json").read_text())
         assert (kept["rounds"], kept["reports"]) == (2, 80)
         assert kept["toward_server"]["north"]["epsilon"] == pytest.approx(AFTER_TWO, rel=1e-5)
-        assert kept["toward_server"]["north"]["bound"] == 1.4
-        again = tern("train", "--resume", "mine", "--json")
-        assert again.json["rounds"] == 2, "it has finished"
-        refused = tern(
-            *TRAIN, "--toward-server", "1.4", "--epsilon", "1", "--rounds", "1", code=errors.REFUSED
-        )
-        assert BEFORE in refused.err
-        refused = tern(*TRAIN, "--toward-server", "1.1", "--rounds", "2", code=errors.REFUSED)
-        assert "no epsilon of a report above 0.001 keeps the bound" in refused.err
-        assert [path.name for path in Path("runs").iterdir()] == ["mine"], "nobody was asked"
+        assert tern("train", "--resume", "mine", "--json").json["rounds"] == 2, "it has finished"
 
 
 @pytest.mark.slow
-def test_a_bound_of_a_site_needs_no_word_of_the_host(tern):
-    with sites(40, 40, north={"toward_server": 0.98}) as started:
-        ran = tern(*TRAIN, "--epsilon", "1", "--rounds", "3", code=errors.SHORT)
-        assert ran.json["reports"] == 40 + 3 * 40
-        told = {name: each["epsilon"] for name, each in ran.json["toward_server"].items()}
-        assert told == {
-            "north": pytest.approx(0.7853, rel=1e-4),
-            "south": pytest.approx(1.4253, rel=1e-4),
-        }
-        (warning,) = (each for each in started["north"].warnings if "held back" in each)
-        assert warning.startswith("round 2: held back")
-        assert ran.err.count("gateway north refuses: held back") == 1
+def test_gateways_draw_the_groups_of_a_run_that_reckons_with_dishonest_devices(here, tern):
+    words = "--toward-server 3 --honest .9 --epsilon 1 --reports 300 --group 60"
+    sites = {"north": {"fleet": "simulated:300", "dataset": "iris"}}
+    with gateways(Path("sites"), sites) as started:
+        result = tern(*TRAIN, *words.split()).json
+        assert DEAL in [kind_of(payload) for payload in started["north"].asked]
+    assert (result["rounds"], result["reports"]) == (5, 300)
+    assert 0 < result["toward_server"]["north"]["epsilon"] <= 3

@@ -18,7 +18,6 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch.metrics import Metrics
 from ternhost.watch.summary import Summary, summary_of
 from ternhost.watch.terminal_view import Drawn
-from ternhost.watch.watch_command import alert_rules, grafana_dashboard
 from ternhost.watch.words import tiles
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\x1b[2J'
@@ -127,20 +126,3 @@ def test_panels_and_alerts_name_only_figures_that_are_served():
     served = {f"tern_{each.name}" for each in GatewaysView((), {}).gauges()}
     texts = json.dumps(GATEWAYS.grafana_panels()) + GATEWAYS.alert_rules()
     assert set(re.findall(r"\btern_\w+", texts)) <= served
-
-
-def test_the_dashboard_has_a_place_for_each_panel():
-    panels = json.loads(grafana_dashboard())["panels"]
-    assert {"Gateways", "Devices of gateways"} <= {panel["title"] for panel in panels}
-    taken = set()
-    for panel in panels:
-        place = panel["gridPos"]
-        rows = range(place["y"], place["y"] + place["h"])
-        columns = range(place["x"], place["x"] + place["w"])
-        cells = {(row, column) for row in rows for column in columns}
-        assert not cells & taken, panel["title"]
-        taken |= cells
-
-
-def test_the_alerts_have_a_rule_for_gateways():
-    assert "      - alert: TernGatewayOffline\n" in alert_rules()

@@ -1,12 +1,9 @@
 """A board whose program a command has stopped runs it again by itself, however the command ended."""
 
-import itertools
 import random
 import shutil
-import signal
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from queue import SimpleQueue
 
@@ -15,7 +12,7 @@ import rig
 import warm
 from spec.files import uf2_file
 
-from ternhost.errors import INTERRUPTED, REFUSED, STORAGE, USAGE, DeviceError
+from ternhost.errors import REFUSED, STORAGE, USAGE, DeviceError
 from ternhost.reach.links import open_link
 from terntools.boards import deploy, uf2
 from terntools.boards.repl import Repl, SilenceError
@@ -24,8 +21,8 @@ from terntools.emulators.pico import boot_pico
 
 PATIENCE = 120.0  # seconds; 30 on a machine that is not busy
 TIMER = 12.0  # seconds after which a board at its prompt resets, unless its host comes back
-BOARDS = 2  # side by side
-MOMENTS = 20
+# The shares of a command's time after which it is killed: without --exhaustive the first.
+SHARES = (0.5, *[number / 20 for number in range(20)])
 
 
 def member(folder, *words):
@@ -51,39 +48,19 @@ def flash_words(url, folder, n):
     return ["flash", url, "--firmware", folder / "other.uf2"]
 
 
-def bench_words(url, folder, n):
-    return ["bench", "latency", url, "--sessions", folder / "sessions"]
-
-
-def hil_words(url, folder, n):
-    tests = ["--tests", folder / "test_it.py", "--sessions", folder / "out"]
-    return ["hil", "--hardware-map", folder / "map.yaml", *tests]
-
-
 def provision_words(url, folder, n):
     return ["provision", url, *member(folder, "--largest", 1 + n % 2)]
 
 
 # The command line of each command in its n-th run: every run has something to write. Without
-# --exhaustive the first and the last of them are killed: what they leave half done costs a board
-# its program, or its key and its ledger.
+# --exhaustive the first is killed: what it leaves half done costs a board its program.
 COMMANDS = {
     "deploy": deploy_words,
     "up": up_words,
     "records": records_words,
     "flash": flash_words,
-    "bench": bench_words,
-    "hil": hil_words,
     "provision": provision_words,
 }
-TESTS = """
-def test_computes(dut):
-    dut.deploy("bench")
-    with dut.repl() as repl:
-        for n in range(20):
-            assert repl.evaluate(f"{n} + {n}") == 2 * n
-            repl.run("import time; time.sleep(0.2)")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +72,6 @@ def prepared(tmp_path_factory):
         rig.tern("provision", pico.url, *member(folder), code=0)
     (folder / "other.uf2").write_bytes(uf2_file(bytes(512), uf2.RP2350_ARM))
     (folder / "mine.csv").write_text("0.5,0.5,0.5,1\n" * 40)
-    (folder / "test_it.py").write_text(TESTS)
     return folder
 
 
@@ -104,62 +80,47 @@ def running(prepared, folder):
     """The port of a Pico of its own that answers, on a copy of the prepared folder."""
     shutil.copytree(prepared, folder)
     with boot_pico(folder / "flash.bin") as pico:
-        board_map = f"- {{connected: true, id: one, platform: pico, serial: '{pico.url}'}}\n"
-        (folder / "map.yaml").write_text(board_map)
-        until_it_answers(pico.url)
+        wait_until_it_answers(pico.url)
         yield pico.url
 
 
-def until_it_answers(url):
-    """The seconds until the board says that it is device 7."""
+def wait_until_it_answers(url):
+    """Wait until the board says that it is device 7; return the seconds that this takes."""
     start = time.monotonic()
     while time.monotonic() - start < PATIENCE:
         with suppress(DeviceError), closing(open_link(url, SimpleQueue())) as link:
-            if link.hello(20.0).first == 7:  # a bench answers once more, as device 1
+            if link.hello(20.0).first == 7:
                 return time.monotonic() - start
         time.sleep(0.2)
     raise AssertionError("the board stays silent")
 
 
-def kill_at(words, seconds, how=signal.SIGKILL):
-    """Begin a command and kill it after some seconds, if it has not ended; return its exit code."""
+def kill_after(seconds, words):
+    """Begin a command, and kill it after some seconds if it has not ended."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = warm.Popen([*warm.TERN, *map(str, words)], **quiet, start_new_session=True)
+    process = warm.Popen([*warm.TERN, *map(str, words)], **quiet)
     with suppress(subprocess.TimeoutExpired):
-        return process.wait(seconds)
-    process.send_signal(how)
-    return process.wait(60)
+        process.wait(seconds)
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_board_answers_again_after_its_command_is_killed_at_any_moment(
     name, prepared, tmp_path, sampled
 ):
-    """The moments are spread over the time that the command takes, over boards side by side."""
-    moments = sampled(range(MOMENTS), 1)
-    boards = min(BOARDS, len(moments))
-
-    def visit(number):
-        """Kill the command on one board at its share of the moments; the seconds until answers."""
-        seconds = []
-        folder = tmp_path / str(number)
-        with running(prepared, folder) as url:
-            lines = (COMMANDS[name](url, folder, n) for n in itertools.count())
-            start = time.monotonic()
-            kill_at(next(lines), 40)  # a bench takes minutes
-            whole = time.monotonic() - start
-            until_it_answers(url)
-            for moment in moments[number::boards]:
-                kill_at(next(lines), whole * (moment + random.random()) / MOMENTS)
-                seconds.append(until_it_answers(url))
-        return seconds
-
-    with ThreadPoolExecutor(boards) as pool:
-        answers = list(itertools.chain.from_iterable(pool.map(visit, range(boards))))
-    print(f"{name}: {len(answers)} answered, slowest after {max(answers):.1f} s")
-    assert len(answers) == len(moments)
+    command, folder = COMMANDS[name], tmp_path / "board"
+    with running(prepared, folder) as url:
+        start = time.monotonic()
+        kill_after(40, command(url, folder, 0))
+        whole = time.monotonic() - start
+        wait_until_it_answers(url)
+        for n, share in enumerate(sampled(SHARES, 1), 1):
+            seconds = whole * (share + random.random() / 20)
+            kill_after(seconds, command(url, folder, n))
+            print(f"{name}: killed after {seconds:.1f} s,", wait_until_it_answers(url))
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +135,14 @@ def url(prepared, folder):
         yield its_url
 
 
-REFUSALS = {
-    "another device": (
-        lambda url, folder: ["provision", url, *member(folder)[:3], 8, "--dataset", "flights"],
-        REFUSED,
-    ),
+REFUSALS = {  # the words of a command, and its exit code
     "a larger budget": (
         lambda url, folder: ["up", url, *member(folder, "--budget", 500, "--yes")],
         USAGE,
+    ),
+    "another device": (
+        lambda url, folder: ["provision", url, *member(folder)[:3], 8, "--dataset", "flights"],
+        REFUSED,
     ),
     "firmware for another chip": (lambda url, folder: flash_words(url, folder, 0), USAGE),
     "no room for records": (
@@ -192,19 +153,12 @@ REFUSALS = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_a_board_answers_again_after_a_refusal(url, folder, reason):
     words, code = REFUSALS[reason]
     rig.tern(*words(url, folder), code=code)
-    until_it_answers(url)
-
-
-@pytest.mark.slow
-def test_a_board_answers_again_after_ctrl_c(url, folder):
-    """Ctrl-C starts the program at once."""
-    assert kill_at(provision_words(url, folder, 0), 2.5, signal.SIGINT) in (0, INTERRUPTED)
-    until_it_answers(url)
+    wait_until_it_answers(url)
 
 
 @pytest.mark.slow
@@ -230,6 +184,6 @@ def test_a_deployment_that_breaks_off_leaves_the_program_before(url):
         machine, changes = deploy.plan(repl, more=["local", "softmax"])
         with pytest.raises(SilenceError):
             deploy.install(repl, machine, changes, halfway)
-    until_it_answers(url)
+    wait_until_it_answers(url)
     with Repl(url, visits=True) as repl:
         assert before.items() <= repl.hashes(list(repl.directory("/lib"))).items()

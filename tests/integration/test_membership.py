@@ -9,9 +9,10 @@ import sample_store
 
 from tern import ledger, storage
 from ternhost import errors
-from ternhost.errors import DeviceError, RefusedError, UsageError
+from ternhost.errors import RefusedError, UsageError
 from ternhost.provision.boards import fleet_file
 from ternhost.provision.keys import fleet_key
+from ternhost.store import sleepers
 from ternhost.store.store import Store
 from terntools.boards import counter, deploy, provision, update_package
 from terntools.boards.member import FleetSettings, Member, dataset_records
@@ -80,11 +81,6 @@ def erase(repl):
 def store(tmp_path):
     with Store(tmp_path / "store.sqlite") as opened:
         yield opened
-
-
-def test_a_board_gets_the_key_of_the_store(board, store):
-    join(board, member(), store)
-    assert board.read_file(CLIENTS)[4:36] == store.keys()[7]
 
 
 def test_a_board_gets_the_settings_of_the_fleet(board, store):
@@ -235,14 +231,6 @@ def test_a_second_life_gets_what_the_first_left(erased_after_rounds, store, budg
         provision.plan(erased_after_rounds, member(budget=budget, again=True), store)
 
 
-def test_what_the_first_life_spent_is_told_in_the_measure_of_the_second(board, store):
-    join(board, of_records(), store)
-    erase(board)
-    sample_store.begin_round(store, 1, (7,))  # of epsilon 2
-    with pytest.raises(RefusedError, match=r"rho 1\.52319 at most: nothing is left of 0\.311"):
-        provision.plan(board, of_records(again=True), store)
-
-
 def test_a_device_begins_again_with_new_keys(erased_after_rounds, store, tmp_path):
     key, fleet = store.keys()[7], fleet_key(store)
     again = member(budget="10", again=True)
@@ -269,11 +257,6 @@ def test_the_ledger_of_a_second_life_has_spent_what_the_first_did(
     assert not provision.plan(erased_after_rounds, member(budget="10"), store), "it is a member"
 
 
-def test_a_device_with_its_own_key_only_does_not_renew_the_fleet_s(erased, store):
-    alone = member(budget="10", again=True, settings={"whole_fleet": False})
-    assert "and its key is new; 'tern broker config'" in provision.plan(erased, alone, store).note
-
-
 def test_a_device_that_was_sent_updates_has_lived_before(board, store):
     update_package.number_for(store, 7, b"content")
     with pytest.raises(RefusedError, match="the store knows of updates of its program"):
@@ -292,10 +275,11 @@ def test_the_files_of_a_link_go_with_it(board, store):
     assert provision.plan(board, member(broker=BROKER), store).remove == ("/unix.json",)
 
 
-def test_the_files_of_a_broker_go_with_it(board, store):
-    join(board, member(broker=BROKER), store)
-    assert json.loads(board.read_file("/mqtt.json")) == {"host": "broker.example", "port": 1883}
-    assert provision.plan(board, member(), store).remove == ("/mqtt.json",)
+def test_a_board_is_provisioned_to_sleep_and_later_to_stay_awake(board, store):
+    for wake in (3600, None):
+        join(board, member(broker=BROKER, wake=wake), store)
+        assert json.loads(board.read_file("/mqtt.json")).get("wake_s") == wake
+        assert sleepers.wakes(store) == ({7: wake} if wake else {})
 
 
 def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
@@ -309,7 +293,7 @@ def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
 # The counter of a chip, as a file beside the files of an emulated one: two fuses for each of 6 steps
 
 COUNTER = "/..count"
-NEW, ONE_STEP = bytes(12), bytes((1, 1)) + bytes(10)
+NEW = bytes(12)
 
 
 def bound(reserve=10):
@@ -370,28 +354,6 @@ def test_an_old_copy_of_a_bound_ledger_is_refused(counting, store):
     counting.write_file(COUNTER, bytes((1, 1, 1, 1)) + bytes(8))
     with pytest.raises(RefusedError, match="old copy of its ledger"):
         provision.plan(counting, member(), store)
-
-
-def test_a_ledger_of_before_is_not_bound(counting, store, tmp_path):
-    join(counting, bound(), store)
-    counting.write_file(LEDGER, spent_ledger(tmp_path, 100_000_000))
-    with pytest.raises(RefusedError, match="is not bound to a counter"):
-        provision.plan(counting, bound(), store)
-
-
-def test_the_user_is_asked_before_fuses_burn(chip, counting, store):
-    counting.write_file(COUNTER, ONE_STEP)
-    counting.close()
-    words = f"--store {store.path} --device 7 --dataset iris --reserve 20 --counter".split()
-    asked = rig.tern("provision", chip, *words, code=errors.USAGE)  # nobody says yes
-    assert "burns 2 fuses; 4 steps are left then, for at most 80 reports" in asked.err
-
-
-def test_code_that_does_not_end_in_time_is_an_error(board):
-    with pytest.raises(DeviceError):
-        board.run("while True: pass", timeout=1.0)
-    board.enter()
-    assert board.evaluate("1 + 1") == 2
 
 
 def test_a_file_that_is_no_longer_part_of_the_library_is_removed(board):

@@ -1,4 +1,4 @@
-"""Designed cards of the papers' mechanisms against figures that another program computed to 30 digits."""
+"""Cards of the papers' mechanisms against figures that another program computed to 30 digits."""
 
 import math
 from fractions import Fraction
@@ -21,16 +21,12 @@ VARIANCES = {  # the worst case at each of EPSILONS
     "hm": (16.6707923561, 4.28899249328, 1.04233634170, 0.432170374606, 0.218978626206),
     "hm-tp": (16.6707923561, 4.41762595336, 0.984276410358, 0.355417679277, 0.154806589557),
 }
-REFERENCE = {
-    name: dict(zip(EPSILONS, variances, strict=True)) for name, variances in VARIANCES.items()
-}
 
 
 @pytest.mark.parametrize("name", VARIANCES)
 def test_formulas_equal_the_reference_figures(name):
-    for epsilon in EPSILONS:
-        stated = mechanisms.REGISTRY[name].worst_variance(float(epsilon))
-        assert stated == pytest.approx(REFERENCE[name][epsilon], rel=1e-11)
+    stated = [mechanisms.REGISTRY[name].worst_variance(float(epsilon)) for epsilon in EPSILONS]
+    assert stated == pytest.approx(VARIANCES[name], rel=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +39,8 @@ def test_formulas_equal_the_reference_figures(name):
     ],
 )
 def test_cards_of_255_levels_are_close_to_their_mechanism(name, least, most):
-    for epsilon in EPSILONS:
-        assert least <= worst(name, epsilon) / REFERENCE[name][epsilon] <= most
+    for epsilon, reference in zip(EPSILONS, VARIANCES[name], strict=True):
+        assert least <= worst(name, epsilon) / reference <= most
 
 
 def test_parameters_equal_the_reference_figures():
@@ -54,53 +50,59 @@ def test_parameters_equal_the_reference_figures():
     assert piecewise.worst_variance(1, pm.t_pm(1)) == pytest.approx(1 / (3 * math.sinh(0.25) ** 2))
 
 
-def test_the_best_windows_are_as_good_as_pm_opt():
-    for name, epsilon in product(("pm", "pm-sub", "pm-opt"), EPSILONS):
-        assert worst(name, epsilon, window="best") <= 1.0001 * REFERENCE["pm-opt"][epsilon]
+@pytest.mark.parametrize("name", ["pm", "pm-sub", "pm-opt"])
+def test_the_best_windows_are_as_good_as_pm_opt(name):
+    for epsilon, reference in zip(EPSILONS, VARIANCES["pm-opt"], strict=True):
+        assert worst(name, epsilon, window="best") <= 1.0001 * reference
 
 
-def test_pdpm_has_the_variance_of_its_paper_and_wastes_budget():
-    for epsilon in (0.5, 1.0, 2.0, 4.0):
-        for x in (-1.0, -0.3, 0.0, 0.8, 1.0):
-            rows = pdpm.probabilities(epsilon, x)
-            assert sum(rows) == pytest.approx(1)
-            mean = sum(p * v for p, v in zip(rows, pdpm.outputs(epsilon), strict=True))
-            assert mean == pytest.approx(x, abs=1e-12)
-        assert worst("pdpm", str(epsilon)) == pytest.approx(pdpm.worst_variance(epsilon), rel=1e-3)
-        assert 1.59 < pdpm.worst_variance(epsilon) / duchi.worst_variance(epsilon) < 2.6
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_pdpm_has_the_mean_and_the_variance_of_its_paper(epsilon):
+    for x in (-1.0, -0.3, 0.8):
+        likely = pdpm.probabilities(epsilon, x)
+        mean = sum(p * output for p, output in zip(likely, pdpm.outputs(epsilon), strict=True))
+        assert (sum(likely), mean) == (pytest.approx(1), pytest.approx(x))
+    stated = pdpm.worst_variance(epsilon)
+    assert worst("pdpm", str(epsilon)) == pytest.approx(stated, rel=1e-3)
+    assert 1.59 < stated / duchi.worst_variance(epsilon) < 2.6
+
+
+def test_two_of_three_outputs_of_pdpm_waste_budget():
     ends = [pdpm.probabilities(2.0, x) for x in (-1, 1)]
     ratios = sorted(max(pair) / min(pair) for pair in zip(*ends, strict=True))
-    assert ratios[:2] == pytest.approx(
-        [(math.exp(2) + 1) / 2] * 2
-    )  # two of three outputs waste budget
-    assert ratios[2] == pytest.approx(math.exp(2))
+    wasteful = (math.exp(2) + 1) / 2
+    assert ratios == pytest.approx([wasteful, wasteful, math.exp(2)])
 
 
 def test_lhp_keeps_the_requested_joint_epsilon():
-    design = mechanisms.design("lhp", "2", budgets=(3, 1, 2))
-    card = cards.decode(design.card)
-    assert card.symbols == 6
+    card = cards.decode(mechanisms.design("lhp", "2", budgets=(3, 1, 2)).card)
     assert 1_999_990 <= card.epsilon <= 2_000_000
     assert certify.bias(card) == 0
-    moments = certify.moments(card)
-    worst_variance, at = moments.worst_variance()
-    for i in range(-300, 301):
-        assert moments.variance(Fraction(i, 300)) <= worst_variance
+
+
+def test_the_worst_variance_of_lhp_is_within_one_of_its_ranges():
+    moments = certify.moments(cards.decode(mechanisms.design("lhp", "2", budgets=(3, 1, 2)).card))
+    largest, at = moments.worst_variance()
+    for i in range(-100, 101):
+        assert moments.variance(Fraction(i, 100)) <= largest
     ranges = pairwise(zip(moments.knots, moments.seconds, strict=True))
-    assert any(
-        a <= at <= b and worst_variance == second - at * at for (a, second), (b, _) in ranges
-    )
-    with pytest.raises(cards.CardError):
-        cards.decode(design.card[:-1])
-    with pytest.raises(UsageError, match="budgets"):
-        mechanisms.design("lhp", "2", budgets=(1,))
+    in_range = [second for (low, second), (high, _) in ranges if low <= at <= high]
+    assert largest in [second - at * at for second in in_range]
 
 
-@pytest.mark.parametrize("epsilon", ["0.000001", "0.01", "0.693148", "1.710393", "7.5", "20"])
-@pytest.mark.parametrize("name", NAMES)
+def has_card(name, epsilon):
+    return epsilon != "0.000001" or name in ("harmony", "hm", "hm-tp")
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon"),
+    [
+        (name, epsilon)
+        for name, epsilon in product(NAMES, ["0.000001", "0.01", "0.693148", "1.710393", "20"])
+        if has_card(name, epsilon)
+    ],
+)
 def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
-    if epsilon == "0.000001" and name not in ("harmony", "hm", "hm-tp"):
-        pytest.skip("it has no card of so small an epsilon")
     design = mechanisms.design(name, epsilon)
     figures = describe_design(design)
     assert 0.9 * float(epsilon) - 0.5 < figures["epsilon_certified"] <= float(epsilon)
@@ -113,11 +115,12 @@ def test_harmony_has_duchi_s_card():
     assert mechanisms.design("harmony", 2).card == mechanisms.design("duchi", 2).card
 
 
-@pytest.mark.parametrize(("epsilon", "count"), [(1.0, 4), (5.0, 4)])
-def test_a_shipped_optimal_card_of_four_levels_beats_those_of_the_papers(epsilon, count):
-    windows = product(("pm", "pm-opt"), (2, 3, count), ("paper", "best"))
-    rivals = [worst(name, epsilon, levels, window=choice) for name, levels, choice in windows]
-    assert worst("optimal", epsilon, count) < min(*rivals, worst("pdpm", epsilon))
+@pytest.mark.parametrize("epsilon", [1.0, 5.0])
+def test_a_shipped_optimal_card_of_four_levels_beats_those_of_the_papers(epsilon):
+    rivals = [worst("pdpm", epsilon)]
+    for name, levels, window in product(("pm", "pm-opt"), (2, 3, 4), ("paper", "best")):
+        rivals.append(worst(name, epsilon, levels, window=window))
+    assert worst("optimal", epsilon, 4) < min(rivals)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 5.0])
@@ -130,5 +133,4 @@ def test_a_shipped_optimal_card_of_eight_levels_beats_hm_tp_and_pm_opt(epsilon):
 def test_an_option_of_a_mechanism_is_not_one_of_another():
     with pytest.raises(UsageError, match="duchi has no option --window") as caught:
         mechanisms.design("duchi", 1, window="best")
-    takers = caught.value.hint.removeprefix("it is for ").split(", ")
-    assert {*takers} == {"pm-sub", "pm", "pm-opt", "hm", "hm-tp"}
+    assert "pm-opt" in caught.value.hint

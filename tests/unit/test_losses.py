@@ -289,6 +289,7 @@ def law_of_counts(laws_of_reports):
     return law
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("clients", "rounds", "named"),
     [(2, 2, ("three-outputs", 1)), (3, 2, ("grr", 2)), (5, 1, ("three-outputs", 1))],

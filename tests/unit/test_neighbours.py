@@ -239,6 +239,7 @@ def claim_of(question, records):
 NORMS = pytest.mark.parametrize("norm", [1, 2])
 
 
+@pytest.mark.sampled(2)
 @NORMS
 @pytest.mark.parametrize("unit", [1, 5])
 def test_that_a_run_was_there_is_told_as_well_as_the_charge_says(norm, unit):

@@ -85,52 +85,30 @@ def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
     assert at_zero == pytest.approx(2 * (e + 2) / (e - 1) ** 2, rel=2e-3)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
-def test_a_card_is_best_under_the_prior_of_its_design():
-    def mean_second_moment(card, prior):
-        points, mass = programme.prior_points(prior)
-        m = certify.moments(card)
-        return float(
-            mass @ np.interp(points, [float(x) for x in m.knots], [float(s) for s in m.seconds])
-        )
+@pytest.mark.parametrize(("prior", "other"), [("small", "uniform"), ("uniform", "small")])
+def test_a_card_is_best_under_the_prior_of_its_design(prior, other):
+    def mean_second_moment(card):
+        points, masses = programme.prior_points(prior)
+        moments = certify.moments(card)
+        knots = [float(x) for x in moments.knots]
+        seconds = [float(second) for second in moments.seconds]
+        return float(masses @ np.interp(points, knots, seconds))
 
     common = {"objective": "mean-second-moment", "knots": 9}
-    small, uniform = (designed(2.0, 4, prior=prior, **common) for prior in ("small", "uniform"))
-    assert mean_second_moment(small, "small") < 0.98 * mean_second_moment(uniform, "small")
-    assert mean_second_moment(uniform, "uniform") < 0.985 * mean_second_moment(small, "uniform")
-    flat = mean_second_moment(uniform, "1,1,1")
-    assert flat == pytest.approx(mean_second_moment(uniform, "uniform"), rel=1e-4)
-    few = {"objective": "mean-second-moment", "knots": 3}
-    histogram = mean_second_moment(designed(2.0, 3, prior="1,1,1", **few), "uniform")
-    assert histogram == pytest.approx(
-        mean_second_moment(designed(2.0, 3, **few), "uniform"), rel=1e-3
-    )
+    right = designed(2.0, 4, prior=prior, **common)
+    wrong = designed(2.0, 4, prior=other, **common)
+    assert mean_second_moment(right) < 0.985 * mean_second_moment(wrong)
 
 
 @pytest.mark.slow
-def test_a_card_is_best_at_the_sampled_share_of_its_design():
-    """If one of many coordinates is sampled, the second moment decides.
-
-    At a share, a card designed for it is the best, within a thousandth.
-    """
-    plain, of_two, of_many = (
-        certify.moments(designed(1.0, 3, share=n, knots=9)) for n in (1, 1.5, 28)
-    )
-    assert of_many.worst_second_moment() < plain.worst_second_moment()
-    share = Fraction(3, 2)
-    assert of_two.worst_variance(share)[0] <= plain.worst_variance(share)[0] * Fraction(1001, 1000)
-    assert of_two.worst_variance(share)[0] <= of_many.worst_variance(share)[0] * Fraction(
-        1001, 1000
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("knots", "at_most"), [(2, 4.682695), (3, 4.46), (9, 4.20)])
-def test_tables_of_few_knots_are_almost_as_good(knots, at_most):
-    card = designed(1.0, 4, knots=knots)
-    assert card.knot_bits <= (knots - 2).bit_length()
-    assert worst_variance(card) <= at_most
+def test_a_card_for_one_of_many_coordinates_has_the_least_second_moment():
+    """If one of many coordinates is sampled, the second moment decides."""
+    for_one_of_one = certify.moments(designed(1.0, 3, share=1, knots=9))
+    for_one_of_many = certify.moments(designed(1.0, 3, share=28, knots=9))
+    assert for_one_of_many.worst_second_moment() < for_one_of_one.worst_second_moment()
+    assert for_one_of_many.worst_variance() > for_one_of_one.worst_variance()
 
 
 @pytest.mark.slow
@@ -157,18 +135,14 @@ def test_tables_are_as_good_as_duchi_at_the_ends_of_the_range_of_epsilon(epsilon
     "options",
     [
         {"objective": "least"},
-        {"knots": 4},
         {"knots": 65},
-        {"prior": "uniform"},
+        {"prior": "uniform"},  # with the worst variance as its objective
         {"objective": "mean-second-moment", "prior": "odd"},
-        {"objective": "mean-second-moment", "prior": "0,0"},
         {"objective": "mean-second-moment", "prior": (1, -1)},
-        {"objective": "mean-second-moment", "prior": ()},
         {"objective": "worst-second-moment", "share": 2},
-        {"share": 0.5},
         {"levels": 17},
-        {"levels": 1},
     ],
+    ids=str,
 )
 def test_inconsistent_options_are_refused(options):
     with pytest.raises(UsageError):

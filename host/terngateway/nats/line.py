@@ -15,13 +15,11 @@ from nats.aio.client import Client
 
 _CONNECT = 4  # seconds
 _CLOSE = 1.0  # seconds; a server that hangs takes no more
-_LONGEST_PAUSE = 5.0  # seconds before the next attempt
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds before the next attempt
 _STEADY = 1.0  # seconds after which a connection has not ended at once
 _LOOK = 0.1  # seconds between two looks whether a connection is lost
-_PING, _MOST_PINGS = (
-    5,
-    3,
-)  # seconds between pings of a server, and those without answer at which it is gone
+_PING = 5  # seconds between pings of a server
+_MOST_PINGS = 3  # without an answer, at which the server is gone
 
 FAILURES = (OSError, errors.Error, asyncio.TimeoutError)  # of connections; TLS's are OSErrors
 
@@ -34,11 +32,13 @@ logging.getLogger("nats").addFilter(lambda record: False)
 
 def next_pause(pause: float, lasted: float) -> float:
     """Seconds until the next attempt. pause: before the last one, which lasted so many seconds."""
-    return 0.2 if lasted > _STEADY else min(max(0.2, 2 * pause), _LONGEST_PAUSE)
+    if lasted > _STEADY:
+        return _SHORTEST_PAUSE
+    return min(max(_SHORTEST_PAUSE, 2 * pause), _LONGEST_PAUSE)
 
 
 class Line:
-    """A context manager.
+    """Keeps a connection to one of several servers while its context is open.
 
     Each connection has an event loop, which ends with it and all of its tasks.
     """
@@ -50,8 +50,9 @@ class Line:
         serve: Callable[[Client], Coroutine[Any, Any, None]],
         failed: Callable[[str], None],
     ) -> None:
-        """urls: servers, of which one is taken at random. serve: runs while there is a connection.
-        failed: gets the reason after each failure.
+        """urls: servers, of which one is taken at random.
+
+        serve: runs while there is a connection. failed: gets the reason after each failure.
         """
         self._urls = urls
         self._tls = tls
@@ -92,12 +93,10 @@ class Line:
                 self._failed("the connection was lost")
             except asyncio.CancelledError:
                 return
-            except (
-                Exception
-            ) as error:  # whatever the other end sends: the library trusts what it reads
-                self._failed(
-                    in_words(self._error if isinstance(error, errors.NoServersError) else error)
-                )
+            except Exception as error:
+                # Whatever the other end sends: the library trusts what it reads.
+                is_unexplained = isinstance(error, errors.NoServersError)
+                self._failed(in_words(self._error if is_unexplained else error))
             pause = next_pause(pause, time.monotonic() - began)
 
     async def _connect(self) -> None:

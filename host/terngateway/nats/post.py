@@ -1,5 +1,6 @@
-"""The host's end: a connection for each site, in the site's account, so that no site can hold up
-another one.
+"""The host's end: a connection for each site, so that no site can hold up another one.
+
+Each connection is in the account of its site.
 """
 
 import asyncio
@@ -25,16 +26,16 @@ _LOOK = 1.0  # seconds between two looks at the directory, and between two pings
 _PONG = 3.0  # seconds that a ping may take
 _MOST = 4  # questions to a site under way at a time; an answer of each may take 64 MB
 _PART = 15.0  # seconds that a part may take
-_EXCHANGE = (
-    240.0  # seconds that a question and its answer may take; the host asks again long before
-)
+# Seconds that a question and its answer may take; the host asks again long before.
+_EXCHANGE = 240.0
 
 Received = Callable[[str, bytes | None, str], None]
 
 
 class NatsPost(Post):
-    """A Post over NATS. Questions under way are lost with the connection to their site, or with the
-    site's own.
+    """A Post over NATS.
+
+    Questions under way are lost with the connection to their site, or with the site's own.
     """
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:

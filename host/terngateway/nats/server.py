@@ -1,5 +1,6 @@
-"""Runs the NATS server of a directory that `tern gateway init` has written, and restarts it when it
-ends.
+"""Runs the NATS server of a directory that `tern gateway init` has written.
+
+It is restarted when it ends.
 """
 
 import os
@@ -46,15 +47,18 @@ class NatsServer:
 
     @property
     def pid(self) -> int | None:
-        return process.pid if (process := self._process) and process.poll() is None else None
+        process = self._process
+        if process is None or process.poll() is not None:
+            return None
+        return process.pid
 
     @property
     def condition(self) -> str:
         """Why it does not run; "" where it does."""
-        trouble = (
-            f"the NATS server in {self.node} does not run: {self._trouble or 'it is starting'}"
-        )
-        return "" if self.pid else trouble
+        if self.pid:
+            return ""
+        trouble = self._trouble or "it is starting"
+        return f"the NATS server in {self.node} does not run: {trouble}"
 
     def __enter__(self) -> Self:
         self._lock = only_one(self.node / _LOCK, "it runs this server already")
@@ -78,7 +82,8 @@ class NatsServer:
             pause = next_pause(pause, time.monotonic() - began)
 
     def _run(self) -> None:
-        if (left := running(self.node)) is not None:  # by a command that was killed
+        left = running(self.node)
+        if left is not None:  # by a command that was killed
             os.kill(left, signal.SIGTERM)
         log_path = self.node / _LOG
         with suppress(FileNotFoundError):
@@ -104,8 +109,9 @@ class NatsServer:
                 process.wait()
             log.seek(0)
             reasons = _FATAL.findall(log.read().decode(errors="replace"))
-        why = [next(filter(None, groups)) for groups in reasons]
-        self._trouble = why[-1] if why else f"exit code {process.returncode}"
+        self._trouble = f"exit code {process.returncode}"
+        for by_log, by_program in reasons:  # the last one counts
+            self._trouble = by_log or by_program
 
 
 def node_of(place: str | Path) -> Path:
@@ -117,11 +123,9 @@ def node_of(place: str | Path) -> Path:
         return Path(place).absolute()
     nodes = [node for node in Server.load(place).nodes().values() if node.is_dir()]
     if len(nodes) != 1:
-        there = (
-            ", ".join(str(node) for node in nodes)
-            or "none here: run it where its directory was moved"
-        )
-        raise UsageError(
-            f"{place} has {len(nodes)} NATS servers", hint=f"name the directory of one: {there}"
-        )
+        there = ", ".join(str(node) for node in nodes)
+        if not nodes:
+            there = "none here: run it where its directory was moved"
+        text = f"{place} has {len(nodes)} NATS servers"
+        raise UsageError(text, hint=f"name the directory of one: {there}")
     return nodes[0]

@@ -40,23 +40,23 @@ class ReportLog:
         Raises StorageError for a device that was not asked or has reported.
         """
         for batch in reports:
-            members, reported = self._of_round(batch.round)
-            at = members.find(batch.devices)
-            if np.any(at < 0):
-                raise StorageError(
-                    f"a report is of a device that was not asked in round {batch.round}"
-                )
-            before = np.count_nonzero(reported)
-            if np.any(reported[at]):
+            members, reported = self._members(batch.round)
+            indices = members.find(batch.devices)
+            if np.any(indices < 0):
+                text = f"a report is of a device that was not asked in round {batch.round}"
+                raise StorageError(text)
+            if np.any(reported[indices]):
                 raise StorageError(f"a device has reported in round {batch.round} already")
-            reported[at] = True
-            if np.count_nonzero(reported) != before + len(at):
+            if len(np.unique(indices)) < len(indices):
                 raise StorageError(f"a device reports twice in round {batch.round}")
+            reported[indices] = True
             insert(self._db, batch)
 
-    def _of_round(self, number: int) -> tuple[Members, Flags]:
+    def _members(self, number: int) -> tuple[Members, Flags]:
+        """The devices of a round, and which of them have reported."""
         if number not in self._reported:
-            members = Members(np.concatenate([integers(()), *map(integers, self._asked(number))]))
+            asked = [integers(devices) for devices in self._asked(number)]
+            members = Members(np.concatenate([integers(()), *asked]))
             reported = np.zeros(len(members), bool)
             for batch in self.of_round(number):
                 reported[members.find(batch.devices)] = True
@@ -70,27 +70,28 @@ class ReportLog:
     def of_round(self, number: int) -> list[Reports]:
         """The reports of a round, grouped by the length of their symbols."""
         statement = "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id"
-        by_size: dict[int, list[tuple[Integers, bytes]]] = {}
+        ids_by_size: dict[int, list[Integers]] = {}
+        packed_by_size: dict[int, list[bytes]] = {}
         for count, devices, packed in self._db.execute(statement, (number,)):
-            by_size.setdefault(len(packed) // count, []).append(
-                (integers(unpack_ids(devices)), packed)
-            )
+            size = len(packed) // count
+            ids_by_size.setdefault(size, []).append(integers(unpack_ids(devices)))
+            packed_by_size.setdefault(size, []).append(packed)
         reports = []
-        for size, batches in by_size.items():
-            devices = np.concatenate([ids for ids, _ in batches])
-            symbols = np.frombuffer(b"".join([packed for _, packed in batches]), np.uint8)
-            reports.append(Reports(number, devices, symbols.reshape(len(devices), size)))
+        for size, batches in ids_by_size.items():
+            ids = np.concatenate(batches)
+            symbols = np.frombuffer(b"".join(packed_by_size[size]), np.uint8)
+            reports.append(Reports(number, ids, symbols.reshape(len(ids), size)))
         return reports
 
     def end(self, number: int) -> None:
         """End a round, within a transaction."""
         self._reported.pop(number, None)
-        if (
-            self._db.execute("SELECT count(*) FROM batch WHERE round = ?", (number,)).fetchone()[0]
-            > 1
-        ):
-            reports = self.of_round(number)
-            self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
-            for batch in reports:
-                order = np.argsort(batch.devices)
-                insert(self._db, Reports(number, batch.devices[order], batch.packed[order]))
+        count = "SELECT count(*) FROM batch WHERE round = ?"
+        (rows,) = self._db.execute(count, (number,)).fetchone()
+        if rows <= 1:
+            return
+        reports = self.of_round(number)
+        self._db.execute("DELETE FROM batch WHERE round = ?", (number,))
+        for batch in reports:
+            order = np.argsort(batch.devices)
+            insert(self._db, Reports(number, batch.devices[order], batch.packed[order]))

@@ -1,9 +1,9 @@
-"""BasicMotions (Bagnall et al., UEA multivariate archive, 2018), in the archive's ts format: a
-smart watch at 10 Hz.
+"""BasicMotions (Bagnall et al., UEA multivariate archive, 2018): a smart watch at 10 Hz.
 
 80 records of 10 seconds, with three axes each of an accelerometer and a gyroscope, and one of four
-activities. The package aeon (BSD-3-Clause) contains both files. They state no licence of their own,
-so tern does not contain them: it reads them from that package, or from where the user has put them.
+activities, in the archive's ts format. The package aeon (BSD-3-Clause) contains both files. They
+state no licence of their own, so tern does not contain them: it reads them from that package, or
+from where the user has put them.
 """
 
 import importlib.util

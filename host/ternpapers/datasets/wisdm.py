@@ -29,8 +29,9 @@ _RECORD = re.compile(
 
 
 def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
-    """The users (n), activities (n positions in ACTIVITIES) and accelerations (n x 3, m/s**2) of a
-    raw file.
+    """The users (n), activities (n) and accelerations (n x 3, m/s**2) of a raw file.
+
+    Activities are positions in ACTIVITIES.
 
     Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
     """
@@ -50,17 +51,16 @@ def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
     except (OSError, UnicodeDecodeError) as error:
         raise base.bad_file(file, f"cannot be read ({error})", SOURCE) from error
     if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
-        raise base.bad_file(
-            file, f"{skipped} of {len(values) + skipped} records are malformed", SOURCE
-        )
+        problem = f"{skipped} of {len(values) + skipped} records are malformed"
+        raise base.bad_file(file, problem, SOURCE)
     return np.array(users), np.array(activities), np.array(values)
 
 
 def table(path: Path | None = None) -> base.Table:
-    """Every sample without its time, as Zhao et al.
+    """Every sample without its time, as Zhao et al. (IEEE IoT J. 8, 2021) have them.
 
-    (IEEE IoT J. 8, 2021) have them: the acceleration along three axes, the user and the activity.
-    With a column for each category but the last these are their 43 attributes: 3, 35 and 5.
+    It is the acceleration along three axes, the user and the activity. With a column for each
+    category but the last these are their 43 attributes: 3, 35 and 5.
 
     Raises UsageError if the file is missing or not in its format.
     """
@@ -81,10 +81,10 @@ def records(path: Path | None = None) -> base.Dataset:
 
 
 def wisdm(path: Path | None = None) -> base.Dataset:
-    """Windows of 10 seconds of one user and activity, with 40 of the 43 features of Kwapisz et al.;
-    label: the activity. The 43 attributes of Zhao et al. are others: see `table`.
+    """Windows of 10 seconds of one user and activity; label: the activity.
 
-    They are the mean, the standard deviation, the mean absolute difference from the mean and the
+    They have 40 of the 43 features of Kwapisz et al. (The 43 attributes of Zhao et al. are others:
+    see `table`.) The features are the mean, the standard deviation, the mean absolute difference from the mean and the
     shares of ten equal bins of each axis, and the mean length of the acceleration. The times
     between peaks are left out, since their paper does not define them where a window has fewer than
     three peaks, nor where the search for peaks begins. Raises UsageError if the file is missing or
@@ -94,11 +94,9 @@ def wisdm(path: Path | None = None) -> base.Dataset:
     users, activities, acceleration = read(file)
     change = (np.diff(users) != 0) | (np.diff(activities) != 0)
     bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
-    starts = [
-        start
-        for first, end in pairwise(bounds)
-        for start in range(first, end - _WINDOW + 1, _WINDOW)
-    ]
+    starts: list[int] = []
+    for first, end in pairwise(bounds):
+        starts += range(first, end - _WINDOW + 1, _WINDOW)
     if not starts:
         raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
@@ -114,12 +112,10 @@ def wisdm(path: Path | None = None) -> base.Dataset:
 
 
 def _shares(windows: base.Floats) -> base.Floats:
-    """The shares of samples in ten equal bins of the window's range, for each window and axis: n x
-    30.
-    """
+    """The shares of samples in ten equal bins of a window's range, for each axis: n x 30."""
     low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
-    bins = np.minimum(
-        (_BINS * (windows - low) / np.where(high > low, high - low, 1)).astype(int), _BINS - 1
-    )
+    width = np.where(high > low, high - low, 1)
+    bins = (_BINS * (windows - low) / width).astype(int)
+    bins = np.minimum(bins, _BINS - 1)  # the largest value is in the last one
     shares: base.Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
     return shares.reshape(len(windows), -1)

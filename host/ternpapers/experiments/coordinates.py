@@ -1,5 +1,4 @@
-"""How many coordinates to report: the rules for k, and k = 1, compared with the best k at every
-epsilon.
+"""How many coordinates to report: rules for k, compared with the best k at every epsilon.
 
 A client reports k of d coordinates at epsilon / k each, so the mean of a coordinate rests on n k /
 d of n reports. Its variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon
@@ -35,89 +34,130 @@ _POINTS = np.linspace(0, 1, 41)
 _ONE = "one"  # k = 1 at every epsilon
 RULES = (*K_RULES, _ONE)
 _KINDS = ("spread evenly", "around 1/3", "-1 or 1", "nearly all 0.9")
-VARIANCES: dict[str, Callable[[float, float], float]] = {
-    name: law
+_X_LABEL = "epsilon of a client's report"
+_LAWS = {
+    name: mechanisms.REGISTRY.named(name).variance
     for name in ("three-outputs", "pm-sub", "hm-tp", "duchi")
-    if (law := mechanisms.REGISTRY.named(name).variance)
+}
+VARIANCES: dict[str, Callable[[float, float], float]] = {
+    name: law for name, law in _LAWS.items() if law is not None
 }
 
 
 def even(variance: Callable[[float, float], float], epsilon: float) -> float:
     """The mean of V(x) + x**2 over x spread evenly over [-1, 1]."""
-    return float(np.trapezoid([variance(epsilon, x) + x * x for x in _POINTS], _POINTS))
+    squares = [variance(epsilon, x) + x * x for x in _POINTS]
+    return float(np.trapezoid(squares, _POINTS))
 
 
 def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> int:
-    return 1 if rule == _ONE else coordinates_by_rule(rule, round(epsilon * MICRO), d, variance)
+    """How many coordinates are reported by a rule."""
+    if rule == _ONE:
+        return 1
+    return coordinates_by_rule(rule, round(epsilon * MICRO), d, variance)
 
 
 def cells(options: Options) -> list[Cell]:
-    count, step = (16, 0.5) if options.quick else (151, 0.05)
-    grid = {"count": count, "step": step}
-    measuring = {
-        "clients": 10_000 if options.quick else 50_000,
-        "seeds": options.seeds(40, 4, 1000),
-    }
-    dataset, reports = (
-        two_classes(options.dataset or DATASET).name,
-        10_000 if options.quick else 30_000,
-    )
+    """The units of work: losses by the laws, and errors of collecting and of training."""
+    grid = {"count": 151, "step": 0.05}
+    epsilons: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
+    clients, reports = 50_000, 30_000
+    if options.quick:
+        grid = {"count": 16, "step": 0.5}
+        epsilons = (2.0, 4.9)
+        clients, reports = 10_000, 10_000
+
+    dataset = two_classes(options.dataset or DATASET).name
+    measuring = {"clients": clients, "seeds": options.seeds(40, 4, 1000)}
     training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
-    epsilons = (2.0, 4.9) if options.quick else (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
+    cost = 0.01 * grid["count"]
     return [
-        *Cell.each("coordinates", _by_law, grid, cost=0.01 * count, d=_DIMENSIONS, name=VARIANCES),
+        *Cell.each("coordinates", _by_law, grid, cost=cost, d=_DIMENSIONS, name=VARIANCES),
         *Cell.each("measured", _measured, measuring, cost=2, epsilon=epsilons, kind=_KINDS),
         *Cell.each("trained", _trained, training, cost=10, epsilon=epsilons),
     ]
 
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
-    epsilons = [round(0.5 + i * step, 2) for i in range(count)]
-    losses = ({"epsilon": epsilon, **_losses(VARIANCES[name], epsilon, d)} for epsilon in epsilons)
-    return [{"mechanism": name, "d": d, **row} for row in losses]
+    rows: list[Row] = []
+    for i in range(count):
+        epsilon = round(0.5 + i * step, 2)
+        losses = _losses(VARIANCES[name], epsilon, d)
+        rows.append({"mechanism": name, "d": d, "epsilon": epsilon, **losses})
+    return rows
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    rows, measured, trained = (tables[name] for name in ("coordinates", "measured", "trained"))
-    lines = [
-        f"{name}, {d} coordinates: the error with {_named(rule)} is up to "
-        f"{max(row[f'{rule}_loss'] for row in group):.1%} above the error with the best k"
-        for (d, name), group in grouped(rows, "d", "mechanism").items()
-        for rule in RULES
-    ]
-    lines += [
-        f"measured, values {row['values']}, epsilon {row['epsilon']:g}, {_named(row['rule'], row['k'])}: "
-        f"squared error {row['squared_error']:.3g}"
-        for row in measured
-    ]
-    lines += [
-        f"trained on {row['data']}, epsilon {row['epsilon']:g}, {_named(row['rule'], row['k'])}: "
-        f"{WORDS[row['measure']]} {row['figure']:.4f}"
-        for row in trained
-    ]
-    x_label = "epsilon of a client's report"
-    every = max(1, len(values_of(rows, "epsilon")) // 50)  # at most about 50 points of a curve
-    panels = []
-    for name, d in product([name for name in VARIANCES if name != "duchi"], _DIMENSIONS):
-        drawn = pick(rows, mechanism=name, d=d)[::every]
-        curves = [_curve(rule, drawn, f"{rule}_k", f"{rule}_loss", 100) for rule in RULES]
-        title = f"{name}, d = {d}: loss compared with the best k"
-        panels.append(Panel(title, x_label, "additional variance, in %", curves))
-    for (kind,), group in grouped(measured, "values").items():
-        curves = [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES]
-        title = f"Measured: values {kind}, {group[0]['clients']:,} clients, {_MECHANISM}"
-        panels.append(Panel(title, x_label, "mean squared error of a mean", curves, log_y=True))
-    curves = [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES]
-    title = f"Measured: {trained[0]['data']}, {trained[0]['reports']:,} reports"
-    panels.append(
-        Panel(title, x_label, f"{WORDS[trained[0]['measure']]} on held-out records", curves)
-    )
+    """The tables with their lines of text and one picture."""
+    rows, measured, trained = tables["coordinates"], tables["measured"], tables["trained"]
     kept = {"coordinates": rows, "measured": measured, "trained": trained}
+    lines = _words_of_losses(rows) + _words_of_measurements(measured, trained)
+    panels = [*_panels_of_losses(rows), *_panels_of_means(measured), _panel_of_training(trained)]
     return Outcome({"dimensions": _DIMENSIONS}, kept, {"coordinates": draw(panels, 2)}, lines)
 
 
+def _words_of_losses(rows: list[Row]) -> list[str]:
+    lines = []
+    for (d, name), group in grouped(rows, "d", "mechanism").items():
+        for rule in RULES:
+            largest = max(row[f"{rule}_loss"] for row in group)
+            lines.append(
+                f"{name}, {d} coordinates: the error with {_named(rule)} is up to {largest:.1%} "
+                "above the error with the best k"
+            )
+    return lines
+
+
+def _words_of_measurements(measured: list[Row], trained: list[Row]) -> list[str]:
+    lines = []
+    for row in measured:
+        case = f"values {row['values']}, epsilon {row['epsilon']:g}"
+        rule = _named(row["rule"], row["k"])
+        lines.append(f"measured, {case}, {rule}: squared error {row['squared_error']:.3g}")
+    for row in trained:
+        case = f"{row['data']}, epsilon {row['epsilon']:g}"
+        rule = _named(row["rule"], row["k"])
+        figure = f"{WORDS[row['measure']]} {row['figure']:.4f}"
+        lines.append(f"trained on {case}, {rule}: {figure}")
+    return lines
+
+
+def _panels_of_losses(rows: list[Row]) -> list[Panel]:
+    every = max(1, len(values_of(rows, "epsilon")) // 50)  # at most about 50 points of a curve
+    names = [name for name in VARIANCES if name != "duchi"]
+    panels = []
+    for name, d in product(names, _DIMENSIONS):
+        drawn = pick(rows, mechanism=name, d=d)[::every]
+        curves = [_curve(rule, drawn, f"{rule}_k", f"{rule}_loss", 100) for rule in RULES]
+        title = f"{name}, d = {d}: loss compared with the best k"
+        panels.append(Panel(title, _X_LABEL, "additional variance, in %", curves))
+    return panels
+
+
+def _panels_of_means(measured: list[Row]) -> list[Panel]:
+    panels = []
+    for (kind,), group in grouped(measured, "values").items():
+        curves = [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES]
+        title = f"Measured: values {kind}, {group[0]['clients']:,} clients, {_MECHANISM}"
+        y_label = "mean squared error of a mean"
+        panels.append(Panel(title, _X_LABEL, y_label, curves, log_y=True))
+    return panels
+
+
+def _panel_of_training(trained: list[Row]) -> Panel:
+    curves = [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES]
+    first = trained[0]
+    title = f"Measured: {first['data']}, {first['reports']:,} reports"
+    return Panel(title, _X_LABEL, f"{WORDS[first['measure']]} on held-out records", curves)
+
+
 def _named(rule: str, k: int | None = None) -> str:
-    return "k = 1" if rule == _ONE else f"the {rule} rule" + (f" (k = {k})" if k else "")
+    if rule == _ONE:
+        return "k = 1"
+    words = f"the {rule} rule"
+    if k:
+        words += f" (k = {k})"
+    return words
 
 
 def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -> Row:
@@ -126,7 +166,8 @@ def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -
     def of_one(k: int) -> float:
         return even(variance, epsilon / k)
 
-    variances = {k: of_one(k) / k for k in range(1, min(d, math.ceil(epsilon)) + 1)}
+    most = min(d, math.ceil(epsilon))
+    variances = {k: of_one(k) / k for k in range(1, most + 1)}
     best = min(variances, key=lambda k: variances[k])
     row: Row = {"best_k": best, "best_variance": variances[best]}
     for rule in RULES:
@@ -187,11 +228,18 @@ def _by_rule(
     epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
 ) -> list[Row]:
     """A row for each rule. The figure is measured once for each k."""
-    rows, figures = [], {}
     mechanism = Contender(_MECHANISM)
-    cards = {k: mechanism.card(round(epsilon * MICRO) // k) for k in range(1, min(d, _MOST_K) + 1)}
+    cards = {}
+    for k in range(1, min(d, _MOST_K) + 1):
+        cards[k] = mechanism.card(round(epsilon * MICRO) // k)
+
+    def second_moment(k: int) -> float:
+        return certify.moments(cards[k]).even_second_moment()
+
+    rows: list[Row] = []
+    figures: dict[int, Row] = {}
     for rule in RULES:
-        k = _k(rule, epsilon, d, lambda k: certify.moments(cards[k]).even_second_moment())
+        k = _k(rule, epsilon, d, second_moment)
         if k not in figures:
             figures[k] = averaged(figure, measure(k, cards[k].data.hex()))
         rows.append({"rule": rule, **common, "epsilon": epsilon, "k": k, **figures[k]})

@@ -71,8 +71,9 @@ _FILES = (
 
 @lru_cache(maxsize=FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
-    """The data set with a fold held out: index 0 to 9 for ten random folds, 10 to 19 for ten
-    others, and so on.
+    """The data set with a fold held out.
+
+    index: 0 to 9 for ten random folds, 10 to 19 for ten others, and so on.
     """
     dataset = load(name)
     division, part = divmod(index, FOLDS)
@@ -83,26 +84,32 @@ def fold(name: str, index: int, seed: int) -> Dataset:
 
 
 def reports_of(dataset: Dataset, quick: bool) -> int:
-    """How many clients report once in a run: all that hold training records; of a small data set
-    CLIENTS.
-    """
+    """How many clients report once in a run: all with training records; of a small set, CLIENTS."""
     records = len(dataset.labels)
-    reports = CLIENTS if records < SMALL else min(_MOST, records * (FOLDS - 1) // FOLDS)
+    reports = min(_MOST, records * (FOLDS - 1) // FOLDS)
+    if records < SMALL:
+        reports = CLIENTS
     return min(reports, 10_000) if quick else reports
 
 
 def cells(options: Options) -> list[Cell]:
+    """The units of work of each data set, also of files that are on this machine."""
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
-    for name in _FILES if options.dataset is None else ():
-        with contextlib.suppress(UsageError):  # the file is missing
-            sets[name] = load(name)
-    return [cell for name, dataset in sets.items() for cell in _cells(name, dataset, options)]
+    if options.dataset is None:
+        for name in _FILES:
+            with contextlib.suppress(UsageError):  # the file is missing
+                sets[name] = load(name)
+    cells = []
+    for name, dataset in sets.items():
+        cells += _cells(name, dataset, options)
+    return cells
 
 
 def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     reports = reports_of(dataset, options.quick)
     records = len(dataset.labels)
-    folds = options.runs_or(2 * FOLDS if records < SMALL else FOLDS, 2)
+    divisions = 2 if records < SMALL else 1
+    folds = options.runs_or(divisions * FOLDS, 2)
     common = {"name": name, "folds": folds, "seed": options.seed}
     models = {"model": _MODELS[dataset.task]}
     epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
@@ -110,9 +117,10 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
     choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
 
     def cost(contender: Contender | None, **_: object) -> float:
-        return folds * (1 + reports / 1e5) + (
-            20 if contender and contender.label == "optimal" else 0
-        )
+        seconds = folds * (1 + reports / 1e5)
+        if contender is not None and contender.label == "optimal":
+            seconds += 20
+        return seconds
 
     return [
         *Cell.each("optima", _optimal, common, folds * records / 1e4, **models),
@@ -122,12 +130,12 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
 
 def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
     """The optimum without privacy of each fold."""
-    parts = [fold(name, i, seed) for i in range(folds)]
-    optima = [optimal_figures(part, model)[measure(part)] for part in parts]
-    return [
-        {"data": name, "model": model, "run": i, "optimum": figure}
-        for i, figure in enumerate(optima)
-    ]
+    rows: list[Row] = []
+    for i in range(folds):
+        part = fold(name, i, seed)
+        optimum = optimal_figures(part, model)[measure(part)]
+        rows.append({"data": name, "model": model, "run": i, "optimum": optimum})
+    return rows
 
 
 def _trained(
@@ -157,6 +165,7 @@ def _trained(
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
+    """The figures of all mechanisms, which is best, what ranges gain, and a picture of each set."""
     folds = tables["folds"]
     rows = _summaries(folds)
     for row in rows:
@@ -165,22 +174,32 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     papers = [row for row in folds if row["mechanism"] != _TERN]
     best = winners(_summaries(papers), _BY, "mechanism", "figure")
     ranges = _ranges(folds)
+
     measures = {row["data"]: WORDS[row["measure"]] for row in rows}
-    lines = [
-        f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}: {measures[row['data']]} "
-        f"{row['figure']:.4f} by {row['best']}, "
-        + ("the best beyond noise" if row["wins"] else f"tied with {row['tied'] or 'others'}")
-        for row in best
-    ]
-    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
-    line = f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
-    lines.append(f"{line}errors in {better} of {len(ranges)} cases, worse in {worse}")
-    names = {
-        name: name.partition(":")[0] for name in values_of(rows, "data")
-    }  # without the path of a file
-    figures = {f"erm-{short}": _figure(pick(rows, data=name)) for name, short in names.items()}
+    lines = [_words_of_best(row, measures[row["data"]]) for row in best]
+    lines.append(_words_of_ranges(ranges))
+    figures = {}
+    for name in values_of(rows, "data"):
+        without_path = name.partition(":")[0]
+        figures[f"erm-{without_path}"] = _figure(pick(rows, data=name))
     kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
     return Outcome({"folds": FOLDS}, kept, figures, lines)
+
+
+def _words_of_best(row: Row, measured: str) -> str:
+    case = f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}"
+    rivals = "the best beyond noise"
+    if not row["wins"]:
+        rivals = f"tied with {row['tied'] or 'others'}"
+    return f"{case}: {measured} {row['figure']:.4f} by {row['best']}, {rivals}"
+
+
+def _words_of_ranges(ranges: Sequence[Row]) -> str:
+    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
+    return (
+        f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
+        f"errors in {better} of {len(ranges)} cases, worse in {worse}"
+    )
 
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:
@@ -188,6 +207,7 @@ def _summaries(folds: Sequence[Row]) -> list[Row]:
 
 
 def _larger(row: Row) -> bool:
+    """Whether a larger figure is better."""
     return bool(row["measure"] != SQUARED_ERROR)
 
 
@@ -195,17 +215,15 @@ def _ranges(folds: Sequence[Row]) -> list[Row]:
     """How much better tern is than its default mechanism on a range of 1, by paired folds."""
     rows = []
     for group in grouped(folds, *_BY).values():
-        by_name = (pick(group, mechanism=name) for name in (_TERN, _LIKE_TERN))
-        automatic, fixed = (np.array([row["figure"] for row in of_name]) for of_name in by_name)
-        gains = (automatic - fixed) * (1 if _larger(group[0]) else -1)
+        automatic = np.array([row["figure"] for row in pick(group, mechanism=_TERN)])
+        fixed = np.array([row["figure"] for row in pick(group, mechanism=_LIKE_TERN)])
+        gains = automatic - fixed
+        if not _larger(group[0]):
+            gains = -gains
         mean, error = mean_and_error(gains.tolist(), SHARED)
-        verdict = (
-            "tied"
-            if abs(mean) <= 2 * error or len(gains) < 2
-            else "better"
-            if mean > 0
-            else "worse"
-        )
+        verdict = "better" if mean > 0 else "worse"
+        if abs(mean) <= 2 * error or len(gains) < 2:
+            verdict = "tied"
         common = {name: group[0][name] for name in _BY}
         rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
     return rows
@@ -215,14 +233,12 @@ def _figure(rows: list[Row]) -> Figure:
     """A panel for each model of one data set."""
     panels = []
     for model in values_of(rows, "model"):
-        first, *_ = of_model = pick(rows, model=model)
+        of_model = pick(rows, model=model)
+        first = of_model[0]
         title = f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}"
-        x_label, y_label = (
-            "epsilon of a client's report",
-            f"{WORDS[first['measure']]} on the held-out fold",
-        )
+        x_label = "epsilon of a client's report"
+        y_label = f"{WORDS[first['measure']]} on the held-out fold"
         curves = Curve.each(of_model, "mechanism", "epsilon", "figure")
-        panels.append(
-            Panel(title, x_label, y_label, curves, lines={"without privacy": first["optimum"]})
-        )
+        optimum = {"without privacy": first["optimum"]}
+        panels.append(Panel(title, x_label, y_label, curves, lines=optimum))
     return draw(panels)

@@ -22,9 +22,13 @@ _MEAN = "mean of all data sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    common = {"reports": 5000 if options.quick else CLIENTS, "seeds": options.seeds(10, 2)}
-    epsilons = (1.0,) if options.quick else (0.5, 1.0, 2.0, 4.0)
-    factors = _FACTORS[::4] if options.quick else _FACTORS
+    """A unit of work for each data set, epsilon and multiple of the automatic rate."""
+    common = {"reports": CLIENTS, "seeds": options.seeds(10, 2)}
+    epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    factors = _FACTORS
+    if options.quick:
+        common["reports"] = 5000
+        epsilons, factors = (1.0,), _FACTORS[::4]
     sets = options.sets(*BUNDLED)
     return Cell.each("losses", _trained, common, name=sets, epsilon=epsilons, factor=factors)
 
@@ -37,59 +41,60 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
 
     dataset = load(name)
     model, loss = trained_by(dataset)
-    training = {
-        "model": model,
-        "epsilon": f"{epsilon:g}",
-        "optimiser": f"averaging, rate times {factor:g}",
-    }
-    with OPTIMISERS.lent(training["optimiser"], Scaled):
-        losses = [
-            learner.figures()[loss] for learner in learned(dataset, reports, seeds, **training)
-        ]
-    setting = {
-        "data": name,
-        "model": model,
-        "epsilon": epsilon,
-        "reports": reports,
-        "factor": factor,
-    }
-    return [{**setting, "measure": loss, **averaged("loss", losses)}]
+    optimiser = f"averaging, rate times {factor:g}"
+    training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
+    losses = []
+    with OPTIMISERS.lent(optimiser, Scaled):
+        for learner in learned(dataset, reports, seeds, **training):
+            losses.append(learner.figures()[loss])
+    setting = {"data": name, "model": model, "epsilon": epsilon, "reports": reports}
+    return [{**setting, "factor": factor, "measure": loss, **averaged("loss", losses)}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
+    """The losses relative to the best rate, a summary by model and multiple, and a picture."""
     rows = tables["losses"]
     for group in grouped(rows, "data", "epsilon").values():
         best = min(row["loss"] for row in group)
         for row in group:
             row["over_best"] = row["loss"] / best
             row["over_best_error"] = row["standard_error"] / best
-    summary = []
-    for (model, factor), group in grouped(rows, "model", "factor").items():
-        ratios = [float(row["over_best"]) for row in group]
-        worst = max(group, key=lambda row: float(row["over_best"]))
-        average = float(np.exp(np.mean(np.log(ratios))))
-        on_average = {"median_over_best": float(np.median(ratios)), "mean_over_best": average}
-        worst_on = f"{worst['data']}, epsilon {worst['epsilon']:g}"
-        at_worst = {"worst_over_best": worst["over_best"], "worst_on": worst_on}
-        summary.append({"model": model, "factor": factor, **on_average, **at_worst})
+
+    summary = [_summary(group) for group in grouped(rows, "model", "factor").values()]
+    lines = []
+    for row in summary:
+        lines.append(
+            f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of "
+            f"the best rate by {row['median_over_best'] - 1:.1%} in the median, "
+            f"{row['mean_over_best'] - 1:.1%} on average, {row['worst_over_best'] - 1:.1%} at worst "
+            f"({row['worst_on']})"
+        )
     panels = [_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")]
-    lines = [
-        f"{row['model']}, {row['factor']:.3g} times the automatic rate: the loss exceeds that of the best rate by "
-        f"{row['median_over_best'] - 1:.1%} in the median, {row['mean_over_best'] - 1:.1%} on average, "
-        f"{row['worst_over_best'] - 1:.1%} at worst ({row['worst_on']})"
-        for row in summary
-    ]
     kept = {"rates": rows, "summary": summary}
     return Outcome({"factors": values_of(rows, "factor")}, kept, {"rates": draw(panels, 2)}, lines)
+
+
+def _summary(rows: list[Row]) -> Row:
+    """How much a multiple of the automatic rate loses with one model, over all data sets."""
+    ratios = [float(row["over_best"]) for row in rows]
+    worst = max(rows, key=lambda row: float(row["over_best"]))
+    return {
+        "model": worst["model"],
+        "factor": worst["factor"],
+        "median_over_best": float(np.median(ratios)),
+        "mean_over_best": float(np.exp(np.mean(np.log(ratios)))),
+        "worst_over_best": worst["over_best"],
+        "worst_on": f"{worst['data']}, epsilon {worst['epsilon']:g}",
+    }
 
 
 def _panel(rows: list[Row]) -> Panel:
     factors = values_of(rows, "factor")
     curves = Curve.each(rows, "data", "factor", "over_best", "over_best_error")
-    means = [
-        float(np.mean([row["over_best"] for row in pick(rows, factor=factor)]))
-        for factor in factors
-    ]
+    means = []
+    for factor in factors:
+        of_factor = [row["over_best"] for row in pick(rows, factor=factor)]
+        means.append(float(np.mean(of_factor)))
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
     title = f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports"
     x_label = "learning rate, relative to the automatic one"

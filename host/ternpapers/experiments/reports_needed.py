@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ternhost.datasets import REGRESSION, Dataset
+from ternhost.datasets import REGRESSION, Dataset, Floats
 from ternhost.learn import judging
 from ternhost.learn.judging import LOG_LOSS, SQUARED_ERROR, WORDS
 from ternhost.learn.parameters import MODELS, SUITED
@@ -41,12 +41,11 @@ def trained_by(dataset: Dataset) -> tuple[str, str]:
 
 
 def cells(options: Options) -> list[Cell]:
-    epsilons = (1.0,) if options.quick else (1.0, 4.0)
-    counts = (
-        (1000, 4000, 16_000)
-        if options.quick
-        else (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-    )
+    """The units of work: losses by tern's learner, and by the papers' with each mechanism."""
+    epsilons: tuple[float, ...] = (1.0, 4.0)
+    counts: tuple[int, ...] = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+    if options.quick:
+        epsilons, counts = (1.0,), (1000, 4000, 16_000)
     common = {"seeds": options.seeds(16, 2)}
     choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
 
@@ -62,12 +61,11 @@ def cells(options: Options) -> list[Cell]:
 def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
     dataset = load(name)
     model, loss = trained_by(dataset)
-    limit = f"{epsilon:g}"
-    losses = [
-        simulate(default(dataset, reports, seed, model, limit), seed).figures()[loss]
-        for seed in seeds
-    ]
-    return [_row(name, epsilon, reports, _TERN, run, figure) for run, figure in enumerate(losses)]
+    rows = []
+    for run, seed in enumerate(seeds):
+        learner = simulate(default(dataset, reports, seed, model, f"{epsilon:g}"), seed)
+        rows.append(_row(name, epsilon, reports, _TERN, run, learner.figures()[loss]))
+    return rows
 
 
 def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
@@ -76,7 +74,10 @@ def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism:
     rows = []
     for rate, decays, rounds in product(_RATES, (False, True), _ROUNDS):
         training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
-        setting = f"{mechanism}, rate {rate:g}{' / sqrt(t)' if decays else ''}, {rounds} rounds"
+        words_of_rate = f"rate {rate:g}"
+        if decays:
+            words_of_rate += " / sqrt(t)"
+        setting = f"{mechanism}, {words_of_rate}, {rounds} rounds"
         for run, seed in enumerate(seeds):
             weights = baseline.train(training, dataset, MECHANISMS[mechanism], seed)
             figure = judging.figures(dataset, MODELS[model], weights)[loss]
@@ -90,44 +91,53 @@ def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: 
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    rows: list[Row] = []
-    for (name, epsilon, reports), runs in grouped(
-        tables["losses"], "data", "epsilon", "reports"
-    ).items():
-        papers = [run for run in runs if run["learner"] != _TERN]
-        described = _best([run for run in papers if run["learner"].endswith(_DESCRIBED)])
-        tern = "", [run["loss"] for run in pick(runs, learner=_TERN)]
-        for learner, (setting, losses) in (
-            (_TERN, tern),
-            (_PAPERS, described),
-            (_TUNED, _best(papers)),
-        ):
-            common = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
-            rows.append({**common, "setting": setting, **averaged("loss", losses)})
-    groups = grouped(rows, "data", "epsilon").values()
-    table = [_needed(group, learner) for group in groups for learner in (_PAPERS, _TUNED)]
-    lines = [
-        f"{row['data']}, epsilon {row['epsilon']:g}: {row['learner']} ({row['setting']}) reaches a loss of "
-        f"{row['loss']:.4f} with {row['papers_reports']:,} reports; tern needs {_words(row)}"
-        for row in table
-    ]
+    """How many reports tern needs, the losses of both, and a picture."""
+    losses = _losses_of_learners(tables["losses"])
+    groups = list(grouped(losses, "data", "epsilon").values())
+    needed = [_needed(*case) for case in product(groups, (_PAPERS, _TUNED))]
+    lines = []
+    for row in needed:
+        case = f"{row['data']}, epsilon {row['epsilon']:g}"
+        learner = f"{row['learner']} ({row['setting']})"
+        reached = f"a loss of {row['loss']:.4f} with {row['papers_reports']:,} reports"
+        lines.append(f"{case}: {learner} reaches {reached}; tern needs {_words(row)}")
     figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
-    kept = {"reports-needed": table, "losses": rows}
+    kept = {"reports-needed": needed, "losses": losses}
     return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
 
 
+def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:
+    """The average loss of tern's learner and of both versions of the papers', by data and reports."""
+    rows: list[Row] = []
+    for (name, epsilon, reports), of_case in grouped(runs, "data", "epsilon", "reports").items():
+        papers = [run for run in of_case if run["learner"] != _TERN]
+        described = [run for run in papers if run["learner"].endswith(_DESCRIBED)]
+        tern = [run["loss"] for run in pick(of_case, learner=_TERN)]
+        by_learner = {_TERN: ("", tern), _PAPERS: _best(described), _TUNED: _best(papers)}
+        for learner, (setting, losses) in by_learner.items():
+            case = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
+            rows.append({**case, "setting": setting, **averaged("loss", losses)})
+    return rows
+
+
 def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """The setting that is chosen most often, and the loss of each run in the setting that is best
-    in the other runs.
+    """The setting that is chosen most often, and the loss of each run in its chosen setting.
+
+    For each run, the setting is chosen that is best in the other runs.
     """
     settings = grouped(rows, "learner")
-    by_run = (sorted(group, key=itemgetter("run")) for group in settings.values())
-    losses = np.array([[row["loss"] for row in group] for group in by_run])
-    runs = losses.shape[1]
-    others = (losses.sum(axis=1, keepdims=True) - losses) if runs > 1 else losses
-    chosen = others.argmin(axis=0).tolist()
+    by_setting = []
+    for group in settings.values():
+        runs = sorted(group, key=itemgetter("run"))
+        by_setting.append([row["loss"] for row in runs])
+    losses = np.array(by_setting)
+    count = losses.shape[1]
+    of_others = losses
+    if count > 1:
+        of_others = losses.sum(axis=1, keepdims=True) - losses
+    chosen = of_others.argmin(axis=0).tolist()
     (setting,) = list(settings)[max(chosen, key=chosen.count)]
-    return setting, losses[chosen, np.arange(runs)].tolist()
+    return setting, losses[chosen, np.arange(count)].tolist()
 
 
 def _words(row: Row) -> str:
@@ -139,24 +149,33 @@ def _words(row: Row) -> str:
 
 
 def _needed(rows: Sequence[Row], papers: str) -> Row:
-    """How many reports tern needs for the loss of the papers' learner with the most reports, and
-    the 95 % interval from the standard errors of both.
+    """How many reports tern needs for the loss of the papers' learner with the most reports.
+
+    The 95 % interval follows from the standard errors of both.
     """
     target = pick(rows, learner=papers)[-1]
     tern = pick(rows, learner=_TERN)
     counts = [row["reports"] for row in tern]
     gaps = np.array([row["loss"] - target["loss"] for row in tern])
-    errors = [np.hypot(row["standard_error"], target["standard_error"]) for row in tern]
-    halves = np.array([half_interval(error, target["runs"]) for error in errors])
-    middle, low, high = (
-        None if (reports := enough(counts, short.tolist())) is None else round(reports)
-        for short in (gaps, gaps - halves, gaps + halves)
-    )
-    needed = {"tern_reports": middle, "low": low, "high": high, "at_most": middle == counts[0]}
-    common = {
-        name: target[name] for name in ("data", "epsilon", "learner", "loss", "setting", "runs")
+    halves = []
+    for row in tern:
+        error = np.hypot(row["standard_error"], target["standard_error"])
+        halves.append(half_interval(error, target["runs"]))
+
+    def reports_for(excess: Floats) -> int | None:
+        reports = enough(counts, excess.tolist())
+        return None if reports is None else round(reports)
+
+    middle = reports_for(gaps)
+    kept = ("data", "epsilon", "learner", "loss", "setting", "runs")
+    return {
+        **{name: target[name] for name in kept},
+        "papers_reports": target["reports"],
+        "tern_reports": middle,
+        "low": reports_for(gaps - halves),
+        "high": reports_for(gaps + halves),
+        "at_most": middle == counts[0],
     }
-    return {**common, "papers_reports": target["reports"], **needed}
 
 
 def _panel(rows: Sequence[Row]) -> Panel:

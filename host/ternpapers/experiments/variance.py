@@ -6,6 +6,7 @@ mechanisms cross; here the equations are solved.
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
@@ -32,11 +33,11 @@ CROSSINGS = (
 
 def crossing(first: str, second: str, low: float, high: float) -> float:
     """The epsilon at which two mechanisms have the same worst-case variance."""
-    return float(
-        brentq(
-            lambda e: worst_variance(first)(e) - worst_variance(second)(e), low, high, xtol=1e-12
-        )
-    )
+
+    def difference(epsilon: float) -> float:
+        return worst_variance(first)(epsilon) - worst_variance(second)(epsilon)
+
+    return float(brentq(difference, low, high, xtol=1e-12))
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
@@ -49,46 +50,50 @@ def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
         if not (mechanism.worst_variance or mechanism.drawn or name in others()):
             continue
         for levels in mechanism.drawn or (mechanism.levels,):
-            ready = (shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
-            if not (options.quick and mechanism.slow) or all(ready):
-                label = f"{name}, {levels} levels" if len(mechanism.drawn) > 1 else name
-                curves[label] = Contender(name, levels)
+            is_slow = options.quick and mechanism.slow
+            if is_slow and not _are_shipped(name, levels, epsilons):
+                continue
+            label = name
+            if len(mechanism.drawn) > 1:
+                label += f", {levels} levels"
+            curves[label] = Contender(name, levels)
     if options.contender is not None:
         curves[options.contender.label] = options.contender
     return curves
 
 
+def _are_shipped(name: str, levels: int | None, epsilons: Sequence[float]) -> bool:
+    """Whether the cards of a mechanism at these epsilons need not be searched for."""
+    return all(shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
+
+
 def of_card(contender: Contender, epsilon: str) -> float:
     """The worst-case variance of a mechanism's card: exact, from its integers."""
-    return float(certify.moments(contender.card(parse_epsilon(epsilon))).worst_variance()[0])
+    card = contender.card(parse_epsilon(epsilon))
+    variance, _ = certify.moments(card).worst_variance()
+    return float(variance)
 
 
 def cells(options: Options) -> list[Cell]:
+    """A unit of work for each epsilon and mechanism, and for each lower bound."""
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
-    epsilons = [1.0, 2.0] if options.quick else [0.25 * i for i in range(2, 25)]
+    epsilons = [0.25 * i for i in range(2, 25)]
+    steps = lower_bound.STEPS
+    if options.quick:
+        epsilons = [1.0, 2.0]
+        steps //= 2
+
+    cells = []
+    for epsilon in epsilons:
+        if (2 * epsilon).is_integer():
+            arguments = {"epsilon": epsilon, "steps": steps}
+            cells.append(Cell("variance", _bounded, arguments, cost=5 * math.exp(epsilon / 2.2)))
     drawn = _drawn(options, epsilons)
-    steps = lower_bound.STEPS // 2 if options.quick else lower_bound.STEPS
-    bounds = [
-        Cell(
-            "variance",
-            _bounded,
-            {"epsilon": epsilon, "steps": steps},
-            cost=5 * math.exp(epsilon / 2.2),
-        )
-        for epsilon in epsilons
-        if (2 * epsilon).is_integer()
-    ]
-    return bounds + [
-        Cell(
-            "variance",
-            _measured,
-            {"epsilon": epsilon, "label": label, "contender": contender},
-            cost=0.2,
-        )
-        for epsilon in epsilons
-        for label, contender in drawn.items()
-    ]
+    for epsilon, (label, contender) in product(epsilons, drawn.items()):
+        of_card = {"epsilon": epsilon, "label": label, "contender": contender}
+        cells.append(Cell("variance", _measured, of_card, cost=0.2))
+    return cells
 
 
 def _bounded(epsilon: float, steps: int) -> list[Row]:
@@ -98,30 +103,31 @@ def _bounded(epsilon: float, steps: int) -> list[Row]:
 
 def _measured(epsilon: float, label: str, contender: Contender) -> list[Row]:
     formula = mechanisms.REGISTRY.named(contender.name).worst_variance
-    card, stated = of_card(contender, str(epsilon)), formula and formula(epsilon)
+    stated = None if formula is None else formula(epsilon)
+    card = of_card(contender, str(epsilon))
     return [{"epsilon": epsilon, "mechanism": label, "card": card, "stated": stated}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
+    """The variances, the epsilons of the papers' crossings, and a picture."""
     rows = sorted(tables["variance"], key=lambda row: float(row["epsilon"]))
-    crossings = [
-        {"first": first, "second": second, "epsilon": crossing(first, second, low, high)}
-        for first, second, low, high in CROSSINGS
-    ]
-    text = "{first} and {second} have the same worst-case variance at epsilon {epsilon:.6f}"
-    lines = [text.format(**row) for row in crossings]
+    crossings: list[Row] = []
+    lines = []
+    for first, second, low, high in CROSSINGS:
+        epsilon = crossing(first, second, low, high)
+        crossings.append({"first": first, "second": second, "epsilon": epsilon})
+        both = f"{first} and {second} have the same worst-case variance"
+        lines.append(f"{both} at epsilon {epsilon:.6f}")
     for bound in pick(rows, mechanism=_BOUND):
         certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
         best = min(certified, key=lambda row: float(row["card"]))
-        line = (
+        lines.append(
             f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
+            f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
         )
-        line += f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
-        lines.append(line)
     kept = {"variance": rows, "crossings": crossings}
-    return Outcome(
-        {"epsilons": values_of(rows, "epsilon")}, kept, {"variance": _figure(rows)}, lines
-    )
+    settings = {"epsilons": values_of(rows, "epsilon")}
+    return Outcome(settings, kept, {"variance": _figure(rows)}, lines)
 
 
 def _figure(rows: list[Row]) -> Figure:
@@ -129,17 +135,21 @@ def _figure(rows: list[Row]) -> Figure:
     absolute = [Curve(_BOUND, list(bound), list(bound.values()), everywhere=True)]
     relative = []
     for name in values_of(rows, "mechanism"):
-        if name != _BOUND:
-            of_name = pick(rows, mechanism=name)
-            absolute.append(Curve.of(name, of_name, "epsilon", "card"))
-            ratios = [
-                row["card"] / bound[row["epsilon"]] for row in of_name if row["epsilon"] in bound
-            ]
-            relative.append(Curve(name, list(bound), ratios))
+        if name == _BOUND:
+            continue
+        of_name = pick(rows, mechanism=name)
+        absolute.append(Curve.of(name, of_name, "epsilon", "card"))
+        ratios = []
+        for row in of_name:
+            if row["epsilon"] in bound:
+                ratios.append(row["card"] / bound[row["epsilon"]])
+        relative.append(Curve(name, list(bound), ratios))
     variance = "variance of a report of x in [-1, 1]"
-    panels = [Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True)]
-    panels += [
-        Panel("The same, relative to the lower bound", "epsilon", "ratio", relative, log_y=True)
-    ]
-    panels += [Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5))]
-    return draw(panels)
+    relative_title = "The same, relative to the lower bound"
+    return draw(
+        [
+            Panel("Worst-case variance of one report", "epsilon", variance, absolute, log_y=True),
+            Panel(relative_title, "epsilon", "ratio", relative, log_y=True),
+            Panel("The same, enlarged", "epsilon", "ratio", relative, limits=(0.99, 1.5)),
+        ]
+    )

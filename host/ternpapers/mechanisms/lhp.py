@@ -1,5 +1,4 @@
-"""LHP, the local part of HierA: the privacy level of a value is perturbed first, then the value at
-the level drawn.
+"""LHP, the local part of HierA: it perturbs a value's privacy level, then the value at that level.
 
 Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges; level t, the
 range of x, has its own budget epsilon_t. Generalised randomised response at epsilon_t draws the
@@ -60,17 +59,17 @@ def magnitudes(card: Card) -> npt.NDArray[np.float64]:
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions,
-    lowest range first.
+    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions.
+
+    budgets: the proportions, from the lowest range up. Raises UsageError.
     """
-    if levels is not None and levels != 2 * len(budgets):
-        raise UsageError(
-            f"LHP has two levels for each budget, here {2 * len(budgets)}, not {levels}"
-        )
-    if not 2 <= len(budgets) <= MAX_RANGES or not all(0 < budget < math.inf for budget in budgets):
-        raise UsageError(
-            f"LHP takes 2 to {MAX_RANGES} positive budgets", "for example --budgets 5,4,3,2,1"
-        )
+    symbols = 2 * len(budgets)
+    if levels is not None and levels != symbols:
+        raise UsageError(f"LHP has two levels for each budget, here {symbols}, not {levels}")
+    are_positive = all(0 < budget < math.inf for budget in budgets)
+    if not 2 <= len(budgets) <= MAX_RANGES or not are_positive:
+        hint = "for example --budgets 5,4,3,2,1"
+        raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive budgets", hint)
     top = max(budgets)
 
     def at(largest: int) -> bytes:
@@ -88,8 +87,9 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     data = at(largest)
     kept = [budget / MICRO for budget in reversed(budgets_of(cards.decode(data)))]
     m = len(kept)
+    listed = ", ".join(f"{budget:g}" for budget in kept)
     notes = (
-        f"budgets {', '.join(f'{budget:g}' for budget in kept)} from the lowest range up",
+        f"budgets {listed} from the lowest range up",
         f"epsilon protects the level and the sign together; the paper would state {max(kept):g}",
         f"a composite of {2 * m} cards: {m} to draw the level by category, {m} to draw the sign",
     )

@@ -1,4 +1,5 @@
-"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy,
+"""Hao, Wu, Wan, Hierarchical Aggregation for Numerical Data under Local Differential Privacy.
+
 Sensors 2023, 23, 1115.
 
 HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up. It is compared with PM
@@ -58,22 +59,16 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "power law": {"shape": "power"},
 }
 _REGRESSION = "synthetic-linear"
-_RATES = (
-    0.003,
-    0.01,
-    0.03,
-    0.1,
-    0.3,
-    1.0,
-)  # of each trainer the best one counts, constant or decaying
+# Of each trainer the best one counts, constant or decaying.
+_RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
-_TRAINERS = (
-    _ATTRIBUTE,
-    _LAPLACE,
-    *(f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS),
-)
+_RIVALS = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
+_TRAINERS = (_ATTRIBUTE, _LAPLACE, *_RIVALS)
+
+Noise = Callable[[Floats, Floats, np.random.Generator], Floats]
+"""Takes values of a gradient, the attributes that belong to them, and a generator."""
 
 
 def levels(unit: float) -> Card:
@@ -82,19 +77,17 @@ def levels(unit: float) -> Card:
 
 
 def loss_by_attribute(card: Card) -> float:
-    """The epsilon of a report whose level comes from one number and whose sign from another,
-    independent one.
-    """
+    """The epsilon of a report with the level of one number and the sign of an independent one."""
     hierarchy = certify.hierarchy(card)
-    by_level = [
-        certify.at_knot(level_card, level) for level, level_card in enumerate(hierarchy.level_cards)
-    ]
+    laws_of_levels = []
+    for level, level_card in enumerate(hierarchy.level_cards):
+        laws_of_levels.append(certify.at_knot(level_card, level))
     ratios = []
-    for of_level, value_card in zip(
-        zip(*by_level, strict=True), hierarchy.value_cards, strict=True
-    ):
+    reported = zip(zip(*laws_of_levels, strict=True), hierarchy.value_cards, strict=True)
+    for of_level, value_card in reported:
         of_sign = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
-        ratios.append(Fraction(max(of_level), min(of_level)) * Fraction(max(of_sign), min(of_sign)))
+        ratio_of_levels = Fraction(max(of_level), min(of_level))
+        ratios.append(ratio_of_levels * Fraction(max(of_sign), min(of_sign)))
     return math.log(max(ratios))
 
 
@@ -131,10 +124,10 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
     card, values = levels(unit), _values(source, clients, seed)
     errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
     common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
-    return [
-        {**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]}
-        for mu, error in errors.items()
-    ]
+    rows: list[Row] = []
+    for mu, error in errors.items():
+        rows.append({**common, "mu": mu, "error": error, "over_mu_1": error / errors[1]})
+    return rows
 
 
 def _reusing(options: Options) -> list[Cell]:
@@ -145,41 +138,43 @@ def _reusing(options: Options) -> list[Cell]:
 
 
 def _about_mu(rows: Sequence[Row]) -> Trends:
-    return {
-        "a larger mu is more accurate": all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)
-    }
+    is_better = all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)
+    return {"a larger mu is more accurate": is_better}
 
 
 # Means
 
 
 def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row]:
+    """The errors of means by HierA, by graded Laplace noise, and by the other mechanisms."""
     card = levels(unit)
     values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
     rows: list[Row] = []
 
-    def add(estimate: str, epsilon: float | None, means: Sequence[float]) -> None:
-        common = {"panel": source, "unit": unit, "curve": estimate, "epsilon": epsilon}
-        rows.extend(
-            {**common, "run": i, "absolute_error": abs(mean - truth)}
-            for i, mean in enumerate(means)
-        )
+    def add(curve: str, epsilon: float | None, means: Sequence[float]) -> None:
+        common = {"panel": source, "unit": unit, "curve": curve, "epsilon": epsilon}
+        for run, mean in enumerate(means):
+            rows.append({**common, "run": run, "absolute_error": abs(mean - truth)})
 
     algorithm = collection(values[:, None], CollectLevels, **_options(card))
-    counts = [collected.counts[0][0] for collected in repeated(algorithm, seeds)]
-    means = [float(system.combine([(card, reports)])[0]) for reports in counts]
+    means = []
+    for collected in repeated(algorithm, seeds):
+        counts = collected.counts[0][0]
+        means.append(float(system.combine([(card, counts)])[0]))
     add(_ATTRIBUTE, card.epsilon / MICRO, means)
+
     x = values / ONE
-    noisy = (_graded(card, x, x, baseline.generator(seed)) for seed in seeds)
-    add(_LAPLACE, None, [float(reports.mean()) for reports in noisy])
-    for at, epsilon in _epsilons(card, card.epsilon / MICRO).items():
-        for name in _OTHERS:
-            other = Contender(name).card(epsilon).data.hex()
-            algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
-            results = (collected.result([]) for collected in repeated(algorithm, seeds))
-            means = [result["attributes"][0]["mean"] for result in results]
-            add(f"{name} at {at}", epsilon / MICRO, means)
+    means = [float(_graded(card, x, x, baseline.generator(seed)).mean()) for seed in seeds]
+    add(_LAPLACE, None, means)
+
+    epsilons = _epsilons(card, card.epsilon / MICRO)
+    for (at, epsilon), name in product(epsilons.items(), _OTHERS):
+        other = Contender(name).card(epsilon).data.hex()
+        algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
+        results = [collected.result([]) for collected in repeated(algorithm, seeds)]
+        means = [result["attributes"][0]["mean"] for result in results]
+        add(f"{name} at {at}", epsilon / MICRO, means)
     return rows
 
 
@@ -190,7 +185,8 @@ def _collecting(options: Options) -> list[Cell]:
 
 def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
     """x with Laplace noise at the budgets of the ranges of their attributes."""
-    return x + rng.laplace(0, 2 * MICRO / np.array(lhp.budgets_of(card))[_level(card, attributes)])
+    budgets = np.array(lhp.budgets_of(card))[_level(card, attributes)]
+    return x + rng.laplace(0, 2 * MICRO / budgets)
 
 
 def _level(card: Card, x: Floats) -> Indices:
@@ -202,8 +198,9 @@ def _level(card: Card, x: Floats) -> Indices:
 
 
 def _group(unit: float, d: int, reports: int) -> int:
-    """The number of devices in a round: the paper's d log d / epsilon^2 at the least of the
-    budgets, at which the paper compares; at most all the reports.
+    """The number of devices in a round, at most all the reports.
+
+    It is the paper's d log d / epsilon^2 at the least of the budgets, at which the paper compares.
     """
     return min(math.ceil(d * math.log(d) / unit**2), reports)
 
@@ -218,46 +215,65 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
     """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
     card, data = levels(unit), load(dataset)
     cost = loss_by_attribute(card)
-    epsilon = None if trainer == _LAPLACE else cost
-    name, _, at = trainer.partition(" at ")
-    if at:
-        epsilon = _epsilons(card, cost)[at] / MICRO
-        perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+    epsilon, noise = _noise_of(trainer, card, cost)
     group = _group(unit, data.dimension, reports)
+    rounds = math.ceil(reports / group)
+
     errors_by_rate: dict[tuple[float, bool], list[float]] = {}
     for rate, decays in product(_RATES, (False, True)):
-        run = baseline.Training("linear", cost, reports, rate, decays, math.ceil(reports / group))
+        training = baseline.Training("linear", cost, reports, rate, decays, rounds)
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)
-
-            def mean(
-                x: Floats, y: Floats, weights: Floats, rng: np.random.Generator = rng
-            ) -> Floats:
-                chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
-                attributes = np.take_along_axis(x, chosen, axis=1)
-                if trainer == _LAPLACE:
-                    noisy = _graded(card, values, attributes, rng)
-                elif trainer == _ATTRIBUTE:
-                    noisy = _by_attribute(card, values, attributes, rng)
-                else:
-                    noisy = perturb(values, rng)
-                return baseline.mean_of(chosen, noisy, x.shape)
-
-            errors.append(_squared_error(data, baseline.descend(run, data, mean, rng)))
+            weights = baseline.descend(training, data, _mean_gradient(noise, rng), rng)
+            errors.append(_squared_error(data, weights))
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
+
     common = {
         "panel": dataset,
         "unit": unit,
         "curve": trainer,
         "epsilon": epsilon,
         "reports": reports,
+        "group": group,
+        "rate": best[0],
     }
-    common |= {"group": group, "rate": best[0]}
-    return [
-        {**common, "run": i, "squared_error": error} for i, error in enumerate(errors_by_rate[best])
-    ]
+    rows = []
+    for run, error in enumerate(errors_by_rate[best]):
+        rows.append({**common, "run": run, "squared_error": error})
+    return rows
+
+
+def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Noise]:
+    """The epsilon of a trainer's report, None if it keeps none, and its noise.
+
+    cost: of a report of HierA whose level is of another number.
+    """
+    if trainer == _LAPLACE:
+        return None, partial(_graded, card)
+    if trainer == _ATTRIBUTE:
+        return cost, partial(_by_attribute, card)
+
+    name, _, at = trainer.partition(" at ")
+    epsilon = _epsilons(card, cost)[at] / MICRO
+    perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+
+    def noise(values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+        return perturb(values, rng)
+
+    return epsilon, noise
+
+
+def _mean_gradient(noise: Noise, rng: np.random.Generator) -> Callable[..., Floats]:
+    """The mean of reports of one coordinate of each record's gradient, with this noise."""
+
+    def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
+        chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
+        attributes = np.take_along_axis(x, chosen, axis=1)
+        return baseline.mean_of(chosen, noise(values, attributes, rng), x.shape)
+
+    return mean
 
 
 def _by_attribute(
@@ -265,9 +281,10 @@ def _by_attribute(
 ) -> Floats:
     """LHP's reports of values at the levels of their attributes, without conversion."""
     level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
-    kept = np.array([level_card.threshold for level_card in level_cards]) / 2**30
-    other = rng.integers(1, len(kept), level.shape)
-    reported = np.where(rng.random(level.shape) < kept[level], level, (level + other) % len(kept))
+    keeps_level = np.array([level_card.threshold for level_card in level_cards]) / 2**30
+    shift = rng.integers(1, len(level_cards), level.shape)
+    other = (level + shift) % len(level_cards)
+    reported = np.where(rng.random(level.shape) < keeps_level[level], level, other)
     c = lhp.magnitudes(card)[reported]
     return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
 
@@ -289,10 +306,9 @@ def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[R
 
 def _without_privacy(unit: float, dataset: str) -> list[Row]:
     data = load(dataset)
-    error = _squared_error(data, optimum(MODELS["linear"], data, TrainingPlan.regularisation))
-    return [
-        {"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0, "squared_error": error}
-    ]
+    weights = optimum(MODELS["linear"], data, TrainingPlan.regularisation)
+    row = {"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0}
+    return [{**row, "squared_error": _squared_error(data, weights)}]
 
 
 def _regressing(options: Options) -> list[Cell]:
@@ -312,7 +328,7 @@ def _regressing(options: Options) -> list[Cell]:
 
 
 def _costs() -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     for unit in _UNITS:
         card = levels(unit)
         costs = {
@@ -320,35 +336,27 @@ def _costs() -> list[Row]:
             "of level and sign of one number": card.epsilon / MICRO,
             "of an attribute's level and its gradient's sign": loss_by_attribute(card),
         }
-        rows += [
-            {"panel": "a report of HierA", "curve": of, "unit": unit, "epsilon": e}
-            for of, e in costs.items()
-        ]
+        for curve, epsilon in costs.items():
+            row = {"panel": "a report of HierA", "curve": curve, "unit": unit, "epsilon": epsilon}
+            rows.append(row)
     return rows
 
 
-_BETTER = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
 _UNIT = Axis("unit", "unit e of the budgets (5, 4, 3, 2, 1) e", log=True)
-_MU, _OVER = (
-    Axis("mu", "mu, how often a report counts"),
-    Axis("over_mu_1", "error over that at mu = 1"),
-)
+_MU = Axis("mu", "mu, how often a report counts")
+_OVER = Axis("over_mu_1", "error over that at mu = 1")
+_EPSILON = Axis("epsilon", "epsilon", log=True)
 _ABSOLUTE = Axis("absolute_error", "mean absolute error", log=True)
 _SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
 
 
 def _compared(title: str, y: Axis, cells: Callable[[Options], list[Cell]]) -> Figure:
-    return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _BETTER))
+    return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _RIVALS))
 
 
 FIGURES: dict[str, Figure] = {
     "1": Figure("error of a mean by mu, exactly", _MU, _OVER, _reusing, _about_mu),
     "2": _compared("errors of means", _ABSOLUTE, _collecting),
     "3": _compared("linear regression", _SQUARED, _regressing),
-    "cost": formula(
-        "what a report costs, and what the paper states",
-        _UNIT,
-        Axis("epsilon", "epsilon", log=True),
-        _costs,
-    ),
+    "cost": formula("what a report costs, and what the paper states", _UNIT, _EPSILON, _costs),
 }

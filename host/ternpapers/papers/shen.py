@@ -1,5 +1,6 @@
-"""Shen et al., PLDP-FL: Federated Learning with Personalized Local Differential Privacy, Entropy
-2023, 25, 485.
+"""Shen et al., PLDP-FL: Federated Learning with Personalized Local Differential Privacy.
+
+Entropy 2023, 25, 485.
 
 Clients draw an epsilon of a weight from E = {0.1, .., 1} and a safe range tau from L = {0.2, ..,
 2}: in mode 1 the two lowest values, in mode 2 any, in mode 3 the two highest. They train for two
@@ -8,9 +9,10 @@ describes it (`tern train --algorithm fedavg --choices epsilon1,tau3` runs the s
 certified cards). So a client spends epsilon times the number of weights in each of its rounds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from ternpapers.figure import (
     Trends,
     better,
     every,
+    no_trends,
     verdict,
 )
 from ternpapers.perturbing import MECHANISMS, ranged
@@ -45,9 +48,16 @@ _GAMMA = 0.3  # share of the clients in a round
 _CENTRE = 1.0  # of the numbers of Fig. 2, which lie within tau of it
 _MODES = tuple(DRAWN)
 _MOST = 32767  # of a mantissa
-Setting = tuple[
-    str, str, str | None, str, str
-]  # panel, curve, mechanism, mode of epsilon, mode of tau
+
+
+class Setting(NamedTuple):
+    """A curve of models by round. epsilon, tau: the modes in which clients draw them."""
+
+    panel: str
+    curve: str
+    mechanism: str | None
+    epsilon: str
+    tau: str
 
 
 def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Generator) -> Floats:
@@ -58,13 +68,16 @@ def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Gene
 def perturbed(
     x: Floats, name: str, epsilons: Floats, taus: Floats, centre: float, rng: np.random.Generator
 ) -> Floats:
-    """Reports (n x d) of values (n x d) by a mechanism at each client's own epsilon and safe range
-    around a centre.
+    """Reports (n x d) of values (n x d), at each client's own epsilon and safe range.
+
+    centre: of all safe ranges.
     """
     reports = np.empty_like(x)
-    for epsilon, tau in sorted(set(zip(epsilons.tolist(), taus.tolist(), strict=True))):
-        part = (epsilons == epsilon) & (taus == tau)
-        reports[part] = ranged(MECHANISMS[name](epsilon), centre, tau)(x[part], rng)
+    choices = set(zip(epsilons.tolist(), taus.tolist(), strict=True))
+    for epsilon, tau in sorted(choices):
+        is_chosen = (epsilons == epsilon) & (taus == tau)
+        perturb = ranged(MECHANISMS[name](epsilon), centre, tau)
+        reports[is_chosen] = perturb(x[is_chosen], rng)
     return reports
 
 
@@ -73,30 +86,25 @@ def perturbed(
 
 def _means(options: Options) -> list[Cell]:
     if options.dataset is not None:
-        raise UsageError(
-            "this figure has no data set: its numbers are drawn", hint="leave --dataset out"
-        )
+        text = "this figure has no data set: its numbers are drawn"
+        raise UsageError(text, hint="leave --dataset out")
     common = {"seeds": options.seeds(400, 200, paper=1000)}
-    return Cell.each(
-        RUNS,
-        _estimated,
-        common,
-        tau=_MODES,
-        mechanism=("pdpm", "laplace", "duchi"),
-        epsilon=EPSILONS,
-    )
+    mechanisms = ("pdpm", "laplace", "duchi")
+    return Cell.each(RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS)
 
 
 def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> list[Row]:
-    errors = []
-    for seed in seeds:
+    rows: list[Row] = []
+    for run, seed in enumerate(seeds):
         rng = baseline.generator(seed)
         taus = _drawn(tau, TAUS, _FEW, rng)
         x = _CENTRE + taus * rng.uniform(-1, 1, _FEW)
-        report = perturbed(x[:, None], mechanism, np.full(_FEW, float(epsilon)), taus, _CENTRE, rng)
-        errors.append(abs(report.mean() - x.mean()) / abs(x.mean()))
-    row = {"panel": f"tau in mode {tau}", "curve": mechanism, "epsilon": float(epsilon)}
-    return [{**row, "run": i, "relative_error": float(error)} for i, error in enumerate(errors)]
+        epsilons = np.full(_FEW, float(epsilon))
+        report = perturbed(x[:, None], mechanism, epsilons, taus, _CENTRE, rng)
+        error = float(abs(report.mean() - x.mean()) / abs(x.mean()))
+        row = {"panel": f"tau in mode {tau}", "curve": mechanism, "epsilon": float(epsilon)}
+        rows.append({**row, "run": run, "relative_error": error})
+    return rows
 
 
 # Training
@@ -119,28 +127,31 @@ def _model(data: Dataset) -> int:
 def trained(
     source: str, mechanism: str | None, epsilon: str, tau: str, gamma: float, seed: int
 ) -> list[float]:
-    """The first figure of the model after each round. mechanism: None for clients that report
-    without noise.
+    """The first figure of the model after each round.
+
+    mechanism: None for clients that report without noise. epsilon, tau: their modes. gamma: the
+    share of the clients in a round.
     """
     data, rng = load(source), baseline.generator(seed)
     model, held = _model(data), _held(source, _CLIENTS, _RECORDS, seed)
-    epsilons, taus = (
-        _drawn(mode, [float(x) for x in of], _CLIENTS, rng)
-        for mode, of in ((epsilon, EPSILONS), (tau, TAUS))
-    )
-    shape = (len(data.classes), data.dimension) if model == SOFTMAX_GRADIENT else (data.dimension,)
-    weights, figures = np.zeros(shape), []
+    epsilons = _drawn(epsilon, [float(value) for value in EPSILONS], _CLIENTS, rng)
+    taus = _drawn(tau, [float(value) for value in TAUS], _CLIENTS, rng)
+
+    shape: tuple[int, ...] = (data.dimension,)
+    if model == SOFTMAX_GRADIENT:
+        shape = (len(data.classes), data.dimension)
+    weights = np.zeros(shape)
+    figures: list[float] = []
     for _ in range(_ROUNDS):
         asked = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
         start = np.clip(np.rint(weights * 2.0**-EXPONENT), -_MOST, _MOST).astype(np.int64)
-        moved = np.asarray(
-            train_locally(model, start, EXPONENT, held[asked], 2, 4, 1) * 2.0 ** (EXPONENT - 8),
-            np.float64,
-        )
+        mantissas = train_locally(model, start, EXPONENT, held[asked], 2, 4, 1)
+        moved = np.asarray(mantissas * 2.0 ** (EXPONENT - 8), np.float64)
         if mechanism is not None:
             moved = perturbed(moved, mechanism, epsilons[asked], taus[asked], 0.0, rng)
         weights = start * 2.0**EXPONENT + moved.mean(axis=0).reshape(shape)
-        figures.append(next(iter(judging.figures(data, model, weights.reshape(-1)).values())))
+        first, *_ = judging.figures(data, model, weights.reshape(-1)).values()
+        figures.append(first)
     return figures
 
 
@@ -160,49 +171,48 @@ def _by_round(
     tau: str,
     seeds: Sequence[int],
 ) -> list[Row]:
-    runs = [trained(source, mechanism, epsilon, tau, _GAMMA, seed) for seed in seeds]
-    common = {"panel": panel, "curve": curve}
-    return [
-        {**common, "round": number, "run": i, "figure": figure}
-        for i, run in enumerate(runs)
-        for number, figure in enumerate(run, 1)
-    ]
+    rows: list[Row] = []
+    for run, seed in enumerate(seeds):
+        figures = trained(source, mechanism, epsilon, tau, _GAMMA, seed)
+        for number, figure in enumerate(figures, 1):
+            row = {"panel": panel, "curve": curve, "round": number, "run": run, "figure": figure}
+            rows.append(row)
+    return rows
 
 
 def _rounds(options: Options, settings: Sequence[Setting]) -> list[Cell]:
     """A cell for each setting."""
-    names = ("panel", "curve", "mechanism", "epsilon", "tau")
-    return [
-        cell
-        for each in settings
-        for cell in _cells(_by_round, options, **{n: [x] for n, x in zip(names, each, strict=True)})
-    ]
+    cells = []
+    for setting in settings:
+        choices = {name: [value] for name, value in setting._asdict().items()}
+        cells += _cells(_by_round, options, **choices)
+    return cells
 
 
 def _modes_of_epsilon(options: Options) -> list[Cell]:
-    settings: list[Setting] = [
-        (f"tau in mode {tau}", f"epsilon in mode {e}", "pdpm", e, tau)
-        for tau in _MODES
-        for e in _MODES
-    ]
-    settings += [(f"tau in mode {tau}", NON_PRIVATE, None, "1", tau) for tau in _MODES]
+    settings = []
+    for tau, epsilon in product(_MODES, _MODES):
+        panel, curve = f"tau in mode {tau}", f"epsilon in mode {epsilon}"
+        settings.append(Setting(panel, curve, "pdpm", epsilon, tau))
+    for tau in _MODES:
+        settings.append(Setting(f"tau in mode {tau}", NON_PRIVATE, None, "1", tau))
     return _rounds(options, settings)
 
 
 def _modes_of_tau(options: Options) -> list[Cell]:
-    settings: list[Setting] = [
-        (f"epsilon in mode {e}", f"tau in mode {tau}", "pdpm", e, tau)
-        for e in _MODES
-        for tau in _MODES
-    ]
+    settings = []
+    for epsilon, tau in product(_MODES, _MODES):
+        panel, curve = f"epsilon in mode {epsilon}", f"tau in mode {tau}"
+        settings.append(Setting(panel, curve, "pdpm", epsilon, tau))
     return _rounds(options, settings)
 
 
 def _against_laplace(options: Options) -> list[Cell]:
-    settings: list[Setting] = [
-        (f"epsilon in mode {e}", name, name, e, "1") for e in _MODES for name in ("pdpm", "laplace")
-    ]
-    settings += [(f"epsilon in mode {e}", NON_PRIVATE, None, e, "1") for e in _MODES]
+    settings = []
+    for epsilon, name in product(_MODES, ("pdpm", "laplace")):
+        settings.append(Setting(f"epsilon in mode {epsilon}", name, name, epsilon, "1"))
+    for epsilon in _MODES:
+        settings.append(Setting(f"epsilon in mode {epsilon}", NON_PRIVATE, None, epsilon, "1"))
     return _rounds(options, settings)
 
 
@@ -213,21 +223,13 @@ def _shares(options: Options) -> list[Cell]:
 def _by_share(source: str, gamma: float, seeds: Sequence[int]) -> list[Row]:
     data = load(source)
     weights = data.dimension * max(1, len(data.classes))
-    sent = report_bytes(frames.packed_size(3, weights)) * round(gamma * _CLIENTS) * _ROUNDS
-    rows: list[Row] = [
-        {
-            "panel": "bytes that all clients send",
-            "curve": "pdpm",
-            "gamma": gamma,
-            "run": 0,
-            "value": sent,
-        }
-    ]
-    for i, seed in enumerate(seeds):
+    report = report_bytes(frames.packed_size(3, weights))
+    sent = report * round(gamma * _CLIENTS) * _ROUNDS
+    common = {"curve": "pdpm", "gamma": gamma}
+    rows: list[Row] = [{"panel": "bytes that all clients send", **common, "run": 0, "value": sent}]
+    for run, seed in enumerate(seeds):
         figure = trained(source, "pdpm", "3", "1", gamma, seed)[-1]
-        rows.append(
-            {"panel": "the model", "curve": "pdpm", "gamma": gamma, "run": i, "value": figure}
-        )
+        rows.append({"panel": "the model", **common, "run": run, "value": figure})
     return rows
 
 
@@ -237,27 +239,28 @@ def _combinations(options: Options) -> list[Cell]:
 
 def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list[Row]:
     common = {"panel": source, "curve": f"tau in mode {tau}", "epsilon_mode": int(epsilon)}
-    return [
-        {**common, "run": i, "figure": trained(source, "pdpm", epsilon, tau, _GAMMA, seed)[-1]}
-        for i, seed in enumerate(seeds)
-    ]
+    rows = []
+    for run, seed in enumerate(seeds):
+        figure = trained(source, "pdpm", epsilon, tau, _GAMMA, seed)[-1]
+        rows.append({**common, "run": run, "figure": figure})
+    return rows
 
 
 def _order(rows: Sequence[Row]) -> Trends:
-    runs = grouped(rows, "epsilon_mode", "curve")
-    of = {pair: np.array([row["figure"] for row in each]) for pair, each in runs.items()}
+    figures = {}
+    for setting, runs in grouped(rows, "epsilon_mode", "curve").items():
+        figures[setting] = np.array([row["figure"] for row in runs])
     epsilons, taus = values_of(rows, "epsilon_mode"), values_of(rows, "curve")
+
+    by_epsilon = []
+    for (low, high), tau in product(pairwise(epsilons), taus):
+        by_epsilon.append(verdict(figures[high, tau] - figures[low, tau]))
+    by_tau = []
+    for (narrow, wide), epsilon in product(pairwise(taus), epsilons):
+        by_tau.append(verdict(figures[epsilon, narrow] - figures[epsilon, wide]))
     return {
-        "larger epsilons give better models": every(
-            verdict(of[high, tau] - of[low, tau])
-            for low, high in pairwise(epsilons)
-            for tau in taus
-        ),
-        "smaller safe ranges give better models": every(
-            verdict(of[e, narrow] - of[e, wide])
-            for narrow, wide in pairwise(taus)
-            for e in epsilons
-        ),
+        "larger epsilons give better models": every(by_epsilon),
+        "smaller safe ranges give better models": every(by_tau),
     }
 
 
@@ -268,29 +271,30 @@ def _last(rows: Sequence[Row]) -> Trends:
     return better("figure", ("pdpm",), ("laplace",), pick(rows, round=_ROUNDS), larger=True)
 
 
-_ROUND, _FIGURE = (
-    Axis("round", "round"),
-    Axis("figure", "AUC or accuracy on held-out records", larger=True),
-)
-_EPSILON, _ERROR = Axis("epsilon", "epsilon"), Axis("relative_error", "relative error", log=True)
-_SHARE, _VALUE = Axis("gamma", "gamma"), Axis("value", "bytes; AUC or accuracy", larger=True)
+_ROUND = Axis("round", "round")
+_FIGURE = Axis("figure", "AUC or accuracy on held-out records", larger=True)
+_EPSILON = Axis("epsilon", "epsilon")
+_ERROR = Axis("relative_error", "relative error", log=True)
+_SHARE = Axis("gamma", "gamma")
+_VALUE = Axis("value", "bytes; AUC or accuracy", larger=True)
 _MODE = Axis("epsilon_mode", "mode of epsilon")
+
+
+def _by_rounds(
+    title: str,
+    cells: Callable[[Options], list[Cell]],
+    trends: Callable[[Sequence[Row]], Trends] = no_trends,
+) -> Figure:
+    return Figure(f"models by round, {title}", _ROUND, _FIGURE, cells, trends, columns=3)
+
+
+_MEAN_ERRORS = "relative error of a mean of 70 clients"
+_COMBINATIONS = "nine combinations of epsilon and safe range"
 FIGURES: dict[str, Figure] = {
-    "2": Figure(
-        "relative error of a mean of 70 clients", _EPSILON, _ERROR, _means, _ERRORS, columns=3
-    ),
+    "2": Figure(_MEAN_ERRORS, _EPSILON, _ERROR, _means, _ERRORS, columns=3),
     "3": Figure("share of the clients in a round, bytes and model", _SHARE, _VALUE, _shares),
-    "4": Figure("models by round, by epsilon", _ROUND, _FIGURE, _modes_of_epsilon, columns=3),
-    "5": Figure("models by round, by safe range", _ROUND, _FIGURE, _modes_of_tau, columns=3),
-    "6": Figure(
-        "models by round, PDPM and Laplace noise",
-        _ROUND,
-        _FIGURE,
-        _against_laplace,
-        _last,
-        columns=3,
-    ),
-    "table-2": Figure(
-        "nine combinations of epsilon and safe range", _MODE, _FIGURE, _combinations, _order
-    ),
+    "4": _by_rounds("by epsilon", _modes_of_epsilon),
+    "5": _by_rounds("by safe range", _modes_of_tau),
+    "6": _by_rounds("PDPM and Laplace noise", _against_laplace, _last),
+    "table-2": Figure(_COMBINATIONS, _MODE, _FIGURE, _combinations, _order),
 }

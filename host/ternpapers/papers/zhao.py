@@ -1,5 +1,6 @@
-"""Zhao et al., Local Differential Privacy-Based Federated Learning for Internet of Things, IEEE IoT
-J. 8, 2021.
+"""Zhao et al., Local Differential Privacy-Based Federated Learning for Internet of Things.
+
+IEEE Internet of Things Journal 8, 2021.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ternhost.datasets import Floats
 from ternhost.planning.cells import Row
 from ternhost.planning.statistics import pick, values_of
 from ternhost.privacy.mechanisms import piecewise, three_outputs
@@ -41,45 +43,43 @@ from ternpapers.perturbing import WINDOWED
 
 _MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
+_A_AT_0 = "a, P(0) at x = 0"
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
     laws = by_curve(rows, "variance")
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
+    three_outputs, duchi = laws["three-outputs"], laws["duchi"]
     others = np.minimum.reduce([laws[name] for name in _ONE_NUMBER if name != "hm-tp"])
-    equal = 1 + 1e-9
+
+    def is_never_worse(one: Floats, two: Floats) -> bool:
+        return bool((one <= two * (1 + 1e-9)).all())
+
+    up_to_ln_2 = epsilon <= 0.69
+    pm_is_ordered = is_never_worse(laws["pm-opt"], laws["pm-sub"])
+    pm_is_ordered &= is_never_worse(laws["pm-sub"], laws["pm"])
     return {
         "up to ln 2 Three-Outputs is Duchi's mechanism": bool(
-            np.allclose(laws["three-outputs"][epsilon <= 0.69], laws["duchi"][epsilon <= 0.69])
+            np.allclose(three_outputs[up_to_ln_2], duchi[up_to_ln_2])
         ),
-        "Three-Outputs is never worse than Duchi's": bool(
-            (laws["three-outputs"] <= laws["duchi"] * equal).all()
-        ),
-        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": bool(
-            (
-                (laws["pm-opt"] <= laws["pm-sub"] * equal) & (laws["pm-sub"] <= laws["pm"] * equal)
-            ).all()
-        ),
-        "HM-TP is better than every other mechanism": bool((laws["hm-tp"] <= others * equal).all()),
+        "Three-Outputs is never worse than Duchi's": is_never_worse(three_outputs, duchi),
+        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": pm_is_ordered,
+        "HM-TP is better than every other mechanism": is_never_worse(laws["hm-tp"], others),
     }
 
 
 def _zero_probabilities() -> list[Row]:
     epsilons = [round(0.05 * i, 2) for i in range(161)]
-    return curves(
-        "Three-Outputs",
-        "epsilon",
-        "a",
-        {"a, P(0) at x = 0": three_outputs.zero_probability},
-        epsilons,
-    )
+    law = {_A_AT_0: three_outputs.zero_probability}
+    return curves("Three-Outputs", "epsilon", "a", law, epsilons)
 
 
 def _zero_trends(rows: Sequence[Row]) -> Trends:
-    a = by_curve(rows, "a")["a, P(0) at x = 0"]
+    a = by_curve(rows, "a")[_A_AT_0]
+    below_ln_2 = [row["a"] for row in rows if row["epsilon"] < 0.69]
     return {
-        "a is 0 up to epsilon ln 2": all(row["a"] == 0 for row in rows if row["epsilon"] < 0.69),
+        "a is 0 up to epsilon ln 2": not any(below_ln_2),
         "a rises with epsilon": bool((np.diff(a) >= 0).all()),
     }
 
@@ -94,39 +94,32 @@ def _variances_of_tuples() -> list[Row]:
 
 def _crossings(first: int, last: int) -> list[Row]:
     """Tables I and II: the epsilons where two mechanisms have the same worst-case variance."""
-    return [
-        {
-            "panel": "crossings",
-            "curve": f"{one}, {two}",
-            "row": i,
-            "epsilon": crossing(one, two, *between),
-        }
-        for i, (one, two, *between) in enumerate(CROSSINGS[first:last], 1)
-    ]
+    rows: list[Row] = []
+    for number, (one, two, low, high) in enumerate(CROSSINGS[first:last], 1):
+        row = {"panel": "crossings", "curve": f"{one}, {two}", "row": number}
+        rows.append({**row, "epsilon": crossing(one, two, low, high)})
+    return rows
 
 
 def _more_outputs(
     column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0
 ) -> Trends:
-    """An accuracy or error at the most outputs against that at the fewest, in every panel, paired
-    by runs.
-    """
-    least, most = min(row["outputs"] for row in rows), max(row["outputs"] for row in rows)
+    """Whether the most outputs are better than the fewest, in every panel, paired by runs."""
+    outputs = [row["outputs"] for row in rows]
+    least, most = min(outputs), max(outputs)
     sign = 1 if larger else -1
 
     def gains(panel: str, name: str) -> list[float]:
-        few, many = (
-            pick(rows, panel=panel, curve=name, outputs=outputs) for outputs in (least, most)
-        )
+        few = pick(rows, panel=panel, curve=name, outputs=least)
+        many = pick(rows, panel=panel, curve=name, outputs=most)
         return [sign * (two[column] - one[column]) for one, two in zip(few, many, strict=True)]
 
-    return {
-        f"{name} is better with {most:,} outputs than with {least}": every(
-            verdict(gains(panel, name), shared) for panel in values_of(rows, "panel")
-        )
-        for name in values_of(rows, "curve")
-        if name in WINDOWED
-    }
+    trends = {}
+    for name in values_of(rows, "curve"):
+        if name in WINDOWED:
+            verdicts = [verdict(gains(panel, name), shared) for panel in values_of(rows, "panel")]
+            trends[f"{name} is better with {most:,} outputs than with {least}"] = every(verdicts)
+    return trends
 
 
 _OTHERS = _MECHANISMS[:-1]

@@ -191,7 +191,7 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     owners = np.eye(len(halves))[owner]
     knots, levels, goals = len(problem.knots), len(values), len(problem.offsets)
     steps = 0 if move is None else move.directions.shape[1]
-    widths = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
+    variables = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
 
     def moment(powers: Array, slopes: Array) -> dict[str, Array]:
         """The expectation of `powers` at every knot. slopes: their changes with the magnitudes."""
@@ -203,29 +203,40 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
             block["d"] = move.rows @ (slopes[:, None] * move.directions[owner])
         return block
 
-    ratio = {"u": np.tile(-(1 - 1 / e) * owners, (knots, 1)), "s": np.eye(knots * levels)}
-    goal = {"q": problem.weights, "z": np.full((goals, 1), -1.0)}
-    total = moment(np.ones(levels), np.zeros(levels))
-    mean = moment(values, np.sign(values))
-    second = moment(values**2, 2 * np.abs(values)) | {"q": -np.eye(knots)}
-    below, limits = [ratio, goal], [np.zeros(knots * levels), problem.offsets]
+    # The conditions of the table above, in its order.
+    at_most = _Rows(variables)
+    ratios = np.tile(-(1 - 1 / e) * owners, (knots, 1))
+    at_most.add(0.0, u=ratios, s=np.eye(knots * levels))
+    at_most.add(problem.offsets, q=problem.weights, z=np.full((goals, 1), -1.0))
     if move is not None:
         r = move.directions
-        trust = {"d": np.vstack([-r, r])}
-        order = {"d": np.vstack([-r[:1], r[:-1] - r[1:]])}
-        below += [trust, order]
-        limits += [np.full(2 * len(halves), move.trust), 0.9 * np.diff(halves, prepend=0.0)]
-    bounds = {"u": (problem.least * e, 1), "s": (0, 1)}
-    cost = _stacked([{"z": np.ones((1, 1))}], widths)[0]
-    inequalities = _stacked(below, widths), np.concatenate(limits)
-    sums = np.concatenate([np.ones(knots), problem.knots, np.zeros(knots)])
-    equalities = _stacked([total, mean, second], widths), sums
-    limits_of_names = [bounds.get(name, (-math.inf, math.inf)) for name in widths]
-    ends = np.repeat(limits_of_names, list(widths.values()), axis=0)
-    result = linprog(cost, *inequalities, *equalities, ends, method="highs-ds", options=_TOLERANCES)
+        at_most.add(move.trust, d=np.vstack([-r, r]))
+        gaps = np.diff(halves, prepend=0.0)
+        at_most.add(0.9 * gaps, d=np.vstack([-r[:1], r[:-1] - r[1:]]))
+
+    equal = _Rows(variables)
+    equal.add(1.0, **moment(np.ones(levels), np.zeros(levels)))
+    equal.add(problem.knots, **moment(values, np.sign(values)))
+    equal.add(0.0, **moment(values**2, 2 * np.abs(values)), q=-np.eye(knots))
+
+    objective = _Rows(variables)
+    objective.add(0.0, z=np.ones((1, 1)))
+    bounds = dict.fromkeys(variables, (-math.inf, math.inf))
+    bounds["u"] = (problem.least * e, 1)
+    bounds["s"] = (0, 1)
+    result = linprog(
+        objective.matrix[0],
+        at_most.matrix,
+        at_most.limits,
+        equal.matrix,
+        equal.limits,
+        np.repeat(list(bounds.values()), list(variables.values()), axis=0),
+        method="highs-ds",
+        options=_TOLERANCES,
+    )
     if result.x is None:
         return None
-    u, s, _, _, d = np.split(result.x, np.cumsum(list(widths.values()))[:-1])
+    u, s, _, _, d = np.split(result.x, np.cumsum(list(variables.values()))[:-1])
     excess = np.clip(s, 0, None).reshape(knots, levels)
     moves = np.zeros(len(halves))
     if move is not None:
@@ -233,16 +244,32 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     return Solution(float(result.fun), u[owner] / e + excess, moves)
 
 
-def _stacked(blocks: Sequence[Mapping[str, Array]], widths: Mapping[str, int]) -> Array:
-    """The blocks one below another, as one matrix.
+class _Rows:
+    """Conditions of a linear programme, one below another.
 
-    A variable that a block does not name has 0 there.
+    variables: their names, each with the number of its columns.
     """
-    rows = []
-    for block in blocks:
-        height = len(next(iter(block.values())))
+
+    def __init__(self, variables: Mapping[str, int]) -> None:
+        self._variables = variables
+        self._blocks: list[Array] = []
+        self._limits: list[Array] = []
+
+    def add(self, limit: float | Array, **coefficients: Array) -> None:
+        """Add the rows of a condition: coefficients of variables, 0 for those that are not named."""
+        height = len(next(iter(coefficients.values())))
         parts = []
-        for name, width in widths.items():
-            parts.append(block.get(name, np.zeros((height, width))))
-        rows.append(np.hstack(parts))
-    return np.vstack(rows)
+        for variable, width in self._variables.items():
+            parts.append(coefficients.get(variable, np.zeros((height, width))))
+        self._blocks.append(np.hstack(parts))
+        self._limits.append(np.broadcast_to(np.asarray(limit, np.float64), height))
+
+    @property
+    def matrix(self) -> Array:
+        """The coefficients: a row for each condition, a column for each variable."""
+        return np.vstack(self._blocks)
+
+    @property
+    def limits(self) -> Array:
+        """What each row is at most, or equal to."""
+        return np.concatenate(self._limits)

@@ -21,7 +21,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import BoardBudget, Driver, OnProgress, RoundProgress
 from ternhost.reach.fleet import Boards
 from ternhost.reach.links import Events, Link, drain
-from ternhost.reach.ports.board import PATIENCE, BoardOnPort
+from ternhost.reach.ports.board import BoardOnPort
 from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.reach.stored_rounds import DriverOptions, StoredRounds
 from ternhost.store import kept_model
@@ -214,15 +214,14 @@ class BoardsDriver(Driver):
                 board.lose(event.error)
                 self.rounds.warn(event.error.message)
             elif board:
-                board.heard = time.monotonic()
-                board.patience = PATIENCE
+                board.requests.hear(time.monotonic())
                 for device in _devices(event.frames, number):
                     addressed.append((board, device))
         accepted = self.aggregator.accept(batch, time.monotonic())
         self._sightings.answered(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
         for board, device in addressed:
-            board.lost_one(device)  # a request that is still open was not settled
+            board.requests.lost_one(device)  # a request that is still open was not settled
 
     def _board_of_link(self, link: Link) -> BoardOnPort | None:
         for board in self.boards:
@@ -240,12 +239,12 @@ class BoardsDriver(Driver):
             if board:
                 answered.setdefault(board, []).append(device)
         for board, devices_of_board in answered.items():
-            board.answered(devices_of_board)
+            board.requests.answered(devices_of_board)
         for refusal in accepted.unread:
             board = self._board_of.get(refusal.device)
             if board and refusal.code == wire.ERR_TOO_SOON:
                 pause = min(refusal.detail, MAX_PAUSE)
-                board.wait(refusal.device, time.monotonic() + pause)
+                board.requests.wait(refusal.device, time.monotonic() + pause)
 
     # Boards that fail
 
@@ -261,7 +260,7 @@ class BoardsDriver(Driver):
                 if self._is_back(board):
                     # Its answers still count in this round, but the round does not wait for them.
                     board.begin(board.given_up, now)
-            if board.busy:
+            if board.requests.busy:
                 self._look_after(board, number, now)
 
     def _leave_out_failed(self, number: int) -> None:
@@ -273,7 +272,7 @@ class BoardsDriver(Driver):
 
     def _look_after(self, board: BoardOnPort, number: int, now: float) -> None:
         """Ask a board again, or leave it out if it has been silent for too long."""
-        if now - board.heard > self.terms.silence and not board.waiting:
+        if now - board.heard > self.terms.silence and not board.requests.some_wait:
             text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
             silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
             self._leave_out(number, board, board.error or silent)
@@ -282,7 +281,7 @@ class BoardsDriver(Driver):
             board.nudge(now)
 
     def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
-        devices = [*board.under_way, *board.to_ask, *board.waiting]
+        devices = board.requests.devices
         board.error = error
         board.left_out = True
         board.opened = time.monotonic()

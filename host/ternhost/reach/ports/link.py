@@ -63,12 +63,12 @@ class SerialLink(Link):
         self._port.close()
 
     def send(self, frame: bytes) -> None:
-        out = bytearray(frames.cobs_size(len(frame)))
-        n = frames.cobs_encode(frame, len(frame), out)
+        encoded = bytearray(frames.cobs_size(len(frame)))
+        size = frames.cobs_encode(frame, len(frame), encoded)
         with self._lock:
             if not self._waiting:
                 self._last_credit = time.monotonic()
-            self._waiting += memoryview(out)[:n]
+            self._waiting += memoryview(encoded)[:size]
             self._pump()
 
     def backlog(self) -> int:
@@ -77,11 +77,12 @@ class SerialLink(Link):
 
     def _pump(self) -> None:
         """Write as many bytes as there is room; the rest waits for credits. Holds the lock."""
-        n = min(wire.IN_FLIGHT - self._in_flight, len(self._waiting))
-        if n > 0 and self._write(self._waiting[:n]):
-            self._within_frame = self._waiting[n - 1] != 0
-            del self._waiting[:n]
-            self._in_flight += n
+        room = wire.IN_FLIGHT - self._in_flight
+        size = min(room, len(self._waiting))
+        if size > 0 and self._write(self._waiting[:size]):
+            self._within_frame = self._waiting[size - 1] != 0
+            del self._waiting[:size]
+            self._in_flight += size
 
     def _write(self, data: bytes | bytearray) -> bool:
         """Write bytes; return whether it was possible. Holds the lock."""
@@ -103,17 +104,11 @@ class SerialLink(Link):
 
         Nothing else is sent until the HELLO comes, from which on both sides count from zero.
         """
-        out = bytearray(_CONTROL)
-        while any(byte in out for byte in _CONTROL):  # the program of a starting board would end
-            nonce, request = hello_request()
-            out = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
-            n = wire.AT_ONCE + frames.cobs_encode(
-                request, len(request), memoryview(out)[wire.AT_ONCE :]
-            )
+        nonce, request = _safe_hello_request()
         if self._within_frame and self._waiting:
             del self._waiting[: self._waiting.index(0) + 1]
         self._within_frame = False
-        self._write(out[:n])
+        self._write(request)
         self._in_flight = wire.IN_FLIGHT
         self._last_credit = time.monotonic()
         return nonce
@@ -122,7 +117,8 @@ class SerialLink(Link):
         receiver = frames.Receiver()
         try:
             while not self._closing:
-                if data := self._port.read(self._port.in_waiting or 1):
+                data = self._port.read(self._port.in_waiting or 1)
+                if data:
                     self._take(receiver, data)
                 with self._lock:
                     if self._waiting and time.monotonic() - self._last_credit > _STALL:
@@ -132,17 +128,20 @@ class SerialLink(Link):
                 self.lose(_reason(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
+        """Take the frames and credits in these bytes. An empty frame is a credit."""
         received = []
         receiver.give(data)
         with self._lock:
-            while (n := receiver.next()) != frames.MORE:
-                frame = bytes(receiver.frame[: max(n, 0)])
-                if n == 0:
+            size = receiver.next()
+            while size != frames.MORE:
+                frame = bytes(receiver.frame[: max(size, 0)])
+                if size == 0:
                     self._grant(self._in_flight - self._credit)
                 else:
                     received.append(frame)
                     if frame and frame[0] == wire.HELLO:
                         self._grant(0)
+                size = receiver.next()
         self.heard(received)
 
     def _grant(self, in_flight: int) -> None:
@@ -161,6 +160,17 @@ class SerialLink(Link):
         hello = super().hello(timeout)
         self._credit = hello.credit or wire.CREDIT  # bytes
         return hello
+
+
+def _safe_hello_request() -> tuple[int, bytes]:
+    """A nonce, and the bytes of a HELLO_REQUEST that end the program of no starting board."""
+    while True:
+        nonce, request = hello_request()
+        encoded = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
+        body = memoryview(encoded)[wire.AT_ONCE :]
+        size = wire.AT_ONCE + frames.cobs_encode(request, len(request), body)
+        if not any(byte in encoded for byte in _CONTROL):
+            return nonce, bytes(encoded[:size])
 
 
 def _reason(error: Exception) -> str:
@@ -235,35 +245,31 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
         )
         return opened
     except ValueError as error:
-        raise UsageError(
-            f"{port} is not a port: {error}", hint="name a device, or a pyserial URL"
-        ) from error
+        text = f"{port} is not a port: {error}"
+        raise UsageError(text, hint="name a device, or a pyserial URL") from error
     except PORT_ERRORS as error:
         raise _open_error(port, error) from error
 
 
 def _open_error(port: str, error: Exception) -> DeviceError:
+    """The error for a port that cannot be opened, with a remedy."""
     code = error.args[0] if error.args else None
     text = str(error)  # Windows names its error here alone
     if code == errno.ENOENT or "FileNotFoundError" in text:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
-        return DeviceError(
-            f"{port} is busy: another program has it open", hint="end that program first"
-        )
+        text = f"{port} is busy: another program has it open"
+        return DeviceError(text, hint="end that program first")
     if code in (errno.EACCES, errno.EPERM):
         return DeviceError(f"you may not open {port}", hint=_permission_hint(port))
     if port.startswith("socket://"):
-        return DeviceError(
-            f"nothing listens at {port}", hint="start the board, or check the address"
-        )
+        hint = "start the board, or check the address"
+        return DeviceError(f"nothing listens at {port}", hint=hint)
     if "ioctl" in text:
-        return DeviceError(
-            f"{port} is not a serial port", hint="name a device such as /dev/ttyACM0"
-        )
-    return DeviceError(
-        f"cannot open {port}: {_reason(error)}", hint="check its cable: `tern devices`"
-    )
+        hint = "name a device such as /dev/ttyACM0"
+        return DeviceError(f"{port} is not a serial port", hint=hint)
+    hint = "check its cable: `tern devices`"
+    return DeviceError(f"cannot open {port}: {_reason(error)}", hint=hint)
 
 
 def _permission_hint(port: str) -> str:

@@ -161,20 +161,19 @@ def budgets_picture(now: Snapshot) -> dict[str, object] | str:
         return _bars(few, "epsilon left", 0) or "No board reports its budget."
     # A few lying boards must not flatten it: values beyond nearly all others have one bar.
     top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
-    counts = dict.fromkeys([f"{top * i / _BARS:.3g}" for i in range(_BARS)], 0)
-    names = list(counts)
-    more = 0
-    for value in values:
-        if value > top:
-            more += 1
-        else:
-            counts[names[min(_BARS - 1, int(_BARS * value / top))]] += 1
-    if more:
-        counts["more"] = more
+    names = [f"{top * i / _BARS:.3g}" for i in range(_BARS)]
+    counts = dict.fromkeys(names, 0)
+    beyond = sum(value > top for value in values)
+    for value in values[: len(values) - beyond]:
+        bar = min(_BARS - 1, int(_BARS * value / top))
+        counts[names[bar]] += 1
+    if beyond:
+        counts["more"] = beyond
     return _bars(counts, "epsilon left, from", 0)
 
 
 def releases_picture(now: Snapshot) -> dict[str, object] | str:
+    """How many boards report which release."""
     counts = dict(fleet_of(now.boards, now.read).releases)
     silent = len(now.boards) - sum(counts.values())
     if silent:
