@@ -4,7 +4,6 @@ that it imports.
 
 import ast
 import dataclasses
-import graphlib
 import json
 import sys
 from functools import partial
@@ -17,7 +16,6 @@ import pytest
 import tern
 from ternhost.errors import UsageError
 from terntools.boards import deploy, fold, modules, mpy, program
-from terntools.boards.program import Program
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
@@ -52,15 +50,6 @@ def test_the_modules_of_a_board_follow_from_their_imports():
     assert set(sources) - set(of_a_board) == networked | {"tern.boards.emulated"}
 
 
-def test_the_imports_of_the_library_have_no_circle():
-    library = mpy.library()
-    imports = {name: modules.imports(source) & library.keys() for name, source in library.items()}
-    order = list(
-        graphlib.TopologicalSorter(imports).static_order()
-    )  # raises CycleError, which names them
-    assert order.index("tern.shapes") < order.index("tern.card") < order.index("tern.client")
-
-
 class Options(SimpleNamespace):
     """The options of a manifest, as in MicroPython's tools/manifestfile.py."""
 
@@ -69,52 +58,45 @@ class Options(SimpleNamespace):
 
 
 @pytest.mark.parametrize(
-    ("folder", "base"), [("firmware/tern", "."), ("tern", "..")], ids=["tree", "package"]
+    ("options", "has_entry"),
+    [({}, True), ({"pieces": "core, mqtt", "main": False}, False)],
+    ids=["usual", "pieces"],
 )
-@pytest.mark.parametrize(
-    "options", [{}, {"pieces": "core, mqtt", "main": False}], ids=["usual", "pieces"]
-)
-def test_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, folder, base, options):
-    (tmp_path / "firmware").mkdir()
-    (tmp_path / folder).mkdir()
+def test_the_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, options, has_entry):
     for file, content in mip_packages.packages().items():
-        (tmp_path / "firmware" / file).write_text(content)
-    monkeypatch.chdir(
-        tmp_path / "firmware"
-    )  # as MicroPython's build does, in the manifest's folder
+        (tmp_path / file).write_text(content)
+    monkeypatch.chdir(tmp_path)  # as MicroPython's build does, in the manifest's folder
     calls, frozen = [], set()
 
     def note(word, name, files=(), base_path=None, opt=0):
-        calls.append((word, name, base_path))
+        calls.append((word, name))
         frozen.update(files)
 
     words = {word: partial(note, word) for word in ("include", "package", "module")}
     exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
-    assert ("package", "tern", base) in calls
-    assert (("module", "main.py", None) in calls) == options.get("main", True)
+    assert ("package", "tern") in calls
+    assert (("module", "main.py") in calls) == has_entry
     pieces = mip_packages.pieces(mpy.library())
     expected = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
     assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in expected}
 
 
-def test_a_package_for_every_piece_is_current_and_complete():
+def test_the_packages_are_current():
     packages = {path.name: path.read_text() for path in FIRMWARE.glob("package*.json")}
     assert packages == mip_packages.packages(), "python tests/mip_packages.py writes them anew"
+
+
+def test_every_piece_is_complete():
     sources = mpy.library()
-    pieces = mip_packages.pieces(sources)
-    whole = {"bench", "host_frames", "links.beside", "model"}
-    assert pieces.keys() == {"core", "mqtt", "client", *mpy.BEYOND} - whole
-    assert pieces["core"] < pieces["mqtt"] < pieces["client"]
-    assert "tern.mqtt" not in pieces["core"]
     networked = modules.networked(sources)
-    for piece, names in pieces.items():
+    for piece, names in mip_packages.pieces(sources).items():
         for name in names:
             missing = modules.at_top(sources, {name}) - names
             if name not in networked:  # the piece may be for a board without a network
                 missing -= networked
             assert not missing, f"{piece}: {name} cannot do without {missing}"
-        assert "tern.boards.emulated" not in names
         assert {"tern.client", "tern.supervisor", "tern.boards.rp2", "tern.boards.esp32"} <= names
+        assert "tern.boards.emulated" not in names
 
 
 # Modules for a user's program, which no board has by default.
@@ -154,170 +136,181 @@ def extra_modules(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("extra_modules")
 def test_a_module_that_is_named_comes_with_the_modules_that_it_brings():
-    assert {"pilot", "logbook"} <= set(mpy.BEYOND)
-    board, both = mpy.BOARDS["pico"], {"tern.pilot", "tern.logbook"}
+    board = mpy.BOARDS["pico"]
     plain, sources = mpy.sources_for(board), mpy.sources_for(board, more=["pilot"])
-    assert sources.keys() - plain.keys() == both
+    assert sources.keys() - plain.keys() == {"tern.pilot", "tern.logbook"}
     assert "def fly" in sources["tern.pilot"], "an unknown program may call it"
-    assert "def note" in sources["tern.logbook"]
-    assert "_hidden" not in sources["tern.pilot"]
     assert "unused" not in sources["tern.pilot"], "a function that nothing names"
-    assert (
-        "unused"
-        in mpy.sources_for(board, programs=["from tern.pilot import unused\n"])["tern.pilot"]
-    )
-    assert mpy.sources_for(board, more=["logbook"]).keys() - plain.keys() == {"tern.logbook"}
-    pieces = mip_packages.pieces(mpy.library())
-    assert pieces["pilot"] - pieces["core"] == both
-    assert pieces["client"].isdisjoint(both)
+
+
+PROGRAM = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("extra_modules")
 def test_a_program_brings_the_modules_of_the_library_that_it_imports():
     board = mpy.BOARDS["pico"]
-    plain = mpy.sources_for(board).keys()
-    program = "from tern.logbook import Logbook\nimport tern.softmax\nLogbook().note()\n"
-    sources = mpy.sources_for(board, programs=[program])
-    assert sources.keys() - plain == {"tern.logbook", "tern.softmax", "tern.inference"}
-    for lacking in (
+    sources = mpy.sources_for(board, programs=[PROGRAM])
+    added = sources.keys() - mpy.sources_for(board).keys()
+    assert added == {"tern.logbook", "tern.softmax", "tern.inference"}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
         "from tern.pilot import SPEED\n",  # folded in: it has no name there
-        "from tern import wire\nprint(wire.ROUND)\n",
         "import tern.pilot\nprint(tern.pilot.SPEED)\n",
         "from tern.pilot import Passenger\n",
         "import tern.nothing\n",
         "from tern.links.mqtt import open_link\n",  # no network
-    ):
-        with pytest.raises(UsageError, match="which the board does not have") as caught:
-            mpy.sources_for(board, programs=[lacking])
-        assert "--whole" in str(caught.value.hint)
-    program = "from tern.pilot import SPEED\nfrom tern import wire\nwire.ROUND\n"
-    assert "SPEED = 7" in mpy.sources_for(board, whole=True, programs=[program])["tern.pilot"]
-    with pytest.raises(UsageError, match=r"tern\.nothing"):
-        mpy.sources_for(board, whole=True, programs=["import tern.nothing\n"])
+    ],
+)
+@pytest.mark.usefixtures("extra_modules")
+def test_a_program_that_lacks_a_name_on_the_board_is_refused(program):
+    with pytest.raises(UsageError, match="which the board does not have"):
+        mpy.sources_for(mpy.BOARDS["pico"], programs=[program])
 
 
-def test_a_program_is_read_before_the_board_is_touched(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text("import tern\n")
-    assert program.read(path) == Program(b"import tern\n", name=str(path))
-    path.write_text("import tern (\n")
-    with pytest.raises(UsageError, match=r"program\.py is not a Python program"):
-        program.read(path)
-    with pytest.raises(UsageError, match="cannot read"):
-        program.read(tmp_path / "none.py")
+BESIDE = {
+    "mine.py": "import json, helper\ntry:\n import perhaps\nexcept ImportError:\n pass\n",
+    "helper.py": "from tern import softmax\nfrom parts.one import f\nimport mine, nowhere.at_all\n",
+    "parts/__init__.py": "",
+    "parts/one.py": "from . import two\n",
+    "parts/two.py": "import helper\n",
+    "json.py": "a stub for an editor",
+    "unused.py": "import nowhere2",
+}
 
 
-def test_a_program_brings_the_modules_beside_it(tmp_path, capsys):
-    files = {
-        "mine.py": "import json, helper, umachine\ntry:\n import perhaps\nexcept ImportError:\n pass\n",
-        "helper.py": "from tern import softmax\nfrom parts.one import f\nimport mine, nowhere.at_all\n",
-        "parts/__init__.py": "",
-        "parts/one.py": "from . import two\n",
-        "parts/two.py": "import helper\n",
-        "json.py": "a stub for an editor",
-        "unused.py": "import nowhere2",
-    }
-    for name, text in files.items():
+@pytest.fixture
+def mine(tmp_path):
+    """The program mine.py, with other modules beside it."""
+    for name, text in BESIDE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    mine = program.read(tmp_path / "mine.py")
-    beside = {"helper.py", "mine.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
-    assert (mine.main.decode(), set(mine.modules)) == (files["mine.py"], beside)
-    assert (mine.modules["helper.py"].decode(), mine.missing) == (files["helper.py"], ("nowhere",))
-    example = program.read(FIRMWARE.parent / "examples/thermostat/main.py")
-    assert (set(example.modules), example.missing) == ({"readings.py", "room.py"}, ())
-    assert "mine.py imports nowhere: neither" in capsys.readouterr().err
-    rp2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
-    deployed = deploy.library_files(rp2, program=mine)
-    assert deployed.keys() >= {
-        "/main.py",
-        "/lib/tern/softmax.mpy",
-        *(f"/{name}" for name in beside),
-    }
-    updated = deploy.library_files(
-        rp2, program=dataclasses.replace(mine, main=b"import tern.update\n")
-    )
-    assert updated.keys() >= {"/main.py", deploy.PROGRAM, *(f"/lib/{name}" for name in beside)}
-    assert "/helper.py" not in updated
+    return program.read(tmp_path / "mine.py")
+
+
+def test_a_program_brings_the_modules_beside_it_that_it_imports(mine):
+    imported = {"helper.py", "mine.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
+    assert set(mine.modules) == imported
+    assert mine.missing == ("nowhere",)
+
+
+RP2 = deploy.Machine("armv6m", "rp2", "a Pico", "1.28.0", False, True)
+
+
+def test_modules_of_a_program_are_beside_it_on_the_board(mine):
+    files = deploy.library_files(RP2, program=mine).keys()
+    assert {"/main.py", "/helper.py", "/parts/one.py", "/lib/tern/softmax.mpy"} <= files
+
+
+def test_modules_of_a_program_that_is_updated_are_in_the_library(mine):
+    updated = dataclasses.replace(mine, main=b"import tern.update\n")
+    files = deploy.library_files(RP2, program=updated).keys()
+    assert {"/main.py", deploy.PROGRAM, "/lib/helper.py", "/lib/parts/one.py"} <= files
+    assert "/helper.py" not in files
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
-def test_the_application_brings_its_modules():
-    sources = mpy.library()
-    networked = {"tern.dns", "tern.lease"}
-    others = {"tern.app", "tern.recorder", "tern.model"}
-    assert modules.brought(sources, {"tern.app"}) == others | networked
-    for name in ("pico", "pico-w"):
-        board = mpy.BOARDS[name]
-        brought = mpy.sources_for(board, more=["app"]).keys()
-        assert brought & networked == (networked if board.network else set()), name
-        assert not mpy.sources_for(board).keys() & networked
+@pytest.mark.parametrize("name", ["pico", "pico-w"])
+def test_the_application_brings_modules_for_names_and_leases_to_boards_with_a_network(name):
+    board, networked = mpy.BOARDS[name], {"tern.dns", "tern.lease"}
+    brought = mpy.sources_for(board, more=["app"]).keys()
+    assert {"tern.app", "tern.recorder", "tern.model"} <= brought
+    assert brought & networked == (networked if board.network else set())
+    assert not mpy.sources_for(board).keys() & networked
 
 
-def leaves():
-    """(module, function, constants): the library's viper functions with the public constants folded
-    in, and the private constants of their modules.
+# Code that a compiler is known to get wrong: firmware/BOARDS.md says which compilers these are, and
+# tern.compat has the rules.
+
+
+@dataclasses.dataclass
+class Leaf:
+    """A viper function of the library, and the private constants of its module.
+
+    Public constants are folded into its code.
     """
+
+    name: str
+    function: ast.FunctionDef
+    constants: dict[str, int]
+
+    def nodes(self, kind):
+        return [node for node in ast.walk(self.function) if isinstance(node, kind)]
+
+    def constant_of(self, index):
+        """The value of an index; None: it has a variable."""
+        names = {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
+        if not names <= self.constants.keys():
+            return None
+        return eval(ast.unparse(index), dict(self.constants))
+
+    def variables(self):
+        """Parameters and variables in the order of the text, in which MicroPython numbers them."""
+        names = [argument.arg for argument in self.function.args.args]
+        stored = [node for node in self.nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
+        stored.sort(key=lambda node: (node.lineno, node.col_offset))
+        return list(dict.fromkeys([*names, *(node.id for node in stored)]))
+
+
+def constants_of(tree):
+    """The constants that a module defines as NAME = const(NUMBER)."""
+    constants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("const("):
+            (value,) = node.value.args
+            if isinstance(value, ast.Constant):
+                constants[ast.unparse(node.targets[0])] = value.value
+    return constants
+
+
+@pytest.fixture(scope="module")
+def leaves():
+    found = []
     for module, source in fold.fold(mpy.library()).items():
         tree = ast.parse(source)
-        constants = {
-            ast.unparse(node.targets[0]): ast.literal_eval(node.value.args[0])
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and ast.unparse(node.value.func) == "const"
-            and isinstance(node.value.args[0], ast.Constant)
-        }
-        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-            if "micropython.viper" in map(ast.unparse, function.decorator_list):
-                yield module, function, constants
-
-
-def variables(leaf):
-    """Parameters and variables in the order of the text, in which MicroPython numbers them."""
-    names = [
-        node
-        for node in ast.walk(leaf)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    assigned = sorted(names, key=lambda node: (node.lineno, node.col_offset))
-    return list(
-        dict.fromkeys(
-            [argument.arg for argument in leaf.args.args] + [node.id for node in assigned]
-        )
-    )
-
-
-def test_no_leaf_has_code_that_a_compiler_is_known_to_get_wrong():
-    """See firmware/BOARDS.md for which compilers these are, and tern.compat for the rules."""
-    functions = list(leaves())
-    assert len(functions) > 15
-    for module, leaf, constants in functions:
-        where = f"{module}.{leaf.name}"
-        types = {arg.arg: ast.unparse(arg.annotation) for arg in leaf.args.args if arg.annotation}
-        wide = {name for name, kind in types.items() if kind in ("ptr16", "ptr32")}
-        in_registers = variables(leaf)[:3]
-        for node in ast.walk(leaf):
-            if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
-                assert isinstance(node.operand, ast.Constant), (
-                    f"{where}: {ast.unparse(node)} of a variable"
-                )
-            if not isinstance(node, ast.Subscript):
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef):
                 continue
-            names = {part.id for part in ast.walk(node.slice) if isinstance(part, ast.Name)}
-            known = (
-                eval(ast.unparse(node.slice), dict(constants))
-                if names <= constants.keys()
-                else None
-            )
+            if "micropython.viper" in map(ast.unparse, node.decorator_list):
+                found.append(Leaf(f"{module}.{node.name}", node, constants_of(tree)))
+    assert len(found) > 15
+    return found
+
+
+def test_no_leaf_negates_or_inverts_a_variable(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.UnaryOp):
+            if isinstance(node.op, ast.USub | ast.Invert):
+                assert isinstance(node.operand, ast.Constant), f"{leaf.name}: {ast.unparse(node)}"
+
+
+def test_leaves_have_only_small_constants_as_indices(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.Subscript):
+            index = leaf.constant_of(node.slice)
+            assert index is None or 0 <= index < 256, f"{leaf.name}: {ast.unparse(node)}"
+
+
+def test_leaves_write_to_constant_indices_only_at_0(leaves):
+    for leaf in leaves:
+        for node in leaf.nodes(ast.Subscript):
             if isinstance(node.ctx, ast.Store):
-                assert known in (None, 0), (
-                    f"{where}: {ast.unparse(node)} = ... wants its index in a variable"
-                )
-            assert known is None or 0 <= known < 256, f"{where}: {ast.unparse(node)}"
+                index = leaf.constant_of(node.slice)
+                assert index in (None, 0), f"{leaf.name}: {ast.unparse(node)} = ..."
+
+
+def test_no_index_of_wide_items_is_one_of_the_first_three_variables(leaves):
+    for leaf in leaves:
+        wide = {
+            argument.arg
+            for argument in leaf.function.args.args
+            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
+        }
+        for node in leaf.nodes(ast.Subscript):
             if ast.unparse(node.value) in wide:
-                assert ast.unparse(node.slice) not in in_registers, (
-                    f"{where}: the index of {ast.unparse(node)} is one of its first three variables"
-                )
+                index = ast.unparse(node.slice)
+                assert index not in leaf.variables()[:3], f"{leaf.name}: {ast.unparse(node)}"

@@ -100,6 +100,7 @@ def flash_esp32(board, tmp_path, data=None, stub=True, **options):
     return flash(board.port, firmware, boot_loader=boot_loader, **options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("stub", [False, True])
 def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub):
@@ -109,19 +110,6 @@ def test_the_firmware_is_in_flash_at_the_chip_s_offset(rom, tmp_path, chip, stub
     assert board.stub is stub
     assert board.flash[offset : offset + len(data)] == data
     assert not any(board.flash[:offset])
-
-
-def test_progress_grows_to_the_whole(rom, tmp_path):
-    shares = []
-    flash_esp32(rom(), tmp_path, progress=lambda done, size: shares.append(done / size))
-    assert (shares, shares[-1]) == (sorted(shares), 1)
-
-
-def test_erase_clears_the_whole_flash(rom, tmp_path):
-    board, data = rom(), firmware_for()
-    flash_esp32(board, tmp_path, erase=True)
-    assert board.flash[0x1000 : 0x1000 + len(data)] == data
-    assert set(board.flash[:0x1000]) == set(board.flash[0x1000 + len(data) + 4096 :]) == {0xFF}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +145,6 @@ HALF, QUARTER = 0x200000, 0x100000  # bytes of a file system
 FOR_A_LARGER_FLASH = (application(), files(0x800000, start=0x800000))
 
 
-@pytest.mark.parametrize("stub", [False, True])
 @pytest.mark.parametrize(
     ("old", "files_bytes", "new"),
     [
@@ -173,83 +160,76 @@ FOR_A_LARGER_FLASH = (application(), files(0x800000, start=0x800000))
         ((), None, {"partitions": [application(0x100000)], "megabytes": 2}),
     ],
 )
-def test_a_firmware_that_finds_the_files_again_is_flashed(
-    rom, tmp_path, old, files_bytes, new, stub
-):
+def test_a_firmware_that_finds_the_files_again_is_flashed(rom, tmp_path, old, files_bytes, new):
     board = board_with(rom, old, files_bytes)
-    assert flash_esp32(board, tmp_path, firmware_for(**new), stub=stub)["verified"]
+    assert flash_esp32(board, tmp_path, firmware_for(**new))["verified"]
     if files_bytes:
         assert board.flash[FILES_AT : FILES_AT + 4096] == superblock(files_bytes)
 
 
+# MicroPython would take files that begin where this application ends.
+FILES_ELSEWHERE, FILES_NOWHERE = [application(0x2F0000)], [application(0x3F0000)]
+
+
 @pytest.mark.parametrize(
-    ("old", "files_bytes", "new", "message"),
+    ("old", "files_bytes", "new"),
     [
-        (SINCE_1_26, QUARTER, {}, "and the board's are from 0x200000 to 0x300000"),
-        (
-            UNTIL_1_25,
-            HALF,
-            {"partitions": [application(0x2F0000)]},
-            "keeps its files from 0x300000",
-        ),
-        (UNTIL_1_25, HALF, {"partitions": [application(0x3F0000)]}, "keeps its files nowhere"),
-        ((), HALF, {"partitions": [application(0x2F0000)]}, "are from 0x200000 to 0x400000"),
-        (
-            UNTIL_1_25,
-            HALF,
-            {"size": HALF, "partitions": [application(0x2F0000)]},
-            "reaches to 0x201000, and the board's files are from 0x200000",
-        ),
+        (SINCE_1_26, QUARTER, {}),
+        (UNTIL_1_25, HALF, {"partitions": FILES_ELSEWHERE}),
+        (UNTIL_1_25, HALF, {"partitions": FILES_NOWHERE}),
+        ((), HALF, {"partitions": FILES_ELSEWHERE}),
+        (UNTIL_1_25, HALF, {"size": HALF, "partitions": FILES_ELSEWHERE}),
         # In a partition "ffat", MicroPython looks for FAT.
-        (UNTIL_1_25, HALF, {"partitions": (application(), files(label=b"ffat"))}, r"\(ffat\), and"),
-        (UNTIL_1_25, HALF, {"size": FLASH_BYTES}, "too large .* 4 MB"),
-        ((), None, {"megabytes": 8}, "is for a flash of 8 MB, and the board's has 4 MB"),
-        ((), None, {"partitions": (application(), files(0x600000))}, "is for a flash of 8 MB"),
-        # ESP-IDF's boot loader compares them at each start.
-        ((), None, {"megabytes": 1}, "its header .* 1 MB, and its partitions need 4 MB"),
+        (UNTIL_1_25, HALF, {"partitions": (application(), files(label=b"ffat"))}),
+        (UNTIL_1_25, HALF, {"size": FLASH_BYTES}),
+        ((), None, {"megabytes": 8}),
+        ((), None, {"partitions": (application(), files(0x600000))}),
+        # ESP-IDF's boot loader compares header and partitions at each start.
+        ((), None, {"megabytes": 1}),
+    ],
+    ids=[
+        "larger files",
+        "files elsewhere",
+        "no files",
+        "files elsewhere, no table",
+        "reaches into the files",
+        "FAT",
+        "too large",
+        "flash of 8 MB",
+        "partitions of 8 MB",
+        "header of 1 MB",
     ],
 )
 def test_a_firmware_that_would_not_start_or_find_the_files_is_refused(
-    rom, tmp_path, old, files_bytes, new, message
+    rom, tmp_path, old, files_bytes, new
 ):
     board = board_with(rom, old, files_bytes)
-    with pytest.raises(UsageError, match=f"{message}.*nothing was changed"):
+    with pytest.raises(UsageError, match="nothing was changed"):
         flash_esp32(board, tmp_path, firmware_for(**new))
     assert not board.erased
-
-
-def test_the_refusal_of_a_firmware_for_a_larger_flash_names_the_right_file(rom, tmp_path):
-    with pytest.raises(UsageError) as caught:
-        flash_esp32(rom("esp32s3"), tmp_path, firmware_for("esp32s3", megabytes=16))
-    assert "for a flash of 4 MB: ESP32_GENERIC_S3-FLASH_4M" in caught.value.hint
 
 
 DUMP = firmware_for(size=FLASH_BYTES - 0x1000)  # of a whole flash, from the chip's offset on
 
 
-@pytest.mark.parametrize("stub", [False, True])
 @pytest.mark.parametrize(
     ("partitions", "files_bytes"),
     [(UNTIL_1_25, HALF), ((), HALF), ((), None)],
     ids=["files", "files without a table", "erased"],
 )
-def test_a_dump_of_a_whole_flash_is_refused(rom, tmp_path, partitions, files_bytes, stub):
+def test_a_dump_of_a_whole_flash_is_refused(rom, tmp_path, partitions, files_bytes):
     """It would make the board a copy of another one, with its key and with a ledger of the past."""
     board = board_with(rom, partitions, files_bytes)
-    with pytest.raises(UsageError, match=r"brings files of its own.*; nothing was changed"):
-        flash_esp32(board, tmp_path, DUMP, stub=stub)
+    with pytest.raises(UsageError, match="brings files of its own"):
+        flash_esp32(board, tmp_path, DUMP)
     assert not board.erased
 
 
+@pytest.mark.slow
 def test_a_dump_of_a_whole_flash_replaces_the_files_with_erase(rom, tmp_path):
     board = board_with(rom, UNTIL_1_25, HALF)
     flash_esp32(board, tmp_path, DUMP, erase=True)
     assert board.flash[0x1000:] == DUMP
-
-
-def test_a_file_that_is_padded_to_the_end_of_the_flash_brings_no_files(rom, tmp_path):
-    padded = firmware_for().ljust(FLASH_BYTES - 0x1000, b"\xff")
-    assert flash_esp32(board_with(rom, ()), tmp_path, padded)["verified"]
 
 
 def test_a_flash_of_unknown_size_is_flashed_only_if_it_may_be_erased(rom, tmp_path, monkeypatch):
@@ -293,12 +273,6 @@ def test_a_flash_that_alters_its_bytes_does_not_verify(rom, tmp_path):
     assert "run the same command again" in caught.value.hint
 
 
-def test_a_silent_port_has_no_esp32():
-    once = esp32.BootLoader(reset=False, attempts=1)
-    with silent() as port, pytest.raises(DeviceError, match="no ESP32 answers"):
-        esp32.flash(port, firmware_for(), "firmware.bin", chip="esp32", boot_loader=once)
-
-
 @pytest.fixture
 def tern_flash(tern):
     """`tern_flash(port, file, *options, code=...)`: what `tern flash` prints."""
@@ -317,19 +291,6 @@ def test_the_command_refuses_a_firmware_for_another_chip(rom, tmp_path, tern_fla
     assert not board.erased
 
 
-def test_the_command_reports_its_result(rom, tmp_path, tern_flash):
-    ended = tern_flash(rom().port, save(tmp_path, firmware_for()), "--json")
-    assert ended.json["verified"] is True
-
-
-def test_the_command_without_a_port_finds_no_device(tmp_path, tern_flash):
-    tern_flash("/dev/no-such-port", save(tmp_path, firmware_for()), code=errors.NO_DEVICE)
-
-
-def test_the_command_without_a_file_says_where_to_get_one(tern):
-    assert "micropython.org/download" in tern("flash", "/dev/none", code=errors.USAGE).err
-
-
 # UF2 files are checked block by block before they are copied to a Pico
 
 PROGRAM = bytes(range(256)) * 10
@@ -340,39 +301,36 @@ def word(number):
     return struct.pack("<I", number)
 
 
+TWO_CHIPS = ONE_CHIP + uf2_file(PROGRAM, uf2.RP2350_ARM)  # as picotool makes them
+# The boot ROM of an RP2350 writes blocks for absolute addresses, too.
+CHIP_AND_ABSOLUTE = uf2_file(PROGRAM, uf2.RP2350_ARM) + uf2_file(PROGRAM, 0xE48BFF57, 0x10200000)
+
+
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        (b"", "cut short"),
-        (ONE_CHIP[:-1], "cut short"),
-        (ONE_CHIP[:-512], "blocks are missing"),
-        (ONE_CHIP[512:], "blocks are missing"),
-        (bytes(512), "no UF2 file"),
-        (changed(ONE_CHIP, 512, b"\0"), "block 1 is damaged"),
-        (changed(ONE_CHIP, 1020, b"\0"), "block 1 is damaged"),
-        (changed(ONE_CHIP, 512 + 16, word(1000)), "block 1 is damaged"),
-        (changed(ONE_CHIP, 512 + 20, word(3)), "out of order|missing"),
-        (changed(ONE_CHIP, 512 + 28, word(uf2.RP2350_ARM)), "several chips"),
-        # picotool makes files for RP2040 and RP2350 together.
-        (
-            ONE_CHIP + uf2_file(PROGRAM, uf2.RP2350_ARM),
-            r"mixes several chips \(RP2040, RP2350 \(Arm\)\)",
-        ),
-        # The boot ROM of an RP2350 writes blocks for absolute addresses, too.
-        (
-            uf2_file(PROGRAM, uf2.RP2350_ARM) + uf2_file(PROGRAM, 0xE48BFF57, 0x10200000),
-            r"mixes several chips \(RP2350 \(Arm\), absolute addresses\)",
-        ),
-        (uf2_file(PROGRAM, 0x1C5F21B0), "for family 0x1c5f21b0, and not for a Pico"),
-        (uf2_file(PROGRAM, start=0x20000000), "no flash"),
-        (uf2_file(PROGRAM, start=0x100A0000), "where a Pico's program starts"),
-        (changed(ONE_CHIP, 8, word(0x2001)), "not for the main flash"),
+        b"",
+        ONE_CHIP[:-1],
+        ONE_CHIP[:-512],
+        ONE_CHIP[512:],
+        bytes(512),
+        changed(ONE_CHIP, 512, b"\0"),  # the magic number of block 1
+        changed(ONE_CHIP, 1020, b"\0"),  # its end
+        changed(ONE_CHIP, 512 + 16, word(1000)),  # its size
+        changed(ONE_CHIP, 512 + 20, word(3)),  # its number
+        changed(ONE_CHIP, 512 + 28, word(uf2.RP2350_ARM)),  # its chip
+        TWO_CHIPS,
+        CHIP_AND_ABSOLUTE,
+        uf2_file(PROGRAM, 0x1C5F21B0),  # for an ESP32
+        uf2_file(PROGRAM, start=0x20000000),  # into RAM
+        uf2_file(PROGRAM, start=0x100A0000),  # behind the start of the program
+        changed(ONE_CHIP, 8, word(0x2001)),  # a flag: not for the main flash
         # A Pico's boot ROM takes 256 bytes for a multiple of 256, and ignores the rest.
-        (changed(ONE_CHIP, 16, word(128)), "block 0 has 128 bytes for address 0x10000000"),
+        changed(ONE_CHIP, 16, word(128)),
     ],
 )
-def test_uf2_files_that_are_not_whole_or_not_for_a_pico_are_refused(data, message):
-    with pytest.raises(UsageError, match=message):
+def test_uf2_files_that_are_not_whole_or_not_for_a_pico_are_refused(data):
+    with pytest.raises(UsageError):
         uf2.read(data)
 
 
@@ -393,20 +351,6 @@ def volume(tmp_path):
     folder.mkdir()
     (folder / "INFO_UF2.TXT").write_text("UF2 Bootloader\nBoard-ID: RPI-RP2\n")
     return folder
-
-
-def test_a_volume_of_another_user_is_passed_over(volume, tmp_path, monkeypatch):
-    """As /boot/efi on Debian. The tests may run as root, who may enter it: so the error is made."""
-    monkeypatch.setattr(volumes, "mount_points", lambda: [tmp_path / "efi", volume])
-    is_file = Path.is_file
-
-    def deny(path):
-        if path.parent.name == "efi":
-            raise PermissionError(13, "Permission denied", str(path))
-        return is_file(path)
-
-    monkeypatch.setattr(Path, "is_file", deny)
-    assert volumes.find_volumes() == [volume]
 
 
 @pytest.fixture
@@ -437,13 +381,6 @@ def disks(tmp_path, monkeypatch):
 )
 def test_whether_a_volume_is_at_another_place_of_the_usb(disks, disk, place, elsewhere):
     assert usb.is_elsewhere(Path("/media") / disk, place) is elsewhere
-
-
-@pytest.mark.parametrize("name", ["RPI-RP2", "with space", "\u4f60\u597d", "tab\tx"])
-def test_a_volume_is_found_where_it_is_mounted_under_any_name(name):
-    escaped = f"/media/{name}".replace(" ", "\\040").replace("\t", "\\011")  # as the kernel does
-    table = f"/dev/sda1 / ext4 rw 0 0\n/dev/sdb1 {escaped} vfat rw 0 0\n".encode()
-    assert list(volumes.mounted_volumes(table)) == [Path(f"/media/{name}")]
 
 
 def test_the_volume_of_another_board_is_refused(volume):

@@ -8,7 +8,6 @@ from tern import card as cards
 from tern import ledger, storage, wire
 from ternhost.count.questions import Question
 from ternhost.errors import DeviceError, StorageError, UsageError
-from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.schedule import Terms
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.mechanisms import design
@@ -19,7 +18,7 @@ from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import OnPorts, Ports
 from ternhost.reach.simulated.fleet import Simulated
 from ternhost.store.store import Store
-from terntools.emulators import catalogue, fleets
+from terntools.emulators import fleets
 
 CARD = design("duchi", 1).card
 COST = cards.decode(CARD).epsilon
@@ -68,23 +67,20 @@ def test_the_command_shows_each_kind_with_a_valid_form(tern):
     "text",
     [
         "",
+        "8",
+        "pico:3",
         "emulated",
-        "emulated:",
         "emulated:0",
         "emulated:-1",
         "emulated:٣",
         "emulated:1001",
         "emulated:8x",
         "port:",
-        "port",
         "port:a,,b",
         "port:a,a",
         "mqtt:",
-        "simulated:0",
         "simulated:9999999999",
         "pico-emulated:17",
-        "pico:3",
-        "8",
     ],
 )
 def test_an_invalid_name_is_refused_with_a_hint(text):
@@ -93,51 +89,42 @@ def test_an_invalid_name_is_refused_with_a_hint(text):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "wide", "paper"),
-    [
-        (100_000, 1, 1),
-        (2_000_000, 1, 1),
-        (3_499_999, 1, 1),
-        (3_500_000, 2, 1),
-        (5_000_000, 2, 2),
-        (20_000_000, 4, 4),
-    ],
-)
-def test_k_follows_from_the_rule(epsilon, wide, paper):
-    assert coordinates_by_rule("wide", epsilon, 4) == wide
-    assert coordinates_by_rule("paper", epsilon, 4) == paper
-    assert wide == max(1, min(4, int(epsilon / 2.5e6 + 0.6)))
-
-
 # Provisioning
 
 
-def test_a_device_reads_its_provisioned_files(tmp_path):
-    records = rows(10)
-    keys = [bytes([i]) * 32 for i in (5, 6, 7)]
-    provision_board(tmp_path / "board", 5, keys, records, POLICY)
-    clients = storage.Clients(str(tmp_path / "board" / storage.CLIENTS))
-    data = storage.Records(str(tmp_path / "board" / storage.RECORDS))
-    assert (clients.first, clients.count, data.d, data.count) == (5, 3, 4, 10)
-    indices = []
-    for device, key in zip((5, 6, 7), keys, strict=True):
+@pytest.fixture
+def board(tmp_path):
+    """A board with 10 records and the devices 5, 6 and 7, whose keys repeat their id."""
+    provision_board(tmp_path, 5, [bytes([i]) * 32 for i in (5, 6, 7)], rows(10), POLICY)
+    return f"{tmp_path}/"
+
+
+def test_a_device_reads_its_provisioned_key_policy_and_ledger(board):
+    clients = storage.Clients(board + storage.CLIENTS)
+    assert (clients.first, clients.count) == (5, 3)
+    for device in (5, 6, 7):
         assert clients.find(device)
+        key = bytes([device]) * 32
         assert (clients.key, clients.largest, clients.budget) == (key, COST, 2 * COST)
-        indices += range(clients.start, clients.start + clients.records)
         account = ledger.Ledger()
-        account.load(str(tmp_path / "board" / storage.ledger_name(device)))
-        assert (account.budget, account.spent, account.round, account.state) == (
-            2 * COST,
-            0,
-            0,
-            ledger.IDLE,
-        )
-    assert indices == list(range(10))
+        account.load(board + storage.ledger_name(device))
+        assert (account.budget, account.spent, account.round) == (2 * COST, 0, 0)
+
+
+def test_the_devices_of_a_board_share_its_records(board):
+    clients, data = (
+        storage.Clients(board + storage.CLIENTS),
+        storage.Records(board + storage.RECORDS),
+    )
+    indices = []
+    for device in (5, 6, 7):
+        clients.find(device)
+        indices += range(clients.start, clients.start + clients.records)
+    assert indices == list(range(data.count)) == list(range(10))
     row = np.zeros(5, np.int16)
-    for i in range(10):
+    for i, record in enumerate(rows(10)):
         data.read(i, row)
-        np.testing.assert_array_equal(row, records[i])
+        np.testing.assert_array_equal(row, record)
 
 
 def test_a_provisioned_board_is_not_overwritten(tmp_path):
@@ -153,12 +140,6 @@ def test_a_provisioned_board_is_not_overwritten(tmp_path):
 def test_invalid_clients_are_refused(tmp_path, first, keys, records):
     with pytest.raises(UsageError):
         provision_board(tmp_path / "board", first, [bytes(32)] * keys, rows(records), POLICY)
-
-
-@pytest.mark.parametrize(("largest", "budget"), [(0, 1), (1, 0), (1, 1_000_000_001)])
-def test_invalid_policies_are_refused(largest, budget):
-    with pytest.raises(UsageError):
-        Policy(largest, budget)
 
 
 # A fleet in this process
@@ -225,13 +206,3 @@ def test_a_board_without_clients_or_with_a_client_of_another_is_refused(site, tm
     for second, message in ((ports[0], "device 1 is on"), (empty, "has no clients")):
         with pytest.raises(DeviceError, match=message), driver(store, [ports[0], second]):
             pass
-
-
-def test_fleets_of_firmware_have_the_platforms_of_the_hardware_map():
-    boards = [name for name in catalogue.NAMES if name != "rv32-newest"]  # for tests only
-    by_kind = {
-        name: kind.firmware
-        for name, kind in fleet.KINDS.items()
-        if issubclass(kind, fleets.OnFirmware) and kind is not fleets.OnFirmware
-    }
-    assert {catalogue.platform_of(name): name for name in boards} == by_kind

@@ -20,7 +20,6 @@ FOLDERS = {
 }
 CORE = ("tern", "ternhost", "terntools")
 # Packages beside the core. None of them knows another one.
-BESIDE_THE_CORE = ("terngateway", "ternpapers", "ternbench")
 
 # The floors of the host, from the top down: a module may import from its own room and from lower
 # floors only.
@@ -235,27 +234,6 @@ def test_methods_that_a_subclass_of_another_module_overrides_are_public():
                     is_private = attribute.startswith("_") and not attribute.startswith("__")
                     is_method = callable(getattr(cls, attribute))
                     assert not (is_private and is_method), f"{name}.{cls.__name__}.{attribute}"
-
-
-def test_no_c_modules_of_an_emulator_use_each_other_in_a_circle():
-    """A header and the files named like it are one module, also if they are for different machines."""
-    texts: dict[str, str] = {}
-    for path in sorted((FOLDERS["terntools"] / "terntools/emulators").rglob("*.[chS]")):
-        without_declarations = re.sub(r"^\w.*;|//.*", "", path.read_text(), flags=re.M)
-        texts[path.stem] = texts.get(path.stem, "") + without_declarations
-    definition = re.compile(r"^(?!static )\w[^;(){}=#]*\b(\w+)\([^;]*?\) \{$", re.M)
-    functions = {stem: set(definition.findall(text)) for stem, text in texts.items()}
-    functions["main"] = set()  # a machine begins and ends in it
-    graph: dict[str, set[str]] = {}
-    for stem, text in texts.items():
-        called = set(re.findall(r"(\w+)\(", text)) - functions[stem]
-        graph[stem] = set()
-        for other in texts.keys() - {stem}:
-            includes = re.search(rf'#include ".*\b{other}\.h"', text)
-            if includes or called & functions[other]:
-                graph[stem].add(other)
-    assert "board" in graph["modflash"]
-    require_no_circle(graph)
 
 
 # The path of a report
