@@ -45,52 +45,45 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """`tern experiment`."""
     if args.name in experiments.PAPERS and args.figure is None:
         return _list(args)
     with Progress(args.name) as bar:
-        contender = _contender(args)
         options = Options(
-            args.dataset,
-            args.runs,
-            args.quick,
-            args.seed,
-            contender,
-            bar.step,
-            args.workers,
-            args.in_full,
+            dataset=args.dataset,
+            runs=args.runs,
+            quick=args.quick,
+            seed=args.seed,
+            contender=_contender(args),
+            progress=bar.step,
+            workers=args.workers,
+            in_full=args.in_full,
         )
         with _place(args.output) as directory:  # made first: this may fail
             try:
                 outcome = experiments.run(args.name, options, directory, args.figure)
             except KeyboardInterrupt:
-                kept = any(directory.iterdir())
-                hint = f"run the same command with --output {directory} to resume" if kept else None
-                text = (
-                    f"interrupted: finished parts are kept in {directory}"
-                    if kept
-                    else "interrupted at once"
-                )
-                raise InterruptedByUser(text, hint) from None
+                raise _interrupted(directory) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
     print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
     return OK
 
 
+def _interrupted(directory: Path) -> InterruptedByUser:
+    """What is to be said after Ctrl-C. directory: of finished parts, if there are any."""
+    if not any(directory.iterdir()):
+        return InterruptedByUser("interrupted at once", None)
+    text = f"interrupted: finished parts are kept in {directory}"
+    return InterruptedByUser(text, f"run the same command with --output {directory} to resume")
+
+
 def _list(args: argparse.Namespace) -> int:
     """The figures of a paper."""
-    if (
-        args.output
-        or args.dataset
-        or args.mechanism
-        or args.runs is not None
-        or args.quick
-        or args.in_full
-    ):
-        raise UsageError(
-            f"which figure of {args.name}?",
-            hint=f"name it with --figure: tern experiment {args.name}",
-        )
+    is_about_a_figure = args.output or args.dataset or args.mechanism or args.runs is not None
+    if is_about_a_figure or args.quick or args.in_full:
+        hint = f"name it with --figure: tern experiment {args.name}"
+        raise UsageError(f"which figure of {args.name}?", hint=hint)
     titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
     lines = [f"{number:<10}{title}" for number, title in titles.items()]
     text = "\n".join([*lines, "", f"compute one with: tern experiment {args.name} --figure N"])
@@ -100,14 +93,14 @@ def _list(args: argparse.Namespace) -> int:
 
 def _contender(args: argparse.Namespace) -> Contender | None:
     """The mechanism of --mechanism, with its options. Raises UsageError."""
-    if args.mechanism is None:
-        if options := mechanisms.options_named(args, "levels"):
-            raise UsageError(
-                f"{options[0]} is an option of a mechanism", hint="name it with --mechanism"
-            )
-        return None
-    given = mechanisms.options_given(args, args.mechanism)
-    return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
+    if args.mechanism is not None:
+        given = mechanisms.options_given(args, args.mechanism)
+        return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
+    options = mechanisms.options_named(args, "levels")
+    if options:
+        text = f"{options[0]} is an option of a mechanism"
+        raise UsageError(text, hint="name it with --mechanism")
+    return None
 
 
 @contextlib.contextmanager

@@ -52,6 +52,17 @@ def answered(device, tests, question):
     return zip(tests, ask(device, [question(case) for case in tests]), strict=True)
 
 
+def require_answers(device, tests, question, expected):
+    """The device answers question(case), a line (name, bytes ...), with the words of expected(case)."""
+    for case, answer in answered(device, tests, question):
+        assert answer == [str(word) for word in expected(case)], case["comment"]
+
+
+def drawn(case):
+    """The number of bytes that a draw takes, and its symbols."""
+    return case["bytes_used"], *case["symbols"]
+
+
 def text(data):
     return data or "-"
 
@@ -84,9 +95,11 @@ def test_cards(device):
 
 
 def test_exp_lower(device):
+    def question(case):
+        return "exp_lower", u32(case["epsilon"])
+
     tests = cases("cards.json", "exp_lower")
-    for case, answer in answered(device, tests, lambda c: ("exp_lower", u32(c["epsilon"]))):
-        assert answer == [case["exp_lower"]], case["comment"]
+    require_answers(device, tests, question, lambda case: [case["exp_lower"]])
 
 
 @pytest.mark.parametrize("group", ["gradients", "local", "inference", "collection"])
@@ -114,38 +127,46 @@ def test_arithmetic(device, group):
 
 
 def test_choice_of_records(device):
-    line = lambda c: ("choice", *(u32(c[name]) for name in ("round", "batch", "count")))  # noqa: E731
-    for case, answer in answered(device, cases("arithmetic.json", "choice"), line):
+    def question(case):
+        return "choice", *[u32(case[name]) for name in ("round", "batch", "count")]
+
+    for case, answer in answered(device, cases("arithmetic.json", "choice"), question):
         first, n = map(int, answer)
-        assert [(first + i) % case["count"] for i in range(n)] == case["records"], case["comment"]
+        chosen = [(first + i) % case["count"] for i in range(n)]
+        assert chosen == case["records"], case["comment"]
 
 
 def test_sampler(device):
-    line = lambda c: ("draw", h("card", c), int16s(c["xs"]), h("stream", c))  # noqa: E731
-    for case, answer in answered(device, cases("sampler.json"), line):
-        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+    def question(case):
+        return "draw", h("card", case), int16s(case["xs"]), h("stream", case)
+
+    require_answers(device, cases("sampler.json"), question, drawn)
 
 
-def test_sums(device):
-    line = lambda c: ("draw", h("card", c), b"".join(map(i32, c["sums"])), h("stream", c))  # noqa: E731
-    for case, answer in answered(device, cases("sampler.json", "sums"), line):
-        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+def test_draws_of_sums(device):
+    def question(case):
+        return "draw", h("card", case), b"".join(map(i32, case["sums"])), h("stream", case)
 
-    def line(case):
+    require_answers(device, cases("sampler.json", "sums"), question, drawn)
+
+
+def test_vectors_of_units(device):
+    def question(case):
         bounds = [i32(case[name]) for name in ("norm", "R", "r")]
         return "unit", *bounds, b"".join(map(i32, case["totals"]))
 
-    for case, answer in answered(device, cases("arithmetic.json", "units"), line):
-        assert list(map(int, answer)) == [case["clipped"], *case["vector"]], case["comment"]
+    def expected(case):
+        return int(case["clipped"]), *case["vector"]
+
+    require_answers(device, cases("arithmetic.json", "units"), question, expected)
 
 
 def test_projections(device):
-    def line(c):
-        data = [h(name, c) for name in ("card", "stream", "question")]
-        return "projection", *data, int16s(c["values"]), u32(len(c["symbols"]))
+    def question(case):
+        data = [h(name, case) for name in ("card", "stream", "question")]
+        return "projection", *data, int16s(case["values"]), u32(len(case["symbols"]))
 
-    for case, answer in answered(device, cases("sampler.json", "projections"), line):
-        assert list(map(int, answer)) == [case["bytes_used"], *case["symbols"]], case["comment"]
+    require_answers(device, cases("sampler.json", "projections"), question, drawn)
 
 
 def test_cobs(device):
@@ -160,16 +181,20 @@ def test_cobs(device):
 
 def test_packing(device):
     """A device only packs; the invalid cases are for hosts."""
-    tests = [c for c in cases("packing.json") if c["result"] == "valid"]
-    line = lambda c: ("pack", u32(c["base"]), b"".join(map(u32, c["symbols"])))  # noqa: E731
-    for case, answer in answered(device, tests, line):
-        assert answer == [case["packed"]], case["comment"]
+
+    def question(case):
+        return "pack", u32(case["base"]), b"".join(map(u32, case["symbols"]))
+
+    tests = [case for case in cases("packing.json") if case["result"] == "valid"]
+    require_answers(device, tests, question, lambda case: [case["packed"]])
 
 
 def test_coordinates(device):
-    line = lambda c: ("coordinates", h("question", c), u32(c["d"]), u32(c["k"]))  # noqa: E731
-    for case, answer in answered(device, cases("coordinates.json"), line):
-        assert list(map(int, answer)) == case["coordinates"], case["comment"]
+    def question(case):
+        return "coordinates", h("question", case), u32(case["d"]), u32(case["k"])
+
+    tests = cases("coordinates.json")
+    require_answers(device, tests, question, lambda case: case["coordinates"])
 
 
 def test_schema_and_tags(device):
