@@ -221,61 +221,81 @@ class App:
                 link.close()
 
     async def _serve(self, link, timeout_ms):
-        # With a time-out: until nothing more comes. Returns whether all that was sent was
-        # acknowledged.
-        board = self.board
-        client = self._client
+        """Answer what comes on `link`; with a time-out, until nothing more comes.
+
+        Returns whether all that was sent was acknowledged.
+        """
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
         if link.console:
-            board.begin()
+            self.board.begin()
         slotted = hasattr(link, "last")  # a public moment, from which all counts that can be seen
         self.recorder.patient = patient = slotted and not timeout_ms
         start = heard = getattr(link, "last", ticks_ms())
         reports = self.reports
-        settled = late = False
+        answered = late = False
         while not late:
             compat.feed()
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
-                client.arrived = getattr(link, "last", ticks_ms())
-                if client.policy.paid and not settled:
-                    client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
-                await sleep_ms(0)
-                try:
-                    given = ticks_ms()
-                    for _ in client.steps(frame, self._hold):
-                        if ticks_diff(ticks_ms(), given) >= _STEP_MS:
-                            compat.feed()
-                            await sleep_ms(0)
-                            given = ticks_ms()
-                    await sleep_ms(0)
-                    if self._held:
-                        link.send(*self._held)
-                        self.reports += self._held[0][0] == wire.REPORT
-                        self._held = None
-                except MemoryError:  # not even for an ERROR: the host asks again
-                    gc.collect()
-                settled = True
+                await self._answer(link, frame, first=not answered)
+                answered = True
+
             now = ticks_ms()
             if slotted or frame is not None or link.waiting():
                 heard = getattr(link, "last", now)
-            if settled and not link.waiting():
-                if self.update:
-                    self.update.confirm()  # what runs has said HELLO, and its host has heard it
-                    if self.update.restart:
-                        board.reset()
-                        raise EOFError
+            if answered and not link.waiting():
+                self._confirm_update()
                 quiet = _QUIET_MS if self.reports > reports else _PATIENCE_MS
                 late = timeout_ms and ticks_diff(now, heard) > quiet
             late = late or (timeout_ms and ticks_diff(now, start) > timeout_ms)
             await sleep_ms(_TICK_MS)
             if slotted and timeout_ms:
                 link.until(_LOOK_MS, -1)
-        settled = settled and not link.waiting()
-        if not settled:
-            self.error = getattr(link, "error", None)  # why there was no connection
-        return settled
+
+        if answered and not link.waiting():
+            return True
+        self.error = getattr(link, "error", None)  # why there was no connection
+        return False
+
+    async def _answer(self, link, frame, first):
+        """Send the answer to `frame`; give way to other tasks between two pieces of its work.
+
+        first: whether it is the connection's first frame.
+        """
+        client = self._client
+        client.arrived = getattr(link, "last", ticks_ms())
+        if client.policy.paid and first:
+            client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
+        await sleep_ms(0)
+        try:
+            given = ticks_ms()
+            for _ in client.steps(frame, self._hold):
+                if ticks_diff(ticks_ms(), given) >= _STEP_MS:
+                    compat.feed()
+                    await sleep_ms(0)
+                    given = ticks_ms()
+            await sleep_ms(0)
+            if self._held:
+                reply, n = self._held
+                link.send(reply, n)
+                if reply[0] == wire.REPORT:
+                    self.reports += 1
+                self._held = None
+        except MemoryError:  # not even for an ERROR: the host asks again
+            gc.collect()
+
+    def _confirm_update(self):
+        """Confirm the package that runs, or restart into a new one.
+
+        To be called once this program has said HELLO, and its host has heard it.
+        """
+        if not self.update:
+            return
+        self.update.confirm()
+        if self.update.restart:
+            self.board.reset()
+            raise EOFError
 
     def _hold(self, reply, n):
         # One client has one answer to a frame, which stays in its buffer until the next.

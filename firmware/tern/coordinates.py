@@ -5,8 +5,10 @@ know.
 import hashlib
 from array import array
 
-from tern.compat import micropython, ptr16
+from tern.compat import const, micropython, ptr16
 from tern.wire import COORDINATES_AT
+
+_DIGEST_BYTES = const(32)  # of a question, and of each further hash
 
 
 @micropython.viper
@@ -56,7 +58,7 @@ def choose(question, d, k, out):
             mask >>= 1
         j = d
         while j > last:
-            if at == len(block):
+            if at == _DIGEST_BYTES:
                 block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
                 counter += 1
                 at = 0

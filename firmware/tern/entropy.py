@@ -127,6 +127,15 @@ def count_up(counter: ptr8, blocks: ptr8, n: int):
 
 
 @micropython.viper
+def move(source: ptr8, start: int, out: ptr8, at: int, n: int):
+    """out[at + i] = source[start + i], for i < n."""
+    i = 0
+    while i < n:
+        out[at + i] = source[start + i]
+        i += 1
+
+
+@micropython.viper
 def erase(pool: ptr8, n: int):
     i = 0
     while i < n:
@@ -253,19 +262,16 @@ class Generator(Stream):
         self._margin = margin
 
     def refill(self):
+        # Five variables: more than 11 words with those of a call would lie on the heap.
         cursor = self.cursor
         old = self.pool
-        position = cursor[POSITION]
-        left = cursor[END] - position
+        left = cursor[END] - cursor[POSITION]
         cursor[POSITION] = cursor[END]  # if memory runs out below, nothing of half a pool counts
         if left > self._margin:  # one draw that needs this many bytes is rare, yet must stay exact
             self._resize((left + _SLICE - 1) & -_SLICE)
-        pool = self.pool
-        margin = self._margin
-        at = margin - left
-        for i in range(left):
-            pool[at + i] = old[position + i]
-        if old is not pool:
+        at = self._margin - left
+        move(old, cursor[END] - left, self.pool, at, left)
+        if old is not self.pool:
             erase(old, len(old))
         if self._requested >= _REQUEST:
             self._new_key()
@@ -274,7 +280,7 @@ class Generator(Stream):
         self._requested += _FRESH
         self._drbg.generate(self._fresh)
         cursor[POSITION] = at
-        cursor[END] = margin + _FRESH
+        cursor[END] = self._margin + _FRESH
 
     def discard(self):
         self.cursor[POSITION] = self.cursor[END] = 0

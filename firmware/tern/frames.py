@@ -448,41 +448,51 @@ def check_length(frame, layout, rest):
     require(len(frame) == end_of(layout) + rest + wire.TAG_BYTES, "wrong length")
 
 
-def check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape=0):
+def check_question(model, shape, scale, sizes, batch, local):
     """Return how many values a client computes (in a collection, at most); it reports k of them.
 
-    Raises FrameError.
-
-    shape: of the card.
+    shape: of the card; scale: (range, exponent); sizes: (classes, d, k); local: (epochs, rate, tau)
+    of local training. Raises FrameError.
     """
+    range_, exponent = scale
+    classes, d, k = sizes
     require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
     trains = model in wire.TRAININGS
     collects = model in wire.COLLECTIONS
     counts = model == wire.CATEGORIES and shape == SUM
-    require(
-        1 <= d <= wire.MAX_DIMENSION and (counts or classes * d <= wire.MAX_VALUES),
-        "d out of bounds",
-    )
-    many = counts or model in wire.OF_CLASSES
-    require(2 <= classes <= wire.MAX_DIMENSION if many else classes == 1, "classes out of bounds")
-    require(
-        0 <= range_ <= (wire.MAX_RANGE if model in wire.SCALED else collects and not counts),
-        "range",
-    )
-    least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
-    require(
-        exponent == 0 if collects else least <= exponent <= wire.MAX_EXPONENT,
-        "exponent out of bounds",
-    )
-    require(
-        0 <= batch <= (0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH), "batch out of bounds"
-    )
-    local = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
-    require(local if trains else not (epochs or rate or tau), "local training out of bounds")
+    fits = counts or classes * d <= wire.MAX_VALUES
+    require(1 <= d <= wire.MAX_DIMENSION and fits, "d out of bounds")
+    if counts or model in wire.OF_CLASSES:
+        require(2 <= classes <= wire.MAX_DIMENSION, "classes out of bounds")
+    else:
+        require(classes == 1, "classes out of bounds")
+
+    most = 0  # of the range
+    if model in wire.SCALED:
+        most = wire.MAX_RANGE
+    elif collects and not counts:
+        most = 1
+    require(0 <= range_ <= most, "range")
+    if collects:
+        require(exponent == 0, "exponent out of bounds")
+    else:
+        least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
+        require(least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
+
+    most = 0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH
+    require(0 <= batch <= most, "batch out of bounds")
+    if trains:
+        epochs, rate, tau = local
+        fits = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
+    else:
+        fits = not any(local)
+    require(fits, "local training out of bounds")
+
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
-    require(
-        1 <= k <= values and (model != wire.SOFTMAX or k == 1 or k == classes), "k out of bounds"
-    )
+    fits = 1 <= k <= values
+    if model == wire.SOFTMAX:
+        fits = k == 1 or k == classes
+    require(fits, "k out of bounds")
     return values
 
 
@@ -579,16 +589,11 @@ class Round:
         check_length(frame, wire.ROUND_FIELDS, size + length)
         self.values = check_question(
             self.model,
-            self.range,
-            self.exponent,
-            self.classes,
-            self.d,
-            self.k,
-            self.batch,
-            self.epochs,
-            self.rate,
-            self.tau,
             frame[_ROUND_BYTES + size] & 15,
+            (self.range, self.exponent),
+            (self.classes, self.d, self.k),
+            self.batch,
+            (self.epochs, self.rate, self.tau),
         )
         n = self.classes * self.d
         if n != self._mantissas:

@@ -151,7 +151,10 @@ class Gradient:
     def reset(self, range_=0):
         """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
         self.count = 0
-        self._fine = fine = min(range_, MAX_FINE)
+        fine = range_
+        if fine > MAX_FINE:
+            fine = MAX_FINE
+        self._fine = fine
         self._up = range_ - fine
         clear(self.totals, self.values)
 

@@ -35,8 +35,7 @@ def encode_round(
     frames.require(classes >= 1 and len(parameters) % rows == 0, "parameters are not classes x d")
     d = len(parameters) // rows
     shape = card[0] & 15 if card else 0
-    epochs, rate, tau = local
-    frames.check_question(model, range_, exponent, classes, d, k, batch, epochs, rate, tau, shape)
+    frames.check_question(model, shape, (range_, exponent), (classes, d, k), batch, local)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     if collects:
         asked = [1 if value else 0 for value in parameters]

@@ -52,7 +52,10 @@ class Ledger:
 
         board: has the counter to which a ledger may be bound; without it that is not looked at.
         """
-        self._view = view = memoryview(bytearray(MAGIC + bytes(_SIZE - len(MAGIC))))
+        self._view = view = memoryview(bytearray(_SIZE))
+        pack_into("4s", view, 0, MAGIC)
+        self._n = -1  # no report has views: see _fit()
+        self.report = view[:0]
         # If a write fails, the whole old file or the whole new one remains.
         self._write_file = self._write_over if in_place else self._replace
         self._write = self._write_file  # takes a path and the bytes; load() may choose another one
@@ -60,7 +63,6 @@ class Ledger:
         self._file = None
         self.close()
         self.budget = self.spent = self.round = self.state = self.measure = self.step = 0
-        self._fit(0)
         self.question = view[_QUESTION : _QUESTION + 32]
         if not MICROPYTHON:
             self._held = None  # what the file at `path` held when this process last saw it
@@ -143,7 +145,8 @@ class Ledger:
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
             self._until = self._paid = 0
-            ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
+            if ahead > 1:
+                ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
                 covered = True
                 self._until = self.round = round_number + ahead - 1

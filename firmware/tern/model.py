@@ -36,7 +36,7 @@ def check_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int, 
     device, number, model, exponent, classes, d = fields
     frames.check_address(device, number)
     frames.require(model <= wire.SOFTMAX, "no such model")
-    frames.check_question(model, 0, exponent, classes, d, 1, 0, 0, 0, 0)
+    frames.check_question(model, 0, (0, exponent), (classes, d, 1), 0, (0, 0, 0))
     frames.check_length(frame, wire.MODEL_FIELDS, 2 * classes * d)
     frames.verify(key, frame)
     return fields

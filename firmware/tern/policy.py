@@ -116,7 +116,10 @@ class Policy:
         """Raise FrameError if the budget of `client` is spent, or if it pauses at `now` (ms); else
         set `at_once`.
         """
-        left = min(client.budget, ledger.budget) - ledger.spent
+        budget = ledger.budget
+        if budget > client.budget:
+            budget = client.budget
+        left = budget - ledger.spent
         if self.cost > left:
             raise FrameError(wire.ERR_BUDGET, "budget spent", max(0, left))
         if self.paid:

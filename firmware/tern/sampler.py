@@ -129,103 +129,17 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 
 
 @micropython.viper
-def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid.
-
-    Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1
-    and 2, as in shared_specs/cards.md. One loop with one uniform draw u keeps the viper function
-    short:
-
-    | step   | kept | u below | does                    | on success                           | on failure |
-    |--------|------|---------|-------------------------|--------------------------------------|------------|
-    | OFFSET | 0    | t       | offset = u              | k = 1, OVER_T                        |            |
-    | OVER_T | 0    | t       | Bernoulli(offset / t)   | k = 1: k = 2, OVER_T; else OVER_K    | `failed`   |
-    | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
-    | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
-
-    | `failed` | odd k                    | even k                                                          |
-    |----------|--------------------------|-----------------------------------------------------------------|
-    | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                          |
-    | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: y is done, or, with a negative zero, OFFSET |
-
-    Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
-    """
-    i = job[0]
+def noise(xs: ptr16, out: ptr16, pool, parameters):
+    """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid."""
+    job = ptr32(parameters)
     n = job[1]
-    position = job[2]
-    end = job[3]
-    t = job[5]
     highest = job[8] - job[7]
+    i = job[0]
     while i < n:
-        at = position
-        y = int(out[i])
-        step = _OFFSET
-        kept = 0
-        whole = 0
-        offset = 0
-        k = 1
-        done = 0
-        while done == 0 and at <= end:
-            bound = t
-            mask = job[9]
-            if step == _OVER_K:
-                bound = k
-                mask = 1
-                while mask < k - 1:
-                    mask = mask << 1 | 1
-            u = 0
-            if mask:
-                u = bound
-            while u >= bound and at <= end:
-                u = pool[at]
-                at += 1
-                if mask > 255:
-                    u |= pool[at] << 8
-                    at += 1
-                if mask > 65535:
-                    u |= pool[at] << 16
-                    at += 1
-                u &= mask
-            failed = 0
-            if step == _OFFSET:
-                offset = u
-                k = 1
-                step = _OVER_T
-            elif step == _OVER_T:
-                if u >= offset:
-                    failed = 1
-                elif k == 1:
-                    k = 2
-                else:
-                    step = _OVER_K
-            elif u:
-                failed = 1
-            else:
-                k += 1
-                if kept == 0:
-                    step = _OVER_T
-            if failed:
-                if k & 1:
-                    whole += kept
-                    kept = 1
-                    k = 2
-                    step = _OVER_K
-                else:
-                    if kept:
-                        magnitude = (offset + t * whole) // job[6]
-                        if pool[at] & 1 == 0:
-                            y += magnitude
-                            done = 1
-                        elif magnitude:  # there is no negative zero
-                            y -= magnitude
-                            done = 1
-                        at += 1
-                    kept = 0
-                    whole = 0
-                    step = _OFFSET
-        if at > end:
+        position = job[2]
+        y = int(out[i]) + int(laplace(pool, parameters))
+        if job[2] == position:  # the pool's end came first
             break
-        position = at
         if y < 0:
             y = 0
         elif y > highest:
@@ -233,8 +147,105 @@ def noise(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
         out[i] = y
         i += 1
     job[0] = i
-    i = 2
-    job[i] = position
+
+
+# laplace() draws one uniform u after the other; what a draw means depends on the step:
+#
+# | step   | kept | u below | does                    | on success                           | on failure |
+# |--------|------|---------|-------------------------|--------------------------------------|------------|
+# | OFFSET | 0    | t       | offset = u              | k = 1, OVER_T                        |            |
+# | OVER_T | 0    | t       | Bernoulli(offset / t)   | k = 1: k = 2, OVER_T; else OVER_K    | `failed`   |
+# | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
+# | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
+#
+# | `failed` | odd k                    | even k                                                      |
+# |----------|--------------------------|-------------------------------------------------------------|
+# | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                      |
+# | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: done, or, with a negative zero, OFFSET  |
+#
+# Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
+
+
+@micropython.viper
+def laplace(pool: ptr8, job: ptr32) -> int:
+    """Draw exact discrete Laplace noise of scale t / s, and move the job's position behind its bytes.
+
+    At the pool's end the position stays, and the result does not count. Canonne, Kamath, Steinke, The Discrete Gaussian
+    for Differential Privacy (2020), Algorithms 1 and 2, as in shared_specs/cards.md.
+    """
+    at = job[2]
+    end = job[3]
+    t = job[5]
+    y = 0
+    step = _OFFSET
+    kept = 0
+    whole = 0
+    offset = 0
+    k = 1
+    done = 0
+    while done == 0 and at <= end:
+        bound = t
+        mask = job[9]
+        if step == _OVER_K:
+            bound = k
+            mask = 1
+            while mask < k - 1:
+                mask = mask << 1 | 1
+        u = 0
+        if mask:
+            u = bound
+        while u >= bound and at <= end:
+            u = pool[at]
+            at += 1
+            if mask > 255:
+                u |= pool[at] << 8
+                at += 1
+            if mask > 65535:
+                u |= pool[at] << 16
+                at += 1
+            u &= mask
+
+        failed = 0
+        if step == _OFFSET:
+            offset = u
+            k = 1
+            step = _OVER_T
+        elif step == _OVER_T:
+            if u >= offset:
+                failed = 1
+            elif k == 1:
+                k = 2
+            else:
+                step = _OVER_K
+        elif u:
+            failed = 1
+        else:
+            k += 1
+            if kept == 0:
+                step = _OVER_T
+
+        if failed:
+            if k & 1:
+                whole += kept
+                kept = 1
+                k = 2
+                step = _OVER_K
+            else:
+                if kept:
+                    y = (offset + t * whole) // job[6]
+                    done = 1
+                    if pool[at] & 1:
+                        if y == 0:  # there is no negative zero
+                            done = 0
+                        y = 0 - y
+                    at += 1
+                kept = 0
+                whole = 0
+                step = _OFFSET
+    if at <= end:
+        i = 2
+        job[i] = at
+    return y
 
 
 _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}

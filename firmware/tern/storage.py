@@ -150,10 +150,11 @@ class Records(_File):
         header = bytearray(RECORDS_BYTES)
         self._read(0, header, RECORDS_BYTES)
         magic, self.d, self.count = struct.unpack(RECORDS_HEADER, header)
+        self._row_bytes = 2 * (self.d + 1)
         if (
             magic != MAGIC
             or not self.d
-            or self._size != RECORDS_BYTES + 2 * self.count * (self.d + 1)
+            or self._size != RECORDS_BYTES + self._row_bytes * self.count
         ):
             raise StorageError("wrong header or length")
 
@@ -161,4 +162,8 @@ class Records(_File):
         """Read record `index` into the array('h') `row` of d + 1. Raises StorageError."""
         if not 0 <= index < self.count:
             raise StorageError("no such record")
-        self._read(RECORDS_BYTES + 2 * (self.d + 1) * index, row, 2 * (self.d + 1))
+        size = self._row_bytes
+        file = self._file
+        file.seek(RECORDS_BYTES + size * index)  # as _read(), without a call for each record
+        if file.readinto(row) != size:
+            raise StorageError("cut short")

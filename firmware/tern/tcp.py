@@ -72,7 +72,7 @@ class Connection:
         self._reason = absence.SILENT  # why the last address did not serve
 
     def _step(self):
-        # Goes on to connect; returns whether it is done.
+        """Go on to connect; return whether it is done."""
         if self._query:
             address = self._query.step()
             if not address:
@@ -80,40 +80,50 @@ class Connection:
             self._query.close()
             self._query = None
             self.host = address
-        if not self._socket:
-            try:  # that of an address asks nobody; that of a name waits for the answer
-                if self._addresses is None:
-                    self._addresses = socket.getaddrinfo(
-                        self.host, self._port, 0, socket.SOCK_STREAM
-                    )
-            except OSError:
-                raise Lost("no address of " + self.host, absence.NO_NAME)
-            if not self._addresses:
-                raise Lost("cannot connect to %s port %d" % (self.host, self._port), self._reason)
-            try:
-                self._socket = socket.socket(*self._addresses[0][:3])
-            except OSError:  # while the last ones are closing, lwIP has no other
-                return False
-            address = self._addresses.pop(0)[4]
-            self._socket.setblocking(False)
-            self._poll = select.poll()
-            self._poll.register(self._socket, select.POLLOUT)
-            try:
-                self._socket.connect(address)
-            except OSError:  # in progress, or refused: the poll tells
-                pass
+        if not self._socket and not self._try_next():
+            return False
         for _, event in self._poll.poll(0):
             if event & select.POLLOUT and not event & _BROKEN:
                 self._begin(self._socket)
                 return True
-            try:
-                self._socket.recv(1)
-            except OSError as error:
-                if error.errno in (errno.ECONNREFUSED, errno.ECONNRESET):
-                    self._reason = absence.REFUSED
-            self._socket.close()
-            self._socket = None
+            self._give_up()
         return False
+
+    def _try_next(self):
+        """Begin to connect to the next address of the host; return whether there is a socket for
+        it.
+        """
+        try:  # that of an address asks nobody; that of a name waits for the answer
+            if self._addresses is None:
+                self._addresses = socket.getaddrinfo(self.host, self._port, 0, socket.SOCK_STREAM)
+        except OSError:
+            raise Lost("no address of " + self.host, absence.NO_NAME)
+        if not self._addresses:
+            raise Lost("cannot connect to %s port %d" % (self.host, self._port), self._reason)
+        try:
+            line = socket.socket(*self._addresses[0][:3])
+        except OSError:  # while the last ones are closing, lwIP has no other
+            return False
+        self._socket = line
+        address = self._addresses.pop(0)[4]
+        line.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(line, select.POLLOUT)
+        try:
+            line.connect(address)
+        except OSError:  # in progress, or refused: the poll tells
+            pass
+        return True
+
+    def _give_up(self):
+        """Close the socket of an address that does not serve, and remember why."""
+        try:
+            self._socket.recv(1)
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ECONNRESET):
+                self._reason = absence.REFUSED
+        self._socket.close()
+        self._socket = None
 
     def _begin(self, line):
         if self._context:  # the handshake is done by the first reads and writes

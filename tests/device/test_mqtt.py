@@ -542,7 +542,7 @@ class Port:
     def waiting(self):
         return 0
 
-    def _ready(self, timeout_ms):
+    def ready(self, timeout_ms):
         return self.given
 
 

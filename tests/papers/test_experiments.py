@@ -162,7 +162,7 @@ def test_a_mechanism_named_by_an_option_is_compared(tmp_path, tern, monkeypatch)
     assert compared == ["duchi", "pm-sub, 31 levels, window best"] * 2  # at two epsilons
 
 
-@pytest.mark.parametrize("name", {*experiments.EXPERIMENTS} - {*experiments.COMPARING})
+@pytest.mark.parametrize("name", sorted({*experiments.EXPERIMENTS} - {*experiments.COMPARING}))
 def test_an_experiment_that_compares_no_mechanisms_refuses_one(tmp_path, tern, name):
     words = ["--mechanism", "duchi", "--output", str(tmp_path / "output")]
     refused = tern("experiment", name, *words, code=2)

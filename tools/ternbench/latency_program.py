@@ -185,7 +185,7 @@ def serve(n):
         gc.collect()
         print("ready")
         for i in range(0, 3 * n, 3):
-            while not link._ready(-1):
+            while not link.ready(-1):
                 pass
             start = _ticks()
             frame = link.receive()

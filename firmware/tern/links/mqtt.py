@@ -98,9 +98,9 @@ def open_link(board):
         if station and not station.joined(lease):
             absent.reason = station.reason or absent.reason
             return None
-        host = (lease and lease.broker) or hosts[
-            os.urandom(1)[0] % len(hosts)
-        ]  # any node of a cluster
+        host = lease and lease.broker
+        if not host:  # any node of a cluster
+            host = hosts[os.urandom(1)[0] % len(hosts)]
         line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
             lease.connection = line
@@ -188,22 +188,12 @@ class Mqtt:
         session = self._session
         while True:
             try:
-                if not session.connected:
-                    due = not self._wait or ticks_diff(ticks_ms(), self._failed) >= self._wait
-                    if due and session.open():
-                        self._pause = self._wait = 0
-                        self._accepted = True
-                        if self._port:
-                            self._absence.ended(self.hold)
-                        if self._lease:
-                            self._lease.keep(self.hold)
-                        return self.greeting
-                elif session.receive():
-                    n = session.take(self._frame)
-                    if n and self._frame[0] in self._admitted:
-                        return self._frame[:n]
+                frame = self._take() if session.connected else self._connect()
             except _BROKEN as error:
                 return self._lose(error)
+            if frame:
+                return frame
+
             left = _SLICE_MS
             if self._port:
                 self._absence.show()
@@ -218,11 +208,36 @@ class Mqtt:
                     return None
             session.wait(left)
 
+    def _connect(self):
+        """Take a step towards a connection, unless it is too early; return its greeting once it is
+        there.
+        """
+        if self._wait and ticks_diff(ticks_ms(), self._failed) < self._wait:
+            return None
+        if not self._session.open():
+            return None
+        self._pause = self._wait = 0
+        self._accepted = True
+        if self._port:
+            self._absence.ended(self.hold)
+        if self._lease:
+            self._lease.keep(self.hold)
+        return self.greeting
+
+    def _take(self):
+        """Return the frame that has come from the broker, if any; None for one of another type."""
+        if not self._session.receive():
+            return None
+        n = self._session.take(self._frame)
+        if n and self._frame[0] in self._admitted:
+            return self._frame[:n]
+        return None
+
     def _listen(self):
-        # Returns a HELLO_REQUEST that has come in at the port; nothing else is answered there.
+        """Return a HELLO_REQUEST that has come in at the port; nothing else is answered there."""
         try:
             for _ in range(_PARTS):
-                if not (self._port.waiting() or self._port._ready(0)):
+                if not (self._port.waiting() or self._port.ready(0)):
                     break
                 frame = self._port.receive(0)
                 if frame and frame[0] == wire.HELLO_REQUEST:

@@ -76,7 +76,7 @@ class Serial:
                 n = frames.still_to_come(state, self._frame)
                 if not n and not self._locked:
                     raise KeyboardInterrupt
-                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self._ready(timeout_ms):
+                if (timeout_ms >= 0 or self._frames > _COLLECT) and not self.ready(timeout_ms):
                     return None
                 n = self._source.readinto(self._chunk, (timeout_ms and n) or 1)  # at most the chunk
                 if not n:
@@ -98,10 +98,11 @@ class Serial:
                     self._last = self._frame[:n]
                 return self._last
 
-    def _ready(self, timeout_ms):
+    def ready(self, timeout_ms):
+        """Wait until a byte has come, for `timeout_ms`, or -1 for ever; return whether one has."""
         # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come
         # within a report.
-        if self._frames > _COLLECT and timeout_ms and not self._ready(0):
+        if self._frames > _COLLECT and timeout_ms and not self.ready(0):
             self._frames = 0
             gc.collect()
         return any(self._poll.ipoll(timeout_ms))
