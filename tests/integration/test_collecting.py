@@ -32,10 +32,9 @@ def test_a_round_of_any_mechanism_counts_each_device_once(site, name, levels, k)
     with fleet.boards() as boards:
         result, aggregator = fleet.round(boards.ports, ALL, card=card, k=k)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
-    assert vars(aggregator.statistics) == {
-        **dict.fromkeys(vars(aggregator.statistics), 0),
-        "accepted": 40,
-    }
+    for fate, frames in vars(aggregator.statistics).items():
+        if fate != "duplicate":  # on a busy machine a device is asked again
+            assert frames == (40 if fate == "accepted" else 0), fate
     assert result.cohorts[0].counts.sum() == 40 * k
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL, cost)
 

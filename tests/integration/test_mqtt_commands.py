@@ -112,4 +112,4 @@ def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():
     for mistake in ("lost", "counted_twice", "not_counted", "not_as_sent"):
         assert result[mistake] == 0
     assert result["duplicates"] > 0, "every hundredth frame is sent twice"
-    assert 1 <= result["stored_bytes_per_report"] <= 8
+    assert result["stored_bytes_per_report"] <= 8
