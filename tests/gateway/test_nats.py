@@ -521,7 +521,10 @@ def test_many_silent_connections_stop_no_site(target):
     process_id = target.nodes[0].pid
     before = memory(process_id)
     need_files(2500)
+    log = target.nodes[0].node / "nats.log"
+    reloads = log.read_text().count("Reloaded server")
     write_gateways(target.directory, ["late"])
+    wait_for(lambda: log.read_text().count("Reloaded server") > reloads, PATIENCE)
     address = ("127.0.0.1", target.server.port)
     with ExitStack() as stack:
         silent = []

@@ -24,7 +24,7 @@ from ternhost.count.rounds import COMPLETE, Answers, CohortCounts, Counts, Round
 from ternhost.datasets import Holdings
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn.schedule import Terms
-from ternhost.reach.driver import Devices, Driver, OnProgress, RoundProgress, is_label
+from ternhost.reach.driver import Devices, Driver, OnProgress, RoundKeeper, RoundProgress, is_label
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.vectorised import RandomLanes, random_bits
@@ -104,6 +104,17 @@ class _CohortRound(NamedTuple):
         return RandomLanes(self.bits, len(clients))
 
 
+class SimulatedRounds(RoundKeeper):
+    """Rounds of a run in a store, which may have rounds of other runs, too."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def next_number(self, planned: int) -> int:
+        return max(planned, last_number(self._store) + 1)
+
+
 class SimulatedDriver(Driver):
     """Clients with consecutive ids: id i + 1 has the records of client i (from 0) of `holdings`."""
 
@@ -115,28 +126,19 @@ class SimulatedDriver(Driver):
         *,
         individual: bool = False,
         first: int = 1,
-        store: Store | None = None,
+        keeper: RoundKeeper | None = None,
     ) -> None:
-        """clients: None for as many as have their own records. first: the id of the first client.
-
-        store: of the run, whose earlier rounds may be those of other runs.
-        """
+        """clients: None for as many as have their own records. first: the id of the first client."""
         # A simulated round ends when all have answered.
-        super().__init__(Terms(), individual=individual)
+        super().__init__(Terms(), keeper, individual=individual)
         self.holdings = holdings
         self._clients = holdings.clients if clients is None else clients
         self._seed = seed
         self._first = first
-        self._store = store
 
     @property
     def devices(self) -> range:
         return range(self._first, self._first + self._clients)
-
-    def next_round(self, planned: int) -> int:
-        if self._store is None:
-            return planned
-        return max(planned, last_number(self._store) + 1)
 
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None

@@ -28,7 +28,7 @@ class Simulated(Fleet):
         return self.count
 
     def driver(self, context: RunContext) -> Driver:
-        from ternhost.reach.simulated.driver import SimulatedDriver
+        from ternhost.reach.simulated.driver import SimulatedDriver, SimulatedRounds
 
         clients = context.clients
         assert clients.holdings is not None
@@ -38,5 +38,5 @@ class Simulated(Fleet):
             clients.seed,
             individual=context.individual,
             first=clients.first,
-            store=context.store,
+            keeper=SimulatedRounds(context.store),
         )
