@@ -12,11 +12,15 @@ import rig
 from beside import needs_papers
 
 from tern import card as cards
-from ternhost.errors import InterruptedByUser
+from tern import storage
+from ternhost.errors import InterruptedByUser, RefusedError
+from ternhost.learn import clustering
 from ternhost.learn.designs import class_of
+from ternhost.privacy.accounting import Policy
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
+from terntools.emulators.unix_fleet import EmulatedFleet
 
 EXTRACT = "AGE,HRSWORK1,SEX,REGION,TOWN\n" + "".join(
     f"{20 + i % 60},{(7 * i) % 90},{1 + i % 2},{i % 6 // 2},{i % 30 // 3 * (i % 3)}\n"
@@ -117,3 +121,22 @@ def test_devices_pay_for_every_round_that_they_take_part_in(tmp_path, micropytho
             device for number in range(1, 5) for device, _ in store.reports(number)
         )
     assert set(rounds_by_device.values()) == {2}
+
+
+def test_a_run_scores_boards_whose_records_it_does_not_know(tmp_path, micropython):
+    dataset = clustering.load("iris")
+    rows = dataset.records(np.arange(0, 150, 4))
+    path, directories = rig.provision(tmp_path, rows, Policy(4_000_000, 8_000_000))
+    with EmulatedFleet(micropython, directories) as boards:
+        options = {"epsilon": "4", "fleet": "port:" + boards.ports[0], "store": path}
+        result, second = rig.finish("infer", **options), rig.finish("infer", **options)
+        for _ in range(2):  # a refusal leaves no unfinished run
+            with pytest.raises(RefusedError, match="cannot pay that: they have epsilon 0 left"):
+                rig.finish("infer", **options)
+    assert (result["reports"], result["agreement"], result["score_without_noise"]) == (
+        38,
+        None,
+        None,
+    )
+    assert second["reports"] == 38
+    assert (directories[0] / storage.CLIENTS).exists()
