@@ -31,6 +31,12 @@ def store():
     return opened
 
 
+def test_the_seed_of_a_simulated_fleet_fixes_its_noise(tern):
+    weights = tern(*RUN).json["weights"]
+    assert tern(*RUN).json["weights"] == weights
+    assert tern(*RUN, "--seed", "2").json["weights"] != weights
+
+
 def test_what_a_client_has_told_for_life_adds_up(tern):
     lives = [tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] for _ in range(3)]
     assert lives == pytest.approx([0.1, 0.2, 0.3])

@@ -146,9 +146,7 @@ EVIDENCE: dict[str, Evidence] = {
     Key.SEED: Evidence(
         "the noise of simulated clients follows from a seed",
         ("docs/guides/runs.md#what---seed-fixes",),
-        (
-            "tests/unit/test_simulated_store.py::test_the_seed_of_a_simulated_fleet_fixes_its_noise_and_says_so",
-        ),
+        ("tests/unit/test_simulated_store.py::test_the_seed_of_a_simulated_fleet_fixes_its_noise",),
     ),
     Key.UPDATES: Evidence(
         "who can install programs on a board that accepts updates",
