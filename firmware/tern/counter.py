@@ -50,7 +50,7 @@ def mark(fuses, step, done):
         raise FrameError(wire.ERR_LEDGER, "a fuse did not burn")
 
 
-class Counter:
+class ChipCounter:
     """The counter of a `ledger` that was just loaded: write() writes it, and counts.
 
     write: a function of a path and the bytes of a ledger, which puts them there. Raises FrameError

@@ -84,7 +84,7 @@ class Ledger:
             )
             board = step and self._board  # to whose counter it is bound
             if board:
-                from tern.counter import Counter
+                from tern.counter import ChipCounter
         except (OSError, ImportError) as error:
             raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
@@ -114,7 +114,7 @@ class Ledger:
             self._held = bytes(view[:size])
         self._write = self._write_file
         if board:
-            self._write = Counter(self, board, self._write_file).write
+            self._write = ChipCounter(self, board, self._write_file).write
         self.path = path
 
     @property

@@ -16,7 +16,7 @@ from small_board import THREE, ask, error_of, round_frame
 from tern import counter, host_frames, ledger, rom, storage, wire
 from tern.client import Client
 from tern.compat import MICROPYTHON
-from tern.counter import Counter
+from tern.counter import ChipCounter
 from tern.frames import FrameError
 from tern.ledger import Ledger, LedgerError
 
@@ -152,7 +152,7 @@ def ledger_first(book, board, write):
     Each ledger of the next step is taken.
     """
     state, book.state = book.state, ledger.IDLE
-    bound = Counter(book, board, write)
+    bound = ChipCounter(book, board, write)
     book.state = state
     return bound
 
@@ -176,7 +176,7 @@ def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
     # The same search finds what goes wrong without a counter, and with one fuse, burnt after the
     # write or before.
     assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
-    with replaced(counter, Counter=ledger_first, mark=burn_after):
+    with replaced(counter, ChipCounter=ledger_first, mark=burn_after):
         assert "two reports for a round" in str(raises(AssertionError, explore, 3))
     with replaced(counter, mark=burn_both):
         assert "an honest board refuses" in str(raises(AssertionError, explore, 2))
