@@ -405,3 +405,94 @@ def test_the_page_beside_a_served_fleet_ends_with_the_host(tmp_path, visit):
     host.kill()
     host.communicate(timeout=60)
     wait_for(lambda: not is_served(url))
+
+
+BOARDS = 2000
+
+
+@needs_browser
+def test_thousands_of_boards_can_be_searched_and_sorted_and_are_sent_once(tmp_path, visit):
+    with dashboard(sample_store.make(tmp_path / "runs", BOARDS)) as url:
+        opened = visit(url)
+        page = opened.open("fleet")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
+        online = sum(board.online for board in sample_store.boards(BOARDS))
+        assert opened.tile("boards online") == f"{online:,}"
+        document = next(
+            response for response in opened.responses if response.url.startswith(f"{url}?")
+        )
+        assert len(document.body()) < 100_000, "the first paint does not wait for the boards"
+        page.get_by_label("search boards").fill("00042")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00042")
+        assert page.locator(".ag-center-cols-container .ag-row").count() == 1
+        page.get_by_label("search boards").fill("")
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-00001")
+        page.locator(".ag-header-cell[col-id='first']").click()
+        page.locator(".ag-header-cell[col-id='first']").click()
+        page.wait_for_selector(".ag-row[row-index='0'] >> text=greenhouse-02000")
+        page.wait_for_load_state("networkidle")
+        requests, frames = len(opened.requests), len(opened.frames)
+        page.wait_for_timeout(3000)
+        assert len(opened.requests) == requests
+        assert sum(map(len, opened.frames[frames:])) < 10_000
+    assert not opened.complaints
+
+
+@needs_browser
+@second_group
+@pytest.mark.slow
+def test_the_page_follows_a_run_that_is_killed_and_resumed(tmp_path, visit, micropython):
+    options = (
+        "--reports",
+        600,
+        "--group",
+        150,
+        "--epsilon",
+        2,
+        "--fleet",
+        "emulated:2",
+        "--no-report",
+    )
+    host = rig.Train(*options, "--name", "run", cwd=tmp_path, stop_after=200)
+    host.wait_until_stopped()
+    with dashboard(tmp_path / "runs" / "run") as url:
+        opened = visit(url)
+        page = opened.open("round")
+        page.wait_for_selector("text=Round 2:")
+        assert opened.tile("rounds ended") == "1"
+        host.finish(-signal.SIGKILL, signal.SIGKILL)
+        page.wait_for_selector(".note >> text=the process of this run is gone")
+        assert opened.tile("rounds ended") == "1"
+        rig.Train("--resume", "run", "--no-report", cwd=tmp_path).finish()
+        opened.wait_for_tile("rounds ended", "4")
+        assert opened.tile("reports accepted") == "600"
+        page.wait_for_selector("text=The run has ended")
+        assert not page.locator(".note").is_visible()
+        assert page.locator("main.tern .badge").inner_text() == "finished"
+        page.get_by_role("tab", name="Fleet").click()
+        page.wait_for_selector(".ag-row >> text=offline")
+    assert not opened.complaints
+
+
+# By section, the sizes (pixels) and the families of all visible texts.
+FONTS = """() => [...document.querySelectorAll("main.tern :not(.q-icon)")].filter(e => e.checkVisibility() &&
+    [...e.childNodes].some(node => node.nodeType == 3 && node.textContent.trim())).map(e => getComputedStyle(e))
+    .map(style => [style.fontSize, style.fontFamily.split(",")[0]])"""
+
+
+@needs_browser
+def test_few_boards_have_a_small_table_and_all_texts_one_font(tmp_path, visit):
+    with dashboard(sample_store.make(tmp_path / "runs", 3, rounds=1, planned=3)) as url:
+        opened = visit(url)
+        page = opened.open("fleet")
+        page.wait_for_selector(".ag-row[row-index='2'] >> text=greenhouse-00003")
+        table = page.locator(".board-grid").bounding_box()["height"]
+        rows = page.locator(".ag-center-cols-container").bounding_box()["height"]
+        heads = page.locator(".ag-header").bounding_box()["height"]
+        assert 0 <= table - rows - heads < 30, "there is no empty space below the last board"
+        for _ in opened.sections():
+            assert not page.get_by_role("heading", name="Gateways").is_visible(), "there are none"
+            sizes, families = map(set, zip(*page.evaluate(FONTS), strict=True))
+            assert sizes <= {"14px", "16px", "22px"}
+            assert families <= {"system-ui", "monospace"}
+    assert not opened.complaints
