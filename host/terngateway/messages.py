@@ -31,7 +31,8 @@ MOST_BUDGETS = 64  # different budgets in one HERE
 MOST_UNIT = 0xFFFF  # records
 MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
-LENGTH = struct.Struct("<I")
+NO_ROUND = 0  # the number of a refusal that is about no round
+LENGTH = struct.Struct("<I")  # before each part of a message
 
 BudgetRow = tuple[int, int | None, int, int, int]
 """A budget that boards say (measure, unit, left, spent: millionths), and the number of their devices."""
