@@ -24,7 +24,6 @@ pytest.importorskip("nats")
 import nats
 import rig
 import warm
-from harness.background import interrupt
 from harness.raw_client import wait_for
 from harness.running_gateways import with_nats
 from nats.errors import Error
@@ -135,17 +134,6 @@ def test_a_directory_has_one_host_a_site_one_gateway_and_a_node_one_server(clust
     for second in (second_host, second_gateway, second_server):
         with pytest.raises(UsageError, match="locked by another"), second:
             pass
-
-
-def test_several_questions_are_answered_at_once(cluster):
-    cluster.questions["north"].clear()
-    cluster.may_answer.clear()
-    for number in range(3):
-        cluster.post.send("north", b"%d" % number)
-    wait_for(lambda: len(cluster.questions["north"]) == 3, PATIENCE)  # before any answer
-    cluster.may_answer.set()
-    replies = []
-    wait_for(lambda: replies.extend(cluster.post.receive(1.0)) or len(replies) == 3, PATIENCE)
 
 
 def test_questions_that_a_site_has_lost_make_room_for_others(cluster):
@@ -629,17 +617,6 @@ def has_ipv6():
     except OSError:
         return False
     return True
-
-
-@pytest.mark.parametrize(
-    "command", ["gateway server .", "gateway run north --fleet simulated:10 --dataset iris"]
-)
-def test_a_command_in_the_background_heeds_sigint(command, tmp_path):
-    with_nats()
-    write_gateways(tmp_path, ["north"], port=free_port())
-    ready, code = interrupt(signal.SIGINT, *command.split(), cwd=tmp_path)
-    assert ready
-    assert code == OK
 
 
 def test_a_server_that_cannot_run_says_why(tmp_path):

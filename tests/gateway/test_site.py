@@ -356,13 +356,6 @@ def test_an_interrupted_first_start_is_completed(site, with_keys):
     assert site.ask(ask(3)).reports == [10]
 
 
-@pytest.mark.parametrize(("first_id", "is_warned"), [(81, False), (82, True)])
-def test_records_that_two_clients_hold_are_reported(site, first_id, is_warned):
-    # Iris has records for the ids 1 to 90; ten clients from 82 on end at 91.
-    site.start(**SIMULATED | {"first_id": first_id})
-    assert any("hold again" in each for each in site.gateway.warnings) == is_warned
-
-
 # What its counts tell the owner of the server
 
 CROWD = {**BOARDS, "clients": 40}
