@@ -138,7 +138,6 @@ class Gateways(Extension):
         """
         from terngateway import planning, statement
 
-        honest = options_of(options).honest
         if learner is None:
             not_real = ""
             if store.has_tables_of(self):
@@ -146,10 +145,11 @@ class Gateways(Extension):
             if not is_by_gateways(fleet):
                 return StatementPart(not_real=not_real)
             sites = planning.disclosed_so_far(store, options)
-            return statement.part(sites, honest, not_real)
+            return statement.part(sites, options_of(options).honest, not_real)
 
         if not is_by_gateways(fleet):
             return StatementPart()
+        honest = options_of(options).honest
         if learner.unit:  # the accounts of counts are about whole devices
             return statement.part({}, honest)
         devices = _sites_of(fleet, store, options.schedule is not None)
