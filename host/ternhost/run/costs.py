@@ -139,7 +139,7 @@ def earlier_disclosures(store: Store, run: str) -> Disclosures:
     return disclosures
 
 
-def asked_of(store: Store, simulated: bool = False, run: str | None = None) -> Disclosures:
+def asked_disclosures(store: Store, simulated: bool = False, run: str | None = None) -> Disclosures:
     """What the rounds of this store, or of one run, asked its devices to disclose.
 
     It counts whether a report arrived or not. simulated: of the store's simulated clients instead.

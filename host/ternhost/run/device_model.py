@@ -110,7 +110,7 @@ class DeviceModel:
         try:
             result = results.load(run, Path(parent))
         except UsageError:
-            for line in run_directory.listed(run_directory.existing(parent)):
+            for line in run_directory.list_runs(run_directory.existing_place(parent)):
                 is_named = line["run"] == str(run)
                 is_there = Path(line["directory"]).resolve() == Path(run).resolve()
                 if "store" in line and (is_named or is_there):

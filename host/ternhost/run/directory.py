@@ -187,7 +187,7 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
         warn(f"the boards' files stay in {boards}: {error.strerror}")
 
 
-def existing(place: str | Path) -> Path:
+def existing_place(place: str | Path) -> Path:
     """The place to list runs of.
 
     Raises UsageError where there is nothing; the default may be missing.
@@ -198,7 +198,7 @@ def existing(place: str | Path) -> Path:
     return path
 
 
-def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
+def list_runs(parent: Path = RUNS) -> list[dict[str, Any]]:
     """A line for each run of a store (a file), of a run's directory, or below a directory.
 
     The oldest first. Raises StorageError for a file that is no store.
@@ -237,7 +237,7 @@ def _of_store(path: Path) -> list[dict[str, Any]]:
         return [_line(store, run, directory_of(run, path)) for run in store.runs()]
 
 
-def going_on(run: StoredRun) -> str:
+def resume_command(run: StoredRun) -> str:
     """The command that goes on with a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
@@ -256,7 +256,7 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "store": str(store.path),
         "began": run.began,
         "status": status,
-        "resume": going_on(run) if status == STOPPED else None,
+        "resume": resume_command(run) if status == STOPPED else None,
         "algorithm": run.asked["algorithm"],
         "dataset": None if learning.get("dimension") else learning.get("dataset"),
         "fleet": run.asked["fleet"],

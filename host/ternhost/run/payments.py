@@ -63,7 +63,7 @@ def unknown_payments(
     claims = [*_claims_of_boards(budgets, disclosures), *_claims_of_sites(budgets, disclosures)]
     if not claims:
         return []
-    asked = costs.asked_of(store)
+    asked = costs.asked_disclosures(store)
     payments = []
     for claim in claims:
         payments.append(

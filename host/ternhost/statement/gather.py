@@ -74,7 +74,7 @@ def of_run(files: RunFiles) -> Facts:
         simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
         records = run.asked["learning"].get("records")
-        disclosures = costs.asked_of(store, simulated, files.name)
+        disclosures = costs.asked_disclosures(store, simulated, files.name)
         accounts = disclosures.report_counts()
         endless = run.asked["schedule"] is not None
 
@@ -125,7 +125,7 @@ def _of_rounds(
     accounts: of the run. The guarantee for life counts all rounds of the store.
     """
     kinds = set(itertools.chain(*accounts))
-    accounts_for_life = costs.asked_of(store, simulated).report_counts()
+    accounts_for_life = costs.asked_disclosures(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -338,7 +338,7 @@ def of_store(path: Path) -> Facts:
     with Store(path, create=False, beside=True) as store:
         runs, boards = store.runs(), store.boards()
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
-        disclosures = costs.asked_of(store, simulated)
+        disclosures = costs.asked_disclosures(store, simulated)
         device = _some_device(disclosures)
         if not simulated:
             disclosures = _with_payments(store, disclosures)
@@ -419,7 +419,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
 
     Raises TernError as the run would.
     """
-    plan = begin.planned(options, store)
+    plan = begin.plan_run(options, store)
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind, delta = fleet.parse(options.fleet), float(options.delta)
     records = getattr(learner.options, "records", None)
