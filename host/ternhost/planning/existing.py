@@ -64,9 +64,10 @@ class Existing:
         return data, asked.model or SUITED[data.task]
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """FedSum on this fleet.
+        """Return FedSum for this fleet, with its records dealt to the devices.
 
-        Boards get records with replacement where there are too few. public: as of the options.
+        seed: of the run. public: which rows are public, as of FedSum's options. If there are too
+        few records, several devices hold the same ones.
         """
         data, model = self.loaded
         asked = replace(self.asked, seed=seed, public=public, model=model)
@@ -76,7 +77,10 @@ class Existing:
 
 
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
-    """A run: the figure of its model after some of its rounds."""
+    """Run FedSum once; return the figure of its model after each of the judged rounds.
+
+    public, seed: as of `Existing.learner`.
+    """
     learner = existing.learner(seed, public)
     rows: list[Row] = []
     for number, _ in enumerate(rounds(learner, fleet_of(learner, seed)), 1):
@@ -87,7 +91,11 @@ def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
 
 
 def _beside(existing: Existing, seed: int) -> list[Row]:
-    """The same records without privacy, and one report of each device at the device's unit."""
+    """Return the figures of two models to compare with: "plain" and "device".
+
+    The first is the optimum on the same records without privacy. The second is trained from one
+    report of each device, whose unit is the device.
+    """
     data, model = existing.loaded
     holdings = existing.learner(seed).holdings
     assert holdings is not None
@@ -106,9 +114,10 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
 def plan(
     existing: Existing, progress: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """The figure of the model by rounds, with its interval, and those to compare it with.
+    """Simulate the fleet several times; return the result for JSON and `words`.
 
-    Raises UsageError.
+    It has the model's figure by rounds with an interval, and the figures to compare it with.
+    progress: called with a line of text after each part. Raises UsageError.
     """
     data, model = existing.loaded
     asked = existing.asked
@@ -117,9 +126,11 @@ def plan(
     holdings = existing.learner(asked.seed, asked.public).holdings
     assert holdings is not None
 
-    common, seeds = {"existing": existing}, range(asked.seed, asked.seed + existing.runs)
+    common = {"existing": existing}
+    seeds = range(asked.seed, asked.seed + existing.runs)
     cells = Cell.each("beside", _beside, common, seed=seeds)
-    for public, cost in {asked.public: 1, "": 5}.items():  # with public rows there are fewer rounds
+    # With public rows, if there are any, and without; with them there are fewer rounds.
+    for public, cost in {asked.public: 1, "": 5}.items():
         cells += Cell.each("learned", _learned, common, cost, public=[public], seed=seeds)
     rows = tables(cells, Kept(None, {}), progress, existing.workers)
 
@@ -149,9 +160,10 @@ def plan(
 
 
 def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
-    """The mean figure of several runs after each judged round.
+    """Return the mean figure of several runs, with its interval, after each judged round.
 
-    rows: of `_learned`. A run that has ended earlier counts with its last figure.
+    rows: of `_learned`. A run that has ended earlier counts with its last figure. limits: of the
+    figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
@@ -165,7 +177,7 @@ def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
 
 
 def words(result: dict[str, Any]) -> list[str]:
-    """The result of `plan` as lines of text."""
+    """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
     measure = result["measure"]
     dataset = result["dataset"] or "synthetic records"
     devices = counted(result["devices"], "device")
@@ -186,9 +198,9 @@ def words(result: dict[str, Any]) -> list[str]:
         for row in result["public_curve"]:
             lines.append(_line_of_round(row))
 
-    held = result["devices"] * result["records"]
-    same = f"the same {held:,} records"
-    if result["distinct"] < held:
+    held_records = result["devices"] * result["records"]
+    same = f"the same {held_records:,} records"
+    if result["distinct"] < held_records:
         same += f" ({result['distinct']:,} different ones, with replacement)"
     without_privacy, device_unit = result["without_privacy"], result["device_unit"]
     return [
