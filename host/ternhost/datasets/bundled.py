@@ -27,6 +27,7 @@ def diabetes() -> Dataset:
 
 
 def _diabetes() -> Dataset:
+    """Make the data set of `diabetes` from scikit-learn's files."""
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
@@ -46,13 +47,15 @@ def multiclass(name: str) -> Dataset:
 
 
 def _multiclass(name: str) -> Dataset:
+    """Make the data set of `multiclass` from scikit-learn's files."""
     from sklearn import datasets
 
     load = getattr(datasets, f"load_{name.replace('-', '_')}")
     bunch = load()
-    features = _normalised(bunch.data)
     if name == "digits":
         features = normalised(bunch.data, 0, _PIXEL)
+    else:
+        features = _normalised(bunch.data)
     names = [str(feature) for feature in bunch.feature_names]
     classes = tuple(str(value) for value in bunch.target_names)
     dataset = with_constant(name, MULTICLASS, names, features, bunch.target, classes)

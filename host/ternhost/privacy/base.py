@@ -122,7 +122,10 @@ def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
 
 
 def window(levels: int, width: int, threshold: int) -> bytes:
-    """Encode a window card: N levels, a window of `width`, chosen with probability threshold / T."""
+    """Encode a window card: N levels and the width of a window.
+
+    An output lies in the window with probability threshold / T.
+    """
     return finish(cards.WINDOW, struct.pack(cards.WINDOW_BODY, levels, width, threshold))
 
 

@@ -197,7 +197,7 @@ class Guarantee:
 
     @property
     def needs_fixed(self) -> bool:
-        """Whether one of the numbers holds only if the reports were fixed before the first of them."""
+        """Whether one of the numbers holds only for reports that were fixed beforehand."""
         known = (self.bounds, self.content, self.event)
         return any(bounds.epsilon != bounds.pure for bounds in known if bounds is not None)
 

@@ -336,9 +336,9 @@ def _noise(plan: SumPlan) -> tuple[int, int, int]:
 
 
 def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
-    """Return t, c and m with a variance c t / m of at least `variance`, and whether they fit a card.
+    """Return t, c and m for Gaussian noise of at least this variance, and whether they fit a card.
 
-    t and m are powers of two, so that uniform draws below t m reject nothing. The smallest m is
+    The variance is c t / m. t and m are powers of two, so that uniform draws below t m reject nothing. The smallest m is
     taken whose variance is hardly larger than needed, or else the largest m.
     """
     t = 1 << max(0, round(math.log2(variance) / 2))
