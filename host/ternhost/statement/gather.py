@@ -75,7 +75,7 @@ def of_run(files: RunFiles) -> Facts:
         simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
         records = run.asked["learning"].get("records")
-        disclosures = costs.asked_of(store, simulated, files.name)
+        disclosures = costs.asked_disclosures(store, simulated, files.name)
         accounts = disclosures.report_counts()
         endless = run.asked["schedule"] is not None
 
@@ -133,7 +133,7 @@ def _of_rounds(
     counts all rounds of the store instead.
     """
     kinds = set(itertools.chain(*accounts))
-    accounts_for_life = costs.asked_of(store, simulated).report_counts()
+    accounts_for_life = costs.asked_disclosures(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -363,7 +363,7 @@ def of_store(path: Path) -> Facts:
         runs = store.runs()
         boards = store.boards()
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
-        disclosures = costs.asked_of(store, simulated)
+        disclosures = costs.asked_disclosures(store, simulated)
         device = _some_device(disclosures)
         if not simulated:
             disclosures = _with_payments(store, disclosures)
@@ -453,7 +453,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
     options: of the run. store: its path, if it is given. words: the command line. Raises TernError
     as the run would.
     """
-    plan = begin.planned(options, store)
+    plan = begin.plan_run(options, store)
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
     kind = fleet.parse(options.fleet)
     delta = float(options.delta)
