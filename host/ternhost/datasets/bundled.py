@@ -36,7 +36,7 @@ def _diabetes() -> Dataset:
 
 
 def multiclass(name: str) -> Dataset:
-    """The data set of that name, some of whose records are public rows, nobody's.
+    """Load a small data set by its name; some of its records are public rows, nobody's.
 
     breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street,
     Mangasarian 1993). digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and

@@ -179,7 +179,7 @@ def _flights(
 
 
 def planned_flights() -> Dataset:
-    """The flights of `flights`, with 31 features that are known before departure.
+    """Load the flights of `flights` with 31 features that are known before departure.
 
     1,000 are public, and 23.7 % are late. The features are the scheduled hour and its square, the
     month, the distance, the weather at the airport in that hour, the airline, the airport and the

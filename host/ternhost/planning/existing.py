@@ -47,6 +47,7 @@ class Existing:
     workers: int | None = None
 
     def __post_init__(self) -> None:
+        """Raise UsageError for options that make no sense together."""
         life, records = self.asked.life, self.asked.records
         parse_epsilon(life, option="--life")  # also of a report at the device's unit
         require(self.runs >= 2, "runs", "2 or more", self.runs)

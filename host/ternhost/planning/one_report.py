@@ -58,6 +58,7 @@ class Planned:
     rounds: Lasting | None = None
 
     def __post_init__(self) -> None:
+        """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         require(self.seed >= 0, "seed", "0 or more", self.seed)

@@ -44,6 +44,7 @@ class Lasting:
     delta: str = "1e-6"
 
     def __post_init__(self) -> None:
+        """Raise UsageError for no rounds, too many rounds, or rounds that cost too little."""
         require(0 < self.years < math.inf, "years", "above 0", self.years)
         rounds = self.years * _YEAR / self.seconds
         require(rounds >= 1, "every", "no longer than --years", self.every)

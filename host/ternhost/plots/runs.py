@@ -231,7 +231,7 @@ def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
 
 
 def clusters(sizes: Mapping[str, int]) -> Figure:
-    """The number of clients in each cluster."""
+    """Draw the number of clients in each cluster as bars. sizes: by the cluster's name."""
     figure, axes = single(2.1)
     names, counts = list(sizes), list(sizes.values())
     bars = axes.bar(names, counts, width=0.6, color=MIDDLE, edgecolor=INK)

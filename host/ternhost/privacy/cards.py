@@ -196,7 +196,7 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
 
 
 def describe_design(design: Design) -> dict[str, Any]:
-    """The output of `tern card design --json`."""
+    """Return the output of `tern card design --json`: the design and its card's properties."""
     return {
         "mechanism": design.mechanism,
         "epsilon": design.epsilon / MICRO,

@@ -52,12 +52,13 @@ _ROUNDED_UP = 1 + 1e-12  # above the errors of floats in a logarithm
 class ReportKind:
     """A kind of report, as accounting sees it: what it costs and how it is drawn.
 
-    cost: of all its `values` together, in micro-epsilon (gaussian: micro-rho). card: of each value, or empty where only the cost
-    is known. mixed: how many reports an intermediary adds up, this one among them; 0: the reader
-    knows who sent it. alone: mixing hides nothing of it. unit: of a sum, the records of a run that
-    it protects; 0: the whole device. normal: the micro-rho of normal noise that discloses at least
-    as much as its Gaussian noise; 0: none is known. group: the devices that were asked for these,
-    some of which may be dishonest; None: all of `mixed` are honest.
+    cost: of all its `values` together, in micro-epsilon (gaussian: micro-rho). card: of each value,
+    or empty where only the cost is known. mixed: how many reports an intermediary adds up, this one
+    among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of a sum,
+    the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal
+    noise that discloses at least as much as its Gaussian noise; 0: none is known. group: the
+    devices that were asked for these, some of which may be dishonest; None: all of `mixed` are
+    honest.
     """
 
     cost: int

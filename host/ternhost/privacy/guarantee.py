@@ -293,7 +293,7 @@ def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKin
 
 
 def rounded(number: float) -> str:
-    """A number for people, rounded up to three digits, and from 1,000 on whole.
+    """Return a number for people, rounded up to three digits, or whole from 1,000 on.
 
     3.99999 becomes "4", 0.927374 becomes "0.928".
     """

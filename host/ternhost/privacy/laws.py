@@ -91,9 +91,9 @@ class Part:
 
 
 def randomised_response(epsilon: float) -> list[Part]:
-    """The worst mechanism of a local epsilon: its answer between two values.
+    """Return the laws of the mechanism that discloses the most at a local epsilon.
 
-    In rationals that round towards more.
+    That is randomised response between two values. Rounding to rationals is towards more.
     """
     e = Fraction(math.exp(epsilon) * (1 + 1e-12))
     low = 1 / (1 + e)

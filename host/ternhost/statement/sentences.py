@@ -563,7 +563,7 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
 
 
 def _certified(data: bytes) -> str:
-    """What a card is certified for, in words."""
+    """Return what a card is certified for, in words: its epsilon or rho, and of which values."""
     card = cards.decode(data)
     amount = rounded(card.epsilon / MICRO)
     if card.shape != cards.SUM:
