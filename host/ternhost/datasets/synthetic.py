@@ -77,7 +77,7 @@ def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
 def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     """Draw n records of d features of two classes, and 1,000 public rows after them.
 
-    Features x and hidden weights w are as of `linear`. The label is the sign of w.x plus logistic
+    Features x and hidden weights w are as in `linear`. The label is the sign of w.x plus logistic
     noise. Public rows are nobody's records. Raises UsageError for a d below 2.
     """
     rng = np.random.default_rng(seed)

@@ -57,7 +57,7 @@ class Curve:
         x, y, error: the names of its columns; without a column of errors they are 0.
         """
         return cls(
-            label,
+            label=label,
             x=[row[x] for row in rows],
             y=[row[y] for row in rows],
             error=[row.get(error, 0.0) for row in rows],
@@ -67,7 +67,7 @@ class Curve:
     def each(
         cls, rows: Sequence[Row], label: str, x: str, y: str, error: str = "standard_error"
     ) -> list["Curve"]:
-        """Return a curve for each value of the column `label`; the other columns as of `of`."""
+        """Return a curve for each value of the column `label`; the other columns as in `of`."""
         rows_by_label: dict[str, list[Row]] = {}
         for row in rows:
             rows_by_label.setdefault(row[label], []).append(row)

@@ -95,11 +95,12 @@ def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
 
-    def reports_at(x: Any) -> Any:
-        return np.interp(x, rounds, counts)
+    # The two conversions between the axes: of numbers or arrays.
+    def reports_at(round_number: Any) -> Any:
+        return np.interp(round_number, rounds, counts)
 
-    def round_at(n: Any) -> Any:
-        return np.interp(n, counts, rounds)
+    def round_at(report_count: Any) -> Any:
+        return np.interp(report_count, counts, rounds)
 
     top = axes.secondary_xaxis("top", functions=(reports_at, round_at))
     top.set_xlabel("reports so far")

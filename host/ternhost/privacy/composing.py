@@ -200,6 +200,7 @@ def _largest(report: ReportKind, tail: float) -> float:
         return local_epsilon
 
     def is_beyond(loss: float) -> bool:
+        """Whether this loss is exceeded with probability `tail` at most."""
         return shuffling.delta_at(laws, local_epsilon, loss, report.mixed) <= tail
 
     if is_beyond(0.0):

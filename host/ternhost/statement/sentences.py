@@ -421,8 +421,8 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
 def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     """Yield all that leaves a device: when, how many bytes, and what it depends on."""
     how_often = "once for each question that asks the device"
-    if facts.asked is not None and facts.kind in (Kind.RUN, Kind.PLAN):
-        how_often += f": at most {counted(facts.asked, 'time')} in this run"
+    if facts.most_reports is not None and facts.kind in (Kind.RUN, Kind.PLAN):
+        how_often += f": at most {counted(facts.most_reports, 'time')} in this run"
         if facts.endless:
             how_often += " so far"
 

@@ -58,7 +58,7 @@ def problem(
 ) -> Problem:
     """Return the problem of minimising an objective at a real epsilon.
 
-    knots: of the whole table. prior, share: as of `optimal.design`. Raises UsageError if the
+    knots: of the whole table. prior, share: as in `optimal.design`. Raises UsageError if the
     objective does not take them.
     """
     if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):

@@ -45,7 +45,7 @@ def zero_probability(epsilon: float) -> float:
 
 
 def constant(epsilon: float, a: float) -> float:
-    """C, the magnitude of the outer outputs, when P(0 | 0) = a."""
+    """Return C, the magnitude of the outer outputs, if P(0 | 0) is a."""
     e = math.exp(epsilon)
     return e * (e + 1) / ((e - 1) * (e - a))
 
@@ -58,12 +58,13 @@ def variance(epsilon: float, x: float, a: float | None = None) -> float:
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
-    c2 = constant(epsilon, a) ** 2
-    return c2 * (1 - a) + c2 * a * (e - 1) / e * abs(x) - x * x
+    # E[y**2] - x**2, where P(0 | x) is a - a (1 - 1/e) |x|.
+    squared_output = constant(epsilon, a) ** 2
+    return squared_output * (1 - a) + squared_output * a * (e - 1) / e * abs(x) - x * x
 
 
 def worst_variance(epsilon: float, a: float | None = None) -> float:
-    """Return the variance at the worst x; `a` is P(0 | 0), as of `variance`."""
+    """Return the variance at the worst x; `a` is P(0 | 0), as in `variance`."""
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
@@ -118,6 +119,7 @@ def _three_knots(least: int, zero: int, outer: int) -> bytes:
 def better_constant(epsilon: float) -> float:
     """Return C, the magnitude of 3R's outer outputs, for an epsilon above 0.6475325."""
     e = math.exp(epsilon)
+    # The root of (e - 1) C**2 - (e + 1) C - 1 = 0, unless it is below 2.
     c = ((e + 1) + math.sqrt((e + 1) ** 2 + 4 * (e - 1))) / (2 * (e - 1))
     if c < 2:
         return 4 * (e + 2) / (4 * e - 3)
