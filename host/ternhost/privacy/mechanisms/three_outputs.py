@@ -30,6 +30,7 @@ def zero_probability(epsilon: float) -> float:
         return most
 
     def cubic(a: float) -> float:
+        """Positive where a larger a lowers the worst-case variance."""
         square, linear = e * e + 4 * e + 5, e**3 + 4 * e * e - 7 * e
         return 2 * a**3 - square * a * a - linear * a + 2 * e**3 - 4 * e * e
 
