@@ -36,42 +36,43 @@ _MOST_RECORDS = 10_000_000
 class Existing:
     """A fleet, and the options of FedSum on it.
 
-    asked: the options; its dimension is that of synthetic records. data: a file of records, instead
+    options: of FedSum; its dimension is that of synthetic records. data: a file of records, instead
     of a data set. Raises UsageError for an option that makes no sense.
     """
 
     devices: int
-    asked: Options
+    options: Options
     data: str = ""
     runs: int = RUNS
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        life, records = self.asked.life, self.asked.records
+        """Raise UsageError for options that make no sense together."""
+        life, records = self.options.life, self.options.records
         parse_epsilon(life, option="--life")  # also of a report at the device's unit
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         most = _MOST_RECORDS // records
         require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
-        if parse_unit(self.asked.unit) == DEVICE:
+        if parse_unit(self.options.unit) == DEVICE:
             hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the name of the model."""
-        asked = self.asked
-        data = data_of(asked.dataset, asked.dimension, asked.model or None, self.data)
-        return data, asked.model or SUITED[data.task]
+        options = self.options
+        data = data_of(options.dataset, options.dimension, options.model or None, self.data)
+        return data, options.model or SUITED[data.task]
 
     def learner(self, seed: int, public: str = "") -> FedSum:
         """Return FedSum for this fleet, with its records dealt to the devices.
 
-        seed: of the run. public: which rows are public, as of FedSum's options. If there are too
+        seed: of the run. public: which rows are public, as in FedSum's options. If there are too
         few records, several devices hold the same ones.
         """
         data, model = self.loaded
-        asked = replace(self.asked, seed=seed, public=public, model=model)
-        learner = FedSum(asked, Population(clients=self.devices, knows_records=False), data)
+        options = replace(self.options, seed=seed, public=public, model=model)
+        learner = FedSum(options, Population(clients=self.devices, knows_records=False), data)
         learner.holdings = learner.deal(data, self.devices, again=True)
         return learner
 
@@ -79,7 +80,7 @@ class Existing:
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
     """Run FedSum once; return the figure of its model after each of the judged rounds.
 
-    public, seed: as of `Existing.learner`.
+    public, seed: as in `Existing.learner`.
     """
     learner = existing.learner(seed, public)
     rows: list[Row] = []
@@ -105,9 +106,10 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     weights = fit(
         MODELS[model], same_records.divided(nothing_held_out), TrainingPlan.regularisation
     )
-    plain = next(iter(judging.figures(data, MODELS[model], weights).values()))
+    figures = judging.figures(data, MODELS[model], weights)
+    plain = next(iter(figures.values()))  # the first one is the most telling
 
-    device = default(data, existing.devices, seed, model, epsilon=existing.asked.life)
+    device = default(data, existing.devices, seed, model, epsilon=existing.options.life)
     return [{"plain": plain, "device": figure_of(simulate(device, seed))}]
 
 
@@ -120,33 +122,33 @@ def plan(
     progress: called with a line of text after each part. Raises UsageError.
     """
     data, model = existing.loaded
-    asked = existing.asked
+    options = existing.options
     measure = judging.measure(data)
     limits = judging.limits(measure)
-    holdings = existing.learner(asked.seed, asked.public).holdings
+    holdings = existing.learner(options.seed, options.public).holdings
     assert holdings is not None
 
     common = {"existing": existing}
-    seeds = range(asked.seed, asked.seed + existing.runs)
+    seeds = range(options.seed, options.seed + existing.runs)
     cells = Cell.each("beside", _beside, common, seed=seeds)
     # With public rows, if there are any, and without; with them there are fewer rounds.
-    for public, cost in {asked.public: 1, "": 5}.items():
+    for public, cost in {options.public: 1, "": 5}.items():
         cells += Cell.each("learned", _learned, common, cost, public=[public], seed=seeds)
     rows = tables(cells, Kept(None, {}), progress, existing.workers)
 
     public_curve = None
-    if asked.public:
-        public_curve = _curve(pick(rows["learned"], public=asked.public), limits)
+    if options.public:
+        public_curve = _curve(pick(rows["learned"], public=options.public), limits)
     return {
-        "dataset": None if asked.dimension else data.name,
+        "dataset": None if options.dimension else data.name,
         "d": data.dimension,
         "model": model,
         "devices": existing.devices,
-        "records": asked.records,
+        "records": options.records,
         "distinct": len(np.unique(holdings.order)),
-        "unit": parse_unit(asked.unit),
-        "life": float(asked.life),
-        "delta": float(asked.delta),
+        "unit": parse_unit(options.unit),
+        "life": float(options.life),
+        "delta": float(options.delta),
         "measure": measure,
         "judged": len(data.test),
         "runs": existing.runs,
@@ -154,7 +156,7 @@ def plan(
         "without_privacy": interval([row["plain"] for row in rows["beside"]], limits),
         "device_unit": interval([row["device"] for row in rows["beside"]], limits),
         "curve": _curve(pick(rows["learned"], public=""), limits),
-        "public": asked.public or None,
+        "public": options.public or None,
         "public_curve": public_curve,
     }
 

@@ -58,6 +58,7 @@ class Planned:
     rounds: Lasting | None = None
 
     def __post_init__(self) -> None:
+        """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
@@ -126,7 +127,7 @@ def plan(
     costs_of_rounds = None
     simulated: dict[int, tuple[str, int]] = {}
     if rounds is not None:
-        costs_of_rounds = rounds.reckoned(data, model)
+        costs_of_rounds = rounds.cost_summary(data, model)
         for devices in set(planned.reports):
             simulated[devices] = rounds.simulated(data, model, devices)
     curve = _curve(planned, model, simulated, judging.limits(measure), progress)
@@ -179,7 +180,7 @@ def _curve(
 ) -> list[Row]:
     """Return the mean figure of several runs, with its interval, by number of devices, ascending.
 
-    model: its name. simulated: as of `_learned`. limits: of the figure.
+    model: its name. simulated: as in `_learned`. limits: of the figure.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.reports))

@@ -127,7 +127,10 @@ def summaries(
 def _summaries_of_group(
     group: Sequence[Row], compared: str, figure: str, sign: float, shared: float
 ) -> list[Row]:
-    """Return the rows of `summaries` for one group. sign: 1 if a larger figure is better, else -1."""
+    """Return the rows of `summaries` for one group.
+
+    sign: 1 if a larger figure is better, else -1.
+    """
     # The figures of all runs, in the order of runs, so that the same runs can be compared.
     first_rows = {}
     figures = {}
@@ -161,7 +164,7 @@ def _verdicts(
 ) -> dict[Any, str]:
     """Return the verdict of `summaries` on each row of a group.
 
-    behind: by how much each run is worse than the same run of the best. shared: as of
+    behind: by how much each run is worse than the same run of the best. shared: as in
     `mean_and_error`.
     """
     level = _LEVEL / max(1, len(behind) - 1)  # Bonferroni: for all comparisons together

@@ -44,6 +44,7 @@ class Lasting:
     delta: str = "1e-6"
 
     def __post_init__(self) -> None:
+        """Raise UsageError for no rounds, too many rounds, or rounds that cost too little."""
         require(0 < self.years < math.inf, "years", "above 0", self.years)
         rounds = self.years * _YEAR / self.seconds
         require(rounds >= 1, "every", "no longer than --years", self.every)
@@ -57,14 +58,15 @@ class Lasting:
     @property
     def seconds(self) -> float:
         """The time between two rounds, as `every` says it. Raises UsageError."""
-        number, unit = self.every, 1
+        number = self.every
+        unit = 1
         if number[-1:] in _UNITS:
             unit = _UNITS[number[-1]]
             number = number[:-1]
         try:
             seconds = float(number) * unit
         except ValueError:
-            seconds = 0.0
+            seconds = 0.0  # refused below
         must = "a second or longer, such as 15m, 1h, 1d, 1w or 900"
         require(1 <= seconds < math.inf, "every", must, self.every)
         return seconds
@@ -86,7 +88,7 @@ class Lasting:
         """The epsilon of a report, by the ledger in rho."""
         return f"{self.costs[0] / MICRO:f}"
 
-    def reckoned(self, data: Dataset, model: str) -> dict[str, Any]:
+    def cost_summary(self, data: Dataset, model: str) -> dict[str, Any]:
         """Return, for JSON, what a round may cost by each account and what all reports disclose.
 
         The accounts are a ledger in rho, a ledger in epsilon, and the exact one, which no ledger
@@ -152,33 +154,33 @@ def _variance(design: ReportDesign) -> float:
     return certify.moments(design.card).even_second_moment() / design.k
 
 
-def words(reckoned: dict[str, Any], simulated: Sequence[float]) -> list[str]:
-    """Return the result of `Lasting.reckoned` as lines of text.
+def words(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]:
+    """Return the result of `Lasting.cost_summary` as lines of text.
 
     simulated: the epsilons of the simulated reports, ascending.
     """
-    rounds = counted(reckoned["rounds"], "round")
-    delta = reckoned["delta"]
-    every = reckoned["every"]
+    rounds = counted(summary["rounds"], "round")
+    delta = summary["delta"]
+    every = summary["every"]
     if every[-1] not in _UNITS:
         every += " s"
     years = "years"
-    if reckoned["years"] == 1:
+    if summary["years"] == 1:
         years = "year"
     lines = [
-        f"{rounds}, one every {every} for {reckoned['years']:g} {years}; "
-        f"(epsilon {reckoned['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
+        f"{rounds}, one every {every} for {summary['years']:g} {years}; "
+        f"(epsilon {summary['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
         f"  {'ledger':<12} {'epsilon a round':<16} "
         f"what all reports really tell, exactly, at delta {delta:g}",
     ]
     for name, ledger in _LEDGERS.items():
-        epsilon = f"{reckoned[f'epsilon_{name}']:.8g}"
-        disclosed = reckoned[f"told_{name}"]
+        epsilon = f"{summary[f'epsilon_{name}']:.8g}"
+        disclosed = summary[f"told_{name}"]
         line = f"  {ledger:<12} {epsilon:<16} epsilon {disclosed:.4g}"
         if name == "exact":
             line += ": no ledger enforces it, so use one in rho"
         lines.append(line)
-    if simulated[-1] > reckoned["epsilon_rho"]:
+    if simulated[-1] > summary["epsilon_rho"]:
         lines.append(
             f"many reports are simulated by fewer, up to epsilon {simulated[-1]:.3g}, "
             "with the same noise together"

@@ -33,6 +33,7 @@ from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
 from ternhost.privacy.guarantee import REPLACED, Bounds, Guarantee, Span
+from ternhost.privacy.units import DEVICE
 from ternhost.reach import fleet
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.fleet import Fleet
@@ -101,7 +102,7 @@ def of_run(files: RunFiles) -> Facts:
             link=kind.word,
             not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
-            asked=_most_reports(accounts),
+            most_reports=_most_reports(accounts),
             endless=endless,
             together=bounds_of_all_records(accounts, unit, records, delta),
             results=ALGORITHMS.named(options.algorithm).command == "infer",
@@ -397,7 +398,7 @@ def of_store(path: Path) -> Facts:
             link=link,
             not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated),
-            asked=_most_reports(accounts),
+            most_reports=_most_reports(accounts),
             together=bounds_of_all_records(accounts, unit, learning.get("records"), _DELTA),
             about={
                 "store": str(path),
@@ -438,10 +439,11 @@ def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> in
     accounts: the reports of each device. boards: the units of boards, which count if there are no
     reports.
     """
-    units = [kind.unit for kind in itertools.chain(*accounts)]
+    units = [report.unit for account in accounts for report in account]
     if not units:
         units = list(boards)
-    return min((unit for unit in units if unit), default=0)
+    lengths_of_runs = [unit for unit in units if unit != DEVICE]
+    return min(lengths_of_runs, default=DEVICE)
 
 
 # A plan
@@ -486,7 +488,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         link=kind.word,
         not_real=_not_real(kind),
         reported=[_reported(design.card.data, design.k) for design in learner.designs],
-        asked=most_reports,
+        most_reports=most_reports,
         endless=endless,
         together=together,
         results=learner.command == "infer",

@@ -421,8 +421,8 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
 def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
     """Yield all that leaves a device: when, how many bytes, and what it depends on."""
     how_often = "once for each question that asks the device"
-    if facts.asked is not None and facts.kind in (Kind.RUN, Kind.PLAN):
-        how_often += f": at most {counted(facts.asked, 'time')} in this run"
+    if facts.most_reports is not None and facts.kind in (Kind.RUN, Kind.PLAN):
+        how_often += f": at most {counted(facts.most_reports, 'time')} in this run"
         if facts.endless:
             how_often += " so far"
 
@@ -563,7 +563,7 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
 
 
 def _certified(data: bytes) -> str:
-    """What a card is certified for, in words."""
+    """Return what a card is certified for, in words: its epsilon or rho, and of which values."""
     card = cards.decode(data)
     amount = rounded(card.epsilon / MICRO)
     if card.shape != cards.SUM:
