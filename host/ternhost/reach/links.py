@@ -121,6 +121,7 @@ class Link(ABC):
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
+        """name: of the port, for messages. events: the queue that gets what the board sends."""
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None

@@ -16,6 +16,7 @@ _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 def _read_remedies() -> dict[int, tuple[str, str]]:
+    """Return the texts of refusals by error code instead of its name."""
     remedies = {}
     for name, (meaning, remedy) in _TEXTS.items():
         if name.startswith("ERR_"):

@@ -29,6 +29,7 @@ class StoredRounds(RoundKeeper):
     """Keeps rounds in a store; its `aggregator` gets the reports of their devices."""
 
     def __init__(self, store: Store, **options: Unpack[DriverOptions]) -> None:
+        """store: with the devices' keys; gets rounds and reports. options: see DriverOptions."""
         super().__init__()
         self.aggregator = Aggregator(store)
         self.standing = options.get("standing", False)

@@ -50,6 +50,7 @@ class RunOptions:
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Check the options that need no fleet and no store. Raises UsageError."""
         if self.after_round is not None:
             in_order = 0 <= self.after_round < wire.MAX_ROUND
             require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)

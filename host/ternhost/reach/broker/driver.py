@@ -64,9 +64,11 @@ class BrokerDriver(Driver):
         directory: Path | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """A fleet that is not served asks only boards that are connected when the driver is opened.
+        """Prepare to reach a fleet; the link is connected when the driver is opened.
 
-        store: with the devices' keys. link: to the broker; it is connected with the driver.
+        If the fleet is not served, only boards that are connected by then are asked.
+
+        store: with the devices' keys. link: to the broker.
         patience: seconds without news until boards are asked again. directory: of the broker, if
         it is on this machine.
         """
@@ -93,6 +95,7 @@ class BrokerDriver(Driver):
     # The connection
 
     def __enter__(self) -> Self:
+        """Connect to the broker and its boards. Raises DeviceError, UsageError, StorageError."""
         try:
             self._runner.run(self._connect())
         except BaseException as error:
@@ -183,6 +186,7 @@ class BrokerDriver(Driver):
 
     @property
     def status(self) -> FleetStatus:
+        """The state of the fleet now: a board that sleeps does not count as connected."""
         connected = self.link.presence.boards
         asleep = self.fleet.roster.asleep(time.monotonic())
         asleep_but_connected = [board for board in asleep if board.name in connected]
@@ -206,6 +210,10 @@ class BrokerDriver(Driver):
         return self._sightings.budgets(self._read_budgets)
 
     def _read_budgets(self) -> list[BoardBudget]:
+        """Return the budgets of the boards that are connected or sleep.
+
+        Only the devices of a board count that have a key in the store.
+        """
         budgets = []
         for board in self.fleet.roster.boards.values():
             if not board.connected and not board.wake_interval:

@@ -56,6 +56,7 @@ class BoardOnBroker:
     """A board. The one without a name stands for unknown boards."""
 
     def __init__(self, name: str = "") -> None:
+        """name: as in the topics of the board, the id of its first client in hexadecimal digits."""
         self.name = name
         self.clients = range(0)
         self.key = BoardKey()

@@ -22,6 +22,7 @@ class BoardOnPort:
     """A board of the fleet: its link (None while it is gone), its clients, and its requests."""
 
     def __init__(self, port: str) -> None:
+        """port: a device path or a URL; `open` opens it."""
         self.port = port
         self.link: Link | None = None
         self.clients = range(0)

@@ -69,6 +69,7 @@ class BoardsDriver(Driver):
         return self
 
     def __exit__(self, *raised: object) -> None:
+        """Close all links; without an error, wait first until the boards have their model."""
         if not any(raised):
             self._hear_out()
             self._note_sightings(*self.boards)

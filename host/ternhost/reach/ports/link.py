@@ -56,6 +56,7 @@ class SerialLink(Link):
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread, and close the port."""
         self._closing = True
         with contextlib.suppress(AttributeError, *PORT_ERRORS):  # it ends within _POLL anyway
             self._port.cancel_read()
@@ -219,6 +220,7 @@ class _SocketPort(protocol_socket.Serial):
         self.is_open = True
 
     def close(self) -> None:
+        """Disconnect, once the board has ended its answer."""
         connection = self._socket
         if connection and connection.family == socket.AF_UNIX:
             self._hear_out(connection)
