@@ -115,7 +115,7 @@ class RunOptions:
         if served:
             schedule = Schedule(**_take_options(Schedule, remaining))
         terms = Terms(**_take_options(Terms, remaining))
-        run_options = {"fleet": default_fleet(learner.command)}
+        run_options: dict[str, Any] = {"fleet": default_fleet(learner.command)}
         run_options |= _take_options(cls, remaining)
         if "delta" in run_options and "delta" in learner_options:
             remaining["delta"] = run_options["delta"]  # both use it
