@@ -294,7 +294,7 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
 
     `pandas.DataFrame` turns the list into a table. Raises UsageError if `place` does not exist.
     """
-    return run_directory.listed(run_directory.existing(place))
+    return run_directory.list_runs(run_directory.existing_place(place))
 
 
 def _run(

@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if args.save is not None and args.model is None:
         raise UsageError("--save needs a model", hint="name its run: --model RUN")
     if args.draw is not None:
-        drawn = results.draw(results.load(args.draw, directory.existing(args.place)))
+        drawn = results.draw(results.load(args.draw, directory.existing_place(args.place)))
         print_result(drawn, f"report: {drawn['report']}", args.json)
         return OK
     if args.model is not None:
         return _model(args)
-    runs = directory.listed(directory.existing(args.place))
+    runs = directory.list_runs(directory.existing_place(args.place))
     lines = [visible(_line(entry)) for entry in runs] or [f"no runs in {args.place}"]
     print_result({"runs": runs}, "\n".join(lines), args.json)
     return OK

@@ -98,6 +98,7 @@ class PrivacyAccount:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
+        """Check that the releases have one measure, and that the budget covers them."""
         if len({release.measure for release in self.releases}) > 1:
             raise ValueError("releases in two measures")
         if self.budget is not None and self.user_level > self.budget:

@@ -79,9 +79,9 @@ def exp_bound(epsilon: int) -> Fraction:
 
 
 def posterior(epsilon: int) -> Fraction:
-    """An upper bound, in whole thousandths, of what an observer can believe after one report.
+    """Return an upper bound, in whole thousandths, of an observer's belief after one report.
 
-    It is the probability that the observer gives a guess which was 1/2 before: odds grow by
+    The belief is the probability of a guess that was 1/2 before the report: odds grow by
     e**epsilon at most. epsilon: micro.
     """
     odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
@@ -122,7 +122,10 @@ def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
 
 
 def window(levels: int, width: int, threshold: int) -> bytes:
-    """Encode a window card: N levels, a window of `width`, chosen with probability threshold / T."""
+    """Encode a window card: N levels and the width of a window.
+
+    An output lies in the window with probability threshold / T.
+    """
     return finish(cards.WINDOW, struct.pack(cards.WINDOW_BODY, levels, width, threshold))
 
 

@@ -47,9 +47,9 @@ _MOMENTS = (
 
 
 def load(path: str | Path) -> bytes:
-    """Return the bytes of a card file, decoded or not.
+    """Read the bytes of a card file, which need not be those of a valid card.
 
-    Raises UsageError if it is too long, or OSError.
+    Raises UsageError if the file is too long, or OSError.
     """
     with open(path, "rb") as file:
         data = file.read(MAX_CARD + 1)
@@ -59,10 +59,10 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Return the decoded card.
+    """Decode the bytes of a card.
 
-    Raises UsageError where tern.card raises CardError, and for a hierarchy that is biased or whose
-    ranges are not equal.
+    name: what messages call it. Raises UsageError for bytes that are not a card, and for a
+    hierarchy that is biased or whose ranges are not equal.
     """
     try:
         return _decoded(data)
@@ -196,7 +196,7 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
 
 
 def describe_design(design: Design) -> dict[str, Any]:
-    """The output of `tern card design --json`."""
+    """Return the output of `tern card design --json`: the design and its card's properties."""
     return {
         "mechanism": design.mechanism,
         "epsilon": design.epsilon / MICRO,

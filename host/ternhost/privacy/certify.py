@@ -68,7 +68,7 @@ class Moments:
         return max(self.seconds)
 
     def even_second_moment(self) -> float:
-        """The variance of a value of the card where the inputs are spread evenly over [-1, 1]."""
+        """Return the mean second moment of a value if inputs are spread evenly over [-1, 1]."""
         # The integral of a function that is linear between knots: a trapezium for each segment.
         doubled_integral = Fraction(0)
         segments = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)

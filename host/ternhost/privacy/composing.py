@@ -50,14 +50,15 @@ _ROUNDED_UP = 1 + 1e-12  # above the errors of floats in a logarithm
 
 @dataclass(frozen=True)
 class ReportKind:
-    """What accounting knows of a report: the cost of all its `values` together, and how it is drawn.
+    """A kind of report, as accounting sees it: what it costs and how it is drawn.
 
-    cost: in micro-epsilon (gaussian: micro-rho). card: of each value, or empty where only the cost
-    is known. mixed: how many reports an intermediary adds up, this one among them; 0: the reader
-    knows who sent it. alone: mixing hides nothing of it. unit: of a sum, the records of a run that
-    it protects; 0: the whole device. normal: the micro-rho of normal noise that discloses at least
-    as much as its Gaussian noise; 0: none is known. group: the devices that were asked for these,
-    some of which may be dishonest; None: all of `mixed` are honest.
+    cost: of all its `values` together, in micro-epsilon (gaussian: micro-rho). card: of each value,
+    or empty where only the cost is known. mixed: how many reports an intermediary adds up, this one
+    among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of a sum,
+    the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal
+    noise that discloses at least as much as its Gaussian noise; 0: none is known. group: the
+    devices that were asked for these, some of which may be dishonest; None: all of `mixed` are
+    honest.
     """
 
     cost: int
@@ -171,7 +172,7 @@ class ReportKind:
 
     @property
     def laws(self) -> list[Part]:
-        """The laws of one draw at extreme inputs; of the worst mechanism where they are not known."""
+        """The laws of one draw at extreme inputs; if unknown, those of the worst mechanism."""
         if self.card and self.times == self.values:
             return parts(cards.decode(self.card))
         return randomised_response(self.cost / self.times / MICRO)
@@ -199,6 +200,7 @@ def _largest(report: ReportKind, tail: float) -> float:
         return local_epsilon
 
     def is_beyond(loss: float) -> bool:
+        """Whether this loss is exceeded with probability `tail` at most."""
         return shuffling.delta_at(laws, local_epsilon, loss, report.mixed) <= tail
 
     if is_beyond(0.0):
@@ -345,7 +347,10 @@ def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind,
 
 
 def compose_exactly(reports: Mapping[ReportKind, int], delta: float) -> float:
-    """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
+    """Return the epsilon at `delta` of many reports together, by their privacy losses.
+
+    reports: how many of each kind, mixed or not, none of them with Gaussian noise.
+    """
     return _compose_exactly(frozenset(reports.items()), delta)
 
 

@@ -48,7 +48,7 @@ class Group:
 
 
 def dishonest_of(devices: int, share: float) -> int:
-    """Return how many of `devices` may be dishonest, rounded up, where `share` of them is honest."""
+    """Return how many devices may be dishonest, rounded up, if a share of them is honest."""
     return math.ceil((1 - Fraction(str(share))) * devices)
 
 

@@ -94,8 +94,8 @@ def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     """Return an upper bound of the probability that the privacy loss leaves [-epsilon, epsilon].
 
     reports: how many of each kind. The bound is the least of those by rho and by the Gaussian noise
-    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
-    loss there is above epsilon.
+    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data
+    set, whose loss there is above epsilon.
     """
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
@@ -197,7 +197,7 @@ class Guarantee:
 
     @property
     def needs_fixed(self) -> bool:
-        """Whether one of the numbers holds only if the reports were fixed before the first of them."""
+        """Whether one of the numbers holds only for reports that were fixed beforehand."""
         known = (self.bounds, self.content, self.event)
         return any(bounds.epsilon != bounds.pure for bounds in known if bounds is not None)
 
@@ -293,7 +293,7 @@ def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKin
 
 
 def rounded(number: float) -> str:
-    """A number for people, rounded up to three digits, and from 1,000 on whole.
+    """Return a number for people, rounded up to three digits, or whole from 1,000 on.
 
     3.99999 becomes "4", 0.927374 becomes "0.928".
     """

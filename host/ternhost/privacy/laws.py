@@ -56,8 +56,8 @@ class Part:
     def largest(self, scale: int, e: int, t: int = 0) -> int:
         """Return the largest sum over outputs of max(0, scale P - e Q - t b), over pairs of inputs.
 
-        P and Q are the rows of the two inputs, b is the blanket. Exact: floats only choose the
-        pairs that are computed.
+        P and Q are the rows of the two inputs, b is the blanket; e / scale is e**epsilon. Exact:
+        floats only choose the pairs that are computed.
         """
         first, second = self._near(e / scale, t / scale)
         # A row for each pair, a column for each output.
@@ -91,9 +91,9 @@ class Part:
 
 
 def randomised_response(epsilon: float) -> list[Part]:
-    """The worst mechanism of a local epsilon: its answer between two values.
+    """Return the laws of the mechanism that discloses the most at a local epsilon.
 
-    In rationals that round towards more.
+    That is randomised response between two values. Rounding to rationals is towards more.
     """
     e = Fraction(math.exp(epsilon) * (1 + 1e-12))
     low = 1 / (1 + e)

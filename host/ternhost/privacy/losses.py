@@ -319,7 +319,7 @@ def _turns_down(a: Corner, b: Corner, c: Corner) -> bool:
 def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tuple[int, Fraction]]:
     """Return a profile's points at losses of either sign, from those at i >= 0.
 
-    points: (i, bound) as of `LossDistribution.of_profile`. The profile is to hold for two laws in
+    points: (i, bound) as in `LossDistribution.of_profile`. The profile is to hold for two laws in
     either order, for which H(1/g) = 1 - 1/g + H(g)/g.
     """
     below = [(-i, 1 - (1 - bound) * at(-i, step)) for i, bound in points if i]

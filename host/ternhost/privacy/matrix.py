@@ -195,7 +195,9 @@ def read(path: str | Path) -> Certificate:
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
         text = data.decode("utf-8-sig")
-        parse = _json if path.suffix.lower() == ".json" else _csv
+        parse = _csv
+        if path.suffix.lower() == ".json":
+            parse = _json
         return certify(*parse(text))
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error

@@ -154,7 +154,7 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
 
     This is E[max(0, X_1 + ... + X_n)] / n of the privacy blanket, as this module's text explains.
     The points of pi(t) = E[max(0, X - t)] on a grid are turned into a law of X on this grid, whose
-    pi joins the points by straight lines. Other arguments are as of `delta_at`.
+    pi joins the points by straight lines. Other arguments are as in `delta_at`.
     """
     one = 1 << _BITS  # 1.0 as a fixed-point number
     cells = _CELLS if reports < _MANY else _FEWER_CELLS

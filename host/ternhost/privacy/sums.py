@@ -114,7 +114,7 @@ def group(cost: int, units: int, delta: float | None = None) -> float:
 
 
 def parse_delta(text: str) -> float:
-    """The delta of --delta. Raises UsageError."""
+    """Return the number that a user gave as --delta, after checking it. Raises UsageError."""
     try:
         delta = float(text)
     except ValueError:
@@ -336,14 +336,15 @@ def _noise(plan: SumPlan) -> tuple[int, int, int]:
 
 
 def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
-    """Return t, c and m with a variance c t / m of at least `variance`, and whether they fit a card.
+    """Return t, c and m for Gaussian noise of at least this variance, and whether they fit a card.
 
-    t and m are powers of two, so that uniform draws below t m reject nothing. The smallest m is
-    taken whose variance is hardly larger than needed, or else the largest m.
+    The variance is c t / m. t and m are powers of two, so that uniform draws below t m reject
+    nothing. The smallest m is taken whose variance is hardly larger than needed, or else the
+    largest m.
     """
-    t = 1 << max(0, round(math.log2(variance) / 2))
+    t = 1 << max(0, round(math.log2(variance) / 2))  # about the standard deviation
     allowed = []
-    for j in range(21):
+    for j in range(_MOST_SCALE.bit_length()):
         m = 1 << j
         c = math.ceil(variance * m / t)
         if c < _MOST_SCALE // 2 and t * m <= _MOST_SCALE:

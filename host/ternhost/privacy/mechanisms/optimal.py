@@ -38,6 +38,8 @@ LEVELS = 8
 LARGEST_LEVEL = 127
 
 _STARTS = 24
+_REACHES, _POWERS = (1.05, 1.2, 1.4), (1.0, 0.5)  # of evenly spaced starts
+_EVEN_STARTS = len(_REACHES) * len(_POWERS)
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of starts
 _KEPT = 4  # starts that are refined
 _COARSE, _EXACT = 1e-2, 1e-5  # where the region of trust ends, as a part of the largest value
@@ -200,11 +202,11 @@ def _starts(epsilon: float, levels: int) -> Iterator[Array]:
             continue
         offset = 1.0 if zero else 0.5
         even = (np.arange(size) + offset) / (size - 1 + offset)
-        for reach, power in product((1.05, 1.2, 1.4), (1.0, 0.5)):
+        for reach, power in product(_REACHES, _POWERS):
             yield np.concatenate([zero, top * reach * even**power])
 
         steps = np.sqrt(_PRIMES[:size])
-        for n in range(1, _STARTS // 2 - 5):
+        for n in range(1, _STARTS // 2 - _EVEN_STARTS + 1):
             scattered = np.sort(n * steps % 1.0) * 1.5 * top
             # Below Duchi's constant the mechanism could not be unbiased.
             scattered[-1] = max(scattered[-1], 1.05 * top)

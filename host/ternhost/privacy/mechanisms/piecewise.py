@@ -29,7 +29,11 @@ def t_sub(epsilon: float) -> float:
 
 
 def variance(epsilon: float, t: float, x: float) -> float:
-    """Variance of the continuous mechanism of parameter t at x."""
+    """Return the variance of the continuous piecewise mechanism with parameter t at x.
+
+    With e = e**epsilon it is (t + 1) / (e - 1) x**2 + (t + e) ((t + 1)**3 + e - 1) / (3 t**2 (e -
+    1)**2) (Zhao et al., IEEE IoT J. 8, 2021).
+    """
     e = math.exp(epsilon)
     return (t + 1) / (e - 1) * x * x + (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t * t * (e - 1) ** 2)
 
@@ -106,7 +110,7 @@ def piecewise_mechanism(
 ) -> Mechanism:
     """Return the piecewise mechanism whose parameter is t(epsilon).
 
-    name: in the registry. tries: yields the options that `auto` compares, as of `Mechanism`.
+    name: in the registry. tries: yields the options that `auto` compares, as in `Mechanism`.
     """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:

@@ -58,7 +58,7 @@ def problem(
 ) -> Problem:
     """Return the problem of minimising an objective at a real epsilon.
 
-    knots: of the whole table. prior, share: as of `optimal.design`. Raises UsageError if the
+    knots: of the whole table. prior, share: as in `optimal.design`. Raises UsageError if the
     objective does not take them.
     """
     if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
@@ -275,7 +275,11 @@ class _Rows:
         self._limits: list[Array] = []
 
     def add(self, limit: float | Array, **coefficients: Array) -> None:
-        """Add the rows of a condition: coefficients of variables, 0 for those that are not named."""
+        """Add the rows of a condition: a sum of variables that is at most, or equal to, a limit.
+
+        limit: of each row, or of all. coefficients: of each variable (rows x its columns); those
+        that are not named are 0.
+        """
         height = len(next(iter(coefficients.values())))
         parts = []
         for variable, width in self._variables.items():

@@ -30,6 +30,7 @@ def zero_probability(epsilon: float) -> float:
         return most
 
     def cubic(a: float) -> float:
+        """Positive where a larger a lowers the worst-case variance."""
         square, linear = e * e + 4 * e + 5, e**3 + 4 * e * e - 7 * e
         return 2 * a**3 - square * a * a - linear * a + 2 * e**3 - 4 * e * e
 
@@ -45,7 +46,7 @@ def zero_probability(epsilon: float) -> float:
 
 
 def constant(epsilon: float, a: float) -> float:
-    """C, the magnitude of the outer outputs, when P(0 | 0) = a."""
+    """Return C, the magnitude of the outer outputs, if P(0 | 0) is a."""
     e = math.exp(epsilon)
     return e * (e + 1) / ((e - 1) * (e - a))
 
@@ -58,12 +59,13 @@ def variance(epsilon: float, x: float, a: float | None = None) -> float:
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
-    c2 = constant(epsilon, a) ** 2
-    return c2 * (1 - a) + c2 * a * (e - 1) / e * abs(x) - x * x
+    # E[y**2] - x**2, where P(0 | x) is a - a (1 - 1/e) |x|.
+    squared_output = constant(epsilon, a) ** 2
+    return squared_output * (1 - a) + squared_output * a * (e - 1) / e * abs(x) - x * x
 
 
 def worst_variance(epsilon: float, a: float | None = None) -> float:
-    """Return the variance at the worst x; `a` is P(0 | 0), as of `variance`."""
+    """Return the variance at the worst x; `a` is P(0 | 0), as in `variance`."""
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
@@ -83,15 +85,15 @@ def card(epsilon: int) -> bytes:
     Its probabilities are linear in |x|, so three knots are exact. For a small epsilon the output 0
     is never reported, and the card is Duchi's; for a large one it is that of rr3.
     """
-    a = zero_probability(epsilon / MICRO)
+    a = zero_probability(epsilon / MICRO)  # P(0 | 0)
     if a == 0:
         return duchi.card(epsilon)
-    e = exp_bound(epsilon)
+    e = exp_bound(epsilon)  # at most e**epsilon
     if math.exp(epsilon / MICRO) >= _RR3_FROM:
         return rr3_card(epsilon)
-    zero = _even(math.ceil(a * T / e))  # at x = 1
-    least = math.ceil((T - zero) / (1 + e))
-    outer = max(math.ceil((T - math.floor(e * zero)) / 2), least)  # at x = 0
+    zero = _even(math.ceil(a * T / e))  # counts of 0 at x = 1
+    least = math.ceil((T - zero) / (1 + e))  # of -C at x = 1
+    outer = max(math.ceil((T - math.floor(e * zero)) / 2), least)  # of -C and of C at x = 0
     return _three_knots(least, zero, outer)
 
 
@@ -118,6 +120,7 @@ def _three_knots(least: int, zero: int, outer: int) -> bytes:
 def better_constant(epsilon: float) -> float:
     """Return C, the magnitude of 3R's outer outputs, for an epsilon above 0.6475325."""
     e = math.exp(epsilon)
+    # The root of (e - 1) C**2 - (e + 1) C - 1 = 0, unless it is below 2.
     c = ((e + 1) + math.sqrt((e + 1) ** 2 + 4 * (e - 1))) / (2 * (e - 1))
     if c < 2:
         return 4 * (e + 2) / (4 * e - 3)
