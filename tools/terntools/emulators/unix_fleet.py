@@ -145,6 +145,10 @@ class EmulatedFleet:
         directories: Sequence[str | Path],
         program: str | Path | None = None,
     ) -> None:
+        """Prepare a fleet with a board for each directory.
+
+        binary: the interpreter. program: runs instead of tern's main.py.
+        """
         self._binary = binary
         self._directories = directories
         self._program = program
