@@ -319,8 +319,8 @@ def _scaled(
     """
     if not points:
         return []
-    x_values, y_values = zip(*points, strict=True)
-    first, last = x_values[0], x_values[-1]
+    y_values = [y for _, y in points]
+    first, last = points[0][0], points[-1][0]
     low, high = min(y_values), max(y_values)
 
     def column_of(x: float) -> int:
