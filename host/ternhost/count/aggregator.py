@@ -65,6 +65,7 @@ class Aggregator:
     """The open rounds of a store. Not thread-safe: one driver calls it."""
 
     def __init__(self, store: ReportStore) -> None:
+        """Begin without an open round: `resume` continues those of the store."""
         self.statistics = Statistics()
         self._denied = 0  # questions that boards rejected for the tag of another key
         self._store = store

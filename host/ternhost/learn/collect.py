@@ -278,6 +278,7 @@ class Collect(Learner):
         self._round += 1
 
     def state(self) -> dict[str, Any]:
+        """All that changes in a run, for JSON; `restore` takes it back exactly."""
         return {
             "round": self._round,
             "reports": self._reports,
@@ -425,7 +426,7 @@ class Collect(Learner):
         return entries
 
     def _reports_about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
-        """Return the reports about a categorical attribute, as `estimate.combine_frequencies` takes.
+        """Return the reports about a categorical attribute for `estimate.combine_frequencies`.
 
         For each class and part that has the attribute: the card, the counts (categories), and the
         number of reports if they are hashed, else None.

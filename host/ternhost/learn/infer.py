@@ -321,7 +321,7 @@ class Infer(Learner):
         return estimate.symbol_values(card)[symbols]
 
     def _compute(self, clients: Devices) -> None:
-        """Evaluate each model on results that no device would send: exact, or with too little noise.
+        """Evaluate each model on results that no device would send, with little noise or none.
 
         This is for simulations alone: the noise is in floats. clients: from 0.
         """

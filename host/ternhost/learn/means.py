@@ -171,7 +171,7 @@ class Means(Learner):
         return parts
 
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
-        """Plan the round about these columns, at a cost of at most `cost` micro-rho for each device.
+        """Plan the round about these columns, which costs a device at most `cost` micro-rho.
 
         No unit is clipped, as its numbers are at most those of its records. All symbols are wide
         enough for any sum with its noise. If no report has room for such symbols, the round costs

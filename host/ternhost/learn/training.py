@@ -266,7 +266,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for that of another model, or for something else."""
+        """Take back a `state()`. Raises UsageError for that of another model, or anything else."""
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round = int(state["round"])

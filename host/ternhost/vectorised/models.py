@@ -77,7 +77,7 @@ def gradients(
     batch: int = 1,
     range_: int = 0,
 ) -> Fixed:
-    """Compute the clipped mean gradients of clients, times 2**range_, exactly as tern.gradient does.
+    """Compute clients' clipped mean gradients, times 2**range_, exactly as tern.gradient does.
 
     model: LINEAR, LOGISTIC or SVM. parameters: d mantissas of 2**exponent, or a row of them for
     each client. records: `batch` rows for each client, as of `residuals`. chosen: the k coordinates
@@ -259,7 +259,7 @@ def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
-    """Compute the scores of records for each class (n x classes, Q1.14), exactly as tern.model does.
+    """Compute the scores of records by class (n x classes, Q1.14), exactly as tern.model does.
 
     features: n x d. parameters: classes x d mantissas of 2**exponent, or n x classes x d. Raises
     ValueError for arrays of other shapes, or for an exponent out of bounds.
