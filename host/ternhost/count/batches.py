@@ -73,7 +73,7 @@ def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
     questions: the digests of requests (n x 32), whose bytes decide. Returns the coordinates of each
     (n x k, ascending) as uint8 for d <= 256, else as uint16.
     """
-    dtype = np.dtype("u1")
+    dtype: np.dtype[Any] = np.dtype("u1")
     if d > 256:
         dtype = np.dtype("<u2")
     if k == d:

@@ -318,7 +318,8 @@ class Infer(Learner):
         if self._is_label:
             labels: npt.NDArray[Any] = symbols[:, 0]
             return labels
-        return estimate.symbol_values(card)[symbols]
+        vectors: npt.NDArray[Any] = estimate.symbol_values(card)[symbols]
+        return vectors
 
     def _compute(self, clients: Devices) -> None:
         """Evaluate each model on results that no device would send, with little noise or none.

@@ -169,16 +169,16 @@ def choose(lanes: Lanes, d: int, k: int) -> Array:
     """
     if not 1 <= k <= d <= _MOST_COORDINATES:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
-    dtype = np.dtype(np.uint8)
+    dtype: npt.DTypeLike = np.uint8
     if d > 256:
-        dtype = np.dtype(np.uint16)
+        dtype = np.uint16
     if k == 1:
         return uniform_each(lanes, d)[:, None]
-    order = np.tile(np.arange(d, dtype=dtype), (lanes.count, 1))
+    order: Array = np.tile(np.arange(d, dtype=dtype), (lanes.count, 1))
     if k == d:
         return order
     every_lane = np.arange(lanes.count)
-    chosen = np.empty((lanes.count, k), dtype)
+    chosen: Array = np.empty((lanes.count, k), dtype)
     for i in range(k):  # the first k places of a Fisher-Yates shuffle
         swapped = uniform_each(lanes, d - i).astype(np.intp) + i
         chosen[:, i] = order[every_lane, swapped]

@@ -152,7 +152,7 @@ def _class_residuals(parameters: npt.ArrayLike, exponent: int, records: Fixed) -
     """
     predicted = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
     is_label = records[:, -1:] == np.arange(predicted.shape[1])
-    return predicted - ONE * is_label
+    return np.asarray(predicted - ONE * is_label)
 
 
 def train_locally(
