@@ -78,8 +78,8 @@ class Draws:
 class TiltedSum:
     """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i].
 
-    law_error: bounds the Euclidean length of the transform's errors in `law`. relative_error: by which rounded
-    masses and tilts may raise anything. e**-LOST of the tilted law is not in it.
+    law_error: bounds the Euclidean length of the transform's errors in `law`. relative_error: by
+    which rounded masses and tilts may raise anything. e**-LOST of the tilted law is not in it.
     """
 
     sums: npt.NDArray[np.int64]
@@ -274,8 +274,8 @@ def least(low: float, high: float, relative_error: float, holds: Callable[[float
     """Return nearly the least number above `low` at which a condition holds, by bisection.
 
     holds: a condition that is true at `high` and from some number on; it is true at the result.
-    relative_error: by which the result may be too large. If the condition holds
-    everywhere, the result is just above `low`.
+    relative_error: by which the result may be too large. If the condition holds everywhere, the
+    result is just above `low`.
     """
     while high - low > relative_error * high:
         middle = (low + high) / 2
