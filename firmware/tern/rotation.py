@@ -9,15 +9,18 @@ from tern.compat import micropython, ptr8, ptr32
 
 @micropython.viper
 def rotate(vector: ptr32, signs: ptr8, n: int):
-    """Three times: change the signs of vector[:n] by the next n bits of `signs`, and
-    Walsh-Hadamard, not normalised.
+    """Rotate vector[:n] at random: three times flip signs, then Walsh-Hadamard, not normalised.
+
+    signs: 3 n bits, 1 for a flip; n: a power of 2. The fast transform replaces pairs of values h
+    apart by sum and difference, for h = 1, 2, 4, ... below n.
     """
-    begin = 0
+    first_sign = 0
     j = 0
-    while begin < n + n + n:
+    while first_sign < n + n + n:
         j = 0
         while j < n:
-            at = begin + j
+            at = first_sign + j
+            # -1 where the bit is set, else 0; (v ^ -1) + 1 is -v: no branch
             sign = 0 - (signs[at >> 3] >> (at & 7) & 1)
             vector[j] = (vector[j] ^ sign) - sign
             j += 1
@@ -35,7 +38,7 @@ def rotate(vector: ptr32, signs: ptr8, n: int):
                     j += 1
                 i += h + h
             h += h
-        begin += n
+        first_sign += n
 
 
 @micropython.viper
@@ -43,8 +46,10 @@ def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
     """Return the index of the value of rank `wanted` in vector[:n], plus n where it is negative.
 
     Rank 0 is the largest absolute value; of equal ones the first comes first. top: the highest bit
-    of all of them. Overwrites the vector: by the absolute values, times 2, plus 1 for negative
-    ones.
+    of all absolute values. Overwrites each value by its absolute value times 2, plus 1 where it was
+    negative.
+
+    No branch depends on a value: v >> 31 is -1 for a negative v and else 0, and so counts or masks.
     """
     j = 0
     while j < n:
@@ -55,6 +60,7 @@ def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
     bit = top << 1
     while bit > 1:
         level = size + bit
+        # In the end below 0 if fewer than `wanted` + 1 values reach the level, else 0 or more.
         more = n - wanted - 1
         j = 0
         while j < n:
