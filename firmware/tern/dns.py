@@ -86,8 +86,8 @@ class Query:
         except OSError:  # nothing yet, or it could not be sent: once more, later
             return None
         end = len(packet)
-        # Only the server's own answer to this question counts: the same id, the same question, and
-        # the bit that marks an answer.
+        # The answer to this query: from the server, unless all were asked; the same id, the same
+        # question, and the bit that marks an answer.
         if (
             (self._alone and source != self._server)
             or answer[:2] + answer[_HEADER:end] != packet[:2] + packet[_HEADER:]
