@@ -55,9 +55,8 @@ class Readings:
         row[0] = scaled(inside, 1500, 2500)
         row[1] = scaled(outside, -1000, 3000)
         row[2] = scaled(abs(minute - _DAY // 2), 0, _DAY // 2)  # midnight 1, noon -1
-        row[3] = scaled(
-            abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2
-        )  # 6 o'clock -1, 18 o'clock 1
+        # 6 o'clock -1, 18 o'clock 1
+        row[3] = scaled(abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2)
         row[4] = scaled(sum(self._duty), 0, 100 * AHEAD)
         row[5] = scaled(change, -CHANGE, CHANGE)
         row[6] = ONE

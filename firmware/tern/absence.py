@@ -39,9 +39,8 @@ class Absence:
         self._path = board.directory + "/" + ABSENT
         self.reason = 0  # the last one since the absence began; 0: nothing has failed
         self._ms = self._kept = 0
-        self._since = (
-            ticks_ms() >> 10 << 10
-        )  # in whole seconds, so that nobody sees how long the start took
+        # in whole seconds, so that nobody sees how long the start took
+        self._since = ticks_ms() >> 10 << 10
         self._ended = self._lit = False
         try:
             with open(self._path, "rb") as file:

@@ -44,9 +44,8 @@ _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
-_in_use: "set[str]" = (
-    set()
-)  # directories: two nodes on one ledger would spend the same budget twice
+# directories: two nodes on one ledger would spend the same budget twice
+_in_use: "set[str]" = set()
 
 
 class Live(Client):

@@ -46,9 +46,8 @@ def choose(question, d, k, out):
         for i in range(d):
             out[i] = i
         return
-    order = (
-        array("H", range(d)) if k > 1 else None
-    )  # its highest bits: which coordinates are chosen
+    # its highest bits: which coordinates are chosen
+    order = array("H", range(d)) if k > 1 else None
     block = question
     at = COORDINATES_AT
     counter = 0

@@ -44,9 +44,8 @@ class Query:
         port: another one than that of DNS, for tests. Raises Lost if `name` cannot be a host name.
         """
         self._name = name
-        self._alone = not name.endswith(
-            ".local"
-        )  # whether one server is asked, and nobody else may answer
+        # whether one server is asked, and nobody else may answer
+        self._alone = not name.endswith(".local")
         # a random id; recursion desired; one question; type A, class IN
         packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):

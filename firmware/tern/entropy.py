@@ -20,25 +20,21 @@ except ImportError:
 
 POSITION = const(0)  # indices of Stream.cursor
 END = const(1)
-SLACK = const(
-    16
-)  # bytes that a sampler may read past the end before it looks; their values never count
+# bytes that a sampler may read past the end before it looks; their values never count
+SLACK = const(16)
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
 _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes
-_SLICE = const(
-    16
-)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
+# a report takes whole slices of the pool; so with k = 1 no refill depends on the data
+_SLICE = const(16)
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
-_SEEDS = const(
-    10
-)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
+# times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
+_SEEDS = const(10)
 _PACE = const(4)  # reports from one raw byte to the next
-_REPETITIONS = const(
-    9
-)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
+# SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
+_REPETITIONS = const(9)
 _WINDOW = const(512)  # SP 800-90B 4.4.2
 _PROPORTION = const(71)  # 1 + critical value of Binomial(512, 2**-H) at 2**-30
 
@@ -234,9 +230,8 @@ class Generator(Stream):
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                from tern.hash_drbg import (
-                    HashDrbg,
-                )  # `tern deploy` puts it there where it is needed
+                # `tern deploy` puts it there where it is needed
+                from tern.hash_drbg import HashDrbg
 
                 drbg = HashDrbg
         for _ in range(_SEEDS):

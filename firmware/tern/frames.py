@@ -16,9 +16,8 @@ from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.shapes import SUM
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
-DAMAGED = const(
-    -2
-)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+# Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+DAMAGED = const(-2)
 
 _AT = const(
     0

@@ -175,15 +175,13 @@ class Gradient:
             raise ValueError("more than 32 records in a batch")
         sums = self._sums
         dot(row, start, params, sums, d)
-        high = sums[0] + (
-            sums[1] >> 8
-        )  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        high = sums[0] + (sums[1] >> 8)
         shift = -8 - exponent
         label = row[start + d]
         if model == SVM:
-            z = (
-                high >> shift
-            )  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            z = high >> shift
             if label > 0:
                 residual = -_ONE if z < _ONE else 0
             else:

@@ -89,9 +89,8 @@ class Classifier:
         shift = self._shift
         top = -(1 << 29)
         for i in range(self.classes):
-            dot(
-                self._parameters, i * self.features, row, sums, self.features
-            )  # factors change places
+            # factors change places
+            dot(self._parameters, i * self.features, row, sums, self.features)
             z[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
             top = max(top, z[i])
         total = 0

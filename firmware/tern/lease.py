@@ -6,9 +6,8 @@ import os
 from tern.compat import const
 
 LEASE = "lease.json"
-_RENEW = const(
-    64
-)  # of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+# of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+_RENEW = const(64)
 
 
 class Lease:

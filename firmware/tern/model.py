@@ -137,9 +137,8 @@ class Model:
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
         sums = self._sums
-        dot(
-            self._image, _AT + label * d, row, sums, d
-        )  # factors change places, which changes no sum
+        # factors change places, which changes no sum
+        dot(self._image, _AT + label * d, row, sums, d)
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 

@@ -202,9 +202,8 @@ class Recorder:
         rows = self._grown + n
         at = self._at
         number = self._number
-        if (
-            not self._grown
-        ):  # in the file of the oldest: LittleFS is quicker with few names that stay
+        # in the file of the oldest: LittleFS is quicker with few names that stay
+        if not self._grown:
             at = (at + 1) % self._files
             number += 1
             if number > _MOST_NUMBER:

@@ -26,9 +26,8 @@ class Batch(Gradient):
     def __init__(self, d, classes):
         super().__init__(d, classes)
         self.classes = classes
-        self._classifier = Classifier(
-            self.totals, MAX_EXPONENT, classes
-        )  # no weights yet: add() names them
+        # no weights yet: add() names them
+        self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)
         self._probabilities = array("h", bytes(2 * classes))
         totals = memoryview(self.totals)
         self._rows = [totals[i : i + d] for i in range(0, self.values, d)]

@@ -104,9 +104,8 @@ class Sum:
         values.
         """
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
-        slow = (
-            self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
-        )  # ms more than any draw
+        # ms more than any draw
+        slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
         return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):

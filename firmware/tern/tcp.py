@@ -47,9 +47,8 @@ def client_context(authority):
         raise Lost("no TLS", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
-    context.load_verify_locations(
-        *(() if MICROPYTHON else (None, None)), authority
-    )  # CPython: cadata
+    # CPython: cadata
+    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)
     return context
 
 

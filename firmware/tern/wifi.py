@@ -39,9 +39,8 @@ class Station:
             self._since = now
             radio.active(True)
             try:
-                radio.config(
-                    reconnects=2
-                )  # an ESP32 that tries for ever does not tell why it fails
+                # an ESP32 that tries for ever does not tell why it fails
+                radio.config(reconnects=2)
             except (TypeError, ValueError):  # other radios do not try again
                 pass
             if lease:

@@ -43,9 +43,8 @@ FLEET_AHEAD = const(
 CLIENT_AHEAD = const(1 << 20)  # and how far one under the client's own key
 CREDIT = const(128)  # bytes that one credit of serial flow control stands for
 IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its credits
-AT_ONCE = const(
-    64
-)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
+# the most bytes that a device waits for at once; as many zeros end any half of a frame
+AT_ONCE = const(64)
 
 MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
 MAX_DIMENSION = const(128)  # features, and classes

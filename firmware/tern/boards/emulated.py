@@ -25,9 +25,8 @@ class Board(Base):
 
     def __init__(self, directory="."):
         self.directory = directory
-        inode, device = [
-            number & 0xFFFFFFFF for number in os.stat(directory)[1:3]
-        ]  # as MicroPython has them
+        # as MicroPython has them
+        inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]
         # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which
         # the kernel frees.
         name = b"\0tern board %x %x" % (device, inode)

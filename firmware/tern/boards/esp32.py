@@ -69,9 +69,8 @@ class Board(PinBoard):
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        if (
-            compat.feed is not feed
-        ):  # it is on, and cannot be stopped: half an hour for who is at the console
+        # it is on, and cannot be stopped: half an hour for who is at the console
+        if compat.feed is not feed:
             self.watch_ms = 1 << 21
             self.watch()
 

@@ -77,9 +77,8 @@ class Board(PinBoard):
         return kept
 
     def unwatch(self):
-        machine.mem32[self._watchdog + 0x3000] = (
-            1 << 30
-        )  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        machine.mem32[self._watchdog + 0x3000] = 1 << 30
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)
