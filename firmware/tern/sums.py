@@ -1,8 +1,8 @@
 """Sums over units of a client's records, with exact noise.
 
-See shared_specs/arithmetic.md (Sums of units) and cards.md (sum). The order is privacy: the vector of
-a unit is clipped and rounded to a grid, its norm is checked, the units are added, and each coordinate
-gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
+See shared_specs/arithmetic.md (Sums of units) and cards.md (sum). The order is privacy: the vector
+of a unit is clipped and rounded to a grid, its norm is checked, the units are added, and each
+coordinate gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
 """
 
 from array import array
@@ -189,8 +189,9 @@ def measure(totals: ptr32, n: int, state: ptr32):
         low += value & 16383
         index += 1
     high += (low >> 14) + 1
+    # The square root of the sum of squares, bit by bit; before it is multiplied by 4 until it is
+    # large enough, `index` times.
     index = 0
-    # The square root of the sum of squares, bit by bit; first it is made large enough.
     while high < 1 << 26:
         high <<= 2
         index += 1
@@ -381,9 +382,8 @@ class Answerer:
             else:
                 records.read(start + place, row)
             unit_of_record = place // unit if unit else 0
-            if (
-                place < 0 or unit_of_record < current_unit
-            ):  # not read; or its unit is complete, which counts once
+            # It was not read; or its unit is complete, which counts once.
+            if place < 0 or unit_of_record < current_unit:
                 continue
             if unit_of_record > current_unit and records_in_unit:
                 self._end(width)
