@@ -36,7 +36,8 @@ def work_ms(request, card, size, bound, recorder=None):
     if many_modules:
         work += _MODULES_MS
     bound = bound or _MANY
-    # Records are read `passes` times; `records` counts those that are computed on, and the ends of batches.
+    # Records are read `passes` times; `records` counts those that are computed on, and the ends of
+    # batches.
     passes = 1
     count = bound  # records of a pass
     if request.epochs:
