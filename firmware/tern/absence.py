@@ -34,7 +34,7 @@ class Absence:
     """The absence of `board` that began with this object, or its last one. str(): as in a HELLO."""
 
     def __init__(self, board):
-        """Begin an absence now; a file of the board says why the last one before a restart began."""
+        """Begin an absence now; a file of the board has the reason of one before a restart."""
         self._led = board.led
         self._path = board.directory + "/" + ABSENT
         self.reason = 0  # the last one since the absence began; 0: nothing has failed
@@ -49,7 +49,7 @@ class Absence:
             pass
 
     def __str__(self):
-        """Return the absence as a HELLO states it, such as "was absent 3 12 s" once it has ended."""
+        """Return the absence as a HELLO states it, such as "was absent 3 12 s" once it is over."""
         self._count()
         return "%sabsent %d %d s" % ("was " * self._ended, self.reason, self._ms // 1000)
 

@@ -177,7 +177,7 @@ def _window(card):
 
 
 def _laplace(card):
-    """Decode the body of a laplace card: a grid of 2**q steps to 1, noise of scale t / s, outputs."""
+    """Decode the body of a laplace card: grid (q), scale of the noise (t / s), outputs."""
     q, t, s, lowest, highest = _body(card, LAPLACE_BODY, True)
     _require(
         q <= 14 and 1 <= t <= _MAX_SCALE and 1 <= s <= _MAX_SCALE, "grid or scale out of bounds"
@@ -196,7 +196,7 @@ def _laplace(card):
 
 
 def _mixture(card):
-    """Decode the body of a mixture: the first card is used with probability P / T, else the second."""
+    """Decode the body of a mixture: the first card is used with probability P / T."""
     threshold, length = _body(card, MIXTURE_BODY, False)
     _require(0 < threshold < T, "probability out of bounds")
     start = _BODY_AT + _MIXTURE_BYTES

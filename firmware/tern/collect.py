@@ -1,8 +1,8 @@
 """Collections: reports some features of a record as they are (shared_specs/arithmetic.md).
 
 The host estimates means and frequencies from them. Source: Zhao et al., IEEE IoT J. 8, 2021,
-Algorithm 6. With range 1 a category is hashed: optimised local hashing (Wang et al., USENIX Security
-2017).
+Algorithm 6. With range 1 a category is hashed: optimised local hashing (Wang et al., USENIX
+Security 2017).
 """
 
 import hashlib

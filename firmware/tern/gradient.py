@@ -108,7 +108,10 @@ def clear(totals: ptr32, d: int):
 
 @micropython.viper
 def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
-    """Write the mean of n records: out[j] = totals[j] * 2**up / n, rounded and clipped to [-1, 1]."""
+    """Write the mean of n records: out[j] = totals[j] * 2**up / n.
+
+    It is rounded and clipped to [-1, 1].
+    """
     half = n >> 1
     limit = n << 14
     j = 0
@@ -248,7 +251,7 @@ class Answerer:
         return self._request.k * card.epsilon
 
     def values(self, client, records, _):
-        """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'))."""
+        """Return the mean gradient of the batch whose turn it is (array('h'), Q1.14)."""
         first = self._begin(client)
         for index in range(first, first + self._batch):
             self._add(client, records, index)
@@ -277,7 +280,7 @@ class Answerer:
         return turn(request.round, batch, count)
 
     def _add(self, client, records, index):
-        """Read a record of `client` and add its gradient; an index beyond its records begins anew."""
+        """Read a record of `client` and add its gradient; beyond the last it begins anew."""
         request = self._request
         records.read(client.start + index % client.records, self._row)
         self._gradient.add(request.model, request.parameters, request.exponent, self._row)

@@ -18,7 +18,7 @@ from tern.gradient import Gradient, batch_size, by_steps
 
 @micropython.viper
 def begin(source: ptr16, start: ptr16, params: ptr16, fine: ptr32, n: int):
-    """Set out from the parameters: start[j] = params[j] = source[j], and fine[j] = 256 source[j]."""
+    """Set out from the parameters: start[j] = params[j] = source[j], fine[j] = 256 source[j]."""
     j = 0
     while j < n:
         mantissa = ((source[j] + 32768) & 65535) - 32768

@@ -398,7 +398,7 @@ class Session:
         return True
 
     def _check(self):
-        """Raise Lost if the broker takes too long for anything; send a PINGREQ if it is due."""
+        """Raise Lost if the broker takes too long; send a PINGREQ if it is due."""
         now = ticks_ms()
         patience = self._patience_ms
         unsent = ticks_diff(now, self._sent)

@@ -141,7 +141,7 @@ class Answerer:
         return card.epsilon
 
     def steps(self, client, records):
-        """Compute `result`, the vector of which a direction is reported; yields after each record."""
+        """Compute `result`, the vector that is reported on; yields after each record."""
         if hasattr(self._answerer, "steps"):
             yield from self._answerer.steps(client, records)
             self.result = self._answerer.result

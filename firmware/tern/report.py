@@ -133,7 +133,10 @@ class Report:
         self._k = k
 
     def price(self, measure):
-        """Return what the report costs in the `measure` of a ledger, millionths. Raises FrameError."""
+        """Return the price of the report in the `measure` of a ledger, millionths.
+
+        Raises FrameError.
+        """
         card = self.card
         cost = self.answerer.cost(card)
         if measure or card.shape == SUM:

@@ -39,9 +39,10 @@ class Session:
         self.address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
 
     def open(self, frame, client, verified):
-        """Verify and decode `frame`, a ROUND, for `client` (storage.Clients, with its device found).
+        """Verify and decode `frame`, a ROUND, for `client`.
 
-        verified: whether the fleet's tag was verified. Raises FrameError.
+        client: storage.Clients, with its device found; verified: whether the fleet's tag was
+        verified. Raises FrameError.
         """
         if frame is not self._frame:  # a link's next one is the same view as a rule
             self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]

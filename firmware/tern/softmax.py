@@ -1,8 +1,8 @@
 """Gradients of softmax regression (classes x features), in integers.
 
-Class by class they are computed as in tern.gradient. A record with the label y has the loss -log p_y.
-The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a record adds at most 2**fine *
-2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
+Class by class they are computed as in tern.gradient. A record with the label y has the loss
+-log p_y. The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a record adds at most
+2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
 """
 
 from array import array
@@ -61,7 +61,7 @@ class Answerer(Gradients):
         self._gradient = Batch(d, classes)
 
     def _begin(self, client):
-        """Begin a batch as the base class, with other buffers if the number of classes has changed."""
+        """Begin a batch as gradients do, with new buffers if the number of classes changed."""
         if self._gradient and self._gradient.classes != self._request.classes:
             self._gradient = None
         return super()._begin(client)

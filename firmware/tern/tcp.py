@@ -130,7 +130,7 @@ class Connection:
         self._socket = None
 
     def _begin(self, line):
-        """Begin to read and write on the socket `line`, which is connected, by TLS with a context."""
+        """Begin to read and write on the connected socket `line`, by TLS with a context."""
         if self._context:  # the handshake is done by the first reads and writes
             try:
                 line = self._context.wrap_socket(
@@ -187,6 +187,7 @@ class Connection:
             sleep_ms(min(timeout_ms, _STEP_MS))
 
     def close(self):
+        """Close what there is of the connection."""
         for part in (self._query, self._socket):
             if part:
                 try:

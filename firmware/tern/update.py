@@ -1,8 +1,8 @@
 """Updates in the field (shared_specs/update.md).
 
 UPDATE frames bring a package, which firmware/trial/main.py starts. The package is unpacked only
-once the whole staged file, read back from flash, carries its code under the device's key. Nothing of
-it runs before boot.bin says so.
+once the whole staged file, read back from flash, carries its code under the device's key. Nothing
+of it runs before boot.bin says so.
 """
 
 import os

@@ -134,9 +134,10 @@ class PinBoard(Base):
         self._led = None if led is None else Pin(led, Pin.OUT, value=0)
 
     def watch(self) -> None:
+        """Start the watchdog; an emulated board has none."""
         try:
             from machine import WDT
-        except ImportError:  # an emulated board
+        except ImportError:
             return
         compat.feed = WDT(timeout=self.watch_ms).feed
 

@@ -78,6 +78,7 @@ class File:
         return self._read()[n]
 
     def burn(self, n):
+        """Burn fuse n; a power cut leaves the old file or the new one."""
         data = self._read()
         data[n] = 1
         with open(self._path + ".new", "wb") as file:

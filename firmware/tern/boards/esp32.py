@@ -74,19 +74,20 @@ class Board(PinBoard):
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        # it is on, and cannot be stopped: half an hour for who is at the console
+        """Give who is at the console half an hour: the watchdog is on, and cannot be stopped."""
         if compat.feed is not feed:
             self.watch_ms = 1 << 21
             self.watch()
 
     def generator(self):
+        """Return the generator, tested and seeded while the radio runs, which is on just once."""
         try:
-            return with_radio(Generator, urandom)  # once for the start-up tests and the first seed
+            return with_radio(Generator, urandom)
         except ImportError:
             return Generator(urandom)
 
     def temperature(self):
-        """Return thousandths of a degree Celsius; an ESP32 itself tells whole degrees Fahrenheit."""
+        """Return thousandths of a degree Celsius; an ESP32 has whole degrees Fahrenheit."""
         import esp32
 
         if hasattr(esp32, "mcu_temperature"):

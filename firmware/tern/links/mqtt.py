@@ -40,7 +40,7 @@ _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later the
 
 
 def name(device):
-    """Return a board's name for the broker and in topics: the id of its first client, 8 hex digits."""
+    """Return a board's name for the broker and in topics: its first client's id, in hex."""
     return "%08x" % device
 
 
