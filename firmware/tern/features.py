@@ -17,12 +17,16 @@ No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (
 of the window):
 
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
-  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign an int32 shows;
-  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these add up to 2**30 at
-    most; about the mean to less than n / 256 * (variance + 1), and a variance of int16 values is at most
-    (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
-  length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below 2**15;
-  scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is below 2**30.
+  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign
+    an int32 shows;
+  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these
+    add up to 2**30 at most; about the mean to less than n / 256 * (variance + 1), and a variance of
+    int16 values is at most (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient
+    by n, taken in two digits of base 256;
+  length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below
+    2**15;
+  scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is
+    below 2**30.
 """
 
 from array import array

@@ -10,10 +10,14 @@ batch <= 32:
 
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
     |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
-  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4: |z| < 2**26;
-  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no valid result);
-  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x| < 2**29;
-  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than 2**31 - 2**19.
+  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4:
+    |z| < 2**26;
+  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no
+    valid result);
+  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x|
+    < 2**29;
+  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than
+    2**31 - 2**19.
 """
 
 from array import array

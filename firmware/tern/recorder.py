@@ -49,7 +49,10 @@ class Recorder:
             or not 0 < hold <= min(most, capacity)
             or not 0 < least <= capacity <= _MOST
         ):
-            form = "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
+            form = (
+                "d must be 1 to 128, capacity at most 65535, least 1 to capacity, "
+                "hold 1 to capacity and %d"
+            )
             raise ValueError(form % most)
         self._most = most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self._files = (capacity - 1) // most + 2

@@ -175,17 +175,19 @@ def noise(xs: ptr16, out: ptr16, pool, parameters):
 
 # laplace() draws one uniform u after the other; what a draw means depends on the step:
 #
-# | step   | kept | u below | does                    | on success                           | on failure |
-# |--------|------|---------|-------------------------|--------------------------------------|------------|
-# | OFFSET | 0    | t       | offset = u              | k = 1, OVER_T                        |            |
-# | OVER_T | 0    | t       | Bernoulli(offset / t)   | k = 1: k = 2, OVER_T; else OVER_K    | `failed`   |
-# | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
-# | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
+# | step   | kept | u below | does                  | on success              | on failure |
+# |--------|------|---------|-----------------------|-------------------------|------------|
+# | OFFSET | 0    | t       | offset = u            | k = 1, OVER_T           |            |
+# | OVER_T | 0    | t       | Bernoulli(offset / t) | k = 1: k = 2, OVER_T;   | `failed`   |
+# |        |      |         |                       | else OVER_K             |            |
+# | OVER_K | 0    | k       | Bernoulli(1 / k)      | k + 1, OVER_T           | `failed`   |
+# | OVER_K | 1    | k       | Bernoulli(1 / k)      | k + 1, OVER_K           | `failed`   |
 #
-# | `failed` | odd k                    | even k                                                      |
-# |----------|--------------------------|-------------------------------------------------------------|
-# | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                      |
-# | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: done, or, with a negative zero, OFFSET  |
+# | `failed` | odd k                    | even k                                                 |
+# |----------|--------------------------|--------------------------------------------------------|
+# | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                 |
+# | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: done, or, with a negative zero,    |
+# |          |                          | OFFSET                                                 |
 #
 # Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
 
