@@ -142,11 +142,13 @@ def _table(card):
     levels = struct.unpack_from("%db" % symbols, data, offset)
     for j in range(1, symbols):
         _require(levels[j - 1] < levels[j], "levels not increasing")
+
     job = array("i", bytes(24) + data[offset + symbols :])  # every machine here is little-endian
     job[4] = knot_bits
     job[5] = symbols - 1
     card.job = job
     card.thresholds = memoryview(job)[6:]
+
     card.extremes = []
     # Counts of a symbol: differences of its threshold and the one before, at each knot.
     thresholds = list(card.thresholds)  # from 2**31 on they are negative, and refused

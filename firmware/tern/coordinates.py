@@ -46,11 +46,13 @@ def choose(question, d, k, out):
         for i in range(d):
             out[i] = i
         return
+
     # its highest bits: which coordinates are chosen
     order = array("H", range(d)) if k > 1 else None
     block = question
     at = COORDINATES_AT
     counter = 0
+
     # The smallest 2**b - 1 that covers d - 1.
     mask = 1
     while mask < d - 1:
@@ -75,6 +77,7 @@ def choose(question, d, k, out):
         if k == 1:  # nothing to shuffle
             out[0] = draw
             return
+
         # Exchange places i and `draw` of the order, and mark the coordinate that comes to i.
         draw += i
         coordinate = order[draw] & 32767

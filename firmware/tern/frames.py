@@ -505,6 +505,7 @@ def check_question(model, shape, scale, sizes, batch, local):
     is_count = model == wire.CATEGORIES and shape == SUM
     fits = is_count or classes * d <= wire.MAX_VALUES
     require(1 <= d <= wire.MAX_DIMENSION and fits, "d out of bounds")
+
     if is_count or model in wire.OF_CLASSES:
         require(2 <= classes <= wire.MAX_DIMENSION, "classes out of bounds")
     else:
@@ -517,6 +518,7 @@ def check_question(model, shape, scale, sizes, batch, local):
     elif is_collection and not is_count:
         most = 1
     require(0 <= range_ <= most, "range")
+
     if is_collection:
         require(exponent == 0, "exponent out of bounds")
     else:
@@ -532,9 +534,11 @@ def check_question(model, shape, scale, sizes, batch, local):
         fits = not any(local)
     require(fits, "local training out of bounds")
 
+    # The probabilities of classes; or a value for each parameter, and in a sum the tally.
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
     fits = 1 <= k <= values
     if model == wire.SOFTMAX:
+        # The label, or all probabilities.
         fits = k == 1 or k == classes
     require(fits, "k out of bounds")
     return values

@@ -189,12 +189,15 @@ class Gradient:
             raise ValueError("lengths do not fit d")
         if self.count >= MAX_BATCH:
             raise ValueError("more than 32 records in a batch")
+
         sums = self._sums
         dot(row, start, params, sums, d)
         # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
         high = sums[0] + (sums[1] >> 8)
+
         shift = -8 - exponent
         label = row[start + d]
+
         if model == SVM:
             # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
             score = high >> shift
@@ -213,6 +216,7 @@ class Gradient:
                 residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
                 if label > 0:
                     residual = -residual
+
         # The gradient of a record is its residual times its features.
         if residual:
             accumulate(row, start, residual, self.totals, d, self._fine)

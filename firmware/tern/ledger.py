@@ -92,6 +92,7 @@ class Ledger:
             raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
             raise LedgerError("of another version")
+
         end = _HEADER + report_bytes
         has_question = question != _NO_QUESTION
         # The check, the bounds, and what each state requires of question, report and spending.
@@ -111,6 +112,7 @@ class Ledger:
             or (spent or has_question if state == IDLE else not (spent and last_round))
         ):
             raise LedgerError("damaged")
+
         self.budget = budget
         self.spent = spent
         self.round = last_round
@@ -147,6 +149,7 @@ class Ledger:
             or not (_MIN_REPORT <= report_bytes <= _MAX_REPORT or report_bytes == 0)
         ):
             raise LedgerError("not a payment")
+
         self.path = ""  # to be loaded again, unless all goes well
         # Whether an earlier write has paid for this round, up to this cost.
         covered = round_number <= self._until and cost <= self._paid - spent
@@ -162,6 +165,7 @@ class Ledger:
                 self.state = RESERVED
                 self._set(_NO_QUESTION, b"", 0)
                 self._write(path, self._whole)
+
         self.spent = spent + cost
         self.round = round_number
         self.state = ANSWERED

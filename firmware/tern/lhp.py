@@ -39,6 +39,7 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
     while i < m + m:
         weight_right = int(ends[i])
         weight_left = 32768 - weight_right
+
         # the count at this end, between both knots: three limbs l2, l1, l0
         value = (count_left & 32767) * weight_left + (count_right & 32767) * weight_right
         l0 = value & 32767
@@ -47,12 +48,14 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         )
         l1 = value & 32767
         l2 = value >> 15
+
         # m - 1 times the probability of the range reported: P (m - 1) if x is in it, else T - P
         probability = inside[i >> 1]
         factor = m - 1
         if i >> 1 != reported:
             probability = 1073741823 - probability + 1  # T is not a small int
             factor = 1
+
         # their product
         high = probability >> 15
         probability &= 32767
@@ -63,6 +66,7 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         value = (value >> 15) + probability * l2 + high * l1
         l1 = value & 32767
         value = (value >> 15) + high * l2
+
         # times m - 1 or 1: `value` has 30 bits, l1, l0 and the lowest limb below it 15 each
         lowest_limb *= factor
         l0 = l0 * factor + (lowest_limb >> 15)
@@ -71,6 +75,7 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         high = (value >> 15) * factor + (l2 >> 15)
         middle = (l2 & 32767) << 15 | l1 & 32767
         low = (l0 & 32767) << 15 | lowest_limb & 32767
+
         # Compare with the least (j = 0) and the largest (j = 3) so far, word by word.
         j = 0
         while j < 6:
@@ -114,6 +119,7 @@ class Hierarchy:
         for i in range(1, ranges - 1):
             if bounds[i - 1] <= bounds[i]:
                 raise ValueError("bounds do not decrease")
+
         values_start = levels_start + ranges * _LEVEL_BYTES
         levels = [
             decode(data[i : i + _LEVEL_BYTES])
@@ -133,6 +139,7 @@ class Hierarchy:
                 or value.levels != (-1, 1)
             ):
                 raise ValueError("value cards have two knots and the levels -1 and 1")
+
         self.bounds = array("h", bounds)
         self.level_cards = levels
         self.value_cards = values
@@ -150,8 +157,10 @@ class Hierarchy:
         ranges = len(self.level_cards)
         ends = array("H", bytes(4 * ranges))
         for i in range(ranges):
+            # the lower and the upper end of range i
             ends[2 * i] = ONE + (self.bounds[i] if i < ranges - 1 else -ONE)
             ends[2 * i + 1] = ONE + (self.bounds[i - 1] - 1 if i else ONE)
+
         inside = array("I", [card.threshold for card in self.level_cards])
         found = array("I", bytes(24))
         for reported in range(ranges):

@@ -105,6 +105,7 @@ class Session:
             self._subscriptions = self._topics
             self._going = self._greeting
             self._sent = self._heard = now
+
         self._pump()
         if not self._packet():
             if ticks_diff(now, self._sent) >= self._patience_ms:
@@ -113,11 +114,13 @@ class Session:
         if self._in[0] != _CONNACK or self._need != 4:
             raise Lost("not an MQTT 3.1.1 broker", absence.NO_BROKER)
         if self._in[3]:
+            # 4: bad user name or password, 5: not authorised (3.2.2.3)
             reason = absence.CREDENTIALS if self._in[3] in (4, 5) else absence.DECLINED
             raise Lost("refused by the broker: code %d" % self._in[3], reason)
         self._have = 0
         self.connected = True
         self._began = now
+        # Send all unacknowledged publications again, marked as duplicates.
         self._unsent = self._window
         for at in range(self._window):
             self._out[at * self._slot] |= _DUP
@@ -165,6 +168,7 @@ class Session:
         length = head + n
         if 3 + length > self._slot:
             raise ValueError("too long to publish")
+
         slot = self._oldest
         if self.connected:
             self._drain()
@@ -177,6 +181,7 @@ class Session:
         self._oldest = (slot + 1) % self._window
         self._ids[slot] = self._next_id()
         self._since[slot] = ticks_ms()
+
         out = self._out[slot * self._slot : (slot + 1) * self._slot]
         out[0] = _PUBLISH | _QOS_1 | (_RETAIN if retain else 0)
         # The remaining length, 7 bits to a byte: one byte, or two.
@@ -403,13 +408,17 @@ class Session:
         patience = self._patience_ms
         unsent = ticks_diff(now, self._sent)
         unheard = ticks_diff(now, self._heard)
-        late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
-        late = late or (self._ping and ticks_diff(now, self._pinged) >= patience)
-        late = late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
+        # Late is a packet that stops halfway, a write, an answer to a PINGREQ or a SUBSCRIBE, or
+        # the acknowledgement of a publication.
+        is_late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
+        is_late = is_late or (self._ping and ticks_diff(now, self._pinged) >= patience)
+        is_late = is_late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
         for i in range(self._window):
-            late = late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
-        if late:
+            is_late = is_late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
+        if is_late:
             raise Lost("the broker does not answer")
+
+        # Half of the keep-alive time without a packet: ask the broker for one.
         if max(unsent, unheard) >= self._keep_alive_ms > 0 and not self._ping:
             self._ping = self._ping_due = True
             self._pinged = now

@@ -20,6 +20,7 @@ def uniform(pool: ptr8, job: ptr32, n: int) -> int:
     mask |= mask >> 4
     mask |= mask >> 8
     mask |= mask >> 16
+
     draw = 0
     if mask:
         draw = n
@@ -107,16 +108,19 @@ def noise(pool, job) -> int:
                             accepted = int(decays(pool, job, 1, 1, 1, 1))
                             j -= 1
                         i -= 1
+
                     # X times Bernoulli(exp(-g / tm))
                     i = quotient_c
                     while i and accepted:
                         accepted = int(decays(pool, job, remainder_tm, t_times_m, 1, 1))
                         i -= 1
+
                     # V times Bernoulli(exp(-e / 2c))
                     i = quotient_tm
                     while i and accepted:
                         accepted = int(decays(pool, job, remainder_c, double_c, 1, 1))
                         i -= 1
+
                     # Bernoulli(exp(-(e / 2c) (g / tm)))
                     if accepted:
                         accepted = int(

@@ -35,6 +35,7 @@ def work_ms(request, card, size, bound, recorder=None):
         many_modules = model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
     if many_modules:
         work += _MODULES_MS
+
     bound = bound or _MANY
     # Records are read `passes` times; `records` counts those that are computed on, and the ends of
     # batches.
@@ -48,6 +49,7 @@ def work_ms(request, card, size, bound, recorder=None):
         work += card.body.work_ms(request, bound)
     else:
         records = count = 1 if model in wire.OF_ONE_RECORD else batch
+
     work += records * record_work(request) >> 8
     if recorder:
         work += recorder.work_ms(count, passes)

@@ -54,6 +54,7 @@ class Recorder:
                 "hold 1 to capacity and %d"
             )
             raise ValueError(form % most)
+
         self._most = most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self._files = (capacity - 1) // most + 2
         self._bytes = 2 * d + 2  # of a record
@@ -65,6 +66,7 @@ class Recorder:
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a
         # file as to write it.
         self._image = array("h", bytes(max(2 * _LEAST, SEGMENT_BYTES + most * self._bytes)))
+
         # of the files, in the order of their segments; the numbers of those; and their records
         self._names = array("I", bytes(4 * self._files))
         self._numbers = array("I", bytes(4 * self._files))
@@ -128,11 +130,13 @@ class Recorder:
             segments.append(
                 (number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16))
             )
+
         segments.sort()
         while len(segments) > self._files:  # it was larger
             os.remove("%s/%x" % (self._folder, segments.pop(0)[2]))
         if len(segments) < self._files:
             segments = self._created([segment[2] for segment in segments]) + segments
+
         for at in range(self._files):
             self._number, self._rows[at], self._names[at] = segments[at]
             self._numbers[at] = self._number
@@ -223,6 +227,7 @@ class Recorder:
             number += 1
             if number > _MOST_NUMBER:
                 raise StorageError("no larger number")
+
         pack_into(SEGMENT_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, number, rows)
         file = self._open(at, "r+b" if self._grown else "wb")
         file.seek(0)
@@ -230,6 +235,7 @@ class Recorder:
         if file.write(data) != 2 * len(data):
             raise OSError(28)  # ENOSPC
         file.flush()
+
         total = self._total + rows - self._rows[at]
         self._rows[at] = rows
         self._at = at

@@ -12,6 +12,7 @@ def rotate(vector: ptr32, signs: ptr8, n: int):
     """Rotate vector[:n] at random: three times flip signs, then Walsh-Hadamard, not normalised.
 
     signs: 3 n bits, 1 for a flip; n: a power of 2. The fast transform replaces pairs of values h
+
     apart by sum and difference, for h = 1, 2, 4, ... below n.
     """
     first_sign = 0
@@ -56,6 +57,7 @@ def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
         sign = vector[j] >> 31
         vector[j] = ((vector[j] ^ sign) - sign << 1) - sign
         j += 1
+
     size = 0  # found bit by bit: the largest size that more than `wanted` values reach
     bit = top << 1
     while bit > 1:
@@ -68,17 +70,20 @@ def find(vector: ptr32, n: int, wanted: int, top: int) -> int:
             j += 1
         size += bit * (1 + (more >> 31))
         bit >>= 1
+
     level = size + 2
-    rest = wanted - n  # how many of this size come before it
+    places_left = wanted - n  # in the end, how many of this size come before it
     j = 0
     while j < n:
-        rest -= (vector[j] - level) >> 31
+        places_left -= (vector[j] - level) >> 31
         j += 1
+
     found = 0
     j = 0
     while j < n:
+        # -1 for a value of this size, else 0; the one to find is where places_left is 0
         same = ((vector[j] ^ size) >> 1) - 1 >> 31
-        found |= same & (rest - 1 ^ rest) >> 31 & (j + n * (vector[j] & 1))
-        rest += same
+        found |= same & (places_left - 1 ^ places_left) >> 31 & (j + n * (vector[j] & 1))
+        places_left += same
         j += 1
     return found

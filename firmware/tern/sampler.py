@@ -66,6 +66,7 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                     if draw < 0:
                         start += 1
                     break
+
         # Bernoulli(P / T): compare the 30 bits of P with the pool, a byte at a time.
         inside = 0
         count = outside
@@ -81,6 +82,7 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                     count = window
                     mask = job[8]
                 break
+
         # Uniform in the window, or among the symbols outside of it: by rejection.
         draw = 0
         if mask:
@@ -88,6 +90,7 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
             while draw >= count and at <= end:
                 draw = pool[at] & mask
                 at += 1
+
         # The pool ended within this coordinate, which is drawn again after a refill.
         if at > end:
             break
@@ -98,6 +101,7 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
             draw += window
         out[i] = draw
         i += 1
+
     # Write back where to go on; a variable serves as an index above 0: see compat.
     job[0] = i
     i = 2
@@ -139,6 +143,7 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                 if comparison < 0:
                     step += 1
                 break
+
         if at > end:
             break
         position = at
@@ -213,6 +218,7 @@ def laplace(pool: ptr8, job: ptr32) -> int:
     k = 1
     done = 0
     while done == 0 and at <= end:
+        # The draw is out of t, or, for Bernoulli(1 / k), out of k.
         bound = t
         mask = job[9]
         if step == _OVER_K:
@@ -220,6 +226,7 @@ def laplace(pool: ptr8, job: ptr32) -> int:
             mask = 1
             while mask < k - 1:
                 mask = mask << 1 | 1
+
         # A uniform integer below `bound`, by rejection: as many bytes as the mask covers.
         draw = 0
         if mask:

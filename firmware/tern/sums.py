@@ -168,6 +168,7 @@ def measure(totals: ptr32, n: int, state: ptr32):
         if value > largest:
             largest = value
         index += 1
+
     # the largest one gets 14 bits
     shift = 0
     up = 0
@@ -175,6 +176,7 @@ def measure(totals: ptr32, n: int, state: ptr32):
         shift += 1
     while largest and largest << up < 8192:
         up += 1
+
     size = 0
     high = 0
     low = 0
@@ -189,6 +191,7 @@ def measure(totals: ptr32, n: int, state: ptr32):
         low += value & 16383
         index += 1
     high += (low >> 14) + 1
+
     # The square root of the sum of squares, bit by bit; before it is multiplied by 4 until it is
     # large enough, `index` times.
     index = 0
@@ -202,6 +205,7 @@ def measure(totals: ptr32, n: int, state: ptr32):
         if value * value <= high:
             root = value
         low >>= 1
+
     state[0] = shift - up
     at = 1
     state[at] = size
@@ -226,6 +230,7 @@ def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
     factor = state[_FACTOR]
     down = state[_DOWN]
     half = state[_HALF]
+
     total = 0
     index = 0
     while index < n:
@@ -372,6 +377,7 @@ class Answerer:
             count = records.count
             start = max(0, count - (self.bound or count))
             count -= start
+
         current_unit = -1
         records_in_unit = 0
         for place in range(count):
@@ -431,10 +437,13 @@ class Answerer:
             size = state[_ROOT] << power if power >= 0 else -(-state[_ROOT] >> -power)
         elif size:
             size = size << shift if shift >= 0 else size >> -shift
-        clipped = size > card.reach
-        factor, down = card.factor(size) if clipped else self._plain
+
+        is_clipped = size > card.reach
+        factor, down = card.factor(size) if is_clipped else self._plain
         down -= shift
-        if size and down <= 30:  # else it is zeros
+
+        # A vector of zeros, or one that rounds to zeros, adds nothing.
+        if size and down <= 30:
             state[_FACTOR] = factor
             state[_DOWN] = down
             limit = card.radius if card.norm == 1 else card.radius**2
@@ -447,7 +456,7 @@ class Answerer:
             if total <= limit:
                 add(self._sums, n, vector)
         # the tally
-        self._sums[n] += card.clipped if clipped else card.kept
+        self._sums[n] += card.clipped if is_clipped else card.kept
 
     def draw(self, card, stream, places, out, k):
         """Draw symbols for the sums at places[:k] into out[:k]: add noise, then make them coarser.

@@ -35,6 +35,7 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
         knot = (fraction - (scaled >> 15)) >> 15  # 1 is the end of the last interval
         fraction -= knot << 15
         knot = knot * columns + 6
+
         first = pool[position] << 22
         at = position + 1
         thresholds_left = columns
@@ -64,6 +65,7 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                     break
             knot += 1
             thresholds_left -= 1
+
         if at > job[3]:
             break
         position = at

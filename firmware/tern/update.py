@@ -136,11 +136,13 @@ class Update:
                     return wire.OLD
         except OSError:
             pass
+
         if received < 0:
             self._work = None
             received = 0
             with open(path, "wb") as file:
                 file.write(header)
+
         if received == total:
             self._wanted = total
             work = self._work or self._install(number, total, key)
@@ -151,6 +153,7 @@ class Update:
                     return state
             self._work = work
             return wire.RECEIVING
+
         if offset == received and received + len(data) <= total:
             with open(path, "ab") as file:
                 file.write(data)
@@ -173,9 +176,11 @@ class Update:
             outer.update(inner.digest())
             if not frames.same(file.read(_CODE), outer.digest()):
                 raise ValueError
+
             folder = self._folders[1 - self._proven] + "/"
             for name in (MAIN, "tern"):
                 yield from _clear(folder + name)
+
             file.seek(_HEADER)
             bytes_left = total - _CODE
             while bytes_left:
@@ -193,6 +198,7 @@ class Update:
                 ):
                     raise ValueError
                 path = folder + name
+
                 # Make the folders of the path.
                 slash = 0
                 while (slash := path.find("/", slash + 1)) > 0:
@@ -202,6 +208,7 @@ class Update:
                         pass
                 with open(path, "wb") as out:
                     yield from _pieces(file, size, out.write)
+
         self._keep(self._proven, wire.RESTARTING, number)
         self.restart = True
         yield wire.RESTARTING
