@@ -126,7 +126,7 @@ def test_rounds_of_years_share_a_budget_by_each_ledger():
 
 
 def test_rounds_of_years_share_a_budget_by_exact_composition():
-    result = TWO_YEARS.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    result = TWO_YEARS.cost_summary(datasets.load("synthetic-logistic"), "logistic")
     exact = round(result["epsilon_exact"] * 1e6)
     assert composed(exact, ROUNDS) <= 10 < composed(exact + 1, ROUNDS)
     of_rho, of_pure = TWO_YEARS.costs
@@ -137,7 +137,7 @@ def test_rounds_of_years_share_a_budget_by_exact_composition():
 def test_one_round_spends_the_whole_budget():
     once = lasting.Lasting(0.001, "8h", "2.5")
     assert (once.rounds, once.costs[1]) == (1, 2_500_000)
-    result = once.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    result = once.cost_summary(datasets.load("synthetic-logistic"), "logistic")
     assert result["epsilon_exact"] == 2.5
 
 
@@ -203,7 +203,7 @@ def test_the_guide_to_batteries_has_what_reports_cost_and_tell(begins, every):
     guide = (Path(__file__).parents[2] / "docs/guides/battery.md").read_text()
     (row,) = [line for line in guide.splitlines() if line.startswith(f"| {begins} |")]
     _, reports, *cells = row.strip("| ").split(" | ")
-    result = lasting.Lasting(1, every, "10").reckoned(
+    result = lasting.Lasting(1, every, "10").cost_summary(
         datasets.load("synthetic-logistic"), "logistic"
     )
     assert reports == f"{result['rounds']:,}"
