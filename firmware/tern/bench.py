@@ -15,8 +15,6 @@ from tern.shapes import TABLE, T
 
 _COORDINATES = const(128)
 _SINGLES = const(256)
-_SAMPLES = const(8)  # calls of sample() in a run
-_REFILLS = const(4)  # of the pool in a run
 
 
 def run(case, repeats, card_bytes, client, clock):
@@ -41,15 +39,15 @@ def run(case, repeats, card_bytes, client, clock):
 
 
 def _sample(card, client):
-    """Draw symbols of the card, entropy included; a unit is a coordinate."""
+    """Draw symbols of the card eight times, entropy included; a unit is a coordinate."""
     inputs = array("h", range(-16384, 16384, 256))
     symbols = array("H", bytes(2 * _COORDINATES))
 
     def work():
-        for _ in range(_SAMPLES):
+        for _ in range(8):
             sample(card, client.entropy, inputs, symbols, _COORDINATES)
 
-    return _SAMPLES * _COORDINATES, work
+    return 8 * _COORDINATES, work
 
 
 def _plain(card, client):
@@ -139,16 +137,16 @@ def _piecewise(exp_epsilon):
 
 
 def _entropy(card, client):
-    """Fill the pool of random bytes; a unit is a byte of the generator."""
+    """Fill the pool of random bytes four times; a unit is a byte of the generator."""
     entropy = client.entropy
 
     def work():
-        for _ in range(_REFILLS):
+        for _ in range(4):
             entropy.discard()
             entropy.refill()
 
     work()
-    return _REFILLS * (entropy.cursor[1] - entropy.cursor[0]), work
+    return 4 * (entropy.cursor[1] - entropy.cursor[0]), work
 
 
 CASES = {

@@ -42,7 +42,6 @@ _MODEL_AT = const(9)  # and where those of them stand that say how long it is
 _CLASSES_AT = const(12)
 _D_AT = const(13)
 _CARD_AT = const(24)
-_SHAPE = const(15)  # bits of the shape in a card's first byte
 
 
 class FrameError(ValueError):
@@ -618,8 +617,8 @@ class Round:
 
         Raises FrameError. The bits of the last byte beyond d must be 0.
         """
-        # a sum has one value more, the tally of its units
-        self.values = self.card[0] & _SHAPE == SUM
+        # A sum has one value more, the tally of its units; the low bits of a card are its shape.
+        self.values = self.card[0] & 15 == SUM
         for j in range(self.d + 7 & ~7):
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
             require(j < self.d or not bit, "feature out of bounds")
@@ -653,7 +652,7 @@ class Round:
         check_length(frame, wire.ROUND_FIELDS, parameter_bytes + card_bytes)
         self.values = check_question(
             self.model,
-            frame[_ROUND_BYTES + parameter_bytes] & _SHAPE,
+            frame[_ROUND_BYTES + parameter_bytes] & 15,  # the shape, below the card's version
             (self.range, self.exponent),
             (self.classes, self.d, self.k),
             self.batch,

@@ -8,12 +8,9 @@ from array import array
 
 from tern import frames, wire
 from tern.card import CardError, decode
-from tern.compat import const
 from tern.coordinates import choose, gather
 from tern.gradient import Answerer as Gradients
 from tern.shapes import PROJECTION, SUM
-
-_SHAPE = const(15)  # bits of the shape in a card's first byte
 
 
 class Answerers:
@@ -32,7 +29,7 @@ class Answerers:
 
     def of(self, request):
         """Return the answerer of a ROUND. Raises FrameError where the board lacks its module."""
-        shape = request.card[0] & _SHAPE
+        shape = request.card[0] & 15  # the version is in the high bits
         if shape in (SUM, PROJECTION):
             return self.of_shape(shape)
         model = request.model

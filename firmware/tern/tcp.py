@@ -21,7 +21,6 @@ except ImportError:
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
 _TLS = -1000  # above the errors of Mbed TLS
-_CONN_EOF = const(-29312)  # of Mbed TLS
 _BROKEN = select.POLLERR | select.POLLHUP
 _WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
 if not MICROPYTHON:
@@ -206,5 +205,5 @@ def _why(text, number):
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    # any other error of Mbed TLS but CONN_EOF
-    return absence.NO_BROKER if _CONN_EOF != number < _TLS else absence.CLOSED
+    # any error of Mbed TLS but its CONN_EOF, -29312
+    return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED
