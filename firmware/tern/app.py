@@ -244,10 +244,11 @@ class App:
         # A link with a slot has a last public moment, from which all that can be seen is timed.
         slotted = hasattr(link, "last")
         self.recorder.patient = patient = slotted and not timeout_ms
+
         start = heard = getattr(link, "last", ticks_ms())
-        reports = self.reports
-        answered = late = False
-        while not late:
+        reports_before = self.reports
+        answered = is_over = False
+        while not is_over:
             compat.feed()
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
@@ -260,9 +261,9 @@ class App:
             if answered and not link.waiting():
                 self._confirm_update()
                 # Once a report was sent, hardly anything more comes; before that, a round may.
-                quiet = _QUIET_MS if self.reports > reports else _PATIENCE_MS
-                late = timeout_ms and ticks_diff(now, heard) > quiet
-            late = late or (timeout_ms and ticks_diff(now, start) > timeout_ms)
+                quiet = _QUIET_MS if self.reports > reports_before else _PATIENCE_MS
+                is_over = timeout_ms and ticks_diff(now, heard) > quiet
+            is_over = is_over or (timeout_ms and ticks_diff(now, start) > timeout_ms)
             await sleep_ms(_TICK_MS)
             if slotted and timeout_ms:
                 link.until(_LOOK_MS, -1)

@@ -455,7 +455,7 @@ class Answerer:
                 total = scale(totals, n, vector, state)
             if total <= limit:
                 add(self._sums, n, vector)
-        # the tally
+        # The last sum is the tally of clipped and other units.
         self._sums[n] += card.clipped if is_clipped else card.kept
 
     def draw(self, card, stream, places, out, k):

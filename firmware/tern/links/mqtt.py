@@ -63,6 +63,7 @@ def open_link(board):
             config = json.load(file)
     except ValueError as error:
         raise StorageError("%s: %s" % (CONFIG, error))
+
     clients = Clients(directory + "/" + CLIENTS)
     board_name = name(clients.first)
     prefix = config.get("prefix", "tern")
@@ -283,8 +284,8 @@ class Mqtt:
     def _lose(self, error):
         """Drop the connection after `error`, note why, and set the pause before the next attempt.
 
-        Each pause is twice as long as the last, up to the longest, and a random part of it is
-        added, so that the boards of a fleet do not come back at once.
+        Pauses double up to the longest one. The board waits between half of the pause and all of
+        it, at random, so that the boards of a fleet do not come back at once.
         """
         self.hold()
         self._failed = ticks_ms()
@@ -293,12 +294,16 @@ class Mqtt:
         self._session.close()
         if self._lease and not accepted:
             self._lease.forget()
+
         if self._port:
             reason = getattr(error, "reason", absence.FAULT)
+            # Once a broker had accepted, most reasons mean just that the connection was lost;
+            # before that, a problem of the network explains that nobody answers.
             if accepted and reason < absence.DECLINED:
                 reason = absence.LOST
             if self._station and reason < absence.CLOSED:
                 reason = self._station.reason or reason
             self._absence.failed(reason, self._failed)
+
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_MS), self._longest)
         self._wait = self._pause // 2 + self._pause * os.urandom(1)[0] // 512
