@@ -96,17 +96,20 @@ def _by_firmware(card, streams, xs, draw=sampler.sample):
 
 @pytest.mark.parametrize("name", CARDS)
 def test_symbols_equal_those_of_the_firmware(name):
-    rng = np.random.default_rng(list(name.encode()))
-    card = CARDS[name]
-    k = 3
-    xs = rng.integers(-17000, 17000, (CLIENTS, k)).astype(np.int16)
-    xs[0], xs[1], xs[2], xs[3] = -16384, 16384, 0, 1
-    xs[4:40] = rng.integers(-4, 5, (36, k)) << 12  # knots, where nothing is rounded
-    xs[40], xs[41] = 32767, -32768  # saturated
-    streams = _streams(card, rng)
+    random = np.random.default_rng(list(name.encode()))
+    values = random.integers(-17000, 17000, (CLIENTS, 3)).astype(np.int16)  # also beyond -1 and 1
+    values[0], values[1], values[2], values[3] = -16384, 16384, 0, 1
+    values[4:40] = random.integers(-4, 5, (36, 3)) << 12  # knots, where nothing is rounded
+    values[40], values[41] = 32767, -32768  # saturated
+
+    card = decode(CARDS[name])
+    streams = _streams(CARDS[name], random)
     lanes = ReplayLanes(streams)
-    symbols = vectorised.sample(decode(card), lanes, xs)
-    assert (symbols.tolist(), lanes._position.tolist()) == _by_firmware(decode(card), streams, xs)
+    symbols = vectorised.sample(card, lanes, values)
+
+    expected_symbols, expected_positions = _by_firmware(card, streams, values)
+    assert symbols.tolist() == expected_symbols
+    assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
 
 TABLES = [name for name in CARDS if "table" in name]
@@ -119,12 +122,15 @@ def test_ties_with_thresholds_between_knots_end_as_in_the_firmware(name):
     """
     random = np.random.default_rng(list(name.encode()))
     card = decode(CARDS[name])
-    xs = random.integers(-16384, 16385, CLIENTS).astype(np.int16)
+    values = random.integers(-16384, 16385, CLIENTS).astype(np.int16)
+
+    # The threshold of a random symbol, interpolated between the knots beside the value.
     knots = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
-    position = (xs.astype(np.int64) + 16384) << card.knot_bits
+    position = (values.astype(np.int64) + 16384) << card.knot_bits
     knot, fraction = position >> 15, position & 32767
-    column = random.integers(0, card.symbols - 1, CLIENTS)
-    before, after = knots[knot, column], knots[np.minimum(knot + 1, len(knots) - 1), column]
+    symbol = random.integers(0, card.symbols - 1, CLIENTS)
+    before = knots[knot, symbol]
+    after = knots[np.minimum(knot + 1, len(knots) - 1), symbol]
     threshold = ((2**15 - fraction) * before + fraction * after) << 3  # 48 bits
 
     streams = random.integers(0, 256, (CLIENTS, 20), np.uint8)
@@ -134,9 +140,10 @@ def test_ties_with_thresholds_between_knots_end_as_in_the_firmware(name):
         beside = digit + random.choice([-1, 1], CLIENTS) & 255
         streams[:, i] = np.where(i == equal_bytes, beside, streams[:, i])
         streams[:, i] = np.where(i < equal_bytes, digit, streams[:, i])
+
     lanes = ReplayLanes(streams)
-    symbols = vectorised.sample(card, lanes, xs[:, None])
-    expected = _by_firmware(card, streams, xs[:, None])
+    symbols = vectorised.sample(card, lanes, values[:, None])
+    expected = _by_firmware(card, streams, values[:, None])
     assert (symbols.tolist(), lanes._position.tolist()) == expected
 
 
