@@ -148,18 +148,6 @@ def test_output_to_a_closed_pipe_ends_tern_without_a_message():
     assert (ended.returncode, ended.stderr) == (errors.BROKEN_PIPE, "")
 
 
-def test_one_command_does_not_import_the_others():
-    code = (
-        "import sys; from ternhost.cli import main; main(['emulator', 'info', '--json']); "
-        "print([name for name in ('numpy', 'scipy', 'pandas', 'matplotlib') if name in sys.modules])"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    ).stdout.splitlines()
-    assert printed[1] == "[]"
-    assert json.loads(printed[0])["cache"]
-
-
 # A command that fails says so to people and to programs, also where streams are closed or full
 
 

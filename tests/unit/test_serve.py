@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import warm
@@ -95,11 +94,6 @@ def test_a_store_in_a_directory_is_found_again(command, here):
     _, first, _ = command(*words, "--rounds", "1", code=0)
     _, second, _ = command(*words, "--rounds", "2", code=0)
     assert (second["run"], second["rounds"]) == (first["run"], 2)
-
-
-def test_the_last_round_makes_a_page(command, undrawn):
-    _, result, _ = command(*SIMULATED, "--rounds", "1", code=0)
-    assert Path(result["report"]).is_file()
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
