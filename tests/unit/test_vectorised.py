@@ -190,24 +190,26 @@ def gradient_by_firmware(model, parameters, exponent, rows, range_):
 @pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5)])
 @pytest.mark.parametrize("d", [1, 28, 128])
-def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d):
+@pytest.mark.parametrize("largest", [100, 32768])
+def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d, largest):
     random = np.random.default_rng(model * 100 + batch)
     clients = 8
     records = random.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
     ends = [-16384, 16384, -32768, 32767]
     records[: clients // 2, :d] = random.choice(ends, (clients // 2, d))
-    for largest in (100, 32768):
-        parameters = random.integers(-largest, largest, d)
-        question = model, parameters, exponent
-        gradients = vectorised.gradients(*question, records, None, batch, range_)
-        for i in range(clients):
-            rows = records[i * batch : (i + 1) * batch]
-            assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
+    parameters = random.integers(-largest, largest, d)
+    question = model, parameters, exponent
 
-        shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
-        coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
-        part = vectorised.gradients(*question, records, coordinates, batch, range_)
-        assert np.array_equal(part, np.take_along_axis(gradients, coordinates, 1))
+    gradients = vectorised.gradients(*question, records, None, batch, range_)
+    for i in range(clients):
+        rows = records[i * batch : (i + 1) * batch]
+        assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
+
+    # Half of the coordinates of each client, in order.
+    shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
+    coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
+    chosen = vectorised.gradients(*question, records, coordinates, batch, range_)
+    assert np.array_equal(chosen, np.take_along_axis(gradients, coordinates, 1))
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
@@ -257,6 +259,20 @@ def _answered(parameters, exponent, rows, range_):
     return softmax.Answerer(request).values(client, store, None).tolist()
 
 
+def train_by_firmware(trainer, parameters, records, tau, settings):
+    """The moves that a client with these records reports, by the device library."""
+    model, exponent, epochs, batch, rate = settings
+
+    def read(index, row):
+        row[:] = array("h", records[index].tolist())
+
+    start = array("h", parameters.reshape(-1).tolist())
+    list(trainer.steps(model, start, exponent, read, len(records), epochs, batch, rate))
+    moves = array("h", bytes(2 * len(start)))
+    trainer.report(tau, moves)
+    return list(moves)
+
+
 @pytest.mark.parametrize(
     ("model", "classes"),
     [
@@ -277,24 +293,18 @@ def test_local_training_equals_that_of_the_firmware(
     random = np.random.default_rng(model + 10 * count)
     clients, d = 4, 5
     records = random.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
-    most = 32768 if classes == 1 else 500
-    parameters = random.integers(-most, most, (classes, d))
     if classes == 1:
-        parameters = parameters[0]
+        parameters = random.integers(-32768, 32768, d)
     else:
-        records[:, :, d] = random.integers(0, classes, (clients, count))
-    tau = random.integers(1, 1 << 23, clients)
+        parameters = random.integers(-500, 500, (classes, d))
+        records[:, :, d] = random.integers(0, classes, (clients, count))  # labels
+    taus = random.integers(1, 1 << 23, clients)
+
     moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
-    shares = vectorised.shares(moved, tau)
+    reported = vectorised.shares(moved, taus)
 
-    trainer = LocalTrainer(d, classes) if classes > 1 else LocalTrainer(d)
-    out = array("h", bytes(2 * classes * d))
+    trainer = LocalTrainer(d, classes)
+    settings = model, exponent, epochs, batch, rate
     for i in range(clients):
-
-        def read(at, row, i=i):
-            row[:] = array("h", records[i, at].tolist())
-
-        start = array("h", parameters.reshape(-1).tolist())
-        list(trainer.steps(model, start, exponent, read, count, epochs, batch, rate))
-        trainer.report(int(tau[i]), out)
-        assert shares[i].tolist() == list(out)
+        expected = train_by_firmware(trainer, parameters, records[i], int(taus[i]), settings)
+        assert reported[i].tolist() == expected
