@@ -72,9 +72,9 @@ def test_every_client_takes_part_once_before_any_takes_part_again(clients, group
 
 
 def test_turns_are_the_same_when_they_are_resumed():
-    turns = Turns(23, 5, 9)
+    turns = Turns(23, 5, seed=9)
     groups = [turns.group(number).tolist() for number in range(20)]
-    resumed = Turns(23, 5, 9)
+    resumed = Turns(23, 5, seed=9)
     for number in (13, 19, 4):  # also back
         assert resumed.group(number).tolist() == groups[number]
 
@@ -175,16 +175,23 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
 def test_each_class_pays_its_own_epsilon(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     times = 2 if name == "fedavg" else 1  # 5 rounds of 60 of 200 clients
-    of_classes = costs.costs(algorithm)
-    for cost, epsilon in zip(of_classes, (1, 2, 4), strict=True):
+    for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
         assert 0.99 * epsilon * times < cost / 1e6 <= epsilon * times
+    below_the_largest = 3_500_000 * times
     with pytest.raises(RefusedError, match="its budget has"):
-        costs.accounts(algorithm, 3_500_000 * times)
+        costs.accounts(algorithm, below_the_largest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_the_policy_of_a_device_is_that_of_its_class(name):
+    algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     devices = np.arange(1, 201)
     classes = class_of(devices, SHARES, algorithm.options.seed)
+    costs_of_classes = costs.costs(algorithm)
     for policy, i in zip(costs.policies(algorithm, devices, None), classes, strict=True):
         assert policy.largest == algorithm.designs[i].policy.largest
-        assert policy.budget == max(policy.largest, of_classes[i])
+        assert policy.budget == max(policy.largest, costs_of_classes[i])
 
 
 def test_frequencies_of_classes_are_unbiased_by_enumeration():
