@@ -229,18 +229,6 @@ def test_the_tiles_count_the_reports_of_the_open_round():
     assert values["epsilon spent, mean of devices"] == "1.55"  # 1,030 reports of 1.5, by 1,000
 
 
-REFUSED = replace(
-    NOW,
-    run=replace(RUN, reports=0),
-    history=tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY),
-)
-
-
-def test_a_run_without_reports_has_no_empty_axes():
-    assert "No report yet" in learning.why_no_curve(REFUSED, ["auc"], "auc")
-    assert "No report yet" in learning.stepped_picture(REFUSED, "tau", "range", curves.REPORTS)
-
-
 @pytest.mark.parametrize(
     ("reasons", "banner"),
     [

@@ -126,15 +126,6 @@ def test_a_store_that_was_restored_counts_what_the_boards_have_paid(train, tern)
     assert (printed.json["epsilon_before"], pure_for_life(printed.json)) == (3.5, 4.5)
 
 
-def test_a_board_that_another_host_asked_counts_its_rounds(train, tern):
-    shutil.copy("keys.sqlite", "other.sqlite")
-    tern(*train)
-    elsewhere = ["other.sqlite" if word == "keys.sqlite" else word for word in train]
-    printed = tern(*elsewhere, "--after-round", "1")
-    assert "boards have paid for rounds that this store does not know" in printed.err
-    assert pure_for_life(printed.json) == 4
-
-
 def test_a_named_budget_includes_what_the_boards_have_paid(train, tern):
     shutil.copy("keys.sqlite", "copy.sqlite")
     tern(*train, "--epsilon", "2")

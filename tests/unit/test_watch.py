@@ -269,15 +269,3 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
     last_picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
     assert "300 reports" in last_picture
     assert max(map(len, last_picture.splitlines())) <= 40
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_long_names_do_not_cut_numbers(width):
-    hello = {"budget": 12_345_600, "release": "r" * 60}
-    board = BoardRow("n" * 60, 1, 1, True, 50.0, hello, 123_456, "e" * 60)
-    run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    text = plain(Summary(100.0, "s", None, run, worst=(board,)), width)
-    (row,) = [line for line in text.splitlines() if line.startswith("nn")]
-    for number in ("50 s", "12.3456", "123,456"):
-        assert number in row
-    assert max(map(len, text.splitlines())) <= width
