@@ -124,14 +124,25 @@ def test_each_epoch_has_one_key_even_if_several_processes_change_it_at_once(stor
     keys.add(store, range(1, 21))
     fleet_keys = [keys.fleet_key(store)]
 
-    def change(devices):
+    def rotate_ten_times():
+        with Store(tmp_path / "store.sqlite", beside=True) as beside:
+            for _ in range(10):
+                fleet_keys.append(keys.rotate_fleet(beside))
+
+    def revoke(devices):
         with Store(tmp_path / "store.sqlite", beside=True) as beside:
             for device in devices:
-                changed = keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside)
-                fleet_keys.append(changed)
+                fleet_keys.append(keys.revoke(beside, [device]))
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(change, ([0] * 10, range(1, 11), range(11, 21))))
+        changes = [
+            pool.submit(rotate_ten_times),
+            pool.submit(revoke, range(1, 11)),
+            pool.submit(revoke, range(11, 21)),
+        ]
+    for change in changes:
+        change.result()  # raises what the change raised
+
     by_epoch = {fleet.epoch: fleet for fleet in fleet_keys}
     assert len(by_epoch) == len({fleet.key for fleet in fleet_keys}) == 1 + 30
     assert keys.fleet_key(store) == by_epoch[max(by_epoch)]
