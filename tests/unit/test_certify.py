@@ -143,16 +143,14 @@ def test_from_each_window_start_symbols_are_drawn_with_their_distribution():
 
 def test_the_enumeration_detects_a_wrong_sampler():
     card = cards.decode(base.window(5, 2, 200 * SMALL))
-    out = array("H", (0,))
 
-    def modulo(stream):  # a sampler without rejection
-        inside = stream.below(card.threshold)
-        count = card.window if inside else card.symbols - card.window
-        symbol = stream.byte() % count
-        out[0] = symbol if inside or symbol < 0 else symbol + card.window
-        return out[0]
+    def sample_without_rejection(stream):
+        """A byte modulo the number of symbols: the first ones are too likely."""
+        if stream.below(card.threshold):
+            return stream.byte() % card.window
+        return card.window + stream.byte() % (card.symbols - card.window)
 
-    drawn = sampler_walk.outputs(card, -ONE, modulo)
+    drawn = sampler_walk.outputs(card, -ONE, sample_without_rejection)
     assert sum(drawn) == 1
     assert drawn != certify.distribution(card, -ONE)
 
@@ -223,13 +221,17 @@ def test_window_moments_equal_those_of_the_distribution(levels, data):
     threshold = data.draw(st.integers(T * width // levels + 1, T - 200))
     card = cards.decode(base.window(levels, width, threshold))
     moments = certify.moments(card)
-    values = certify.values(card)
     v = data.draw(st.integers(-ONE, ONE))
     x = Fraction(v, ONE)
-    law = list(zip(certify.distribution(card, v), values, strict=True))
-    assert sum(p * value for p, value in law) == x
-    assert sum(p * value**2 for p, value in law) == moments.second_moment(x)
-    assert moments.variance(x) <= moments.worst_variance()[0]
+
+    mean = second_moment = Fraction(0)
+    for p, value in zip(certify.distribution(card, v), certify.values(card), strict=True):
+        mean += p * value
+        second_moment += p * value**2
+    assert mean == x
+    assert second_moment == moments.second_moment(x)
+    worst, _ = moments.worst_variance()
+    assert moments.variance(x) <= worst
 
 
 def test_a_biased_card_has_no_values():
@@ -298,25 +300,34 @@ def laplace_name(card):
     return f"{card.grid_bits}-{card.t}-{card.s}"
 
 
+def rounding_up_by(stream):
+    """`rounds_up(fraction, bits)` of the reference, which reads bytes until they decide."""
+
+    def rounds_up(fraction, bits):
+        threshold, low, unit = Fraction(fraction, 1 << bits), Fraction(0), Fraction(1)
+        while low < threshold < low + unit:
+            unit /= 256
+            low += stream.byte() * unit
+        return low < threshold
+
+    return rounds_up
+
+
 @pytest.mark.parametrize("card", LAPLACE, ids=laplace_name)
 def test_the_sampler_gives_the_symbols_of_the_reference(card):
     source = random.Random(5)
-    xs, out = array("h", (0,)), array("H", (0,))
+    values, symbols = array("h", (0,)), array("H", (0,))
     for _ in range(1500):
         data = source.randbytes(4000)
-        xs[0] = v = source.randint(-ONE, ONE)
+        v = source.randint(-ONE, ONE)
         of_sampler, of_reference = Replay(data), Replay(data)
 
-        def rounds_up(fraction, bits, stream=of_reference):
-            threshold, low, unit = Fraction(fraction, 1 << bits), Fraction(0), Fraction(1)
-            while low < threshold < low + unit:
-                unit /= 256
-                low += stream.byte() * unit
-            return low < threshold
+        values[0] = v
+        sample(card, of_sampler, values, symbols, 1)
 
-        sample(card, of_sampler, xs, out, 1)
-        assert out[0] == reference(card, v, partial(uniform, of_reference), rounds_up)
-        assert of_sampler.cursor[0] == of_reference.cursor[0]
+        rounds_up = rounding_up_by(of_reference)
+        assert symbols[0] == reference(card, v, partial(uniform, of_reference), rounds_up)
+        assert of_sampler.cursor[0] == of_reference.cursor[0], "as many bytes are read"
 
 
 def uniform_by(choose):

@@ -308,8 +308,8 @@ def test_damaged_contents_are_refused_and_an_observer_keeps_its_snapshot(store, 
         assert earlier.snapshot().run.name == before.run.name
 
 
-@pytest.mark.parametrize("read_between", [True, False])
-def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_between):
+@pytest.mark.parametrize("is_read_between", [True, False])
+def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, is_read_between):
     for number in (1, 2, 3):
         ended_round(store, number)
     store.close()
@@ -318,18 +318,20 @@ def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_
         reader.close()
         for path in store.path.parent.glob("store.sqlite*"):
             path.unlink()
-        if read_between:
+        if is_read_between:
             assert "not there" in reader.snapshot().note
-        with Store(store.path) as anew:
-            anew.add_devices(KEYS)
-            anew.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
+
+        with Store(store.path) as new_store:
+            new_store.add_devices(KEYS)
+            new_store.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
             for number in (1, 2, 3):
-                ended_round(anew, number, accuracy=0.5)
-            a_round(anew, 4)
-            status = os.stat(anew.path)
-            if reader._file:
-                reader._file = (status.st_dev, status.st_ino)  # ext4 may reuse the inode
+                ended_round(new_store, number, accuracy=0.5)
+            a_round(new_store, 4)
+            if reader._file:  # a file system may give the new file the inode of the old one
+                status = os.stat(new_store.path)
+                reader._file = (status.st_dev, status.st_ino)
             now = reader.snapshot()
+
     assert [entry.get("accuracy") for entry in now.history] == [0.5] * 3
     assert [opened.number for opened in now.open] == [4]
 

@@ -134,10 +134,14 @@ def written(tmp_path_factory):
 PICTURES = {"accuracy", "bytes", "gradient", "card", "epsilon"}
 
 
-def test_pictures_are_written_beside_the_page_and_inside_it(written):
-    files = list(written.parent.glob("*.png"))
-    assert {path.stem for path in files} == PICTURES
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files)
+def test_pictures_are_written_beside_the_page(written):
+    files = {path.stem: path for path in written.parent.glob("*.png")}
+    assert files.keys() == PICTURES
+    for path in files.values():
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_has_its_pictures_and_names_no_other_file(written):
     page = Page(written.read_text())
     assert page.tags.count("svg") == page.tags.count("figcaption") == len(PICTURES)
     assert not {"img", "image"} & set(page.tags)
