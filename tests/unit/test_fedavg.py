@@ -90,24 +90,29 @@ def _estimates(algorithm, seeds):
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
+    """Three classes of clients, with a range, an epsilon and a share each."""
     choices, shares = "0.5:2:0.5,1:8:0.25,0.75:4:0.25", [0.5, 0.25, 0.25]
     options = {"dataset": "line", "mechanism": "duchi", "records": 4, "local_rate": 2, "k": 2}
     algorithm = begin("fedavg", choices=choices, weights=weights, share=1.0, rounds=1, **options)
     clients = np.arange(algorithm.clients)
+    class_of_client = class_of(clients + 1, shares, 1)
     moves = _exact_moves(algorithm, clients)
-    classes = class_of(clients + 1, shares, 1)
     ranges = np.array([range_units(design) for design in algorithm.designs])
-    assert (np.abs(moves) <= ranges[classes][:, None]).all()  # nothing is clipped
+    assert (np.abs(moves) <= ranges[class_of_client][:, None]).all(), "nothing is clipped"
 
-    mean_moves = np.array([moves[classes == i].mean(axis=0) * FINE for i in range(3)])
-    weight_of_client = [1.0] * 3
-    if weights == "variance":
-        weight_of_client = [1 / second_moment(design) for design in algorithm.designs]
-    exact = np.average(mean_moves, axis=0, weights=np.bincount(classes) * weight_of_client)
+    mean_moves, weight_of_class = [], []
+    for i, design in enumerate(algorithm.designs):
+        of_class = moves[class_of_client == i]
+        mean_moves.append(of_class.mean(axis=0) * FINE)
+        weight = 1 / second_moment(design) if weights == "variance" else 1.0
+        weight_of_class.append(len(of_class) * weight)
+    exact = np.average(mean_moves, axis=0, weights=weight_of_class)
 
-    estimates = _estimates(algorithm, range(40))
-    error = np.std(estimates, axis=0) / 40**0.5
-    assert (abs(estimates.mean(axis=0) - exact) < 4.5 * error + 2e-3).all()
+    runs = 40
+    estimates = _estimates(algorithm, range(runs))
+    standard_error = np.std(estimates, axis=0) / runs**0.5
+    error = np.abs(estimates.mean(axis=0) - exact)
+    assert (error < 4.5 * standard_error + 2e-3).all()
 
 
 def test_a_range_that_is_too_small_clips():
