@@ -83,7 +83,10 @@ class Result(Mapping[str, Any]):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`."""
+        """Figures by name, such as `accuracy`, `accuracy_baseline` and `accuracy_optimum`.
+
+        They are those of the last round, and those that exist only at the end of a run.
+        """
         history = self["history"]
         figures = run_directory.figures_of(history[-1] if history else None)
         for measure in self.get("measures", ()):
@@ -159,18 +162,33 @@ class Result(Mapping[str, Any]):
 
 
 def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of an attribute: one, or one for each category."""
-    more = {name: entry[name] for name in ("reports", "true") if name in entry}
+    """Return the rows of an attribute in a table: one, or one for each category.
+
+    entry: the attribute in result.json.
+    """
+    common_columns = {name: entry[name] for name in ("reports", "true") if name in entry}
     if "frequencies" not in entry:
         low, high = entry["interval"] or (None, None)
-        return [{"name": entry["name"], "mean": entry["mean"], "low": low, "high": high, **more}]
+        return [
+            {
+                "name": entry["name"],
+                "mean": entry["mean"],
+                "low": low,
+                "high": high,
+                **common_columns,
+            }
+        ]
     rows = []
-    for i, category in enumerate(entry["categories"]):
-        low, high = entry["intervals"][i] if entry["intervals"] else (None, None)
-        row = {"name": entry["name"], "category": category, "frequency": entry["frequencies"][i]}
-        row |= {"low": low, "high": high, **more}
+    for index, category in enumerate(entry["categories"]):
+        low, high = entry["intervals"][index] if entry["intervals"] else (None, None)
+        row = {
+            "name": entry["name"],
+            "category": category,
+            "frequency": entry["frequencies"][index],
+        }
+        row |= {"low": low, "high": high, **common_columns}
         if "true" in entry:
-            row["true"] = entry["true"][i]
+            row["true"] = entry["true"][index]
         rows.append(row)
     return rows
 
@@ -276,7 +294,7 @@ def list_runs(place: str | Path = run_directory.RUNS) -> list[dict[str, Any]]:
 
     `pandas.DataFrame` turns the list into a table. Raises UsageError if `place` does not exist.
     """
-    return run_directory.listed(run_directory.existing(place))
+    return run_directory.list_runs(run_directory.existing_place(place))
 
 
 def _run(
@@ -287,12 +305,15 @@ def _run(
     place: Place,
     on_status: OnStatus | None,
 ) -> Result:
-    """Begin a run of a command's algorithm, and run it to its end."""
+    """Begin a run of a command's algorithm, and run it to its end.
+
+    Raises UsageError if the algorithm belongs to another command.
+    """
     if algorithm is not None:
-        other = ALGORITHMS.named(algorithm).command
-        if other != command:
+        command_of_algorithm = ALGORITHMS.named(algorithm).command
+        if command_of_algorithm != command:
             text = f"ternhost.{command} does not run {algorithm}"
-            raise UsageError(text, hint=f"call ternhost.{other}")
+            raise UsageError(text, hint=f"call ternhost.{command_of_algorithm}")
     if fleet is not None:
         options = {**options, "fleet": fleet}
     algorithms = algorithms_of(command)
@@ -319,24 +340,25 @@ def _watcher(on_status: OnStatus | None) -> Watcher:
 def _typed(
     function: str, algorithms: Mapping[str, type[Learner]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options, each with a value of its type.
+    """Convert keyword arguments into option values, each of its type.
 
-    Raises TypeError for other values and for unknown options.
+    function: the name of the called function, for messages. Raises TypeError for a value of another
+    type and for an unknown option.
     """
-    known: dict[str, Option] = {}
-    for part in (*[cls.Options for cls in algorithms.values()], *classes_of_run()):
-        known |= {option.name: option for option in options_of(part)}
+    known_options: dict[str, Option] = {}
+    for option_class in (*[cls.Options for cls in algorithms.values()], *classes_of_run()):
+        known_options |= {option.name: option for option in options_of(option_class)}
     values = {}
     for name, value in options.items():
         if name == "card":
             values[name] = None if value is None else _card(value)
-        elif name in known:
-            values[name] = _value(known[name], value)
+        elif name in known_options:
+            values[name] = _value(known_options[name], value)
         elif name == "mechanism_options":
             values[name] = value
         else:
             text = f"{function}() has no option {name!r}"
-            similar = difflib.get_close_matches(name, known, 1)
+            similar = difflib.get_close_matches(name, known_options, 1)
             if similar:
                 text += f"; did you mean {similar[0]!r}?"
             raise TypeError(text)
@@ -352,7 +374,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _value(option: Option, value: Any) -> Any:
-    """The value of an option in its type. Raises TypeError for another type."""
+    """Convert the value of an option to the option's type. Raises TypeError if it has another type."""
     if value is None and option.default is None:
         return None
     try:
@@ -362,22 +384,26 @@ def _value(option: Option, value: Any) -> Any:
         raise TypeError(f"{option.name} must be {must}, not {value!r}") from None
 
 
-def _converted(kind: Any, value: Any) -> Any:
-    if isinstance(value, bool) != (kind is bool):
+def _converted(wanted_type: Any, value: Any) -> Any:
+    """Convert a value to a type without changing what it means; raise TypeError otherwise.
+
+    A bool is no number, and a number may stand for a text.
+    """
+    if isinstance(value, bool) != (wanted_type is bool):
         raise TypeError
-    if kind is int:
+    if wanted_type is int:
         return operator.index(value)
-    if kind is float:
+    if wanted_type is float:
         return float(value + 0)  # the sum raises TypeError for a text
-    if kind is str and isinstance(value, int | float | Decimal | np.number):
+    if wanted_type is str and isinstance(value, int | float | Decimal | np.number):
         return str(value)
-    if not isinstance(value, kind):
+    if not isinstance(value, wanted_type):
         raise TypeError
     return value
 
 
 def _card(card: Card) -> str:
-    """A card in hexadecimal digits. Raises UsageError if its file cannot be read."""
+    """Return a card in hexadecimal digits. Raises UsageError if its file cannot be read."""
     if isinstance(card, Design):
         return card.card.hex()
     if isinstance(card, bytes):

@@ -28,23 +28,23 @@ Progress = Callable[[str], None]
 
 
 def cache_root() -> Path:
-    """The folder of the cache: $TERN_CACHE, else `tern` under $XDG_CACHE_HOME, else under ~/.cache."""
-    override = os.environ.get("TERN_CACHE")
-    if override:
-        return Path(override).absolute()
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        base = Path.home() / ".cache"
-    return base / "tern"
+    """Return the cache's folder: $TERN_CACHE, or `tern` in $XDG_CACHE_HOME or ~/.cache."""
+    named_folder = os.environ.get("TERN_CACHE")
+    if named_folder:
+        return Path(named_folder).absolute()
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache_home.is_absolute():
+        cache_home = Path.home() / ".cache"
+    return cache_home / "tern"
 
 
 def kept_file(
     path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
 ) -> T:
-    """The content of a file in the cache.
+    """Return the content of a file in the cache, computed anew if it is absent or damaged.
 
-    If it is absent or damaged, `make` computes it and `write` keeps it, unless the cache is not
-    writable.
+    `make` computes the content, and `write` writes it to the path that it gets. It is not kept if
+    the cache is not writable.
     """
     with suppress(Exception):
         return read(path)
@@ -79,7 +79,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_tree(folder: Path) -> dict[str, str]:
-    """The sha256 of every file under `folder`, by its relative path."""
+    """Return the SHA-256 of every file under `folder`, by its relative path."""
     hashes = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -88,7 +88,7 @@ def sha256_of_tree(folder: Path) -> dict[str, str]:
 
 
 def read_record(recipe: Recipe) -> dict[str, Any] | None:
-    """The record of an entry; None if the entry is absent, damaged or changed since its build."""
+    """Return the record of an entry; None if the entry is absent, damaged or changed."""
     entry = cache_root() / recipe.key
     try:
         record: dict[str, Any] = json.loads((entry / RECORD).read_text())
@@ -127,36 +127,42 @@ def build_entry(
             shutil.rmtree(abandoned, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
         try:
-            work, out = temporary / "work", temporary / "out"
-            work.mkdir()
-            out.mkdir()
+            work_folder, product_folder = temporary / "work", temporary / "out"
+            work_folder.mkdir()
+            product_folder.mkdir()
             record = {
                 "name": recipe.name,
                 "version": recipe.version,
                 "options": recipe.options,
-                "built_with": dict(make(work, out)),
-                "sha256": {name: sha256_of(out / name) for name in recipe.products},
+                "built_with": dict(make(work_folder, product_folder)),
+                "sha256": {name: sha256_of(product_folder / name) for name in recipe.products},
             }
-            (out / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+            (product_folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
             entry = root / recipe.key
             shutil.rmtree(entry, ignore_errors=True)  # a damaged one
-            out.rename(entry)
+            product_folder.rename(entry)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return entry
 
 
 def _places(kind: str) -> list[Path]:
-    """The folders of a kind.
+    """Return the files and folders of a kind of cache entries.
 
-    Builds, each with a lock, are beside the others, and perhaps beside a user's folders.
+    Builds are in the root of the cache, each beside its lock. The folders of a user may be there
+    too.
     """
     root = cache_root()
     if kind != "emulators":
         folder = root / kind
         return [folder] if folder.exists() else []
-    locks = {lock.stem for lock in root.glob("*.lock")}
-    return [path for path in sorted(root.glob("*/")) if path.name.partition(".tmp-")[0] in locks]
+    build_names = {lock.stem for lock in root.glob("*.lock")}
+    builds = []
+    for path in sorted(root.glob("*/")):
+        name = path.name.partition(".tmp-")[0]  # without what an unfinished build appends
+        if name in build_names:
+            builds.append(path)
+    return builds
 
 
 def sizes() -> dict[str, int]:
@@ -172,10 +178,12 @@ def _size(place: Path) -> int:
 def clear(kinds: Iterable[str]) -> list[str]:
     """Delete the entries of these kinds.
 
-    Returns the names of builds under way, which stay. Raises StorageError.
+    Returns the names of builds under way, which stay. Raises StorageError if something cannot be
+    deleted.
     """
 
-    def stay(message: str) -> None:
+    def do_not_wait(message: str) -> None:
+        """Give up on an entry whose lock another process holds."""
         raise BlockingIOError
 
     places: list[Path] = []
@@ -186,7 +194,7 @@ def clear(kinds: Iterable[str]) -> list[str]:
         for path in places:
             lock = path.with_name(f"{path.name.partition('.tmp-')[0]}.lock")
             try:
-                with _lock(lock, stay) if lock.exists() else nullcontext():
+                with _lock(lock, do_not_wait) if lock.exists() else nullcontext():
                     _delete(path)
             except BlockingIOError:
                 under_way.append(path.name)
@@ -202,6 +210,10 @@ def _delete(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, progress: Progress) -> Iterator[None]:
+    """Hold the lock of a build while the context is open.
+
+    progress: called with a message before this process waits for another one.
+    """
     import fcntl  # absent on Windows, where nothing is built
 
     with path.open("w") as file:

@@ -40,7 +40,7 @@ def add_command(
 
 
 def add_option(
-    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **more: Any
+    parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **settings: Any
 ) -> None:
     """Add an option.
 
@@ -50,17 +50,17 @@ def add_option(
     """
     name, _, metavar = words.partition(" ")
     if metavar.endswith("..."):
-        more = {"action": "append", "default": [], "metavar": metavar[:-3], **more}
+        settings = {"action": "append", "default": [], "metavar": metavar[:-3], **settings}
         text += "; may be repeated"
-    elif metavar or "choices" in more:
-        kind = type(default) if isinstance(default, int | float) else str
-        more = {"metavar": metavar or None, "default": default, "type": kind, **more}
+    elif metavar or "choices" in settings:
+        value_type = type(default) if isinstance(default, int | float) else str
+        settings = {"metavar": metavar or None, "default": default, "type": value_type, **settings}
     else:
-        more["action"] = "store_true"
+        settings["action"] = "store_true"
     if default is not None:
-        shown = f"{default:g}" if isinstance(default, float) else default
-        text += f" (default: {shown})"
-    parser.add_argument(name, help=text, **more)
+        default_text = f"{default:g}" if isinstance(default, float) else default
+        text += f" (default: {default_text})"
+    parser.add_argument(name, help=text, **settings)
 
 
 def help_hint(prog: str) -> str:

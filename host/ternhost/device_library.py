@@ -42,7 +42,7 @@ def module(name: str) -> ModuleType:
 
 
 def _found() -> Sequence[str]:
-    """The folders of what `import tern` would import here; none if it is no package."""
+    """Return the folders of what `import tern` would import here; none if it is no package."""
     loaded = sys.modules.get(PUBLIC)
     if loaded is not None:
         return list(getattr(loaded, "__path__", ()))
@@ -67,7 +67,7 @@ def _location() -> str:
 
 
 def _load(name: str) -> None:
-    """Import the package of the device library under this name."""
+    """Import the device library as a package of this name."""
     import importlib.util  # here, so that `import ternhost` is fast
 
     folder = _location()
@@ -99,17 +99,22 @@ class _Import:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
+        """Import a module as `__import__` does, with the device library for tern's own modules.
+
+        The parameters are those of `__import__`.
+        """
         is_library = level == 0 and (name == PUBLIC or name.startswith(f"{PUBLIC}."))
         if not (is_library and _is_own(globals)):
             imported: ModuleType = self._original(name, globals, locals, fromlist, level)
             return imported
         imported = self._original(_private(name), globals, locals, fromlist or (PUBLIC,), 0)
-        # `import tern.wire` binds the package.
-        return imported if fromlist else sys.modules[PRIVATE]
+        if fromlist:
+            return imported
+        return sys.modules[PRIVATE]  # `import tern.wire` binds the name of the package
 
 
 def _is_own(importer: Mapping[str, Any] | None) -> bool:
-    """Whether these are the globals of a module of one of _packages."""
+    """Return whether these are the globals of a module of tern. importer: None if it has none."""
     if importer is None:
         return False
     name = importer.get("__package__") or importer.get("__name__") or ""

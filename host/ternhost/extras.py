@@ -27,9 +27,9 @@ _UNIX = {"fcntl", "grp", "pwd", "termios", "tty"}  # modules of Python that Wind
 
 
 def require(*modules: str) -> None:
-    """Raise UsageError, which names the extra, unless these modules of EXTRAS are installed.
+    """Raise UsageError, which names the extra to install, unless these modules of EXTRAS are there.
 
-    Does not import them.
+    They are not imported.
     """
     for module in modules:
         if importlib.util.find_spec(module) is None:
@@ -37,9 +37,9 @@ def require(*modules: str) -> None:
 
 
 def explained(error: ImportError) -> UsageError | None:
-    """The error that says what a failed import needs; None for an import that is none of tern's.
+    """Turn a failed import into an error that says what it needs; None if it is none of tern's.
 
-    It names the extra to install, the missing part of tern, or the missing system.
+    The error names the extra to install, the missing part of tern, or the system that is needed.
     """
     if isinstance(error, ModuleNotFoundError) and _is_part_of_tern(error.name or ""):
         hint = "install tern again, with all of its folders"

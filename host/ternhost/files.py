@@ -49,10 +49,10 @@ def real(path: Path) -> Path:
 
 
 def require_one_name(path: Path) -> None:
-    """Raise StorageError where a file has several names, by hard links.
+    """Raise StorageError if a file has several names, by hard links.
 
-    Locks, and the log of a store, lie beside a name. So under two names two programs could have it
-    open.
+    Locks and the log of a store lie beside a name. Two programs that open the file under different
+    names would not see each other's locks.
     """
     names = path.stat().st_nlink
     if names > 1:
@@ -65,9 +65,10 @@ def require_one_name(path: Path) -> None:
 def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     """Write or replace a file atomically; when this returns, all of it is on the disk.
 
-    Only its owner may read a secret one. Raises OSError.
+    secret: only its owner may read it. Raises OSError.
     """
-    flags, mode = os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600 if secret else 0o644
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+    mode = 0o600 if secret else 0o644
     with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
         file.write(data)
         file.flush()
@@ -99,7 +100,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
     """Turn an OSError of the context into a StorageError.
 
-    what: begins its message (default: the file name).
+    what: begins the message, by default with the name of the file.
     """
     try:
         yield
@@ -108,9 +109,9 @@ def storage_errors(hint: str | None = None, what: object = None) -> Iterator[Non
 
 
 def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Read the JSON object in a file.
 
-    Raises UsageError where it is missing or another thing, StorageError where it cannot be read.
+    Raises UsageError if it is missing or not a JSON object, StorageError if it cannot be read.
     """
     try:
         content = json.loads(path.read_text())

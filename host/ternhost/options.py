@@ -38,7 +38,7 @@ class Option:
         return tuple(self.choices() if callable(self.choices) else self.choices)
 
     def read(self, text: str) -> Any:
-        """Parse `text`. Raises UsageError."""
+        """Parse the text of a command line. Raises UsageError if it is no value of this option."""
         if self.values and text not in self.values:
             raise UsageError(
                 f"{flag(self.name)} must be one of {', '.join(self.values)}, not {text!r}"
@@ -46,15 +46,15 @@ class Option:
         try:
             return self.type(text)
         except ValueError:
-            wanted = _KINDS.get(self.type) or self.metavar or "another value"
-            raise UsageError(f"{flag(self.name)} must be {wanted}, not {text!r}") from None
+            expected = _KINDS.get(self.type) or self.metavar or "another value"
+            raise UsageError(f"{flag(self.name)} must be {expected}, not {text!r}") from None
 
     def is_default(self, value: Any) -> bool:
         """Whether `value` means the same as leaving the option out."""
         return value is None or (type(value) is type(self.default) and value == self.default)
 
     def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-        """Add it to a parser.
+        """Add the option to an argparse parser.
 
         The parsed value is None if the option is left out, whatever its default.
         """
@@ -66,13 +66,15 @@ class Option:
         parser.add_argument(name, help=text, type=self.type, metavar=self.metavar, choices=choices)
 
     def help_text(self) -> str:
-        """The help with the default, for argparse."""
-        shown = self.shown
-        if shown is None and self.default is not None:
-            shown = f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+        """Return the help text with the default, escaped for argparse."""
+        default_text = self.shown
+        if default_text is None and self.default is not None:
+            default_text = (
+                f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+            )
         text = self.help
-        if shown:
-            text += f" (default: {shown})"
+        if default_text:
+            text += f" (default: {default_text})"
         return text.replace("%", "%%")
 
 
@@ -145,16 +147,16 @@ def add_arguments(
     tell which options the command line names.
     """
     groups = {group.title: group for group in parser._action_groups}
-    for declared in _joined(classes):
-        if declared.name in leave_out:
+    for option in _joined(classes):
+        if option.name in leave_out:
             continue
-        if declared.group not in groups:
-            groups[declared.group] = parser.add_argument_group(declared.group)
-        declared.add_to(groups[declared.group])
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        option.add_to(groups[option.group])
 
 
 def _joined(classes: Iterable[Any]) -> Iterable[Option]:
-    """The options of these dataclasses, each name once, with the choices of all."""
+    """Return the options of these dataclasses, each name once, with the choices of all."""
     by_name: dict[str, Option] = {}
     for cls in classes:
         for declared in options_of(cls):
@@ -166,13 +168,13 @@ def _joined(classes: Iterable[Any]) -> Iterable[Option]:
 
 
 def given(args: argparse.Namespace, *classes: Any) -> dict[str, Any]:
-    """The values of those options of these dataclasses that the command line names."""
+    """Return the values of those options of these dataclasses that the command line names."""
     values = {}
     for cls in classes:
-        for declared in options_of(cls):
-            value = getattr(args, declared.name, None)
+        for option in options_of(cls):
+            value = getattr(args, option.name, None)
             if value is not None:
-                values[declared.name] = value
+                values[option.name] = value
     return values
 
 
@@ -198,12 +200,12 @@ def exclude(named: Iterable[str], *alternatives: str) -> None:
 def check_named(cls: Any, named: Mapping[str, Any]) -> None:
     """Raise UsageError if the named options of a dataclass do not go together.
 
-    Its `ONLY_WITH`, if it has one, lists options that need a value of another option: name ->
-    (other, value).
+    named: the options that somebody has named, with their values. An attribute `ONLY_WITH` of the
+    class lists options that need a value of another option: name -> (other, value).
     """
-    for each in options_of(cls):
-        for other in each.instead_of:
-            exclude(named, each.name, other)
+    for option in options_of(cls):
+        for other in option.instead_of:
+            exclude(named, option.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
         if name in named and named.get(other, getattr(cls, other)) != value:
             text = f"{flag(name)} needs {flag(other)} {value}"

@@ -45,17 +45,18 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextmanager
     def lent(self, name: str, item: T) -> Iterator[None]:
-        """Temporarily add or replace an entry."""
+        """Add or replace an entry while the context is open."""
         places, loaded = dict(self._places), dict(self._loaded)
         self.register(name, item)
         try:
             yield
         finally:
-            for before, now in ((places, self._places), (loaded, self._loaded)):
-                if name in before:
-                    now[name] = before[name]
+            # Only this name is restored: other entries may have been imported meanwhile.
+            for saved, current in ((places, self._places), (loaded, self._loaded)):
+                if name in saved:
+                    current[name] = saved[name]
                 else:
-                    del now[name]
+                    del current[name]
 
     def available(self) -> Iterator[T]:
         """The entries, without those whose modules are missing."""
@@ -64,9 +65,9 @@ class Registry(Mapping[str, T], Generic[T]):
                 yield self[name]
 
     def named(self, name: str) -> T:
-        """The entry of that name.
+        """Return the entry of that name.
 
-        Raises UsageError, which lists the names, or names the package that brings it.
+        Raises UsageError, which lists the names, or says which package would bring the entry.
         """
         try:
             return self[name]
@@ -97,14 +98,15 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._loaded[name]
 
     def _complete_names(self) -> None:
+        """Add the entry points of other packages to the names, once."""
         if not self._complete:
             self._complete = True
-            for point in entry_points(group=self.group):
-                package = point.module.partition(".")[0]
+            for entry_point in entry_points(group=self.group):
+                package = entry_point.module.partition(".")[0]
                 if not _is_there(package):
-                    self._missing[point.name] = package
+                    self._missing[entry_point.name] = package
                 else:
-                    self._places.setdefault(point.name, point)
+                    self._places.setdefault(entry_point.name, entry_point)
 
     def __iter__(self) -> Iterator[str]:
         self._complete_names()

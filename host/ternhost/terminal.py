@@ -28,7 +28,7 @@ def can_redraw(stream: TextIO) -> bool:
 def confirm(plan: str = "") -> None:
     """Ask at the terminal whether to carry out a plan.
 
-    Raises UsageError unless the answer is yes.
+    Raises UsageError unless the answer is yes, or if nobody is there to answer.
     """
     if not sys.stdin.isatty():
         text = "standard input is not a terminal, so nobody can confirm"
@@ -40,16 +40,16 @@ def confirm(plan: str = "") -> None:
 
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
-    """Sleep, for a command that seldom writes.
+    """Sleep, and notice that the reader of `stream` is gone.
 
-    Raises BrokenPipeError as soon as the reader of `stream` is gone.
+    This is for a command that seldom writes. Raises BrokenPipeError as soon as there is no reader.
     """
     if not hasattr(select, "poll"):  # Windows
         time.sleep(seconds)
         return
-    poll = select.poll()
-    poll.register(stream, 0)  # a hang-up is always reported
-    if poll.poll(seconds * 1000):
+    poller = select.poll()
+    poller.register(stream, 0)  # a hang-up is always reported
+    if poller.poll(seconds * 1000):
         raise BrokenPipeError
 
 
@@ -121,8 +121,8 @@ class Progress(Closing):
             self._thread.start()
 
     def repeat(self) -> None:
-        """Print the latest step regularly until the end; runs in its own thread."""
-        while not self._ended.wait(self._every / 4):
+        """Print the latest step regularly until `close` is called; runs in a thread."""
+        while not self._ended.wait(self._every / 4):  # looks more often than it prints
             with self._lock:
                 now = time.monotonic()
                 if now - self._wrote >= 0.75 * self._every:

@@ -17,10 +17,10 @@ def visible(text: str, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    kept = "\u00a0\n\t" if lines else "\u00a0"
+    kept_characters = "\u00a0\n\t" if lines else "\u00a0"
     shown = ""
     for character in text:
-        if character.isprintable() or character in kept:
+        if character.isprintable() or character in kept_characters:
             shown += character
         else:
             shown += character.encode("unicode_escape").decode()
@@ -49,14 +49,15 @@ def counted(n: int, what: str) -> str:
 
 
 def clipped(rounds: Mapping[str, int], sign: str = "+-") -> str:
-    """Bounds and their numbers of rounds, for people.
+    """Describe for people the bounds to which gradients were clipped, and in how many rounds.
 
-    "gradients were clipped to +-0.5 in 1 round, +-0.25 in 37 rounds"
+    rounds: the number of rounds by bound. An example of the result is "gradients were clipped to
+    +-0.5 in 1 round, +-0.25 in 37 rounds".
     """
-    bounds = []
-    for bound, number in rounds.items():
+    descriptions = []
+    for bound, round_count in rounds.items():
         text = f"{sign}{bound}"
         if len(rounds) > 1:
-            text += f" in {counted(number, 'round')}"
-        bounds.append(text)
-    return f"gradients were clipped to {', '.join(bounds)}"
+            text += f" in {counted(round_count, 'round')}"
+        descriptions.append(text)
+    return f"gradients were clipped to {', '.join(descriptions)}"

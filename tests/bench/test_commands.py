@@ -73,16 +73,6 @@ def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
     assert energies.link == pytest.approx((1.5e-3 * RP2040_WATTS + wire_joules) * 1e6)
 
 
-def test_the_bars_compare_serial_with_wifi():
-    figures = report(Case())
-    bars = current_model.by_link(current_model.load("rp2040"), [figures])
-    sizes = (f"{Case().report_bytes} bytes", "float32 x 28")
-    assert list(bars) == [
-        f"serial: {figures['name']}",
-        *(f"Wi-Fi (ESP32), sending alone: {size}" for size in sizes),
-    ]
-
-
 @pytest.fixture
 def page():
     """The page of pictures about reports of a Pico."""

@@ -130,57 +130,71 @@ def a_share_of_the_reports(site):
     return lambda asked: (math.floor(site.bound.honest * asked), None)
 
 
-SITES = [
-    # devices, share of honest ones, epsilon of a report, of the bound, its delta
-    (16, 0.5, 0.3, 0.35, 0.02),
-    (16, 0.5, 0.5, 0.45, 0.05),
-    (8, 0.75, 0.4, 0.5, 0.02),
-    (8, 0.75, 1.0, 0.9, 0.05),
+def site_with(devices, honest, report_epsilon, bound_epsilon, delta):
+    """A site with a share of `honest` devices and a bound of (bound_epsilon, delta)."""
+    return Site(devices, Bound(round(bound_epsilon * MICRO), delta, honest), report_epsilon)
+
+
+SITES_OF_16 = [
+    site_with(devices=16, honest=0.5, report_epsilon=0.3, bound_epsilon=0.35, delta=0.02),
+    site_with(devices=16, honest=0.5, report_epsilon=0.5, bound_epsilon=0.45, delta=0.05),
 ]
-COLUMNS = ("devices", "honest", "epsilon", "bound", "delta")
+SITES_OF_8 = [
+    site_with(devices=8, honest=0.75, report_epsilon=0.4, bound_epsilon=0.5, delta=0.02),
+    site_with(devices=8, honest=0.75, report_epsilon=1.0, bound_epsilon=0.9, delta=0.05),
+]
+# The adversary owns four of the devices, and throws groups away until many of these are in one.
+SITES_OF_40 = [
+    site_with(devices=40, honest=0.9, report_epsilon=0.6, bound_epsilon=0.7, delta=0.1),
+    site_with(devices=40, honest=0.9, report_epsilon=1.0, bound_epsilon=0.9, delta=0.2),
+]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(COLUMNS, SITES)
-def test_no_choice_of_groups_tells_more_than_the_bound(devices, honest, epsilon, bound, delta):
-    site = Site(devices, Bound(round(bound * MICRO), delta, honest), epsilon)
-    assert 0 < Adversary(site, chosen_by_the_host(site)).gain(rounds=2) <= delta
+@pytest.mark.parametrize("site", SITES_OF_16 + SITES_OF_8)
+def test_no_choice_of_groups_tells_more_than_the_bound(site):
+    adversary = Adversary(site, chosen_by_the_host(site))
+
+    assert 0 < adversary.gain(rounds=2) <= site.bound.delta
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(COLUMNS, SITES[2:])
-def test_no_choice_of_groups_over_three_rounds_tells_more_than_the_bound(
-    devices, honest, epsilon, bound, delta
-):
-    site = Site(devices, Bound(round(bound * MICRO), delta, honest), epsilon)
+@pytest.mark.parametrize("site", SITES_OF_8)
+def test_no_choice_of_groups_over_three_rounds_tells_more_than_the_bound(site):
     adversary = Adversary(site, chosen_by_the_host(site), most_owned=site.owned)
-    assert 0 < adversary.gain(rounds=3) <= delta
+
+    assert 0 < adversary.gain(rounds=3) <= site.bound.delta
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(COLUMNS, SITES[:2])
-def test_the_adversary_breaks_a_gateway_that_counts_a_share_of_the_reports(
-    devices, honest, epsilon, bound, delta
-):
+@pytest.mark.parametrize("site", SITES_OF_16)
+def test_the_adversary_breaks_a_gateway_that_counts_a_share_of_the_reports(site):
     """A host asks its own devices and the victim: one honest device, not a share of the group."""
-    site = Site(devices, Bound(round(bound * MICRO), delta, honest), epsilon)
-    assert Adversary(site, a_share_of_the_reports(site)).gain(rounds=2) > 1.2 * delta
+    adversary = Adversary(site, a_share_of_the_reports(site))
+
+    assert adversary.gain(rounds=2) > 1.2 * site.bound.delta  # clearly, not by rounding
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("epsilon", "bound", "delta"), [(0.6, 0.7, 0.1), (1.0, 0.9, 0.2)])
-def test_no_choice_among_drawn_groups_tells_more_than_the_bound(epsilon, bound, delta):
-    """Of 40 devices four are the adversary's: it throws groups away until many are in one."""
-    site = Site(40, Bound(round(bound * MICRO), delta, 0.9), epsilon)
-    adversary = Adversary(site, chosen_by_the_host(site), most_owned=site.owned, parts=5, draws=3)
-    assert 0 < adversary.gain(rounds=2) <= delta
+@pytest.mark.parametrize("site", SITES_OF_40)
+def test_no_choice_among_drawn_groups_tells_more_than_the_bound(site):
+    groups_of_8 = {"parts": 5, "draws": 3}
+    adversary = Adversary(site, chosen_by_the_host(site), most_owned=site.owned, **groups_of_8)
+
+    assert 0 < adversary.gain(rounds=2) <= site.bound.delta
 
 
 def test_a_drawn_group_is_reckoned_to_have_more_honest_devices_than_a_chosen_one():
-    chosen, drawn = Group(40, 8), Group(40, 8, 40, 1)
-    tail = draws_delta(0.2, 0.9)  # of a bound with delta 0.2 and nine honest devices of ten
-    assert chosen.honest(8, 0.9, tail) < drawn.honest(8, 0.9, tail) < 8
+    honest_share = 0.9
+    chosen = Group(site=40, asked=8)
+    drawn = Group(site=40, asked=8, pool=40, draw=1)
+
+    tail = draws_delta(0.2, honest_share)  # of a bound with delta 0.2
+    honest_of_chosen = chosen.honest(8, honest_share, tail)
+    honest_of_drawn = drawn.honest(8, honest_share, tail)
+
+    assert honest_of_chosen < honest_of_drawn < 8

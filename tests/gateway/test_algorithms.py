@@ -8,15 +8,18 @@ one aggregator that has all keys and all reports.
 
 import hashlib
 import shutil
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
 import rig
+from harness import kept
 from harness.gateways import recounted
 from harness.in_process import InProcess, InProcessLink
 from harness.running_gateways import gateways
 
 from tern import card as cards
+from tern import wire
 from tern.entropy import Stream
 from ternhost.count.questions import decode_body
 from ternhost.datasets import load
@@ -135,25 +138,31 @@ def copied_to_one_host(sites, directory):
 
 
 def run(name, fleet, store=None):
-    """Run; return the result, and the rounds and cohorts in its store with their counts."""
+    """Run; return the result, and what the store has of each cohort of each round."""
     algorithm, _ = RUNS[name]
     options = {**options_of(name), "fleet": fleet, "store": store, "name": fleet[:4]}
-    warnings, tallies = [], []
+    warnings, cohorts = [], []
     with rig.begin(algorithm, **options, watcher=Watcher(warn=warnings.append)) as begun:
         result = begun.run()
         for row in begun.store.rounds():
             for tally in begun.store.tallies(row.number):
-                vectors = None if tally.vectors is None else tally.vectors.tolist()
-                counts = (tally.counts.tolist(), vectors)
-                tallies.append((row.number, tally.body, tally.asked, tally.reports, counts))
+                cohort = {
+                    "round": row.number,
+                    "question": tally.body,
+                    "asked": tally.asked,
+                    "reports": tally.reports,
+                    "counts": tally.counts.tolist(),
+                    "vectors": None if tally.vectors is None else tally.vectors.tolist(),
+                }
+                cohorts.append(cohort)
     assert warnings == []
-    return result, tallies
+    return result, cohorts
 
 
-DIFFERENT = {  # members of a result in which equal runs differ
-    *("name", "directory", "store", "seconds", "reports_per_second", "fleet", "options", "run"),
-    "toward_server",
-}
+# Members of a result in which equal runs differ.
+OF_THE_PLACE = {"name", "directory", "store", "fleet", "options", "run"}
+OF_THE_CLOCK = {"seconds", "reports_per_second"}
+DIFFERENT = OF_THE_PLACE | OF_THE_CLOCK | {"toward_server"}
 
 
 @pytest.mark.sampled(4)
@@ -162,18 +171,22 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
     (here / "one").mkdir()
     with gateways(here / "sites", sites_for(name)):
         pass  # makes the boards
-    expected, expected_tallies = run(name, *copied_to_one_host(here / "sites", here / "one"))
+    fleet, store = copied_to_one_host(here / "sites", here / "one")
+
+    expected, expected_cohorts = run(name, fleet, store)
     with gateways(here / "sites", sites_for(name)):
-        result, tallies = run(name, f"gateways:{here}/sites")
+        result, cohorts = run(name, f"gateways:{here}/sites")
+
     assert exit_code(result) == exit_code(expected) == OK
     assert result["reports"] >= ALL
-    assert tallies == expected_tallies != []
+    assert cohorts
+    assert cohorts == expected_cohorts
     for member in result.keys() - DIFFERENT:
         assert result[member] == expected[member], member
     for site in SITES:
         ledgers = rig.read_ledgers(board_directories(here / "sites" / site, 2))
-        assert ledgers == rig.read_ledgers(board_directories(here / "one" / site, 2))
         assert len(ledgers) == CLIENTS
+        assert ledgers == rig.read_ledgers(board_directories(here / "one" / site, 2))
 
 
 def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
@@ -201,7 +214,7 @@ def real_boards(tmp_path_factory):
     site, ids = place / "mqtt", range(201, 201 + CLIENTS)
     keys, data = new_keys(ids), load("iris")
     (board,) = board_directories(site, 1)
-    rows = data.records(data.training)[20 : 20 + CLIENTS]
+    rows = data.records(data.training)[20 : 20 + CLIENTS]  # not those of the other gateway
     with Store(site / "keys.sqlite") as store:
         store.add_devices(keys)
     policy = Policy(10**8, 9 * 10**8)  # epsilon 100 a report, and 900 in all
@@ -226,29 +239,39 @@ def test_gateways_of_real_boards_count_what_one_aggregator_counts(real_boards, h
         *board_directories(real_boards / "emulated", 2),
         *board_directories(real_boards / "mqtt", 1),
     ]
-    paid_before = rig.read_ledgers(boards)
+    spent_before = kept.spent(boards)
     algorithm, _ = RUNS[name]
-    everybody = {"clients", "reports"} & options_of(name).keys()
-    options = {**options_of(name), **dict.fromkeys(everybody, 2 * CLIENTS)}
+    options = options_of(name)
+    for option in {"clients", "reports"} & options.keys():
+        options[option] = 2 * CLIENTS  # all of both gateways
+
     with rig.begin(
         algorithm, **options, fleet=f"gateways:{real_boards}", store="host.sqlite"
     ) as begun:
         result = begun.run()
-        rows = begun.store.rounds()
-        tallies = {row.number: begun.store.tallies(row.number) for row in rows}
-    assert exit_code(result) == OK
+        rounds = begun.store.rounds()
+        tallies = {row.number: begun.store.tallies(row.number) for row in rounds}
 
+    assert exit_code(result) == OK
     names = ("emulated/store.sqlite", "mqtt/keys.sqlite")
     stores = [Store(real_boards / name, beside=True) for name in names]
-    expected = recounted(here / "recount.sqlite", stores, rows)
-    cost = dict.fromkeys(paid_before, 0)
-    for row in rows:
+    expected = recounted(here / "recount.sqlite", stores, rounds)
+    for row in rounds:
         for tally, cohort in zip(tallies[row.number], expected[row.number].cohorts, strict=True):
             assert tally.counts.tolist() == cohort.counts.tolist()
+    costs = costs_of_rounds(rounds)
+    for device, spent in kept.spent(boards).items():
+        assert spent - spent_before[device] == costs[device]
+
+
+def costs_of_rounds(rounds):
+    """The micro-epsilon that the questions of these rounds cost each device."""
+    costs = Counter()
+    for row in rounds:
         for cohort in row.cohorts:
             question = decode_body(cohort.body)
-            values = 1 if algorithm == "infer" else question.k  # an answer is one vector
+            # An answer of a classifier is one vector.
+            values = 1 if question.model == wire.SOFTMAX else question.k
             for device in cohort.devices:
-                cost[device] += values * cards.decode(bytes(question.card)).epsilon
-    paid = rig.read_ledgers(boards)
-    assert {device: paid[device][0] - paid_before[device][0] for device in paid} == cost
+                costs[device] += values * cards.decode(bytes(question.card)).epsilon
+    return costs

@@ -1,5 +1,6 @@
 """What the boards of a site say of their budgets reaches a host by the rows of a HERE."""
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -24,26 +25,33 @@ def test_boards_that_say_the_same_are_one_row():
 @pytest.mark.parametrize("boards", [1, MOST_BUDGETS, MOST_BUDGETS + 1, 5000])
 @pytest.mark.parametrize("measure", [EPSILON, RHO])
 def test_rows_of_many_budgets_tell_no_more_left_and_no_less_spent(boards, measure):
-    lefts, spents = 10**6 - 10 * np.arange(boards), 10 * np.arange(boards)
+    spents = 10 * np.arange(boards)
+    lefts = 10**6 - spents
     budgets = []
-    for i in range(boards):
-        budgets.append(budget(i + 1, measure, int(lefts[i]), int(spents[i])))
+    for device, (left, spent) in enumerate(zip(lefts, spents, strict=True), start=1):
+        budgets.append(budget(device, measure, int(left), int(spent)))
+
     rows = rows_of(budgets)
+
+    told_left, told_spent = [], []  # of each board
+    for _, _, left, spent, count in rows:
+        told_left += count * [left]
+        told_spent += count * [spent]
     assert len(rows) <= MOST_BUDGETS
-    counts = [count for *_, count in rows]
-    assert sum(counts) == boards
-    told_left = np.repeat([left for _, _, left, _, _ in rows], counts)
-    told_spent = np.repeat([spent for _, _, _, spent, _ in rows], counts)
+    assert len(told_left) == boards
     assert (np.sort(told_left) <= np.sort(lefts)).all()
     assert (np.sort(told_spent) >= np.sort(spents)).all()
 
 
 def test_no_budget_for_life_is_told_as_a_smaller_one():
+    draw = random.Random(1)
     budgets = []
-    for i in range(1, 501):
-        budgets.append(budget(i, left=7919 * i % 1000, spent=104_729 * i % 1000))
-    largest = max(each.left + each.spent for each in budgets)
-    assert max(left + spent for _, _, left, spent, _ in rows_of(budgets)) >= largest
+    for device in range(1, 501):
+        budgets.append(budget(device, left=draw.randrange(1000), spent=draw.randrange(1000)))
+
+    lives = [left + spent for _, _, left, spent, _ in rows_of(budgets)]
+
+    assert max(lives) >= max(each.left + each.spent for each in budgets)
 
 
 def test_boards_that_protect_different_units_have_rows_of_their_own():

@@ -5,6 +5,7 @@ one victim, and a gateway that draws the group hides the victim among honest dev
 import json
 from array import array
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from terngateway.tables import GatewayTables
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort
 from ternhost.learn.schedule import Terms
+from ternhost.privacy.groups import Group
 from ternhost.privacy.mechanisms import design
 from ternhost.store.store import Store
 
@@ -119,11 +121,16 @@ def test_a_round_gets_the_same_group_again_even_after_a_restart(site):
 
 
 def test_rounds_get_the_groups_of_one_deal_until_all_are_used(site):
-    dealt = [site.deal(number) for number in range(2, 9)]
-    first_deal = np.concatenate([each.groups[0] for each in dealt[:5]])
-    assert np.array_equal(np.sort(first_deal), DEVICES)
-    assert [each.draws[0] for each in dealt] == [1, 2, 3, 4, 5, 6, 7]
-    assert len(np.intersect1d(dealt[0].groups[0], dealt[5].groups[0])) < 200, "dealt anew"
+    groups, draws = [], []
+    for number in range(2, 9):
+        dealt = site.deal(number, parts=5)
+        groups += dealt.groups
+        draws += dealt.draws
+
+    first_deal, first_of_second_deal = groups[:5], groups[5]
+    assert np.array_equal(np.sort(np.concatenate(first_deal)), DEVICES)
+    assert draws == [1, 2, 3, 4, 5, 6, 7]
+    assert not np.array_equal(first_of_second_deal, first_deal[0]), "dealt anew"
 
 
 def test_draws_are_counted_through_restarts(site):
@@ -181,11 +188,15 @@ def test_gateways_draw_the_groups_where_a_bound_reckons_with_dishonest_devices(h
     with host.driver(WITH_DISHONEST) as driver:
         ((_, devices),) = driver.drawn(1, [(QUESTION, CHOSEN)], [DEVICES])
         driver.open(1, [(QUESTION, devices)])
-        assert driver.collect(1).reports == len(devices) == 200
-    assert len(np.intersect1d(devices, np.arange(1, 601))) == 120, "a fifth of north's devices"
-    assert len(np.intersect1d(devices, CHOSEN)) < 100
+        reports = driver.collect(1).reports
+
+    assert reports == len(devices) == len(CHOSEN)
+    fifth_of_north = 120
+    assert len(np.intersect1d(devices, np.arange(1, 601))) == fifth_of_north
+    assert len(np.intersect1d(devices, CHOSEN)) < 100  # 40 by chance, of 200
     ((report, _),) = GatewayTables(host.store).told_in(1, "north")
-    assert (report.mixed, report.group.pool, report.group.draw) == (120, 600, 1)
+    assert report.mixed == fifth_of_north
+    assert report.group == Group(site=600, asked=fifth_of_north, pool=600, draw=1)
 
 
 def test_the_host_chooses_where_all_devices_are_honest(host):
@@ -201,13 +212,14 @@ def test_a_gateway_that_draws_other_devices_is_not_believed(host):
     def lie(payload):
         reply = messages.decode(honest_handle(payload))
         if isinstance(reply, Dealt):
-            of_south = np.arange(601, 721)
-            reply = Dealt(reply.number, reply.draws, reply.dealt, [of_south])
+            devices_of_south = np.arange(601, 721)
+            reply = replace(reply, groups=[devices_of_south])
         return reply.encode()
 
     host.started["north"].gateway.handle = lie
     with host.driver(WITH_DISHONEST) as driver:
         ((_, devices),) = driver.drawn(1, [(QUESTION, CHOSEN)], [DEVICES])
+
     assert any("gateway north draws other groups" in warning for warning in host.warnings)
     assert np.isin(CHOSEN, devices).all(), "the host's own choice of the devices of north"
 
@@ -225,7 +237,11 @@ def test_a_deal_has_each_device_in_one_group():
 def test_every_deal_is_equally_likely():
     """Six devices in three pairs: the first pair is each of 15 with the same frequency."""
     deals, pairs = 15_000, 15
-    counts = Counter(tuple(draw(np.arange(6), 3)[0]) for _ in range(deals))
+    counts = Counter()
+    for _ in range(deals):
+        first_pair, *_ = draw(np.arange(6), 3)
+        counts[tuple(first_pair)] += 1
+
     assert len(counts) == pairs
     expected = deals / pairs
     chi_squared = sum((count - expected) ** 2 / expected for count in counts.values())

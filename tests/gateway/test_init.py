@@ -41,12 +41,21 @@ def accounts(node):
 
 def test_a_server_and_its_sites_are_written(tmp_path):
     server = write_gateways(tmp_path, ["north", "south"], ["gateways.example.org"], port=9000)
-    assert (server.hosts, server.port) == (("gateways.example.org",), 9000)
+    site = GatewaySite.load(tmp_path / "north")
+
     assert sites_of(tmp_path) == ["north", "south"]
     assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
+    assert server.hosts == ("gateways.example.org",)
+    assert site.name == "north"
+    assert site.there == ("tls://gateways.example.org:9000",)
+
+
+def test_a_host_and_a_site_know_each_other_by_certificates_and_keys(tmp_path):
+    server = write_gateways(tmp_path, ["north"])
     site = GatewaySite.load(tmp_path / "north")
-    assert (site.name, site.there) == ("north", ("tls://gateways.example.org:9000",))
-    assert site.tls().verify_mode == server.tls("north").verify_mode == ssl.CERT_REQUIRED
+
+    assert site.tls().verify_mode == ssl.CERT_REQUIRED
+    assert server.tls("north").verify_mode == ssl.CERT_REQUIRED
     own_key = private_key(tmp_path / "north" / "site.key").public_key()
     assert directories.public_key(server.directory / "sites" / "north.pem") == own_key
 
@@ -93,12 +102,14 @@ def test_each_private_key_is_in_one_place(tmp_path):
 def test_another_site_changes_nothing_else(tmp_path):
     write_gateways(tmp_path, ["north"], port=9000)
     before = contents(tmp_path)
+
     write_gateways(tmp_path, ["north", "south"])
     after = contents(tmp_path)
+
     changed = {path for path in before if after[path] != before[path]}
     assert changed == {"nodes/localhost/accounts.conf", "server/accounts.conf"}
-    of_site = {path for path in after.keys() - before.keys() if not path.startswith("south/")}
-    assert of_site == {"server/sites/south.pem", "server/hosts/south.pem"}
+    new_at_host = {path for path in after.keys() - before.keys() if not path.startswith("south/")}
+    assert new_at_host == {"server/sites/south.pem", "server/hosts/south.pem"}
 
 
 @pytest.mark.parametrize(
@@ -140,11 +151,14 @@ def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, 
 
 def test_a_cluster_has_a_directory_for_each_node(tmp_path):
     server = write_gateways(tmp_path, ["north"], CLUSTER)
-    urls = tuple(f"tls://{name}:4222" for name in CLUSTER)
-    assert server.here == GatewaySite.load(tmp_path / "north").there == urls
+
+    urls = ("tls://n1.local:4222", "tls://n2.local:4222", "tls://n3.local:4222")
+    assert server.here == urls
+    assert GatewaySite.load(tmp_path / "north").there == urls
     for name, node in server.nodes().items():
-        assert f'server_name: "{name}"' in (node / "nats.conf").read_text()
-        assert "@n3.local:4223" in (node / "nats.conf").read_text()  # the port of routes
+        configuration = (node / "nats.conf").read_text()
+        assert f'server_name: "{name}"' in configuration
+        assert "@n3.local:4223" in configuration  # the port at which nodes reach one another
         assert set(CLUSTER) <= set(names_of(node / "server.pem"))
     with pytest.raises(UsageError, match="has 3 NATS servers"):
         node_of(tmp_path)
@@ -228,37 +242,44 @@ def keys():
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_answer_is_bound_to_its_site_and_its_question(keys, failed):
-    key, public, other = keys[0], keys[0].public_key(), keys[1].public_key()
-    sealed = wire.seal_answer(key, EXCHANGE, b"question", failed, b"answer")
-    a_question = wire.seal_question(key, "north", EXCHANGE, b"answer")
-    assert wire.open_answer(public, EXCHANGE, b"question", sealed) == (failed, b"answer")
+    site_key, other_key = keys
+    sealed = wire.seal_answer(site_key, EXCHANGE, b"question", failed, b"answer")
+
+    def open_answer(key=site_key, exchange=EXCHANGE, question=b"question", answer=sealed):
+        return wire.open_answer(key.public_key(), exchange, question, answer)
+
+    assert open_answer() == (failed, b"answer")
     for wrong in (
-        (other, EXCHANGE, b"question", sealed),
-        (public, EXCHANGE, b"another question", sealed),
-        (public, OTHER_EXCHANGE, b"question", sealed),  # an answer cannot be replayed
-        (public, EXCHANGE, b"question", bytes((not failed,)) + sealed[1:]),
-        (public, EXCHANGE, b"question", sealed[:-1]),
-        (public, EXCHANGE, b"question", sealed + b"x"),
-        (public, EXCHANGE, b"question", b""),
-        (public, EXCHANGE, b"question", a_question),
+        {"key": other_key},
+        {"question": b"another question"},
+        {"exchange": OTHER_EXCHANGE},  # an answer cannot be replayed
+        {"answer": bytes([not failed]) + sealed[1:]},
+        {"answer": sealed[:-1]},
+        {"answer": sealed + b"x"},
+        {"answer": b""},
+        {"answer": wire.seal_question(site_key, "north", EXCHANGE, b"answer")},
     ):
         with pytest.raises(ValueError, match="not signed"):
-            wire.open_answer(*wrong)
+            open_answer(**wrong)
 
 
 def test_a_question_is_bound_to_its_host_its_site_and_its_exchange(keys):
-    key, public, other = keys[0], keys[0].public_key(), keys[1].public_key()
-    sealed = wire.seal_question(key, "north", EXCHANGE, b"question")
-    assert wire.open_question(public, "north", EXCHANGE, sealed) == b"question"
+    host_key, other_key = keys
+    sealed = wire.seal_question(host_key, "north", EXCHANGE, b"question")
+
+    def open_question(key=host_key, site="north", exchange=EXCHANGE, question=sealed):
+        return wire.open_question(key.public_key(), site, exchange, question)
+
+    assert open_question() == b"question"
     for wrong in (
-        (other, "north", EXCHANGE, sealed),
-        (public, "south", EXCHANGE, sealed),
-        (public, "north", OTHER_EXCHANGE, sealed),
-        (public, "north", EXCHANGE, sealed + b"x"),
-        (public, "north", EXCHANGE, b""),
+        {"key": other_key},
+        {"site": "south"},
+        {"exchange": OTHER_EXCHANGE},
+        {"question": sealed + b"x"},
+        {"question": b""},
     ):
         with pytest.raises(ValueError, match="not signed"):
-            wire.open_question(*wrong)
+            open_question(**wrong)
 
 
 class SiteEnd:
@@ -304,30 +325,40 @@ LOST = (wire.LOST, 0, b"")
 
 def test_a_long_question_and_its_answer_cross_in_parts(end):
     question = bytes(range(256)) * 1000  # four parts of at most 65,536 bytes
-    *going_on, (status, count, answer) = end.replies(*end.puts(question))
+
+    *going_on, (status, count, sealed) = end.replies(*end.puts(question))
+    requests_for_the_rest = [
+        wire.REQUEST.pack(wire.GET, EXCHANGE, number, 4) for number in (1, 2, 3)
+    ]
+    for _, _, part in end.replies(*requests_for_the_rest):
+        sealed += part
+
     assert going_on == [(wire.GO_ON, 0, b"")] * 3
     assert (status, count) == (wire.ANSWER, 4)
-    gets = [wire.REQUEST.pack(wire.GET, EXCHANGE, number, 4) for number in (1, 2, 3)]
-    for _, _, part in end.replies(*gets):
-        answer += part
-    assert wire.open_answer(end.key, EXCHANGE, question, answer) == (False, question[::-1])
-    assert end.replies(gets[-1]) == [LOST], "it was passed on, and is forgotten"
+    failed, answer = wire.open_answer(end.key, EXCHANGE, question, sealed)
+    assert not failed
+    assert answer == question[::-1]
+    assert end.replies(requests_for_the_rest[-1]) == [LOST], "it was passed on, and is forgotten"
 
 
 def test_what_the_host_has_not_signed_is_not_handled(end, keys):
     first, second = end.puts(b"x" * 100_000)
+    (signed_by_another,) = end.puts(b"question", keys[1])
+
     for strange in (
         b"",
-        bytes(wire.REQUEST.size - 1),
-        bytes([9]) + first[1:],
-        end.puts(b"question", keys[1])[0],
-        second,
-        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, 0),
+        bytes(wire.REQUEST.size - 1),  # cut off
+        bytes([9]) + first[1:],  # of an unknown kind
+        signed_by_another,
+        second,  # without the first
+        wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, 0),  # of no parts
         wire.REQUEST.pack(wire.PUT, EXCHANGE, 0, wire.MOST_PARTS + 1),
-        wire.REQUEST.pack(wire.GET, EXCHANGE, 0, 1),
+        wire.REQUEST.pack(wire.GET, EXCHANGE, 0, 1),  # of an answer that is not there
     ):
         assert end.replies(strange) == [LOST]
-    assert end.replies(first, second[:-1])[1] == LOST
+    _, after_a_cut_part = end.replies(first, second[:-1])
+
+    assert after_a_cut_part == LOST
     assert end.questions == []
 
 
@@ -368,8 +399,8 @@ def test_a_reply_that_is_not_the_expected_one_is_refused(data, reason):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_gateway_reports_refusals_and_its_own_faults():
-    assert handled(Mock(side_effect=RefusedError("no")), b"x") == (True, b"no")
-    assert handled(lambda payload: {}[payload], b"x") == (
-        True,
-        b"a fault of the gateway: KeyError: b'x'",
-    )
+    refusing = Mock(side_effect=RefusedError("no"))
+    faulty = Mock(side_effect=KeyError("x"))
+
+    assert handled(refusing, b"question") == (True, b"no")
+    assert handled(faulty, b"question") == (True, b"a fault of the gateway: KeyError: 'x'")

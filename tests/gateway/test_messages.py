@@ -73,24 +73,27 @@ def test_every_message_is_decoded_as_it_was_encoded(message):
 @EACH_MESSAGE
 def test_a_message_of_another_length_or_protocol_is_refused(message):
     data = message.encode()
-    require_refused(bytes([1]) + data[1:])  # protocol 1
-    require_refused(data[:1] + bytes([99]) + data[2:])  # kind 99
+    old_protocol, unknown_kind = bytes([1]), bytes([99])
+    require_refused(old_protocol + data[1:])
+    require_refused(data[:1] + unknown_kind + data[2:])
+
     empty_part, short_part = struct.pack("<I", 0), struct.pack("<I", 1) + b"x"
-    for end in (b"\0", 2 * empty_part, 2 * short_part):
-        require_refused(data + end)
+    for surplus in (b"\0", 2 * empty_part, 2 * short_part):
+        require_refused(data + surplus)
     for length in range(len(data)):
         require_refused(data[:length])
 
 
 @EACH_MESSAGE
 def test_a_message_with_an_unknown_missing_or_mistyped_member_is_refused(message):
+    # Protocol and kind, the length of the head (u32), the head in JSON, and parts.
     data = message.encode()
     (length,) = struct.unpack_from("<I", data, 2)
-    head, rest = json.loads(data[6 : 6 + length]), data[6 + length :]
+    head, parts = json.loads(data[6 : 6 + length]), data[6 + length :]
 
     def require_head_refused(changed):
         text = json.dumps(changed).encode()
-        require_refused(data[:2] + struct.pack("<I", len(text)) + text + rest)
+        require_refused(data[:2] + struct.pack("<I", len(text)) + text + parts)
 
     require_head_refused({**head, "more": 1})
     require_head_refused([head])
@@ -147,34 +150,44 @@ def test_a_device_in_two_cohorts_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "limits"),
+    ("devices_of_cohorts", "limits"),
     [((1001,), [1000]), ((400, 400, 201), [1000, 600, 200]), ((1000,) * 50, [1000, 0])],
     ids=str,
 )
-def test_too_many_devices_are_refused_before_they_are_inflated(monkeypatch, sizes, limits):
+def test_too_many_devices_are_refused_before_they_are_inflated(
+    monkeypatch, devices_of_cohorts, limits
+):
     """Each cohort may have as many devices as the cohorts before it have left of 1,000."""
-    monkeypatch.setattr(messages, "MOST_DEVICES", 1000)
-    body = ask(1).cohorts[0].body
-    devices = np.split(np.arange(sum(sizes)) + 1, np.cumsum(sizes)[:-1])
-    message = Ask(NUMBER, [StoredCohort(body, each) for each in devices])
-    inflated, unpack_ids = [], messages.unpack_ids
+    body = round_body(NUMBER, GRADIENT)
+    cohorts, first = [], 1
+    for count in devices_of_cohorts:
+        cohorts.append(StoredCohort(body, np.arange(first, first + count)))
+        first += count
+    seen_limits, unpack_ids = [], messages.unpack_ids
 
     def unpack(packed, most):
-        inflated.append(most)
+        seen_limits.append(most)
         return unpack_ids(packed, most)
 
+    monkeypatch.setattr(messages, "MOST_DEVICES", 1000)
     monkeypatch.setattr(messages, "unpack_ids", unpack)
-    require_refused(message.encode())
-    assert inflated == limits
+    require_refused(Ask(NUMBER, cohorts).encode())
+
+    assert seen_limits == limits
 
 
 def test_the_digest_covers_the_questions_and_devices_but_no_time_limit():
     question = ask(1, 2)
-    limits = {"quorum": 0.1, "deadline": 9.0, "hold": 1.0, "toward_server": [1, 1e-6, 1]}
-    assert question.digest == replace(question, **limits).digest
     other_weights = Question(wire.LOGISTIC, [100, 100, 101], -14, CARD, 1)
-    others = [ask(1, 3), ask(1, 2, individual=True), ask(1, 2, question=other_weights)]
-    assert len({question.digest, *[other.digest for other in others]}) == 4
+    limits = {"quorum": 0.1, "deadline": 9.0, "hold": 1.0, "toward_server": [1, 1e-6, 1]}
+
+    other_devices = ask(1, 3)
+    single_results = ask(1, 2, individual=True)
+    other_question = ask(1, 2, question=other_weights)
+
+    assert replace(question, **limits).digest == question.digest
+    for other in (other_devices, single_results, other_question):
+        assert other.digest != question.digest
 
 
 # Answers are checked before they count
@@ -232,23 +245,31 @@ def test_single_results_that_nobody_asked_for_do_not_count(individual):
 
 @pytest.mark.parametrize("rows", [[[2, 5]], [[2, 4], [2, 4]], [[-1, 4]], [[10**9, 4]], None])
 def test_single_results_must_add_up_to_the_counts(rows):
+    """One device reported symbol 2 of the first class and symbol 4 of the second."""
     vector = Question(wire.SOFTMAX, [1] * 6, -14, LAPLACE, 2, classes=2)
     question = ask(1, 2, question=vector, individual=True)
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
-    counts[0, 2] = counts[1, 4] = 1
+    counts[0, 2] = 1
+    counts[1, 4] = 1
     check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
-    results = [] if rows is None else [np.array(rows)]
+
+    wrong_results = [] if rows is None else [np.array(rows)]
     with pytest.raises(messages.MessageError):
-        check(answer(question, counts, 1, results=results), question)
+        check(answer(question, counts, 1, results=wrong_results), question)
 
 
 def test_refusals_are_sent_by_reason_without_device_ids():
     question = ask(*range(1, 200))
-    refusals = {device: Refusal(device, NUMBER, 6, device) for device in range(1, 102)}
-    cohort = Cohort(question.cohorts[0].body, 199).result()
+    refusals = {}
+    for device in range(1, 102):
+        refusals[device] = Refusal(device, NUMBER, code=wire.ERR_BUDGET, detail=device)
+    (asked,) = question.cohorts
+    cohort = Cohort(asked.body, 199).result()
     result = RoundResult(NUMBER, "complete", 199, 0, refusals, [cohort])
+
     answered = answer_to(question, result)
-    assert len(answered.refusals) == messages.MOST_REASONS  # rare details are joined to others
     decoded = without_names(NUMBER, messages.decode(answered.encode()).refusals, 1)
+
+    assert len(answered.refusals) == messages.MOST_REASONS, "rare details are joined to others"
     assert len(decoded) == 101
     assert {refusal.device for refusal in decoded.values()} == {wire.BOARD}

@@ -24,7 +24,6 @@ pytest.importorskip("nats")
 import nats
 import rig
 import warm
-from harness.background import interrupt
 from harness.raw_client import wait_for
 from harness.running_gateways import with_nats
 from nats.errors import Error
@@ -137,17 +136,6 @@ def test_a_directory_has_one_host_a_site_one_gateway_and_a_node_one_server(clust
             pass
 
 
-def test_several_questions_are_answered_at_once(cluster):
-    cluster.questions["north"].clear()
-    cluster.may_answer.clear()
-    for number in range(3):
-        cluster.post.send("north", b"%d" % number)
-    wait_for(lambda: len(cluster.questions["north"]) == 3, PATIENCE)  # before any answer
-    cluster.may_answer.set()
-    replies = []
-    wait_for(lambda: replies.extend(cluster.post.receive(1.0)) or len(replies) == 3, PATIENCE)
-
-
 def test_questions_that_a_site_has_lost_make_room_for_others(cluster):
     write_gateways(cluster.directory, ["east"])
     questions, released = [], threading.Event()
@@ -170,17 +158,30 @@ def test_questions_that_a_site_has_lost_make_room_for_others(cluster):
 
 
 def test_the_fleet_goes_on_after_each_server_was_killed(cluster):
+    """Each is killed while a site has a question that it has not answered yet."""
     for node in cluster.nodes:
         cluster.wait_until_ready()
         cluster.may_answer.clear()
         cluster.questions["north"].clear()
-        cluster.post.send("north", b"before")
+        cluster.post.send("north", b"before the kill")
         wait_for(lambda: cluster.questions["north"], PATIENCE)
-        victim = wait_for(lambda node=node: node.pid, PATIENCE)
-        os.kill(victim, signal.SIGKILL)
+
+        killed = kill_server(node)
         cluster.may_answer.set()
-        cluster.ask(b"after")
-        wait_for(lambda node=node, victim=victim: node.pid not in (None, victim), PATIENCE)
+
+        cluster.ask(b"after the kill")
+        wait_until_restarted(node, killed)
+
+
+def kill_server(node):
+    """Kill the process of a NatsServer; return its id."""
+    process_id = wait_for(lambda: node.pid, PATIENCE)
+    os.kill(process_id, signal.SIGKILL)
+    return process_id
+
+
+def wait_until_restarted(node, killed):
+    wait_for(lambda: node.pid not in (None, killed), PATIENCE)
 
 
 def test_sites_can_be_added_and_removed_while_the_servers_run(cluster):
@@ -236,21 +237,42 @@ def memory(process_id, field="VmRSS"):
     return int(kilobytes) * 1024
 
 
-@pytest.mark.parametrize("who", ["no key", "another authority's", "a server's", "a removed site's"])
-def test_a_client_needs_the_key_of_a_site_or_the_host(target, tmp_path, who):
-    if who == "a removed site's":
-        write_gateways(target.directory, ["gone"])
-        tls = tls_of(target, "gone")
-        remove_site(target.directory, "gone")
-    else:
-        authority = target.directory / "server" / "authority.pem"
-        tls = ssl.create_default_context(cafile=authority)
-    if who == "another authority's":
-        write_gateways(tmp_path, ["north"])
-        tls.load_cert_chain(tmp_path / "north" / "site.pem", tmp_path / "north" / "site.key")
-    if who == "a server's":
-        node = node_of(target.directory)
-        tls.load_cert_chain(node / "server.pem", node / "server.key")
+def without_a_key(target, folder):
+    return ssl.create_default_context(cafile=target.directory / "server" / "authority.pem")
+
+
+def with_a_key_of_another_authority(target, folder):
+    write_gateways(folder, ["north"])
+    tls = without_a_key(target, folder)
+    tls.load_cert_chain(folder / "north" / "site.pem", folder / "north" / "site.key")
+    return tls
+
+
+def with_the_key_of_a_server(target, folder):
+    node = node_of(target.directory)
+    tls = without_a_key(target, folder)
+    tls.load_cert_chain(node / "server.pem", node / "server.key")
+    return tls
+
+
+def with_the_key_of_a_removed_site(target, folder):
+    write_gateways(target.directory, ["gone"])
+    tls = tls_of(target, "gone")
+    remove_site(target.directory, "gone")
+    return tls
+
+
+@pytest.mark.parametrize(
+    "tls_context",
+    [
+        without_a_key,
+        with_a_key_of_another_authority,
+        with_the_key_of_a_server,
+        with_the_key_of_a_removed_site,
+    ],
+)
+def test_a_client_needs_the_key_of_a_site_or_the_host(target, tmp_path, tls_context):
+    tls = tls_context(target, tmp_path)
 
     async def attack():
         with pytest.raises((Error, OSError, asyncio.TimeoutError)):
@@ -286,53 +308,70 @@ def test_another_local_account_cannot_be_the_host(target):
         pytest.skip("only root can be another account")
     for folder in (target.directory, *target.directory.parents):
         folder.chmod(folder.stat().st_mode | 0o055)  # the directory itself may be open to all
+
     command = ["python3", "-c", READ_ALL, target.directory]
-    printed = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE).stdout
-    seen = printed.decode(errors="replace")
-    assert "nats-server" in seen
+    ended = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+    seen = ended.stdout.decode(errors="replace")
+
+    assert "nats-server" in seen, "the process list was read"
     assert "PRIVATE KEY" not in seen
-    server = target.directory / "server"
+    for secret in secrets_of_host(target.directory / "server"):
+        assert secret not in seen
+
+
+def secrets_of_host(server):
+    """The passwords of a host, and the lines of its private keys without their first and last."""
     secrets = [path.read_text() for path in server.glob("*.secret")]
     for name in ("host.key", "server.key", "authority.key"):
-        secrets += (server / name).read_text().splitlines()[1:-1]
-    assert not [secret for secret in secrets if secret in seen]
+        _, *lines, _ = (server / name).read_text().splitlines()
+        secrets += lines
+    return secrets
 
 
 def test_a_site_can_only_answer_and_only_itself(target):
     heard, errors = [], []
+    subjects_to_hear = (">", "*", "_INBOX.>", "$SYS.>")
+    subjects_to_send = ("ask", "_INBOX.x.y", "$SYS.REQ.SERVER.PING", "site-south.ask")
 
     async def hear(message):
         heard.append(message)
 
     async def attack():
         north = await connect(target.server, tls_of(target), errors)
-        for subject in (">", "*", "_INBOX.>", "$SYS.>"):
+        for subject in subjects_to_hear:
             await north.subscribe(subject, cb=hear)
-        for subject in ("ask", "_INBOX.x.y", "$SYS.REQ.SERVER.PING", "site-south.ask"):
+        for subject in subjects_to_send:
             await north.publish(subject, b"x", reply="_INBOX.x.y")
         await north.flush()
         assert target.ask(sites=["south"]) == []
         await asyncio.sleep(1.2)  # the host has pinged both sites
         await north.close()
 
-    before = len(target.questions["north"])
+    questions_before = len(target.questions["north"])
     asyncio.run(attack())
+
     refusals = " ".join(errors)
     assert heard == []
-    assert refusals.count("for subscription to") == refusals.count("for publish to") == 4
-    assert len(target.questions["north"]) == before
+    assert refusals.count("for subscription to") == len(subjects_to_hear)
+    assert refusals.count("for publish to") == len(subjects_to_send)
+    assert len(target.questions["north"]) == questions_before
+
+
+def give_all_rights(node, account):
+    """Let the users of an account of a server publish and hear everything."""
+    path = node / "accounts.conf"
+    text = path.read_text()
+    accounts = json.loads(text[text.index("{") :])
+    for user in accounts[account]["users"]:
+        user["permissions"] = {"publish": ">", "subscribe": ">"}
+    path.write_text(f'"accounts": {json.dumps(accounts)}')
 
 
 def test_a_server_in_the_hands_of_another_can_neither_ask_nor_answer(tmp_path):
     """It has the right certificate, but questions and answers lack signatures."""
     with_nats()
     server = write_gateways(tmp_path, ["north"], port=free_port())
-    accounts_file = node_of(tmp_path) / "accounts.conf"
-    text = accounts_file.read_text()
-    accounts = json.loads(text[text.index("{") :])
-    for user in accounts["site-north"]["users"]:
-        user["permissions"] = {"publish": ">", "subscribe": ">"}
-    accounts_file.write_text(f'"accounts": {json.dumps(accounts)}')
+    give_all_rights(node_of(tmp_path), "site-north")
     questions, errors = [], []
 
     async def false_answer(message):
@@ -369,49 +408,74 @@ NO_TLS = b'{"max_payload":1048576,"headers":true}'
 GREETINGS = [NO_TLS, b"x" * 100_000, b"[]", b"", b'{"connect_urls":5,"tls_required":true}']
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("greeting", GREETINGS, ids=lambda greeting: greeting[:20].decode())
-def test_a_false_server_gets_nothing_and_its_clients_recover(tmp_path, greeting):
-    with_nats()
-    server = write_gateways(tmp_path, ["north"], port=free_port())
-    got, states = [], []
+@contextmanager
+def false_server(port, greeting):
+    """A server that greets its clients so and answers pings; yields the bytes that it receives."""
+    received = bytearray()
 
     def serve(door):
-        with suppress(OSError):
+        with suppress(OSError):  # the door is closed
             while True:
                 connection, _ = door.accept()
                 with connection, suppress(OSError):
                     connection.settimeout(2)
                     connection.sendall(b"INFO " + greeting + b"\r\n")
                     while data := connection.recv(4096):
-                        got.append(data)
+                        received.extend(data)
                         if b"PING" in data:
                             connection.sendall(b"PONG\r\n")
 
+    with socket.create_server(("127.0.0.1", port)) as door:
+        threading.Thread(target=serve, args=(door,), daemon=True).start()
+        yield received
+        door.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("greeting", GREETINGS, ids=lambda greeting: greeting[:20].decode())
+def test_a_false_server_gets_nothing_and_its_clients_recover(tmp_path, greeting):
+    with_nats()
+    server = write_gateways(tmp_path, ["north"], port=free_port())
+    states = []
+
     with ExitStack() as stack:
-        with socket.create_server(("127.0.0.1", server.port)) as door:
-            threading.Thread(target=serve, args=(door,), daemon=True).start()
+        with false_server(server.port, greeting) as received:
             stack.enter_context(serve_site(tmp_path / "north", bytes, states.append))
             post = stack.enter_context(NatsPost(tmp_path))
             wait_for(lambda: states and "not connected yet" not in post.condition(), PATIENCE)
             if greeting == NO_TLS:
                 wait_for(lambda: "the other end wants no TLS" in states, PATIENCE)
                 wait_for(lambda: "the other end wants no TLS" in post.condition(), PATIENCE)
-            door.shutdown(socket.SHUT_RDWR)
         stack.enter_context(NatsServer(node_of(tmp_path)))
         wait_for(lambda: post.sites()["north"], PATIENCE)
-    assert b"SUB" not in b"".join(got)
+
+    assert b"SUB" not in received, "nobody subscribes without TLS"
 
 
 def test_a_site_that_answers_slowly_takes_a_bounded_part_of_the_host(target):
+    """Four of its questions are under way at a time; the host gives up any more at once."""
     target.may_answer.clear()
     for number in range(6):
         target.post.send("north", b"%d" % number)
-    replies = []
-    wait_for(lambda: replies.extend(target.post.receive(1.0)) or len(replies) == 2, PATIENCE)
-    assert [reply.error for reply in replies] == 2 * ["it answers too slowly"]
+
+    given_up = receive(target.post, count=2)
     target.may_answer.set()
-    wait_for(lambda: replies.extend(target.post.receive(1.0)) or len(replies) == 6, PATIENCE)
+    answered = receive(target.post, count=4)
+
+    assert [reply.error for reply in given_up] == 2 * ["it answers too slowly"]
+    assert {reply.error for reply in answered} == {""}
+
+
+def receive(post, count):
+    """Wait for so many replies."""
+    replies = []
+
+    def has_all():
+        replies.extend(post.receive(1.0))
+        return len(replies) >= count
+
+    wait_for(has_all, PATIENCE)
+    return replies
 
 
 def test_a_question_that_a_server_repeats_takes_a_bounded_part_of_the_site(tmp_path):
@@ -476,9 +540,11 @@ def test_the_log_of_a_server_does_not_fill_the_disk(tmp_path, monkeypatch):
 
 def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):
     """It opens many connections, each with a message that does not end, and reads nothing."""
-    process_id = target.nodes[0].pid
-    before, tls = memory(process_id), tls_of(target)
+    (server,) = target.nodes
+    memory_before, tls = memory(server.pid), tls_of(target)
     endless = b'CONNECT {"protocol":1}\r\nSUB ask 1\r\nPUB x 65536\r\n' + bytes(65_000)
+    rest_of_message, too_long_a_message = bytes(536), b"\r\nPUB x 200000000\r\n"
+
     with ExitStack() as stack:
         held = [stack.enter_context(tls_connection(target, tls)) for _ in range(40)]
         for connection in held:
@@ -486,11 +552,13 @@ def test_a_site_cannot_fill_the_memory_of_the_server_or_keep_others_out(target):
                 connection.sendall(endless)
         time.sleep(1.0)
         alive = [connection for connection in held if not ends(connection, 0.05)]
-        assert 1 <= len(alive) <= 8
+        assert 1 <= len(alive) <= 8  # the limit of connections of a site
         assert target.ask(os.urandom(200_000), sites=["south"]) == []
-        alive[0].sendall(bytes(536) + b"\r\nPUB x 200000000\r\n")
-        assert ends(alive[0])
-        assert memory(process_id, "VmHWM") - before < 64 << 20
+
+        first_alive, *_ = alive
+        first_alive.sendall(rest_of_message + too_long_a_message)
+        assert ends(first_alive)
+        assert memory(server.pid, "VmHWM") - memory_before < 64 << 20  # bytes
 
 
 def ends(connection, seconds=5.0):
@@ -518,14 +586,12 @@ def tls_connection(fleet, tls):
 
 def test_many_silent_connections_stop_no_site(target):
     """Sites are asked and a new one connects while 1,040 connections say nothing."""
-    process_id = target.nodes[0].pid
-    before = memory(process_id)
-    need_files(2500)
-    log = target.nodes[0].node / "nats.log"
-    reloads = log.read_text().count("Reloaded server")
-    write_gateways(target.directory, ["late"])
-    wait_for(lambda: log.read_text().count("Reloaded server") > reloads, PATIENCE)
+    (server,) = target.nodes
+    memory_before = memory(server.pid)
+    need_files(2500)  # two for each connection, in this process and in the server's
+    add_site(target, "late")
     address = ("127.0.0.1", target.server.port)
+
     with ExitStack() as stack:
         silent = []
         for _ in range(1040):
@@ -534,13 +600,27 @@ def test_many_silent_connections_stop_no_site(target):
         assert target.ask() == []
         with serve_site(target.directory / "late", bytes):
             wait_for(lambda: target.post.sites().get("late"), PATIENCE)
+        # The server ends a connection that has said nothing for longer.
         assert time.monotonic() - began < 4.0, "they were still open"
-        assert memory(process_id) - before < 100 << 20
-        for connection in silent:  # the server ends each
-            with suppress(ConnectionResetError):
-                while connection.recv(4096):
-                    pass
+        assert memory(server.pid) - memory_before < 100 << 20  # bytes
+        for connection in silent:
+            wait_until_closed(connection)
     remove_site(target.directory, "late")
+
+
+def add_site(fleet, name):
+    """Add a site, and wait until the server knows it."""
+    (server,) = fleet.nodes
+    log = server.node / "nats.log"
+    reloads_before = log.read_text().count("Reloaded server")
+    write_gateways(fleet.directory, [name])
+    wait_for(lambda: log.read_text().count("Reloaded server") > reloads_before, PATIENCE)
+
+
+def wait_until_closed(connection):
+    with suppress(ConnectionResetError):
+        while connection.recv(4096):
+            pass
 
 
 def need_files(count):
@@ -593,10 +673,12 @@ def test_commands_connect_carry_a_question_and_end(tmp_path, number, address):
     """A server that outlives its killed command is replaced by the next one."""
     with_nats()
     sites = tmp_path / "sites"
-    listening = ["--name", "::1", "--address", address] if ":" in address and has_ipv6() else []
     init = ["gateway", "init", str(sites), "--site", "north", "--port", str(free_port())]
-    assert main([*init, *listening]) == OK
+    if ":" in address and has_ipv6():
+        init += ["--name", "::1", "--address", address]
+    assert main(init) == OK
     node = node_of(sites)
+
     with ExitStack() as stack:
         options = ("--fleet", "simulated:10", "--dataset", "iris")
         gateway = Command(stack, tmp_path, "run", "sites/north", *options)
@@ -604,12 +686,9 @@ def test_commands_connect_carry_a_question_and_end(tmp_path, number, address):
         server.wait_for("condition", "")
         gateway.wait_for("message", "north: connected")
         status = rig.tern("gateway", "status", "sites", "--json", cwd=tmp_path).json
-        assert (status["condition"], status["sites"]) == ("", {"north": True})
-        with NatsPost(sites) as post:
-            wait_for(lambda: not post.condition() and post.sites().get("north"), PATIENCE)
-            post.send("north", Hello().encode())
-            (reply,) = wait_for(lambda: post.receive(1.0), PATIENCE)
-        assert len(decode(reply.payload).devices) == 10
+        assert status["condition"] == ""
+        assert status["sites"] == {"north": True}
+        assert devices_of_site(sites, "north") == 10
 
         process_id = running(node)
         for command in (gateway, server):
@@ -623,23 +702,21 @@ def test_commands_connect_carry_a_question_and_end(tmp_path, number, address):
             wait_for(lambda: running(node) is None, PATIENCE)
 
 
+def devices_of_site(sites, name):
+    """How many devices a site has, as its gateway says."""
+    with NatsPost(sites) as post:
+        wait_for(lambda: not post.condition() and post.sites().get(name), PATIENCE)
+        post.send(name, Hello().encode())
+        (reply,) = wait_for(lambda: post.receive(1.0), PATIENCE)
+    return len(decode(reply.payload).devices)
+
+
 def has_ipv6():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         return False
     return True
-
-
-@pytest.mark.parametrize(
-    "command", ["gateway server .", "gateway run north --fleet simulated:10 --dataset iris"]
-)
-def test_a_command_in_the_background_heeds_sigint(command, tmp_path):
-    with_nats()
-    write_gateways(tmp_path, ["north"], port=free_port())
-    ready, code = interrupt(signal.SIGINT, *command.split(), cwd=tmp_path)
-    assert ready
-    assert code == OK
 
 
 def test_a_server_that_cannot_run_says_why(tmp_path):

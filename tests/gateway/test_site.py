@@ -162,20 +162,28 @@ def test_a_question_that_contradicts_an_answered_one_is_refused(site):
 
 
 def test_a_restarted_gateway_resumes_a_round_with_its_reports(site):
+    question = ask(5)
     site.start(**BOARDS)
-    first = site.bytes_for(ask(5))
+    first = site.bytes_for(question)
     site.stop()
     with site.store(beside=False) as store, store.transaction():
         # Back to the moment when four reports had arrived.
         (batch,) = store.report_batches(5)
+        four_reports = replace(batch, devices=batch.devices[:4], packed=batch.packed[:4])
         store.write("DELETE FROM batch")
-        store.write("UPDATE round SET ended = NULL")
-        GatewayTables(store).save_question(5, ask(5).digest, ask(5).encode())
-        store.add_reports([type(batch)(5, batch.devices[:4], batch.packed[:4])])
+        store.add_reports([four_reports])
+        reopen(store, question)
 
     site.start()
-    assert site.bytes_for(ask(5)) == first, "the others send the same bytes again"
+
+    assert site.bytes_for(question) == first, "the others send the same bytes again"
     assert site.spent() == dict.fromkeys(DEVICES, COST)
+
+
+def reopen(store, question):
+    """Forget that the round of a question has ended, as if the gateway had been killed in it."""
+    store.write("UPDATE round SET ended = NULL")
+    GatewayTables(store).save_question(question.number, question.digest, question.encode())
 
 
 def test_a_restart_answers_the_last_question_and_abandons_rounds_before(site):
@@ -215,15 +223,18 @@ def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(site):
 
 @EACH_FLEET
 def test_no_message_ends_a_gateway(site, fleet):
+    """Neither bytes that are no message of a host, nor questions that no device can answer."""
     site.start(**fleet)
     for payload in (b"", b"\1\2", b"\xff" * 100, Taken().encode()):
         assert isinstance(messages.decode(site.gateway.gateway.handle(payload)), Refused)
+
     too_wide = Question(wire.LOGISTIC, [100] * 60, -14, CARD, 60)
     of_no_column = Question(wire.VALUES, [0] * 40 + [1], 0, CARD, 1)
     wrong_k = replace(VECTOR, k=1)
     for number, question in enumerate((too_wide, of_no_column, wrong_k), start=2):
         reply = site.ask(ask(number, question=question, deadline=1.0))
         assert isinstance(reply, Refused) or not any(reply.reports)
+
     assert site.ask(ask(5)).reports == [10]
 
 
@@ -246,24 +257,32 @@ def test_single_labels_follow_from_counts_and_need_no_consent(site):
 
 
 def test_hashed_answers_are_sent_as_supports_of_categories(site):
+    number, levels, categories = 2, 3, 9
     site.start(**BOARDS)
-    question = ask_singly(2, HASHED, categories=9)
+    question = ask_singly(number, HASHED, categories=categories)
+
     (cohort,) = check(site.ask(question), question)
+
     with site.store() as store:
-        (batch,) = store.report_batches(2)
-    hashes = unpack(batch.packed, 1, 3)[0][:, 0]
-    expected = supports(batch.devices, hashes, 2, 3, 9)
+        (batch,) = store.report_batches(number)
+    symbols, _ = unpack(batch.packed, 1, levels)
+    hashes = symbols[:, 0]
+    expected = supports(batch.devices, hashes, number, levels, categories)
     assert cohort.results is None
     assert cohort.supports.tolist() == expected.tolist()
 
 
 def test_no_reply_contains_a_key_or_a_report(site):
     site.start(**BOARDS)
-    replies = b"\0".join(site.bytes_for(each) for each in (Hello(), ask(3), ask(2), Hello()))
+    replies = b""
+    for message in (Hello(), ask(3), ask(2), Hello()):
+        replies += site.bytes_for(message)
+
     with site.store() as store:
         secrets = [*store.keys().values()]
     for _, account in kept.accounts(board_directories(site.directory, 2)):
-        secrets.append(bytes(account.report)[-wire.TAG_BYTES :])
+        tag_of_report = bytes(account.report)[-wire.TAG_BYTES :]
+        secrets.append(tag_of_report)
     assert len(secrets) == 2 * len(DEVICES)
     for secret in secrets:
         assert secret not in replies
@@ -320,13 +339,15 @@ def test_a_first_start_that_fails_can_be_corrected(site, fleet, wrong):
 
 
 def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(here, monkeypatch):
-    (here / "elsewhere").mkdir()
-    first = SiteFleet.of(here / "site", {**BOARDS, "store": "own.sqlite"})
+    first = SiteFleet.of(here / "site", {"fleet": "mqtt:brokers/mine", "store": "own.sqlite"})
     first.save(here / "site")
-    broker = SiteFleet.of(here / "other", {"fleet": "mqtt:brokers/mine", "store": "own.sqlite"})
-    assert broker.fleet == f"mqtt:{here}/brokers/mine"
+    (here / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert SiteFleet.of(here / "site", {}).store == str(here / "own.sqlite")
+
+    later = SiteFleet.of(here / "site", {})
+
+    assert later.fleet == f"mqtt:{here}/brokers/mine"
+    assert later.store == str(here / "own.sqlite")
     assert SiteFleet.of(here / "site", {"store": "../own.sqlite"}) == first
     with pytest.raises(UsageError, match="begun with --store"):
         SiteFleet.of(here / "site", {"store": "own.sqlite"})
@@ -354,13 +375,6 @@ def test_an_interrupted_first_start_is_completed(site, with_keys):
         (site.directory / "store.sqlite").unlink()
     site.start(**BOARDS)
     assert site.ask(ask(3)).reports == [10]
-
-
-@pytest.mark.parametrize(("first_id", "is_warned"), [(81, False), (82, True)])
-def test_records_that_two_clients_hold_are_reported(site, first_id, is_warned):
-    # Iris has records for the ids 1 to 90; ten clients from 82 on end at 91.
-    site.start(**SIMULATED | {"first_id": first_id})
-    assert any("hold again" in each for each in site.gateway.warnings) == is_warned
 
 
 # What its counts tell the owner of the server
@@ -417,20 +431,22 @@ def test_the_bound_of_the_question_holds_back_where_that_of_the_site_would_not(s
 def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(site, monkeypatch):
     set_bound(site, toward_server=0.96)  # 40 reports keep it, 20 do not
     site.start(**CROWD)
-    deaf, send = board_directories(site.directory, 2)[1].name, InProcessLink.send
+    _, deaf_board = board_directories(site.directory, 2)
+    send = InProcessLink.send
 
-    def send_to_one_board(link, frame):
-        if not link.name.endswith(deaf):
+    def send_to_the_other_board(link, frame):
+        if not link.name.endswith(deaf_board.name):
             send(link, frame)
 
     question = ask(2, EVERYBODY, quorum=0.5)  # the reports of one board end the round
     with monkeypatch.context() as patch:
-        patch.setattr(InProcessLink, "send", send_to_one_board)
-        first = held_back(site, question)
+        patch.setattr(InProcessLink, "send", send_to_the_other_board)
+        first_reason = held_back(site, question)
+
     assert sorted(site.spent().values()) == [0] * 20 + [COST] * 20
     assert told(site) == 0
     site.start()
-    assert held_back(site, question) == first
+    assert held_back(site, question) == first_reason, "after a restart, too"
 
 
 def test_a_round_is_in_the_account_once_whenever_the_gateway_is_killed(site):
@@ -440,25 +456,25 @@ def test_a_round_is_in_the_account_once_whenever_the_gateway_is_killed(site):
     site.stop()
     with site.store(beside=False) as store, store.transaction():
         # As a kill leaves it after the last report: the answer and its loss are one transaction.
-        store.write("UPDATE round SET ended = NULL")
         store.write("DELETE FROM told")
-        GatewayTables(store).save_question(2, question.digest, question.encode())
+        reopen(store, question)
     site.start()
     assert site.bytes_for(question) == first
     assert told(site) == pytest.approx(AFTER_ONE, rel=1e-4)
 
 
 def test_the_account_lasts_through_restarts_and_holds_later_rounds_back(site):
-    set_bound(site, toward_server=1.4)
+    set_bound(site, toward_server=1.4)  # two rounds keep it, three would not
     site.start(**CROWD)
     for number in (2, 3):
         assert isinstance(site.ask(ask(number, EVERYBODY)), Answer)
+
     site.start()
+
     assert told(site) == pytest.approx(AFTER_TWO, rel=1e-4)
-    for number, devices in ((4, EVERYBODY), (5, EVERYBODY[:20])):
-        reason = held_back(site, ask(number, devices, toward_server=NO_BOUND))
-        assert "of this round and of those before it could tell" in reason
-    assert site.spent() == dict.fromkeys(EVERYBODY, 2 * COST)
+    reason = held_back(site, ask(4, EVERYBODY, toward_server=NO_BOUND))
+    assert "of this round and of those before it could tell" in reason
+    assert site.spent() == dict.fromkeys(EVERYBODY, 2 * COST), "nobody was asked again"
 
 
 def test_a_question_that_is_abandoned_tells_nothing(site, monkeypatch):

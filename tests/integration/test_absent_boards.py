@@ -10,9 +10,10 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -21,7 +22,7 @@ from framing import hello
 from harness.raw_client import board_client, wait_for
 
 from tern import absence as A
-from tern import wire
+from tern import storage, wire
 from ternhost.errors import NO_DEVICE, TernError
 from ternhost.provision import keys
 from ternhost.reach import certificates
@@ -33,11 +34,11 @@ from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, list
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.boards.monitor import Monitor
 from terntools.emulators import qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 SOON = 15.0  # seconds
+NO_REASON = 0  # of a board that has not been absent yet
 
 # What the host may say of a board, by a short name.
 SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused"].items()} | {
@@ -147,38 +148,40 @@ def settings(**members):
     return lambda place: change(place.board, **members)
 
 
-def having(**attributes):
-    return lambda place: vars(place).update(attributes)
+def never_started(place):
+    """The board and the host look for a broker that nobody starts."""
+    place.running = "none"
 
 
-def killed(part, place):
+def broker_killed(place):
     place.all_well()
-    getattr(place, part).kill()
+    place.running.kill()
 
 
-def swallowed(place):
-    """The board's connection is never accepted: others wait for the same server."""
-    server = place.stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-    for _ in range(3):
-        client = place.stack.enter_context(socket.socket())
-        client.setblocking(False)
-        client.connect_ex(server.getsockname())
-    change(place.board, port=server.getsockname()[1])
+def power_cut(place):
+    place.all_well()
+    place.emulated.kill()
 
 
 def not_configured(place):
     """As `tern provision` with a store of which the broker has no passwords yet."""
     with place.store() as store:
-        key = keys.rotate(store, [1])[1]
-    clients = (place.board / "clients.bin").read_bytes()
-    (place.board / "clients.bin").write_bytes(clients[:4] + key + clients[36:])
+        new_key = keys.rotate(store, [1])[1]
+    path = place.board / storage.CLIENTS
+    clients = path.read_bytes()
+    key = slice(4, 4 + wire.KEY_BYTES)  # behind the id of the device
+    path.write_bytes(clients[: key.start] + new_key + clients[key.stop :])
 
 
-def revoked(place, configured):
+def revoked_in_the_store(place):
+    """The broker still has the password of the revoked key."""
     with place.store() as store:
         keys.revoke(store, [1])
-    if configured:
-        configuration.configure(place.directory)
+
+
+def revoked(place):
+    revoked_in_the_store(place)
+    configuration.configure(place.directory)
 
 
 def another_store(place):
@@ -218,12 +221,6 @@ def another_version(place):
     place.port = "none"
 
 
-def crashed(place):
-    (place.board / "crash.py").write_text("raise ValueError\n")
-    place.broker()
-    place.start(program=place.board / "crash.py")
-
-
 def full(place):
     place.edit(CONFIG, "allow_anonymous", "max_connections 2\nallow_anonymous")
     place.broker()
@@ -253,66 +250,53 @@ def log_elsewhere(place):
     place.port = "none"
 
 
-# Way -> how it comes about; what the host says; the reasons of which the board tells one.
+@dataclass(frozen=True)
+class Way:
+    """A way to be absent from the broker, and what is told of it.
+
+    prepare: brings it about. host: names of the SAYS that the host tells. board: reasons of which
+    the board tells one; if there are none, it tells nothing.
+    """
+
+    prepare: Callable[[Place], object]
+    host: frozenset[str]
+    board: frozenset[int] = frozenset()
+
+
+def way(prepare, *host, board=()):
+    return Way(prepare, frozenset(host), frozenset(board))
+
+
 WAYS = {
-    "broker not started": (having(running="none"), {"down"}, {A.REFUSED}),
-    "broker stopped": (partial(killed, "running"), {"gone"}, {A.REFUSED, A.LOST}),
-    "port closed": (settings(port=1), {"login"}, {A.REFUSED}),
-    "address silent": (swallowed, {"login"}, {A.SILENT}),
-    "name unknown": (settings(host="nobody.invalid"), {"login"}, {A.NO_NAME}),
-    "wrong password": (settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}),
-    "broker not configured": (not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
-    "revoked": (partial(revoked, configured=True), {"not authorised", "store"}, {A.CREDENTIALS}),
-    "revoked, broker not configured": (
-        partial(revoked, configured=False),
-        {"key", "store"},
-        set(),
+    "broker not started": way(never_started, "down", board=[A.REFUSED]),
+    "broker stopped": way(broker_killed, "gone", board=[A.REFUSED, A.LOST]),
+    "port closed": way(settings(port=1), "login", board=[A.REFUSED]),
+    "name unknown": way(settings(host="nobody.invalid"), "login", board=[A.NO_NAME]),
+    "wrong password": way(
+        settings(password="0" * 32), "not authorised", "login", board=[A.CREDENTIALS]
     ),
-    "another store": (another_store, {"key", "password"}, set()),
-    "other prefix": (settings(prefix="other"), {"hello"}, set()),
-    "two of one name": (two_of_one_name, {"shared"}, {A.LOST}),
-    "plain at a port with TLS": (
-        settings(authority=None),
-        {"wrong version number", "login"},
-        {A.CLOSED, A.NO_BROKER},
+    "broker not configured": way(
+        not_configured, "password", "not authorised", board=[A.CREDENTIALS]
     ),
-    "other authority": (other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
-    "other host name": (
-        settings(server="other.local"),
-        {"alert bad certificate", "login"},
-        {A.CERTIFICATE},
+    "revoked": way(revoked, "not authorised", "store", board=[A.CREDENTIALS]),
+    "revoked, broker not configured": way(revoked_in_the_store, "key", "store"),
+    "another store": way(another_store, "key", "password"),
+    "other prefix": way(settings(prefix="other"), "hello"),
+    "two of one name": way(two_of_one_name, "shared", board=[A.LOST]),
+    "plain at a port with TLS": way(
+        settings(authority=None), "wrong version number", "login", board=[A.CLOSED, A.NO_BROKER]
     ),
-    "certificate expired": (certificate_expired, {"expired"}, {A.DATES}),
-    "other version": (another_version, {"version"}, set()),
-    "power cut": (partial(killed, "emulated"), {"ended"}, set()),
-    "program crashed": (crashed, {"login"}, set()),
-    "broker full": (full, {"max_connections", "login"}, {A.CLOSED}),
-    "site down": (site_down, {"site"}, {A.REFUSED, A.LOST}),
-    "log elsewhere": (log_elsewhere, {"log"}, set()),
+    "other authority": way(other_authority, "alert unknown ca", "login", board=[A.CERTIFICATE]),
+    "other host name": way(
+        settings(server="other.local"), "alert bad certificate", "login", board=[A.CERTIFICATE]
+    ),
+    "certificate expired": way(certificate_expired, "expired", board=[A.DATES]),
+    "other version": way(another_version, "version"),
+    "power cut": way(power_cut, "ended"),
+    "broker full": way(full, "max_connections", "login", board=[A.CLOSED]),
+    "site down": way(site_down, "site", board=[A.REFUSED, A.LOST]),
+    "log elsewhere": way(log_elsewhere, "log"),
 }
-
-
-def require_told(place, way, host, board):
-    """Assert that all of this is told, in at most SOON seconds, and nothing else."""
-    said, reasons = set(), set()
-
-    def told():
-        said.update(name for name, words in SAYS.items() if place.told(words))
-        if board and not reasons & board:
-            with suppress(TernError):
-                reasons.add(absent(place.port)[0])
-        return said >= host and (not board or reasons & board)
-
-    with suppress(AssertionError):
-        wait_for(told, 3 * SOON)
-    seconds = time.monotonic() - place.began
-    assert (said, bool(reasons & board)) == (host, bool(board)), place.lines
-    assert reasons <= board | {0}
-    assert seconds <= SOON
-    words = [SAYS[name] for name in sorted(host)] + [
-        REASONS[reason][0] for reason in reasons if reason
-    ]
-    print(f"ABSENT | {way} | {seconds:.1f} s | {'; '.join(words)}")
 
 
 @pytest.fixture
@@ -331,12 +315,6 @@ def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(lonely):
     assert "tern broker run" in text
 
 
-def test_a_monitor_shows_why_a_board_is_not_on_its_broker(lonely):
-    with closing(Monitor(lonely.port, print, hello_every=0.2)) as monitor:
-        monitor.run(time.monotonic() + 2)
-    assert REASONS[A.REFUSED][0] in monitor.state.absence
-
-
 def test_a_board_that_is_back_says_why_it_was_away(lonely, tmp_path):
     with Mosquitto(tmp_path / "broker"):
         wait_for(lambda: absent(lonely.port) == (A.REFUSED, False), SOON)
@@ -353,18 +331,46 @@ def test_a_board_remembers_over_a_restart_why_it_was_away(lonely, tmp_path):
         wait_for(lambda: absent(lonely.port) == (A.CREDENTIALS, False), SOON)
 
 
+def told_of(place, expected, seconds):
+    """What the host has said and the reasons that the board has told, once all is told as expected.
+
+    After so many seconds: what has been told by then.
+    """
+    said, reasons = set(), set()
+
+    def is_all_told():
+        for name, words in SAYS.items():
+            if place.told(words):
+                said.add(name)
+        if expected.board and not reasons & expected.board:
+            with suppress(TernError):
+                reason, _ = absent(place.port)
+                reasons.add(reason)
+        return said >= expected.host and (not expected.board or reasons & expected.board)
+
+    with suppress(AssertionError):
+        wait_for(is_all_told, seconds)
+    return said, reasons - {NO_REASON}
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_a_missing_board_is_told_with_its_reason(tmp_path, micropython, way):
-    prepare, host, board = WAYS[way]
+@pytest.mark.parametrize("name", WAYS)
+def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropython, name):
+    expected = WAYS[name]
     with ExitStack() as stack:
         place = Place(tmp_path, stack, micropython)
-        prepare(place)
+        expected.prepare(place)
         place.broker()
         place.start()
         place.serve()
-        require_told(place, way, host, board)
+        said, reasons = told_of(place, expected, seconds=3 * SOON)
+        seconds = time.monotonic() - place.began
+
+        assert said == expected.host, place.lines
+        assert bool(reasons) == bool(expected.board)
+        assert reasons <= expected.board
+        assert seconds <= SOON
 
 
 @pytest.mark.slow

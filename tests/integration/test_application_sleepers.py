@@ -95,13 +95,3 @@ def test_a_wake_without_its_broker_ends_in_time_and_pays_nothing(tmp_path, micro
     assert (outcome["done"], outcome["reports"]) == (False, 0)
     assert outcome["once_ms"] >= 2000
     assert spent(boards) == {1: 0}
-
-
-def test_the_wake_after_one_without_a_broker_reports(tmp_path, micropython):
-    path, boards = sleeping_boards(tmp_path, 1)
-    wake(micropython, boards[0], 2000)
-    with Mosquitto(tmp_path / "broker"):
-        host = serve(tmp_path, path, 1)
-        wait_for(lambda: wake(micropython, boards[0])["done"], TIMEOUT_S)
-        host.finish()
-    assert spent(boards) == {1: rig.COST}

@@ -5,11 +5,8 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
-import pytest
 import rig
 import warm
-
-from ternhost.errors import NO_DEVICE, USAGE
 
 
 @contextmanager
@@ -51,16 +48,6 @@ def test_a_round_that_no_device_can_answer_does_not_end_a_run(here, micropython)
     assert "1 of 6 reports that were asked for are missing: 1 were refused" in done.err
     result = json.loads(done.out)
     assert (result["reports"], result["rounds"]) == (5, 6)
-
-
-@pytest.mark.parametrize(
-    ("fleet", "code"),
-    [("port:/dev/nothing", NO_DEVICE), ("port:/dev/null", NO_DEVICE), ("nobody", USAGE)],
-)
-def test_device_commands_say_what_is_wrong_with_a_port(here, fleet, code):
-    done = rig.tern("device", "ping", "--fleet", fleet, code=code)
-    assert fleet.removeprefix("port:") in done.err
-    assert "\n  " in done.err, "there is a hint"
 
 
 def test_a_small_demo_learns_and_writes_a_page_and_pictures(here, micropython):

@@ -19,6 +19,7 @@ REPORTS, GROUP = 600, 150  # four rounds
 EPSILON = 2
 SIZES = ("--reports", REPORTS, "--group", GROUP, "--epsilon", EPSILON)
 OPTIONS = (*SIZES, "--fleet", "emulated:2", "--seed", 3)
+NEVER = 0  # instead of a number of reports after which a host is stopped
 
 
 @pytest.fixture
@@ -75,19 +76,22 @@ def assert_finished_exactly(run, before):
 @pytest.mark.parametrize("kills", [[20, 160, 590], [1], [149, 150, 151, 300]])
 def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(run, kills):
     """kills: the numbers of reports that are stored when the host is killed."""
-    host = start(run, stop_after=kills[0])
-    for count, following in zip(kills, [*kills[1:], 0], strict=True):
+    first_kill, *later_kills = kills
+    host = start(run, stop_after=first_kill)
+    for next_kill in [*later_kills, NEVER]:
         host.wait_until_stopped()
         host.finish(-signal.SIGKILL, signal.SIGKILL)
         before = stored_reports(run)
-        assert len(before) >= count
-        host = resume(run, "--json", stop_after=following)
-    result = json.loads(host.finish()[0])
-    assert result["reports"] == REPORTS
+        host = resume(run, "--json", stop_after=next_kill)
+    output, _ = host.finish()
+
+    assert len(before) >= kills[-1]
     assert_finished_exactly(run, before)
+    result = json.loads(output)
+    assert result["reports"] == REPORTS
     with Store(run / store_file.NAME) as store:
         weights = rig.replay(store).weights.tolist()
-    assert result["weights"] == pytest.approx(weights, abs=1e-12)
+    assert result["weights"] == pytest.approx(weights, abs=1e-12)  # sums in another order
 
 
 def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
@@ -102,20 +106,24 @@ def test_ctrl_c_ends_a_run_and_says_how_to_resume_it(run):
 def test_sigterm_ends_a_run_which_has_its_store_to_itself_until_then(run):
     host = start(run, stop_after=10)
     host.wait_until_stopped()
-    assert "another program uses this store" in resume(run).finish(STORAGE)[1]
+    _, second_host_error = resume(run).finish(STORAGE)
+
     host.finish(TERMINATED, signal.SIGTERM)
-    begun_again = Train(*OPTIONS, "--store", run / store_file.NAME, cwd=run.parents[1])
-    assert f"tern train --resume {run.name}" in begun_again.finish(USAGE)[1]
+    begun_anew = Train(*OPTIONS, "--store", run / store_file.NAME, cwd=run.parents[1])
+    _, advice = begun_anew.finish(USAGE)
+
+    assert "another program uses this store" in second_host_error
+    assert f"tern train --resume {run.name}" in advice
 
 
 def test_a_full_disk_ends_a_run_and_says_how_to_resume_it(run):
     interrupted(run, 10)
-    room = (run / store_file.NAME).stat().st_size + 40_000
+    largest_file = (run / store_file.NAME).stat().st_size + 40_000  # for some of the reports
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    def limit_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
 
-    _, error = resume(run, preexec_fn=limit).finish(STORAGE)
+    _, error = resume(run, preexec_fn=limit_files).finish(STORAGE)
     assert "every accepted report is safe" in error
     assert "--resume" in error
     before = stored_reports(run)

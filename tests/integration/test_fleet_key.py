@@ -22,6 +22,7 @@ CARD = design("three-outputs", 1).card
 BOARDS, EACH = 3, 2
 DEVICES = range(1, BOARDS * EACH + 1)
 NAMES = [mqtt.name(first) for first in DEVICES[::EACH]]
+PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
 
 
 class Link(MqttLink):
@@ -40,23 +41,19 @@ class Link(MqttLink):
         self.sent.append((board, frame))
         super().ask(board, frame)
 
-    def brought(self):
-        """The FLEET_KEYs sent to boards: board -> epochs."""
+    def epochs_sent(self):
+        """The epochs of the fleet keys sent to each board, in their order, by its name."""
         epochs = {}
         for board, frame in self.sent:
             if frame[0] == wire.FLEET_KEY:
-                epochs.setdefault(board, []).append(
-                    struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)[1]
-                )
+                _, epoch, *_ = struct.unpack_from(wire.FLEET_KEY_FIELDS, frame, 1)
+                epochs.setdefault(board, []).append(epoch)
         return epochs
 
-    def alone(self):
-        """The ROUNDs sent to single clients."""
-        return [
-            frame
-            for _, frame in self.sent
-            if frame[0] == wire.ROUND and not frames.is_for_fleet(frame)
-        ]
+    def has_asked_single_clients(self):
+        """Whether a ROUND was sent under the key of one client."""
+        rounds = [frame for _, frame in self.sent if frame[0] == wire.ROUND]
+        return not all(map(frames.is_for_fleet, rounds))
 
 
 class Fleet(rig.OnBroker):
@@ -90,23 +87,37 @@ class Fleet(rig.OnBroker):
 
     def epochs(self):
         """The epochs in the boards' files."""
-        return [storage.read_fleet(str(board / storage.FLEET))[4] for board in self.directories]
+        epochs = []
+        for board in self.directories:
+            *_, epoch = storage.read_fleet(str(board / storage.FLEET))[:5]
+            epochs.append(epoch)
+        return epochs
 
     def wait_for_epochs(self, host, epochs):
         """Wait until the boards' files have these epochs, and the hellos of connected boards, too."""
 
-        def arrived():
+        def have_arrived():
             host.wait(0.1)
             boards = self.link.presence.boards
-            expected = {
-                name: epoch for name, epoch in zip(NAMES, epochs, strict=True) if name in boards
-            }
-            announced = {name: boards[name].epoch for name in expected}
-            return (
-                self.epochs() == epochs and announced == expected and not self.link.presence.changed
-            )
+            for name, epoch in zip(NAMES, epochs, strict=True):
+                if name in boards and boards[name].epoch != epoch:
+                    return False
+            return self.epochs() == epochs and not self.link.presence.changed
 
-        wait_for(arrived)
+        wait_for(have_arrived)
+
+    def wait_for_boards(self, host, count):
+        """Have a host wait until so many boards are connected."""
+
+        def are_connected():
+            host.wait(0.1)
+            return len(self.link.presence.boards) == count
+
+        wait_for(are_connected)
+
+    def rotate(self):
+        """Rotate the fleet's key beside the host; return the new epoch."""
+        return self.beside(keys.rotate_fleet).epoch
 
     def round(self, host, number, devices=DEVICES):
         host.open(number, [(self.question, devices)])
@@ -144,80 +155,120 @@ def next_hello(client, board):
     """Wait for the next HELLO of a board."""
     ((topic, payload),) = client.messages(60.0, 1)
     assert topic == f"tern/hello/{board}"
-    return host_frames.Hello(payload[2:])
+    return host_frames.Hello(payload[PACKET_NUMBER_BYTES:])
 
 
 def test_a_round_completes_though_the_key_is_rotated_in_it(fleet):
     """One board is away when the round begins under the old key, and comes back under the new key."""
-    late = fleet.emulated.boards[2]
+    *_, late_board = fleet.emulated.boards
     with fleet.host() as host:
-        late.kill()
-        wait_for(lambda: host.wait(0.1) or len(fleet.link.presence.boards) == BOARDS - 1)
+        late_board.kill()
+        fleet.wait_for_boards(host, BOARDS - 1)
 
-        def rotate():
-            new = fleet.beside(keys.rotate_fleet).epoch
-            wait_for(lambda: fleet.epochs() == [new, new, fleet.first])
-            late.start()
+        def rotate_and_start_the_late_board():
+            new_epoch = fleet.rotate()
+            wait_for(lambda: fleet.epochs() == [new_epoch, new_epoch, fleet.first])
+            late_board.start()
 
-        rotating = threading.Timer(1.0, rotate)
-        rotating.start()
-        assert fleet.round(host, 1) == len(DEVICES)
-        rotating.join()
+        beside_the_round = threading.Timer(1.0, rotate_and_start_the_late_board)
+        beside_the_round.start()
+        reports = fleet.round(host, 1)
+        beside_the_round.join()
+
+        assert reports == len(DEVICES)
         assert fleet.epochs() == [fleet.beside(keys.fleet_key).epoch] * BOARDS
-        assert not fleet.link.alone()
+        assert not fleet.link.has_asked_single_clients()
 
 
 def test_every_board_gets_a_rotated_key_once_and_answers_under_it(fleet):
     with fleet.host() as host:
         new = fleet.beside(keys.rotate_fleet)
+
         assert fleet.round(host, 1) == len(DEVICES)
-        assert fleet.link.brought() == {name: [new.epoch] for name in NAMES}
+
+        assert fleet.link.epochs_sent() == {name: [new.epoch] for name in NAMES}
         frames.verify(new.key, fleet.link.announced)
-        assert not fleet.link.alone()
+        assert not fleet.link.has_asked_single_clients()
 
 
 def test_boards_refuse_a_round_under_the_old_key(fleet, raw):
     old = fleet.beside(keys.fleet_key)
     with fleet.host() as host:
-        fleet.beside(keys.rotate_fleet)
+        fleet.rotate()
         assert fleet.round(host, 1) == len(DEVICES)
     fleet.store.close()
-    client = raw()
-    client.publish("tern/round", fleet.announcement(old.key, 2))
-    answers = [data[2:] for topic, data in client.messages(60.0, BOARDS) if "/up/" in topic]
-    refused = (wire.BOARD, 2, wire.ERR_DEVICE, wire.FLEET)
-    assert [host_frames.decode_error(frame, b"") for frame in answers] == [refused] * BOARDS
+
+    attacker = raw()
+    attacker.publish("tern/round", fleet.announcement(old.key, number=2))
+
+    refused = (wire.BOARD, 2, wire.ERR_DEVICE, wire.FLEET)  # board, round, code, detail
+    answers = attacker.messages(60.0, BOARDS)
+    assert len(answers) == BOARDS
+    for topic, payload in answers:
+        frame = payload[PACKET_NUMBER_BYTES:]
+        assert topic.startswith("tern/up/")
+        assert host_frames.decode_error(frame, b"") == refused
 
 
-def test_boards_that_were_away_get_the_newest_key_and_take_no_earlier_one(fleet, raw):
-    away = fleet.emulated.boards[0]
-    away.kill()
+def test_a_board_that_was_away_gets_the_newest_key_alone(fleet):
+    away_board, *_ = fleet.emulated.boards
+    away_name, *other_names = NAMES
+    away_board.kill()
     with fleet.host() as host:
-        wait_for(lambda: host.wait(0.1) or len(fleet.link.presence.boards) == BOARDS - 1)
-        epochs = []
+        fleet.wait_for_boards(host, BOARDS - 1)
+        earlier = fleet.rotate()
+        fleet.wait_for_epochs(host, [fleet.first, earlier, earlier])
+        newest = fleet.rotate()
+        fleet.wait_for_epochs(host, [fleet.first, newest, newest])
+
+        away_board.start()
+
+        assert fleet.round(host, 1) == len(DEVICES)
+        assert fleet.epochs() == [newest] * BOARDS
+        sent = fleet.link.epochs_sent()
+        assert sent.pop(away_name) == [newest]
+        assert sent == {name: [earlier, newest] for name in other_names}
+        assert not fleet.link.has_asked_single_clients()
+
+
+@pytest.fixture
+def replaced(fleet):
+    """The epochs and the frames (by board) of a key that boards have got, and of the key after it."""
+    epochs, frames_by_epoch = [], []
+    with fleet.host() as host:
+        fleet.wait_for_boards(host, BOARDS)
         for _ in range(2):
-            epochs.append(fleet.beside(keys.rotate_fleet).epoch)
-            fleet.wait_for_epochs(host, [fleet.first, epochs[-1], epochs[-1]])
-        earlier = dict(fleet.link.sent[:2])
-        assert set(earlier) == set(NAMES[1:])
-        away.start()
-        assert fleet.round(host, 1) == len(DEVICES)
-        assert fleet.epochs() == [epochs[1]] * BOARDS
-        assert fleet.link.brought() == {NAMES[0]: epochs[1:], NAMES[1]: epochs, NAMES[2]: epochs}
-        assert not fleet.link.alone()
+            fleet.link.sent.clear()
+            epochs.append(fleet.rotate())
+            fleet.wait_for_epochs(host, epochs[-1:] * BOARDS)
+            frames_by_epoch.append(dict(fleet.link.sent))
     fleet.store.close()
-    client = raw()
-    for board, frame in earlier.items():
-        client.publish(f"tern/down/{board}", frame)
-        answer = next_hello(client, board)
-        assert [answer.nonce, answer.epoch] == epochs
-    for board, frame in earlier.items():  # under another board's key
-        wrong = NAMES[1] if board == NAMES[2] else NAMES[2]
-        client.publish(f"tern/down/{wrong}", frame)
-        ((topic, payload),) = client.messages(60.0, 1)
-        assert topic == f"tern/up/{wrong}"
-        assert host_frames.decode_error(payload[2:], b"")[2] == wire.ERR_DEVICE
-    assert fleet.epochs() == [epochs[1]] * BOARDS
-    with fleet.host() as host:
-        assert fleet.round(host, 2) == len(DEVICES)
-        assert not fleet.link.alone()
+    return epochs, frames_by_epoch
+
+
+def test_boards_take_no_earlier_key(fleet, replaced, raw):
+    """They answer with a HELLO that has the epoch of the frame as its nonce, and their own."""
+    (earlier, newest), (earlier_frames, _) = replaced
+    attacker = raw()
+
+    for board, frame in earlier_frames.items():
+        attacker.publish(f"tern/down/{board}", frame)
+        answer = next_hello(attacker, board)
+        assert answer.nonce == earlier
+        assert answer.epoch == newest
+
+    assert fleet.epochs() == [newest] * BOARDS
+
+
+def test_boards_take_no_key_that_was_sealed_for_another_board(fleet, replaced, raw):
+    (_, newest), (_, frames_by_board) = replaced
+    board, other_board, *_ = NAMES
+    attacker = raw()
+
+    attacker.publish(f"tern/down/{other_board}", frames_by_board[board])
+
+    ((topic, payload),) = attacker.messages(60.0, 1)
+    _, _, code, _ = host_frames.decode_error(payload[PACKET_NUMBER_BYTES:], b"")
+    assert topic == f"tern/up/{other_board}"
+    assert code == wire.ERR_DEVICE
+    assert fleet.epochs() == [newest] * BOARDS

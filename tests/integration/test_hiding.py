@@ -110,11 +110,6 @@ def test_a_second_deployment_knows_what_an_interrupted_one_renamed(renamed):
     assert deploy.renamed_before(deploy.undoer(renamed)) == renamed
 
 
-def test_a_deployment_that_an_earlier_release_left_interrupted_renamed_nothing():
-    first_line, _, _ = deploy.undoer({}).partition(b"\n")
-    assert deploy.renamed_before(first_line + b"\nimport os\n") == {}
-
-
 # On a board with the library
 
 

@@ -2,7 +2,6 @@
 they come back.
 """
 
-import os
 from array import array
 from pathlib import Path
 
@@ -14,13 +13,9 @@ from tern import wire
 from tern.model import MODEL, Model, check_model
 from ternhost import DeviceModel
 from ternhost.count.questions import Averaged, Question
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.learn.schedule import Schedule, Terms
+from ternhost.learn.schedule import Terms
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.reach.ports.fleet import Ports
-from ternhost.run import serve
-from ternhost.run.options import RunOptions
-from ternhost.run.status import END, Watcher
 from ternhost.store.store import Store
 from terntools.emulators.unix_fleet import EmulatedFleet
 
@@ -107,32 +102,3 @@ def test_boards_have_the_model_at_the_end_of_a_run(boards, case):
     assert model.model == kinds.get(case, wire.SOFTMAX)
     for board in boards:
         assert_same_predictions(board, model)
-
-
-def test_boards_get_models_during_a_served_run_and_when_they_come_back(boards):
-    ends = []
-
-    def look(status):
-        if status.event == END:
-            ends.append((status.number, [kept_round(board) for board in boards]))
-
-    learning = FedSGD.Options(dimension=rig.D, epsilon="1", model="logistic")
-    options = RunOptions(
-        "fedsgd", learning, fleet(boards), schedule=Schedule(rounds=9, model_every=4)
-    )
-    with serve.serve(options, store="store.sqlite", watcher=Watcher(status=look)) as run:
-        run.run()
-    numbers = [number for number, _ in ends]
-    assert len(numbers) == 9
-    assert ends[3][1] == [None, None]
-    assert ends[7][1] == [numbers[3]] * 2  # sent after the fourth round
-    assert [kept_round(board) for board in boards] == [numbers[-1]] * 2
-    for board in boards:
-        board.kill()
-        os.remove(str(board.directory) + MODEL)
-        board.start()
-    ports = Ports([board.port for board in boards])
-    with Store("store.sqlite", create=False) as store, BoardsDriver(store, ports, Terms()):
-        pass  # without a round
-    for board in boards:
-        assert_same_predictions(board, DeviceModel.of_store("store.sqlite"))

@@ -1,5 +1,6 @@
 """Files, flash and ports of emulated boards are open to their owner alone."""
 
+import errno
 import os
 import socket
 import stat
@@ -24,8 +25,10 @@ from terntools.boards.attach import attach
 from terntools.emulators import catalogue, unix_fleet
 
 CARD = design("three-outputs", epsilon_micro=1_000_000).card
-ROWS, POLICY = np.zeros((2, 5), np.int16), Policy(10_000_000, 100_000_000)
-NOBODY = 65534
+FEATURES = 4
+TWO_RECORDS = np.zeros((2, FEATURES + 1), np.int16)  # of a device each, with their labels
+POLICY = Policy(10_000_000, 100_000_000)
+NOBODY = 65534  # the id of a user without rights
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
@@ -48,21 +51,29 @@ def open_to_others(directory):
     ["emulated", "rv32-emulated", pytest.param("pico-emulated", marks=pytest.mark.exhaustive)],
 )
 def test_the_files_of_a_board_are_closed_to_others(tmp_path, kind):
-    path, directories = rig.provision(tmp_path, ROWS, POLICY)
-    configuration.configure(tmp_path / "broker", path)
+    path, (directory,) = rig.provision(tmp_path, TWO_RECORDS, POLICY)
+    question = Question(wire.SVM, parameters=[0] * FEATURES, exponent=-12, card=CARD, k=1)
     with Store(path) as store:
-        boards = fleet.parse(f"{kind}:1").boards(directories)
+        boards = fleet.parse(f"{kind}:1").boards([directory])
         for number in (1, 2):  # the second start finds the files of the first
             with BoardsDriver(store, boards, Terms()) as driver:
-                driver.open(number, [(Question(wire.SVM, [0] * 4, -12, CARD, 1), driver.devices)])
-                assert driver.collect(number).reports == 2
-                assert open_to_others(directories[0]) == []
+                driver.open(number, [(question, driver.devices)])
+                assert driver.collect(number).reports == len(TWO_RECORDS)
+                assert open_to_others(directory) == []
             store.end_round(number, "complete")
-    attach(directories, tmp_path / "broker", path, ssid="air", password="secret")
-    assert open_to_others(directories[0]) == []
 
 
-def refused(path):
+def test_the_network_files_of_a_board_are_closed_to_others(tmp_path):
+    path, (directory,) = rig.provision(tmp_path, TWO_RECORDS, POLICY)
+    configuration.configure(tmp_path / "broker", path)
+
+    attach([directory], tmp_path / "broker", path, ssid="air", password="secret")
+
+    assert "mqtt.json" in [path.name for path in directory.iterdir()]
+    assert open_to_others(directory) == []
+
+
+def error_of_another_user(path):
     """The error number of another user who connects to a Unix socket, or opens a device; 0: none."""
     child = os.fork()
     if child:
@@ -87,9 +98,9 @@ def refused(path):
 def test_no_other_user_can_open_the_port_of_an_emulated_machine(name):
     with catalogue.boot(name) as board:
         path = board.url.removeprefix("socket://")
-        assert refused(path) == 13
+        assert error_of_another_user(path) == errno.EACCES
         with open_port(board.url):
-            pass
+            pass  # its owner can
     assert not os.path.exists(os.path.dirname(path))
     with pytest.raises(DeviceError, match="there is no port"):
         open_port(board.url)
@@ -98,4 +109,4 @@ def test_no_other_user_can_open_the_port_of_an_emulated_machine(name):
 @needs_root
 def test_no_other_user_can_open_the_port_of_a_board_in_a_process(tmp_path, micropython):
     with closing(unix_fleet.EmulatedBoard(micropython, tmp_path)) as board:
-        assert refused(board.port) == 13
+        assert error_of_another_user(board.port) == errno.EACCES

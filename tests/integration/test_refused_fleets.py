@@ -16,7 +16,7 @@ OTHER = {
 
 
 def assert_nothing_is_left(path):
-    assert run_directory.listed() == []
+    assert run_directory.list_runs() == []
     with Store(path) as store:
         assert store.runs() == []
         assert store.last_round() == 1, "its number stays used"

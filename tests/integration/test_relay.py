@@ -141,15 +141,6 @@ def test_the_end_of_a_relay_publishes_the_wills_of_its_boards(relayed):
     assert hellos(relayed.access) == set()
 
 
-def test_a_board_whose_cable_was_pulled_is_relayed_again(relayed):
-    relayed.pull(0)
-    advice = "check its cable and power; it is opened again when it is back"
-    relayed.wait_for_log(f"is gone: it was unplugged\n  {advice}\n")
-    wait_for(lambda: hellos(relayed.access) == NAMES - {"00000001"})
-    relayed.plug(0)
-    relayed.wait_for_log("board 00000001 is on the broker at", 2)
-
-
 def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
     relayed.broker.kill()
     relayed.wait_for_log("waits for the broker at", 2)

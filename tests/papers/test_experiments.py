@@ -50,13 +50,6 @@ def test_an_experiment_runs_and_writes_its_files(name, tmp_path, monkeypatch):
             assert len(list(csv.DictReader(file))) == len(rows) == len(whole["tables"][table])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*SMALL, "variance", "coordinates"])
-def test_cells_of_an_experiment_can_go_to_another_process(name):
-    cells = experiments.named(name, None).cells(Options(SMALL.get(name), runs=1, quick=True))
-    assert len(pickle.loads(pickle.dumps(cells))) == len(cells)
-
-
 def test_variances_cross_at_the_epsilons_of_tables_1_and_2():
     epsilons = [variance.crossing(*row) for row in variance.CROSSINGS]
     expected = [1.289784683, 2.324170122, 1.193048192, 2.56108931, 3.269358482]

@@ -143,7 +143,7 @@ def test_rounds_of_years_share_a_budget_by_each_ledger():
 
 
 def test_rounds_of_years_share_a_budget_by_exact_composition():
-    result = TWO_YEARS.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    result = TWO_YEARS.cost_summary(datasets.load("synthetic-logistic"), "logistic")
     exact = round(result["epsilon_exact"] * 1e6)
     assert composed(exact, ROUNDS) <= 10 < composed(exact + 1, ROUNDS)
     of_rho, of_pure = TWO_YEARS.costs
@@ -154,7 +154,7 @@ def test_rounds_of_years_share_a_budget_by_exact_composition():
 def test_one_round_spends_the_whole_budget():
     once = lasting.Lasting(0.001, "8h", "2.5")
     assert (once.rounds, once.costs[1]) == (1, 2_500_000)
-    result = once.reckoned(datasets.load("synthetic-logistic"), "logistic")
+    result = once.cost_summary(datasets.load("synthetic-logistic"), "logistic")
     assert result["epsilon_exact"] == 2.5
 
 
@@ -222,7 +222,7 @@ def test_the_guide_to_batteries_has_what_reports_cost_and_tell(begins, every):
     _, reports, *epsilons = row.strip("| ").split(" | ")
 
     data = datasets.load("synthetic-logistic")
-    result = lasting.Lasting(1, every, "10").reckoned(data, "logistic")
+    result = lasting.Lasting(1, every, "10").cost_summary(data, "logistic")
     assert reports == f"{result['rounds']:,}"
     computed = []
     for name in ("epsilon_pure", "told_pure", "epsilon_rho", "told_rho"):

@@ -79,7 +79,7 @@ def assert_nothing_is_left(rounds=1):
         assert not store.open_rounds()
         assert store.last_round() == rounds
         assert not costs.earlier_disclosures(store, "another")
-        assert not costs.asked_of(store), "a device that refused for good has paid nothing"
+        assert not costs.asked_disclosures(store), "a device that refused for good has paid nothing"
 
 
 WRONG_UNIT = ["--unit", "record", "--records", "20", "--life", ".1"]

@@ -71,24 +71,24 @@ class Wakes:
         """Milliampere seconds of a wake."""
         return sum(phase.charge for phase in self.phases.values())
 
-    def with_ms(self, times: Mapping[str, float]) -> Self:
-        """The same wakes with other times of some phases, in milliseconds.
+    def with_ms(self, milliseconds_by_phase: Mapping[str, float]) -> Self:
+        """Return the same wakes with other durations of some phases, in milliseconds.
 
-        Raises UsageError for a phase that there is not.
+        Raises UsageError for a phase that a wake does not have.
         """
-        unknown = sorted(times.keys() - self.phases.keys())
-        if unknown:
+        unknown_phases = sorted(milliseconds_by_phase.keys() - self.phases.keys())
+        if unknown_phases:
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
-            raise UsageError(f"a wake has no phase {unknown[0]!r}", hint)
+            raise UsageError(f"a wake has no phase {unknown_phases[0]!r}", hint)
         phases = dict(self.phases)
-        for name, ms in times.items():
+        for name, ms in milliseconds_by_phase.items():
             phases[name] = replace(phases[name], ms=ms, source="given")
         return replace(self, phases=phases)
 
     def life(self, capacity: float, interval: float) -> Life:
-        """The life of a battery of `capacity` mAh with a wake every `interval` seconds.
+        """Return the life of a battery of `capacity` mAh with a wake every `interval` seconds.
 
-        Self-discharge takes the same charge each month. The years end when the battery is empty.
+        Self-discharge takes the same charge each month. The life ends when the battery is empty.
         Raises UsageError if a wake takes longer than the interval.
         """
         if interval <= self.awake_s:
@@ -101,8 +101,8 @@ class Wakes:
             milliampere["boot"] = milliampere.get("boot", 0) * boots
         milliampere[SLEEP] = self.sleep * (interval - self.awake_s) / interval
         milliampere[SELF_DISCHARGE] = capacity * self.self_discharge / _HOURS_A_MONTH
-        hours = capacity / sum(milliampere.values())
-        return Life(milliampere, hours / _HOURS_A_YEAR)
+        hours_of_life = capacity / sum(milliampere.values())
+        return Life(milliampere, hours_of_life / _HOURS_A_YEAR)
 
 
 def figures() -> dict[str, Any]:
@@ -117,49 +117,50 @@ def load(
     volts: float | None = None,
     self_discharge: float | None = None,
 ) -> Wakes:
-    """The wakes of "pico-w" or "esp32" with one of its `sleeps`; the table's battery by default.
+    """Load the wakes of a board, "pico-w" or "esp32", from the table.
 
-    Raises UsageError.
+    sleep: one of the board's "sleeps". volts, self_discharge: of the battery, by default the
+    table's. Raises UsageError for a board or a sleep that the table lacks.
     """
     table = figures()
     if board not in table["boards"]:
         hint = f"there are figures for {', '.join(table['boards'])}"
         raise UsageError(f"no figures are known for {board}", hint)
-    entry = table["boards"][board]
-    if sleep not in entry["sleeps"]:
-        hint = f"it has {', '.join(entry['sleeps'])}"
-        raise UsageError(f"{entry['name']} has no sleep {sleep!r}", hint)
+    board_figures = table["boards"][board]
+    if sleep not in board_figures["sleeps"]:
+        hint = f"it has {', '.join(board_figures['sleeps'])}"
+        raise UsageError(f"{board_figures['name']} has no sleep {sleep!r}", hint)
     if volts is None:
         volts = table["battery"]["volts"]
     if self_discharge is None:
         self_discharge = table["battery"]["self_discharge"]
 
-    is_switching = entry["converter"] == "switching"
+    is_switching = board_figures["converter"] == "switching"
     phases = {}
-    for name, phase in entry["phases"].items():
-        current = entry["currents"][phase["current"]]
+    for name, phase in board_figures["phases"].items():
+        current = board_figures["currents"][phase["current"]]
         ma = _out_of_battery(current, volts, is_switching)
         source = f"{_source(phase)}; current: {_source(current)}"
         phases[name] = Phase(phase["ms"], ma, source)
 
-    asleep = entry["sleeps"][sleep]
+    sleep_figure = board_figures["sleeps"][sleep]
     # A timer that cuts the supply is before the converter.
     is_converted = is_switching and sleep != "timer"
     return Wakes(
-        name=entry["name"],
+        name=board_figures["name"],
         phases=phases,
-        sleep=_out_of_battery(asleep, volts, is_converted),
-        sleep_source=_source(asleep),
-        longest=asleep.get("longest_s"),
+        sleep=_out_of_battery(sleep_figure, volts, is_converted),
+        sleep_source=_source(sleep_figure),
+        longest=sleep_figure.get("longest_s"),
         volts=volts,
         self_discharge=self_discharge,
     )
 
 
 def _out_of_battery(current: Mapping[str, Any], volts: float, is_converted: bool) -> float:
-    """The milliampere that the battery gives for a current of the board.
+    """Convert a current of the board into the milliampere that the battery gives.
 
-    A switching converter keeps the power, a linear regulator the current.
+    A switching converter preserves the power, a linear regulator the current.
     """
     if is_converted:
         return float(current["ma"] * current["volts"] / volts)
@@ -167,7 +168,7 @@ def _out_of_battery(current: Mapping[str, Any], volts: float, is_converted: bool
 
 
 def _source(figure: Mapping[str, Any]) -> str:
-    """Where a figure of the table is from, for people."""
+    """Describe for people where a figure of the table is from."""
     parts = []
     if figure.get("source"):
         page = f", page {figure['page']}" if "page" in figure else ""

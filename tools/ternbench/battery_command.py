@@ -17,6 +17,7 @@ _MAX_MS = 1e9
 
 
 def add_action(actions: Any) -> None:
+    """Add `battery` to the actions of `tern bench`."""
     summary = "model how long a battery lasts on a board that sleeps and wakes for each round"
     example = """tern bench battery --chip esp32 --interval-s 3600 --capacity-mah 2000
     tern bench battery --chip pico-w --sleep timer --awake-ms join=2500 --plot battery.png"""
@@ -37,23 +38,27 @@ def add_action(actions: Any) -> None:
     add_option(parser, "--plot FILE.png", "also draw into this file where the charge goes")
 
 
-def _times(words: list[str]) -> dict[str, float]:
-    """The milliseconds of --awake-ms by phase. Raises UsageError."""
-    times = {}
-    for word in words:
-        phase, _, value = word.partition("=")
+def _times(settings: list[str]) -> dict[str, float]:
+    """Parse the settings of --awake-ms, such as "join=800", into milliseconds by phase.
+
+    Raises UsageError.
+    """
+    milliseconds_by_phase = {}
+    for setting in settings:
+        phase, _, value = setting.partition("=")
         try:
-            ms = float(value)
+            milliseconds = float(value)
         except ValueError:
-            ms = math.nan
-        if not 0 <= ms < _MAX_MS:
+            milliseconds = math.nan
+        if not 0 <= milliseconds < _MAX_MS:
             hint = "such as --awake-ms join=800"
-            raise UsageError(f"--awake-ms must be PHASE=MS, not {word!r}", hint)
-        times[phase] = ms
-    return times
+            raise UsageError(f"--awake-ms must be PHASE=MS, not {setting!r}", hint)
+        milliseconds_by_phase[phase] = milliseconds
+    return milliseconds_by_phase
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Model the life of a battery by the options, and print or draw the result."""
     require_positive(args, "interval_s", "capacity_mah", "volts")
     if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
         text = f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}"
@@ -72,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any]:
-    """The output of --json."""
+    """Return the result for --json."""
     phases = {}
     for name, phase in wakes.phases.items():
         phases[name] = {**asdict(phase), "mas": phase.charge}
@@ -114,7 +119,7 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
 
 
 def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
-    """The result for people."""
+    """Return the result for people: the life, then the charge of each phase of a wake."""
     interval = f"a wake every {args.interval_s:g} s"
     supply = f"{args.capacity_mah:g} mAh at {wakes.volts:g} V"
     years = f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average"
@@ -123,25 +128,27 @@ def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
         f"  a wake takes {wakes.awake_s:.1f} s and {wakes.charge:.0f} mAs:",
     ]
     for name, phase in wakes.phases.items():
-        charge = f"{phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs"
-        lines.append(f"  {name:15} {charge} {1000 * life.milliampere[name]:9.1f} uA")
+        charge_words = f"{phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs"
+        lines.append(f"  {name:15} {charge_words} {1000 * life.milliampere[name]:9.1f} uA")
 
-    asleep = f"{args.sleep}, asleep"
+    sleep_words = f"{args.sleep}, asleep"
     sleep_microampere = 1000 * life.milliampere[battery.SLEEP]
     lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
-    lines.append(f"  {asleep:46} {sleep_microampere:9.1f} uA")
+    lines.append(f"  {sleep_words:46} {sleep_microampere:9.1f} uA")
     lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
     if wakes.longest is not None and args.interval_s > wakes.longest:
-        limit = f"{wakes.longest:g} s at a time"
+        longest_words = f"{wakes.longest:g} s at a time"
         lines.append(
-            f"  it cannot sleep longer than {limit}: it would wake in between, and sleep again"
+            f"  it cannot sleep longer than {longest_words}: it would wake in between, and sleep again"
         )
 
     if args.sources:
         lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
-        lines.append(f"  {asleep}: {wakes.sleep_source}")
-        share = f"{100 * wakes.self_discharge:g} %"
-        lines.append(f"  {battery.SELF_DISCHARGE}: {share} of its capacity a month")
+        lines.append(f"  {sleep_words}: {wakes.sleep_source}")
+        self_discharge_percent = f"{100 * wakes.self_discharge:g} %"
+        lines.append(
+            f"  {battery.SELF_DISCHARGE}: {self_discharge_percent} of its capacity a month"
+        )
     else:
         lines.append("  --sources adds where each figure is from")
     return "\n".join(lines)

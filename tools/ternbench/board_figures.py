@@ -21,7 +21,10 @@ _READS_NO_BOARD = ("csv", "model")  # "meters" that cannot see a board asleep
 
 
 def of_reports(board: MappedBoard) -> dict[str, float]:
-    """Time, memory and flash that reports take on a board."""
+    """Measure the time, memory and flash that reports take on a board.
+
+    Returns values by the names that a hardware map's expectations use.
+    """
     case = Case()
     with subject(board.fleet) as device:
         bench = latency.Bench(device)
@@ -39,9 +42,10 @@ def of_reports(board: MappedBoard) -> dict[str, float]:
 
 
 def of_meter(board: MappedBoard) -> dict[str, float]:
-    """What the board's meter says: energy of a report, and current asleep if the map expects it.
+    """Measure energy with the board's meter.
 
-    Raises TernError with the message of `tern bench energy`.
+    Returns the energy of a report, and the current asleep if the map expects it. Raises TernError
+    with the message of `tern bench energy`.
     """
     with tempfile.TemporaryDirectory(prefix="tern-energy-") as folder:
         result = _bench_energy(board, folder)
@@ -53,16 +57,20 @@ def of_meter(board: MappedBoard) -> dict[str, float]:
 
 
 def _bench_energy(board: MappedBoard, folder: str) -> dict[str, Any]:
-    words = ["bench", "energy", "--json", "--sessions", folder, "--fleet", board.fleet]
+    """Run `tern bench energy` with the options of the board's meter, and return its result.
+
+    folder: where it writes its session. Raises TernError if the command fails.
+    """
+    command = ["bench", "energy", "--json", "--sessions", folder, "--fleet", board.fleet]
     for name, value in board.meter.items():
-        words.append(f"--{name}" if value is True else f"--{name}={value}")
+        command.append(f"--{name}" if value is True else f"--{name}={value}")
     expects_asleep = any(expectation.figure == "asleep-ua" for expectation in board.expect)
     if expects_asleep and board.meter.get("meter") not in _READS_NO_BOARD:
-        words.append("--asleep")
+        command.append("--asleep")
 
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        code = main(words)
+        code = main(command)
     result: dict[str, Any] = json.loads(output.getvalue())
     if code != errors.OK:
         raise TernError(result["error"], result["hint"])

@@ -35,6 +35,7 @@ class Case:
     records: int = 0
 
     def __post_init__(self) -> None:
+        """Raise UsageError if the numbers of coordinates do not go together."""
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
             text = (
                 f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, "
@@ -81,13 +82,13 @@ class Case:
 
     @property
     def card(self) -> bytes:
-        """The card of the report's values."""
+        """The card of the report's values, which share the epsilon (or rho) of the report equally."""
         if self.is_projection:
             return self._projection().card
-        micro = mechanisms.parse_epsilon(self.epsilon)
+        micro_epsilon = mechanisms.parse_epsilon(self.epsilon)
         if self.records:
             plan = sums.SumPlan(
-                cost=micro,
+                cost=micro_epsilon,
                 radius=_SUM_RADIUS,
                 unit=1,
                 units=self.records,
@@ -98,8 +99,10 @@ class Case:
             design = sums.design(plan)
             return design.card
         levels = 255 if self.mechanism.startswith("pm") else None
-        micro_each = micro // self.k
-        return mechanisms.design(self.mechanism, levels=levels, epsilon_micro=micro_each).card
+        micro_epsilon_of_value = micro_epsilon // self.k
+        return mechanisms.design(
+            self.mechanism, levels=levels, epsilon_micro=micro_epsilon_of_value
+        ).card
 
     def _projection(self) -> projection.ProjectionDesign:
         return projection.design(mechanisms.parse_epsilon(self.epsilon), self.d, DIRECTION)

@@ -64,9 +64,9 @@ class ChipCurrents:
         return self.volts * self.sleep_ma * seconds * 1000
 
     def report_energies(self, figures: Mapping[str, Any]) -> ReportEnergies:
-        """The energies of a report over serial. figures: of `latency.Bench.figures`.
+        """Return the energies of a report over serial. figures: of `latency.Bench.figures`.
 
-        The processor works also while bytes pass: that counts for the link.
+        The processor works also while bytes pass; its energy in that time counts for the link.
         """
         serial = self.links["serial"]
         link_seconds = (figures["receive"] + figures["send"]) / 1e6
@@ -86,7 +86,10 @@ def chips() -> dict[str, Any]:
 
 
 def load(chip: str | None) -> ChipCurrents:
-    """The currents of a chip, such as "rp2040". Raises UsageError."""
+    """Load the currents of a chip, such as "rp2040", from the table.
+
+    Raises UsageError for a chip without currents, and for None.
+    """
     table = chips()
     if chip not in table:
         hint = f"there are currents for {', '.join(table)}"
@@ -117,29 +120,30 @@ def load(chip: str | None) -> ChipCurrents:
 def by_link(
     model: ChipCurrents, reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """Microjoules of "computing" and "link": of reports over serial, and of sending by Wi-Fi.
+    """Return the microjoules of reports over serial, and of sending them by Wi-Fi.
 
-    reports: of `latency.Bench.figures`.
+    reports: of `latency.Bench.figures`. Each bar of the picture has the parts "computing" and
+    "link"; for Wi-Fi only the link counts.
     """
-    bars: dict[str, dict[str, float]] = {}
+    microjoules_by_bar: dict[str, dict[str, float]] = {}
     for report in reports:
         energies = model.report_energies(report)
-        bars[f"serial: {report['name']}"] = {
+        microjoules_by_bar[f"serial: {report['name']}"] = {
             "computing": energies.computing,
             "link": energies.link,
         }
 
-    sizes = {}
+    bytes_by_name = {}
     for report in reports:
-        sizes[f"{report['bytes_out']} bytes"] = report["bytes_out"]
+        bytes_by_name[f"{report['bytes_out']} bytes"] = report["bytes_out"]
     for report in reports:
-        sizes[f"float32 x {report['d']}"] = report["bytes_float32"]
+        bytes_by_name[f"float32 x {report['d']}"] = report["bytes_float32"]
 
     esp32 = load("esp32")
     wifi = esp32.links["wifi"]
-    for size, content_bytes in sizes.items():
+    for size, content_bytes in bytes_by_name.items():
         # What the link draws, and the processor while it waits for it.
-        ma = wifi.ma + esp32.active_ma
-        microjoules = esp32.volts * ma * wifi.seconds(content_bytes) * 1000
-        bars[f"Wi-Fi (ESP32), sending alone: {size}"] = {"link": microjoules}
-    return bars
+        milliampere = wifi.ma + esp32.active_ma
+        microjoules = esp32.volts * milliampere * wifi.seconds(content_bytes) * 1000
+        microjoules_by_bar[f"Wi-Fi (ESP32), sending alone: {size}"] = {"link": microjoules}
+    return microjoules_by_bar

@@ -36,7 +36,10 @@ class ReportEnergy:
     asleep_microamperes: float | None = None
 
     def as_dict(self, bits: int) -> dict[str, Any]:
-        """The output of `tern bench energy --json`. bits: the information in a report."""
+        """Return the figures as the output of `tern bench energy --json`.
+
+        bits: the information in a report.
+        """
         figures: dict[str, Any] = {
             "microjoules_per_report": self.net,
             "microjoules_per_report_with_idle": self.gross,
@@ -59,12 +62,14 @@ def measure(
     reports_per_window: int,
     source: str,
     active_low: bool = False,
-    made: tuple[int, int] | None = None,
+    possible_windows: tuple[int, int] | None = None,
 ) -> ReportEnergy:
-    """The energy of a report from a trace: the median over its windows.
+    """Return the energy of a report from a trace: the median over its windows.
 
-    active_low: the marker pin is low during a window. made: see `traces.require_pairs`. Raises
-    TernError for fewer than MIN_WINDOWS windows, and for a recording whose figures would be wrong.
+    reports_per_window: how many reports the board makes while the marker is set. source: how the
+    trace was recorded. active_low: the marker pin is low during a window. possible_windows: see
+    `traces.require_pairs`. Raises TernError for fewer than MIN_WINDOWS windows, and for a recording
+    whose figures would be wrong.
     """
     if active_low:
         trace = replace(trace, marker=~trace.marker)
@@ -74,7 +79,7 @@ def measure(
         hint = "is the board's marker pin wired to the meter's digital input, and ground to ground?"
         raise TernError(f"{len(windows)} windows were marked, and {MIN_WINDOWS} are needed", hint)
     idle_watts = traces.idle_watts(trace, windows)
-    traces.require_pairs(trace, windows, made)
+    traces.require_pairs(trace, windows, possible_windows)
 
     gross_joules, net_joules, seconds = _medians(windows, idle_watts)
     return ReportEnergy(
@@ -90,11 +95,11 @@ def measure(
 
 
 def _medians(windows: Sequence[Window], idle_watts: float) -> tuple[float, float, float]:
-    """Over the windows: the median energy, the median energy beyond idling, the median duration."""
-    gross = median(window.joules for window in windows)
-    net = median(window.joules - idle_watts * window.seconds for window in windows)
+    """Return medians over the windows: the energy, the energy beyond idling, and the duration."""
+    gross_joules = median(window.joules for window in windows)
+    net_joules = median(window.joules - idle_watts * window.seconds for window in windows)
     seconds = median(window.seconds for window in windows)
-    return gross, net, seconds
+    return gross_joules, net_joules, seconds
 
 
 @dataclass(frozen=True)
@@ -113,8 +118,8 @@ class Duty:
     @property
     def watts(self) -> float:
         """The average power. Raises UsageError if reports would overlap."""
-        minimum = f"more than the {self.report_seconds:.3f} s that a report takes"
-        require(self.every > self.report_seconds >= 0, "every", minimum, f"{self.every:g}")
+        condition = f"more than the {self.report_seconds:.3f} s that a report takes"
+        require(self.every > self.report_seconds >= 0, "every", condition, f"{self.every:g}")
         report_joules = self.microjoules * 1e-6
         sleep_joules = self.sleep_milliwatts * 1e-3 * (self.every - self.report_seconds)
         return (report_joules + sleep_joules) / self.every

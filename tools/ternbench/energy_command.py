@@ -21,6 +21,7 @@ from terntools.terminal import require_positive
 
 
 def add_action(actions: Any) -> None:
+    """Add `energy` to the actions of `tern bench`."""
     summary = "measure or model the energy of a report in microjoules"
     example = """tern bench energy --meter model --fleet pico-emulated:1 --json
     tern bench energy a0 --meter ppk2 --meter-port a1 --volts 3.3
@@ -29,44 +30,46 @@ def add_action(actions: Any) -> None:
     latency_command.add_options(parser)
     _add_meter_options(parser)
 
-    life = parser.add_argument_group("battery life")
-    add_option(life, "--battery MAH", "capacity of the battery in mAh", 2000.0)
-    add_option(life, "--every S", "seconds between reports", 3600.0)
+    battery_options = parser.add_argument_group("battery life")
+    add_option(battery_options, "--battery MAH", "capacity of the battery in mAh", 2000.0)
+    add_option(battery_options, "--every S", "seconds between reports", 3600.0)
     text = "power asleep in mW (default: by the datasheet)"
-    add_option(life, "--sleep-milliwatts MW", text, type=float)
+    add_option(battery_options, "--sleep-milliwatts MW", text, type=float)
 
 
 def _add_meter_options(parser: argparse.ArgumentParser) -> None:
-    meter = parser.add_argument_group("meter")
+    """Add the options that name the meter, and those that only one meter has."""
+    meter_options = parser.add_argument_group("meter")
     text = "instrument, its exported file or a model"
-    add_option(meter, "--meter", text, required=True, choices=tuple(METERS))
+    add_option(meter_options, "--meter", text, required=True, choices=tuple(METERS))
     text = "port of the ppk2, or of the Pico that reads the ina226 or ina228"
-    add_option(meter, "--meter-port PORT", text)
+    add_option(meter_options, "--meter-port PORT", text)
     text = "supply voltage in V, if the meter does not measure it"
-    add_option(meter, "--volts VOLTS", text, type=float)
-    for kind in METERS.available():
-        kind.add_options(meter)
-    add_option(meter, "--file CSV", "csv: exported file of the instrument", type=Path)
+    add_option(meter_options, "--volts VOLTS", text, type=float)
+    for meter_class in METERS.available():
+        meter_class.add_options(meter_options)
+    add_option(meter_options, "--file CSV", "csv: exported file of the instrument", type=Path)
     text = "the board's pin that marks reports (default: a Pico's GP15)"
-    add_option(meter, "--marker PIN", text, type=int)
-    add_option(meter, "--active-low", "the marker pin is low during a window")
+    add_option(meter_options, "--marker PIN", text, type=int)
+    add_option(meter_options, "--active-low", "the marker pin is low during a window")
     text = "also measure the current of the board in deep sleep, for the battery's life"
-    add_option(meter, "--asleep", text)
-    add_option(meter, "--reports N", "csv: number of reports in a window", 1)
+    add_option(meter_options, "--asleep", text)
+    add_option(meter_options, "--reports N", "csv: number of reports in a window", 1)
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Find the energy of a report with a meter, and write the session with text and picture."""
     _check_numbers(args)
-    spec = devices.fleet_of(args)
+    fleet_name = devices.fleet_of(args)
     case = latency_command.case_of(args)
-    kind = METERS.named(args.meter)
-    _check_board(args, kind, spec)
+    meter_class = METERS.named(args.meter)
+    _check_board(args, meter_class, fleet_name)
     session = Session(args.sessions)
     with SessionProgress(session) as progress:
-        meter = kind.from_options(args)
+        meter = meter_class.from_options(args)
         task = Task(
             case=case,
-            fleet=spec,
+            fleet=fleet_name,
             marker=args.marker,
             active_low=args.active_low,
             asleep=args.asleep,
@@ -75,8 +78,8 @@ def _run(args: argparse.Namespace) -> int:
         finding = meter.find(task)
 
     symbols = cards.decode(case.card).symbols
-    bits = math.ceil(case.k * math.log2(symbols))
-    result = {**finding.report.as_dict(bits), **finding.more}
+    bits_per_report = math.ceil(case.k * math.log2(symbols))
+    result = {**finding.report.as_dict(bits_per_report), **finding.more}
     result.update(_battery_life(args, finding))
     result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
     session.finish("energy", result, summary(result), _pictures(finding), args.json)
@@ -84,6 +87,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
+    """Raise UsageError for a number of the options that is out of range."""
     require_positive(args, "volts", "shunt", "battery", "every", "reports")
     milliwatts = args.sleep_milliwatts
     if milliwatts is not None and not 0 <= milliwatts < math.inf:
@@ -91,12 +95,12 @@ def _check_numbers(args: argparse.Namespace) -> None:
         raise UsageError(text, "leave it out for what the chip's datasheet says")
 
 
-def _check_board(args: argparse.Namespace, kind: type[Meter], spec: str) -> None:
+def _check_board(args: argparse.Namespace, meter_class: type[Meter], fleet_name: str) -> None:
     """Raise UsageError for a meter without a board, and for --asleep without a meter."""
-    if args.asleep and not kind.needs_board:
+    if args.asleep and not meter_class.needs_board:
         hint = "such as --meter ppk2; or give --sleep-milliwatts"
         raise UsageError("--asleep needs a meter", hint)
-    if kind.needs_board and not isinstance(fleet.parse(spec), OnPorts):
+    if meter_class.needs_board and not isinstance(fleet.parse(fleet_name), OnPorts):
         hint = "name it: tern bench energy a0 ...; or --meter model"
         raise UsageError("a meter needs a board to measure", hint)
 
@@ -110,7 +114,7 @@ def _pictures(finding: Finding) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """The result of the command as text for people."""
+    """Return the result of the command as text for people."""
     lines = [
         f"{result['microjoules_per_report']:,.1f} uJ a report, "
         f"{result['microjoules_per_bit']:,.1f} uJ a bit "
@@ -126,7 +130,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def _battery_life(args: argparse.Namespace, finding: Finding) -> dict[str, Any]:
-    """The entries of the result about a battery."""
+    """Return the entries of the result about the life of a battery."""
     report = finding.report
     milliwatts, source = _sleep_milliwatts(args, finding)
     duty = energy.Duty(
@@ -145,7 +149,7 @@ def _battery_life(args: argparse.Namespace, finding: Finding) -> dict[str, Any]:
 
 
 def _sleep_milliwatts(args: argparse.Namespace, finding: Finding) -> tuple[float, str]:
-    """The power asleep, and where it is from: given, measured, the datasheet, or idling."""
+    """Return the power asleep, and where it is from: given, measured, the datasheet, or idling."""
     report = finding.report
     if args.sleep_milliwatts is not None:
         return args.sleep_milliwatts, "given"

@@ -83,9 +83,9 @@ class Bench:
         self._round = 0
 
     def prepare(self, case: Case) -> None:
-        """Provision the device for a case, in a folder of its own with a budget of its own."""
-        kind = ledger.RHO if case.records else ledger.EPSILON
-        policy = Policy(_BUDGET, _BUDGET, kind)
+        """Provision and warm up the device for a case, in a folder and with a budget of its own."""
+        measure = ledger.RHO if case.records else ledger.EPSILON
+        policy = Policy(_BUDGET, _BUDGET, measure)
         files = board_files(DEVICE, [self._key], _rows(case), policy)
         if case.records:
             files = {**files, storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)}
@@ -93,16 +93,17 @@ class Bench:
         self._round = 0
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
-    def messages(self, case: Case, n: int) -> list[bytes]:
-        """The next n ROUNDs, each a new one for the device."""
+    def messages(self, case: Case, count: int) -> list[bytes]:
+        """Return the next `count` ROUND messages of a case, which are new to the device."""
         card = case.card
-        parameters = [(4801 * j) % 65536 - 32768 for j in range(case.d)]
-        out = bytearray(wire.MAX_FRAME)
+        # Different parameters over the whole range of 16 bits, the same in every run.
+        parameters = [(4801 * index) % 65536 - 32768 for index in range(case.d)]
+        frame = bytearray(wire.MAX_FRAME)
         messages = []
-        for _ in range(n):
+        for _ in range(count):
             self._round += 1
-            size = host_frames.encode_round(
-                out,
+            frame_size = host_frames.encode_round(
+                frame,
                 self._key,
                 DEVICE,
                 self._round,
@@ -113,52 +114,61 @@ class Bench:
                 _EXPONENT,
                 case.range,
             )
-            messages.append(bytes(out[:size]))
+            messages.append(bytes(frame[:frame_size]))
         return messages
 
     def report(self, case: Case, iterations: int = ITERATIONS) -> dict[str, Any]:
-        """Times of whole reports and of their parts. iterations: in a window, at a port."""
+        """Measure the times of whole reports and of their parts.
+
+        iterations: how many reports a window has at a port. Returns medians, the mean, the slowest
+        report, and under "breakdown" the time of each part.
+        """
         self.prepare(case)
-        link: dict[str, float] = {}
+        link_times: dict[str, float] = {}
         if self.device.has_port:
-            windows, answer, link = self._serve_windows(case, iterations)
+            times_by_window, answer_time, link_times = self._serve_windows(case, iterations)
         else:
-            windows = [self.answers(case)[0] for _ in range(WINDOWS)]
-            answer = median(itertools.chain.from_iterable(windows))
+            times_by_window = [self.answers(case)[0] for _ in range(WINDOWS)]
+            answer_time = median(itertools.chain.from_iterable(times_by_window))
 
         parts = self._parts(case)
-        parts["steps"] = max(0.0, answer - sum(parts.values()))
-        if link:
-            parts["link"] = sum(link.values())
-        totals = list(itertools.chain.from_iterable(windows))
-        means = [fmean(window) for window in windows]
+        parts["steps"] = max(0.0, answer_time - sum(parts.values()))
+        if link_times:
+            parts["link"] = sum(link_times.values())
+        report_times = list(itertools.chain.from_iterable(times_by_window))
+        mean_by_window = [fmean(window) for window in times_by_window]
         return {
-            "answer": answer,
-            **link,
-            "median": median(totals),
-            "slowest": max(totals),
-            "mean": median(means),
-            "windows": means,
+            "answer": answer_time,
+            **link_times,
+            "median": median(report_times),
+            "slowest": max(report_times),
+            "mean": median(mean_by_window),
+            "windows": mean_by_window,
             "breakdown": {name: round(value, 1) for name, value in parts.items()},
         }
 
     def _serve_windows(
         self, case: Case, iterations: int
     ) -> tuple[list[list[int]], float, dict[str, float]]:
-        """Reports over the port: their times by window; medians of the answer and of the link."""
-        windows = []
-        steps = []  # receiving, answering, and sending of each report
+        """Time reports over the device's port.
+
+        Returns the times of whole reports by window, the median time of an answer, and the medians
+        of the link: "receive" and "send".
+        """
+        times_by_window = []
+        steps_of_reports = []  # receiving, answering, and sending of each report
         for _ in range(WINDOWS):
-            served = self.device.serve(self.messages(case, iterations))
-            windows.append([sum(times) for times in served])
-            steps += served
-        receive, answer, send = (median(times) for times in zip(*steps, strict=True))
-        return windows, answer, {"receive": receive, "send": send}
+            reports = self.device.serve(self.messages(case, iterations))
+            times_by_window.append([sum(times) for times in reports])
+            steps_of_reports += reports
+        receive_times, answer_times, send_times = zip(*steps_of_reports, strict=True)
+        link_times = {"receive": median(receive_times), "send": median(send_times)}
+        return times_by_window, median(answer_times), link_times
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """report() with the case, the bytes of its frames, and the time of a value's noise.
+        """Return `report` with the case, the bytes of its frames, and the time of a value's noise.
 
-        bytes_float32: of a report that would send d floats.
+        "bytes_float32" is the size of a report that would send d floats.
         """
         iterations = 2 if case.records > _LONG_SUM else ITERATIONS
         report = self.report(case, iterations)
@@ -179,42 +189,51 @@ class Bench:
         return times, calls
 
     def _parts(self, case: Case) -> dict[str, float]:
-        """The time of each of PARTS in a report."""
+        """Return the time of each of PARTS in a report."""
         # What timing a call adds to its own time, and to the time of its caller.
-        inside, outside = self.device.call("overhead()")
+        time_inside, time_outside = self.device.call("overhead()")
         self.prepare(case)
         self.device.call("watch()")
         _, times_of_calls = self.answers(case)
 
-        calls = {}  # in a report
-        spent = {}  # in a report
+        calls_per_report = {}  # in a report
+        time_per_report = {}  # in a report
         for label, times in times_of_calls.items():
-            calls[label] = len(times) / ITERATIONS
-            spent[label] = median(times) * calls[label] - inside * calls[label]
+            calls_per_report[label] = len(times) / ITERATIONS
+            time_per_report[label] = (
+                median(times) * calls_per_report[label] - time_inside * calls_per_report[label]
+            )
 
         parts = {}
         for name, part in PARTS.items():
-            added = sum(spent.get(label, 0.0) for label in part.added)
-            subtracted = sum(spent.get(label, 0.0) for label in part.subtracted)
+            added = sum(time_per_report.get(label, 0.0) for label in part.added)
+            subtracted = sum(time_per_report.get(label, 0.0) for label in part.subtracted)
             nested = (*part.subtracted, *part.wrapped)
-            nested_calls = sum(calls.get(label, 0.0) for label in nested)
-            parts[name] = max(0.0, added - subtracted - outside * nested_calls)
+            nested_calls = sum(calls_per_report.get(label, 0.0) for label in nested)
+            parts[name] = max(0.0, added - subtracted - time_outside * nested_calls)
         return parts
 
-    def burst(self, case: Case, n: int) -> float:
-        """Make n reports, each with the marker set. Returns the seconds that they took."""
+    def burst(self, case: Case, count: int) -> float:
+        """Let the device make `count` reports, each with the marker set.
+
+        Returns the seconds that they took.
+        """
         (message,) = self.messages(case, 1)
-        times, _ = self.device.call(f"answer(rounds({message!r}, {self._key!r}, {n}))")
+        times, _ = self.device.call(f"answer(rounds({message!r}, {self._key!r}, {count}))")
         return float(sum(times)) / 1e6
 
     def units(self, card: bytes, name: str) -> float:
-        """The median time of a case of tern.bench, for one of its units."""
+        """Measure a case of tern.bench, and return the median time of one of its units."""
         return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
 
     def heap(self, case: Case) -> dict[str, int]:
-        """Bytes of the heap: free before and with the client, garbage of a report, the most in use."""
+        """Measure bytes of the heap.
+
+        Returns the bytes that are free before and with the client, the garbage of a report, and the
+        most that is in use.
+        """
         self.prepare(case)
-        free_before, free = self.device.call("heap")
+        free_before, free_with_client = self.device.call("heap")
         garbage_bytes = 0
         used_bytes = []
         for _ in range(2):
@@ -225,44 +244,50 @@ class Bench:
         garbage_per_report = math.ceil(garbage_bytes / (2 * _RENEWAL))
         return {
             "free_before": free_before,
-            "free": free,
+            "free": free_with_client,
             "garbage_per_report": garbage_per_report,
             "peak": max(used_bytes) + garbage_per_report,
         }
 
 
 def _rows(case: Case) -> Any:
-    """Records of the device that have all values of the range: an array of Q1.14."""
+    """Return records of the device that use the whole range: an array of Q1.14 fixed point.
+
+    A sum has a row for each of its records. Columns: the coordinates, then the label.
+    """
     shape = max(1, case.records), case.d + 1
     values = 7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE
     return values.astype(np.int16).reshape(shape)
 
 
 def measure(
-    spec: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
+    fleet_name: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
 ) -> dict[str, Any]:
-    """All figures of `tern bench latency`.
+    """Measure all figures of `tern bench latency` on a board, an emulated board or the device.
 
-    On an emulated board the main ones come from two boots, which must agree to the microsecond; in
-    instructions they may differ by the share `runs_differ_by`. Raises UsageError without mpy-cross.
+    fleet_name: a fleet of one. say: is called with each step. On an emulated board the main figures
+    come from two boots, which must agree to the microsecond; in instructions they may differ by the
+    share `runs_differ_by`. Raises UsageError without mpy-cross.
     """
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
-    with subject(spec) as device:
+    with subject(fleet_name) as device:
         bench = Bench(device)
         result = main_figures(bench, case, mechanisms, say)
         result["reports"] = _reports(bench, case, mechanisms, say)
 
     result["identical_runs"] = None
     result["runs_differ_by"] = None
-    if isinstance(fleet.parse(spec), OnFirmware):
+    if isinstance(fleet.parse(fleet_name), OnFirmware):
         say("booting once more: the figures must be the same")
-        with subject(spec) as device:
-            again = main_figures(Bench(device), case, mechanisms, say)
+        with subject(fleet_name) as device:
+            second_boot = main_figures(Bench(device), case, mechanisms, say)
         if result["unit"] == MICROSECONDS:
-            result["identical_runs"] = all(result[name] == again[name] for name in again)
+            result["identical_runs"] = all(
+                result[name] == second_boot[name] for name in second_boot
+            )
         else:
             name = f"{INSTRUCTIONS}_per_report"
-            result["runs_differ_by"] = abs(again[name]["median"] / result[name]["median"] - 1)
+            result["runs_differ_by"] = abs(second_boot[name]["median"] / result[name]["median"] - 1)
 
     result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
@@ -275,19 +300,22 @@ def measure(
     return result
 
 
-def plan(spec: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
-    """The relative durations of the steps that measure() says, as on an emulated Pico."""
-    each_mechanism = [1] * len(mechanisms)
-    main_steps = [2, 10, *each_mechanism, 1]
+def plan(fleet_name: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
+    """Return the relative durations of the steps of `measure`, as on an emulated Pico."""
+    mechanism_steps = [1] * len(mechanisms)
+    main_steps = [2, 10, *mechanism_steps, 1]
     report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
-    steps: list[float] = [*main_steps, *report_steps]
-    if isinstance(fleet.parse(spec), OnFirmware):
-        steps += [9, *main_steps]
-    return steps
+    durations: list[float] = [*main_steps, *report_steps]
+    if isinstance(fleet.parse(fleet_name), OnFirmware):
+        durations += [9, *main_steps]
+    return durations
 
 
 def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
-    """The figures of one report, of a coordinate of each mechanism, and of the heap."""
+    """Measure one report, a coordinate of each mechanism, and the heap.
+
+    mechanisms: their names. say: is called with each step. The keys of the result contain the unit.
+    """
     device = bench.device
     unit = device.unit
     say(f"{device.name}: heap")
@@ -311,7 +339,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
             native_coordinate[name] = bench.units(Case(name, case.epsilon).card, "sample")
 
     card = case.card
-    about_case = {
+    case_figures = {
         "name": case.label,
         **asdict(case),
         "card_bytes": len(card),
@@ -321,7 +349,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
         "device": device.name,
         "chip": device.chip,
         "unit": unit,
-        "case": about_case,
+        "case": case_figures,
         f"{unit}_per_coordinate": coordinate,
         f"{unit}_per_coordinate_plain_float": plain_coordinate,
         f"{unit}_per_coordinate_native_c": native_coordinate,
@@ -334,9 +362,10 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
 
 
 def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """The least microseconds for a report's instructions, by clock.
+    """Return the least microseconds that a report's instructions take, by clock.
 
-    SHA-256 and AES, which are hardware on an ESP32, are left out.
+    A chip ends at most one instruction a cycle. SHA-256 and AES, which are hardware on an ESP32,
+    are left out.
     """
     instructions = 0.0
     for part, value in report["breakdown"].items():
@@ -346,22 +375,23 @@ def at_least(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
-    """The reports to compare with each other: around `case`, and two sums."""
+    """Return the reports to compare with each other: variations of `case`, and two sums."""
     cases = []
     for name in (case.mechanism, *mechanisms):
         if name != projections.NAME:
             cases += [replace(case, mechanism=name, k=k) for k in (1, case.d)]
-    with contextlib.suppress(UsageError):  # there is none at the least epsilons
+    with contextlib.suppress(UsageError):  # the least epsilons have no projection
         projections.design(DeviceClass(parse_epsilon(case.epsilon)), case.d)
         cases.append(replace(case, mechanism=projections.NAME, k=1))
-    cases += [replace(case, d=d, k=1) for d in DIMENSIONS]
+    cases += [replace(case, d=coordinates, k=1) for coordinates in DIMENSIONS]
     cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
     return list(dict.fromkeys((*cases, *SUMS)))
 
 
 def _reports(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> list[dict[str, Any]]:
+    """Measure the reports that are compared with each other."""
     figures = []
-    for report in _cases(case, mechanisms):
-        say(f"a report: {report.label}")
-        figures.append(bench.figures(report))
+    for compared_case in _cases(case, mechanisms):
+        say(f"a report: {compared_case.label}")
+        figures.append(bench.figures(compared_case))
     return figures

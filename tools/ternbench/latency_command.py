@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_action(actions: Any) -> None:
+    """Add `latency` to the actions of `tern bench`."""
     summary = "measure how long a report takes on a board, and where the time goes"
     example = """tern bench latency --fleet pico-emulated:1 --json
     tern bench latency a0
@@ -30,7 +31,7 @@ def add_action(actions: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `tern bench energy` has as well."""
+    """Add the options that describe a report, which `tern bench energy` has as well."""
     case = Case()
     models = tuple(LINEAR_MODELS)
     text = (
@@ -55,17 +56,18 @@ def case_of(args: argparse.Namespace) -> Case:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Measure the times of reports, and write the session with text and pictures."""
     case = case_of(args)
     session = Session(args.sessions)
-    spec = devices.fleet_of(args)
-    with SessionProgress(session, latency.plan(spec, case)) as progress:
-        result = latency.measure(spec, case, progress.say)
+    fleet_name = devices.fleet_of(args)
+    with SessionProgress(session, latency.plan(fleet_name, case)) as progress:
+        result = latency.measure(fleet_name, case, progress.say)
     session.finish("latency", result, summary(result), pictures(result), args.json)
     return errors.OK
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """The result of `latency.measure` as text for people."""
+    """Return the result of `latency.measure` as text for people."""
     lines = [result["device"], *_report_lines(result)]
     if result["unit"] == subjects.INSTRUCTIONS:
         lines.append(_bound_line(result))
@@ -75,8 +77,8 @@ def summary(result: Mapping[str, Any]) -> str:
     if result["runs_differ_by"] is not None:
         lines.append(f"two boots differ by {100 * result['runs_differ_by']:.2f} % in a report")
     if result["identical_runs"] is not None:
-        agree = "agree to the microsecond" if result["identical_runs"] else "do NOT agree"
-        lines.append(f"two boots {agree}")
+        comparison = "agree to the microsecond" if result["identical_runs"] else "do NOT agree"
+        lines.append(f"two boots {comparison}")
     return "\n".join(lines)
 
 
@@ -86,7 +88,7 @@ def _thousands(result: Mapping[str, Any]) -> str:
 
 
 def _report_lines(result: Mapping[str, Any]) -> list[str]:
-    """The time of the main case, and of each part of it."""
+    """Return lines about the main case: its time, and the time of each part of it."""
     thousands = _thousands(result)
     report = result[f"{result['unit']}_per_report"]
     median, slowest = report["median"] / 1000, report["slowest"] / 1000
@@ -98,6 +100,7 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _bound_line(result: Mapping[str, Any]) -> str:
+    """Return the least time that a chip needs for the instructions that were counted."""
     bounds = []
     for clock, microseconds in result["us_per_report_at_least"].items():
         bounds.append(f"{microseconds / 1000:.2f} ms at {clock}")
@@ -109,18 +112,23 @@ def _bound_line(result: Mapping[str, Any]) -> str:
 
 
 def _coordinate_lines(result: Mapping[str, Any]) -> list[str]:
-    """For each mechanism: the time of a coordinate, in plain floats, and with the sampler in C."""
+    """Return for each mechanism the time of a coordinate.
+
+    Beside it stand the time in plain floats, their quotient, and the time with the sampler in C.
+    """
     unit = result["unit"]
-    word = "microseconds" if unit == subjects.MICROSECONDS else unit
+    unit_words = "microseconds" if unit == subjects.MICROSECONDS else unit
     lines = [
-        f"{word} a coordinate, entropy included; in plain float, and times that; "
+        f"{unit_words} a coordinate, entropy included; in plain float, and times that; "
         "with the sampler in C:"
     ]
-    native_of = result[f"{unit}_per_coordinate_native_c"] or {}
-    for name, value in result[f"{unit}_per_coordinate"].items():
-        plain = result[f"{unit}_per_coordinate_plain_float"][name]
-        native = f"{native_of[name]:.2f}" if name in native_of else "-"
-        lines.append(f"  {name:14}{value:8.2f}{plain:10.1f} {plain / value:6.1f}{native:>10}")
+    native_times = result[f"{unit}_per_coordinate_native_c"] or {}
+    for name, time in result[f"{unit}_per_coordinate"].items():
+        plain_time = result[f"{unit}_per_coordinate_plain_float"][name]
+        native_text = f"{native_times[name]:.2f}" if name in native_times else "-"
+        lines.append(
+            f"  {name:14}{time:8.2f}{plain_time:10.1f} {plain_time / time:6.1f}{native_text:>10}"
+        )
     return lines
 
 
@@ -133,20 +141,20 @@ def _memory_line(result: Mapping[str, Any]) -> str:
 
 
 def _noise_lines(result: Mapping[str, Any]) -> list[str]:
-    """The reports whose noise takes most of the time: sums and projections."""
+    """Return lines about the reports whose noise takes most of the time: sums and projections."""
     lines = []
     for report in result["reports"]:
         is_projection = report["mechanism"] == projections.NAME
         if report["records"] or is_projection:
-            per = "coordinate" if report["records"] else "report"
-            time = f"median {report['median'] / 1000:,.2f} {_thousands(result)}"
-            noise = f"noise {report['noise'] / 1000:.2f} a {per}"
-            lines.append(f"{report['name']}: {time}, {noise}")
+            noise_unit = "coordinate" if report["records"] else "report"
+            report_time = f"median {report['median'] / 1000:,.2f} {_thousands(result)}"
+            noise = f"noise {report['noise'] / 1000:.2f} a {noise_unit}"
+            lines.append(f"{report['name']}: {report_time}, {noise}")
     return lines
 
 
 def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
-    """The page of pictures: times, energies if the chip is known, and bytes."""
+    """Draw the page of pictures: times, energies if the chip is known, and bytes."""
     from ternbench import plots  # takes long to import
 
     panels = [_time_panel(result)]
@@ -157,6 +165,7 @@ def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
 
 
 def _time_panel(result: Mapping[str, Any]) -> "Panel":
+    """Return the bars of the time of each report, or of its instructions, by part."""
     from ternbench.plots import Panel
 
     bars = {}
@@ -170,7 +179,7 @@ def _time_panel(result: Mapping[str, Any]) -> "Panel":
 
 
 def _energy_panel(result: Mapping[str, Any]) -> "Panel":
-    """The energy of the reports that have the mechanism and model of the main case."""
+    """Return the bars of the energy of reports with the main case's mechanism and model."""
     from ternbench import plots
 
     case = result["case"]
@@ -183,19 +192,19 @@ def _energy_panel(result: Mapping[str, Any]) -> "Panel":
 
 
 def _bytes_panel(result: Mapping[str, Any]) -> "Panel":
-    """The bytes of each report, beside those of d floats."""
+    """Return the bars of the bytes of each report, beside those of a float for each coordinate."""
     from ternbench.plots import Panel
 
-    sizes = {}
+    bytes_by_name = {}
     for report in result["reports"]:
         without_model = report["name"].rpartition(", ")[0]
-        sizes[without_model] = report["bytes_out"]
+        bytes_by_name[without_model] = report["bytes_out"]
     for report in result["reports"]:
-        d = report["d"]
-        sizes[f"float32, {d} of {d}"] = report["bytes_float32"]
+        coordinates = report["d"]
+        bytes_by_name[f"float32, {coordinates} of {coordinates}"] = report["bytes_float32"]
 
-    head = cases.OVERHEAD
+    header_bytes = cases.OVERHEAD
     bars = {}
-    for name, size in sizes.items():
-        bars[name] = {"header and tag": head, "content": size - head}
+    for name, size in bytes_by_name.items():
+        bars[name] = {"header and tag": header_bytes, "content": size - header_bytes}
     return Panel("Bytes of a report", "bytes, before COBS or MQTT", bars)

@@ -17,6 +17,9 @@ from tern.boards.this import this_board
 
 _SUM = 6  # shapes of cards: a board has no names of constants
 _PROJECTION = 7
+_REPORT = 0x82  # type of a frame
+_ROUND_AT = 5  # offset of the round number in a ROUND
+_TAG_BYTES = 8
 
 _parts = {}
 _state = []
@@ -32,11 +35,12 @@ def _mark(on):
 def setup(directory, marker=None, clock="ticks_us"):
     """Make a client over `directory`, with the board's own entropy.
 
-    marker: number of a pin, else GP15 of a Pico; clock: a function of `time`.
+    marker: number of a pin, else GP15 of a Pico. clock: a function of `time`. Returns the bytes of
+    the heap that are free before and with the client.
     """
     global _ticks, _pin
     gc.collect()
-    free = gc.mem_free()
+    free_before = gc.mem_free()
     board = this_board()
     board.directory = directory
     _ticks = getattr(time, clock)
@@ -49,10 +53,11 @@ def setup(directory, marker=None, clock="ticks_us"):
     client = _client.Client(board)
     _state[:] = [board, client]
     gc.collect()
-    return free, gc.mem_free()
+    return free_before, gc.mem_free()
 
 
 def _timed(owner, name, label):
+    """Replace a method of `owner` by one that also appends its times to `_parts[label]`."""
     function = getattr(owner, name)
 
     def call(*args):
@@ -92,24 +97,24 @@ def watch():
 
 
 def overhead():
-    """The time that `_timed` adds: (to a timed function, to the caller of one)."""
+    """Return the time that `_timed` adds: to a timed function, and to the caller of one."""
 
     class Empty:
         def nothing(self, *args):
             pass
 
-    def calls():
+    def call_50_times():
         start = _ticks()
         for _ in range(50):
             empty.nothing()
         return time.ticks_diff(_ticks(), start)
 
     empty = Empty()
-    bare = calls()
+    time_untimed = call_50_times()
     _timed(empty, "nothing", "nothing")
-    outside = calls()
-    inside = sorted(_parts.pop("nothing"))[25]
-    return inside - bare // 50, (outside - bare) // 50
+    time_of_caller = call_50_times()
+    time_inside = sorted(_parts.pop("nothing"))[25]
+    return time_inside - time_untimed // 50, (time_of_caller - time_untimed) // 50
 
 
 def _keep(reply, n):
@@ -117,7 +122,10 @@ def _keep(reply, n):
 
 
 def answer(messages):
-    """Answer each ROUND of `messages`; return the times of all, and of the parts: {label: [...]}."""
+    """Answer each ROUND of `messages`.
+
+    Returns the times of all, and of the parts that are timed: {label: [time, ...]}.
+    """
     client = _state[1]
     _parts.clear()
     times = []
@@ -128,52 +136,54 @@ def answer(messages):
         client.respond(frame, _keep)
         end = _ticks()
         _mark(False)
-        if client.reply[0] != 0x82:  # REPORT
+        if client.reply[0] != _REPORT:
             raise ValueError("refused")
         times.append(time.ticks_diff(end, start))
     return times, _parts
 
 
-def rounds(message, key, n):
-    """Yield n ROUNDs like `message`, each a new one, under the client's `key`.
+def rounds(message, key, count):
+    """Yield `count` ROUND messages like `message`, each a new one, under the client's `key`.
 
-    A spent budget is renewed.
+    A budget that is spent is renewed, so that the device never refuses.
     """
     client = _state[1]
-    for _ in range(n):
+    for _ in range(count):
         ledger = client.load_ledger(1)
         if ledger.budget - ledger.spent < client.policy.cost:
             ledger.spent = ledger.round = 0
             ledger.pay(1, bytes(32), 1, b"")
         frame = bytearray(message)
-        struct.pack_into("<I", frame, 5, ledger.round + 1)
-        _frames.seal(key, frame, len(frame) - 8)
+        struct.pack_into("<I", frame, _ROUND_AT, ledger.round + 1)
+        _frames.seal(key, frame, len(frame) - _TAG_BYTES)
         gc.collect()
         yield frame
 
 
 def garbage(messages):
-    """Bytes that answering these ROUNDs allocates, and bytes in use before."""
+    """Return the bytes that answering these ROUND messages allocates, and the bytes in use before."""
     client = _state[1]
     views = [memoryview(message) for message in messages]
     gc.collect()
     gc.disable()
-    before = gc.mem_alloc()
+    used_before = gc.mem_alloc()
     for view in views:
         client.respond(view, _keep)
-    after = gc.mem_alloc()
+    used_after = gc.mem_alloc()
     gc.enable()
-    return after - before, before
+    return used_after - used_before, used_before
 
 
-def serve(n):
-    """Answer n ROUNDs of the board's own port: times from first byte to last byte, receive, answer
-    and send of each.
+def serve(count):
+    """Answer `count` ROUND messages at the board's own port.
+
+    Returns the times of receiving (from the first byte to the last), of answering and of sending,
+    three numbers for each message one after the other.
     """
     board, client = _state
     link = board.link()
     board.begin()
-    times = array("I", bytes(12 * n))  # no garbage of its own
+    times = array("I", bytes(12 * count))  # no garbage of its own
     answered = 0
 
     def send(reply, length):
@@ -184,7 +194,7 @@ def serve(n):
     try:
         gc.collect()
         print("ready")
-        for i in range(0, 3 * n, 3):
+        for first in range(0, 3 * count, 3):
             while not link.ready(-1):
                 pass
             start = _ticks()
@@ -192,11 +202,11 @@ def serve(n):
             received = _ticks()
             client.respond(frame, send)
             end = _ticks()
-            if client.reply[0] != 0x82:  # REPORT; another host asks
+            if client.reply[0] != _REPORT:  # or it was another host's message
                 raise ValueError("refused")
-            times[i] = time.ticks_diff(received, start)
-            times[i + 1] = time.ticks_diff(answered, received)
-            times[i + 2] = time.ticks_diff(end, answered)
+            times[first] = time.ticks_diff(received, start)
+            times[first + 1] = time.ticks_diff(answered, received)
+            times[first + 2] = time.ticks_diff(end, answered)
     finally:
         board.end()
     return list(times)
@@ -207,18 +217,21 @@ def has_marker():
 
 
 def use_native():
-    """Put the sampler's leaves in C over those in viper, where there are any."""
+    """Use the sampler's inner functions in C instead of those in viper, where both are there."""
     import native_sampler
 
     leaves = _sampler._LEAVES
-    for shape, found in list(leaves.items()):
+    for shape, functions in list(leaves.items()):
         for name in ("table", "window"):
-            if found[0] is getattr(_sampler, name):
+            if functions[0] is getattr(_sampler, name):
                 leaves[shape] = (getattr(native_sampler, name),)
 
 
 def case(name, repeats, card):
-    """Run a case of tern.bench; return microseconds a unit, of each repeat."""
+    """Run a case of tern.bench, and return the time of a unit in each repeat.
+
+    repeats: how often. card: the bytes of the card to sample from.
+    """
     from tern.bench import run
 
     units, times = run(name, repeats, card, _state[1], _ticks)

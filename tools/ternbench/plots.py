@@ -1,5 +1,6 @@
 """The page of pictures of `tern bench`: where the time, the energy and the bytes of a report go."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ _WIDTH = 8.0  # inches
 _HEIGHT_OF_PANEL = 1.3  # inches, without its bars
 _HEIGHT_OF_BAR = 0.36
 _LEGEND_COLUMNS = 4
+_ROOM_FOR_TOTALS = 1.12  # width of the axes over that of the longest bar
 
 Bars = Mapping[str, Mapping[str, float]]  # the name of a bar -> part -> value
 
@@ -48,7 +50,7 @@ def energy_panel(bars: Bars, source: str) -> Panel:
 
 
 def page(panels: Sequence[Panel]) -> Figure:
-    """The panels below each other, each as high as its bars need."""
+    """Draw the panels below each other, each as high as its bars need."""
     heights = [_HEIGHT_OF_PANEL + _HEIGHT_OF_BAR * len(panel.bars) for panel in panels]
     figure = blank(_WIDTH, sum(heights))
     rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
@@ -58,38 +60,39 @@ def page(panels: Sequence[Panel]) -> Figure:
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
+    """Draw the stacked bars of a panel, with the total beside each, into its axes."""
     dress(axes)
     parts = _parts_of(panel.bars)
     styles = _TWO_STYLES if len(parts) <= len(_TWO_STYLES) else STYLES
     names = list(panel.bars)
-    ends = [0.0] * len(names)
+    bar_ends = [0.0] * len(names)  # where the next part of each bar begins
     for part, (colour, hatch) in zip(parts, styles, strict=False):
         values = [panel.scale * bar.get(part, 0.0) for bar in panel.bars.values()]
         axes.barh(
             names,
             values,
-            left=ends,
+            left=bar_ends,
             color=colour,
             hatch=hatch,
             edgecolor="#222222",
             linewidth=0.6,
             label=part,
         )
-        ends = [end + value for end, value in zip(ends, values, strict=True)]
+        bar_ends = [end + value for end, value in zip(bar_ends, values, strict=True)]
 
-    for name, total in zip(names, ends, strict=True):
+    for name, total in zip(names, bar_ends, strict=True):
         axes.annotate(f" {total:,.{panel.digits}f}", (total, name), va="center", fontsize="small")
-    axes.set_xlim(0, 1.12 * max(ends))
-    axes.invert_yaxis()
+    axes.set_xlim(0, _ROOM_FOR_TOTALS * max(bar_ends))
+    axes.invert_yaxis()  # the first bar on top
     axes.set_xlabel(panel.unit)
-    legend_rows = -(-len(parts) // _LEGEND_COLUMNS)
-    title_pad = 10 + 15 * legend_rows
+    legend_rows = math.ceil(len(parts) / _LEGEND_COLUMNS)
+    title_pad = 10 + 15 * legend_rows  # points: the legend is between title and bars
     axes.set_title(panel.title, pad=title_pad, loc="left", fontsize="medium", fontweight="bold")
     legend_above(axes, _LEGEND_COLUMNS)
 
 
 def _parts_of(bars: Bars) -> list[str]:
-    """The parts of all bars, each once, in the order of their first appearance."""
+    """Return the parts of all bars, each once, in the order of their first appearance."""
     parts: dict[str, None] = {}
     for bar in bars.values():
         parts.update(dict.fromkeys(bar))

@@ -78,7 +78,10 @@ class BoardSubject(Subject):
     _clock = "ticks_us"
 
     def __init__(self, repl: Repl, marker: int | None = None) -> None:
-        """marker: number of the pin that marks windows for a meter; None: the board's usual one."""
+        """Install the bench's program on a board.
+
+        marker: number of the pin that marks windows for a meter; None: the board's usual one.
+        """
         self._repl = repl
         self._marker = marker
         self.machine = board_program.install(repl, PROGRAM, _MODULES)
@@ -86,6 +89,7 @@ class BoardSubject(Subject):
         self.chip = self.machine.description.rpartition(" with ")[2].lower()
 
     def install(self, files: Mapping[str, bytes]) -> None:
+        """Replace the files under DIRECTORY, and start the program over them."""
         for path in self._repl.directory(DIRECTORY):
             self._repl.remove(path)
         for path, data in files.items():
@@ -111,6 +115,7 @@ class BoardSubject(Subject):
             self._repl.run(f"import machine\nmachine.deepsleep({milliseconds})", 1.0)
 
     def use_native(self) -> bool:
+        """Install the sampler in C, if it is built for this processor, and use it."""
         entry = cache.find_entry(SAMPLER)
         if entry is None or self.machine.processor != _PROCESSOR_OF_SAMPLER:
             return False
@@ -151,6 +156,7 @@ class UnixSubject(Subject):
         self.name = "emulated device (times of this machine)"
 
     def install(self, files: Mapping[str, bytes]) -> None:
+        """Write the files into the folder of the emulated device."""
         for path, data in files.items():
             target = self._folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -158,9 +164,10 @@ class UnixSubject(Subject):
         self._is_watched = False
 
     def call(self, expression: str) -> Any:
-        """The value of an expression, in a process of its own.
+        """Evaluate an expression of the program, in a process of its own.
 
-        The ledger, a file, carries on from one process to the next.
+        The ledger, a file, carries on from one process to the next. Raises UsageError if the device
+        fails.
         """
         if expression == "watch()":
             self._is_watched = True
@@ -171,49 +178,57 @@ class UnixSubject(Subject):
         lines += ["import json", f"print({_VALUE!r}, json.dumps({expression}))"]
         command = micropython.device_command(self._interpreter, "-c", "\n".join(lines))
 
-        path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
+        module_path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
         finished = subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=_BENCH_TIMEOUT,
-            env={**os.environ, "MICROPYPATH": path},
+            env={**os.environ, "MICROPYPATH": module_path},
             cwd=self._folder,
         )
         for line in finished.stdout.splitlines():
             if line.startswith(f"{_VALUE} "):
                 return json.loads(line.removeprefix(f"{_VALUE} "))
-        errors = finished.stderr.strip() or finished.stdout
-        raise UsageError(f"the emulated device failed: {errors.splitlines()[-1:]}")
+        output = finished.stderr.strip() or finished.stdout
+        raise UsageError(f"the emulated device failed: {output.splitlines()[-1:]}")
 
 
 @contextmanager
-def subject(spec: str, marker: int | None = None) -> Iterator[Subject]:
-    """The device of a fleet of one, such as `pico-emulated:1`. Raises UsageError and DeviceError."""
-    parsed = fleet.parse(spec)
-    if parsed.count != 1 or parsed.simulated:
+def subject(fleet_name: str, marker: int | None = None) -> Iterator[Subject]:
+    """Open the device of a fleet of one, such as `pico-emulated:1`.
+
+    marker: number of the pin that marks windows. Raises UsageError and DeviceError.
+    """
+    fleet_of_one = fleet.parse(fleet_name)
+    if fleet_of_one.count != 1 or fleet_of_one.simulated:
         hint = "such as --fleet pico-emulated:1"
-        raise UsageError(f"--fleet must be one board, not {spec}", hint)
+        raise UsageError(f"--fleet must be one board, not {fleet_name}", hint)
 
     with contextlib.ExitStack() as stack:
-        if isinstance(parsed, OnFirmware):
-            yield _emulated_board(parsed, stack)
-        elif isinstance(parsed, OnPorts):
-            repl = stack.enter_context(Repl(parsed.ports[0], visits=True))
+        if isinstance(fleet_of_one, OnFirmware):
+            yield _emulated_board(fleet_of_one, stack)
+        elif isinstance(fleet_of_one, OnPorts):
+            repl = stack.enter_context(Repl(fleet_of_one.ports[0], visits=True))
             yield BoardSubject(repl, marker=marker)
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tern-latency-"))
             yield UnixSubject(Path(folder))
 
 
-def _emulated_board(parsed: OnFirmware, stack: contextlib.ExitStack) -> BoardSubject:
-    """Boot an emulated board for as long as `stack` is open. Raises UsageError and DeviceError."""
-    machine = qemu.MACHINES.get(parsed.firmware)
+def _emulated_board(emulated_fleet: OnFirmware, stack: contextlib.ExitStack) -> BoardSubject:
+    """Boot an emulated board for as long as `stack` is open.
+
+    Raises UsageError if its clock counts nothing, DeviceError if it does not boot.
+    """
+    machine = qemu.MACHINES.get(emulated_fleet.firmware)
     if machine is None:
         pico = stack.enter_context(boot_pico(seed=_SEED, skip_idle=True))
         return BoardSubject(stack.enter_context(Repl(pico.url)))
     if not machine.counts:
         hint = "take --fleet rv32-emulated:1"
-        raise UsageError(f"the clock of {parsed.text} counts no instructions", hint)
-    board = stack.enter_context(qemu.boot(parsed.firmware, seed=_SEED, count_instructions=True))
+        raise UsageError(f"the clock of {emulated_fleet.text} counts no instructions", hint)
+    board = stack.enter_context(
+        qemu.boot(emulated_fleet.firmware, seed=_SEED, count_instructions=True)
+    )
     return CountingSubject(stack.enter_context(Repl(board.url)))

@@ -44,9 +44,10 @@ class Trace:
     clipped: Bools | None = None
 
     def __post_init__(self) -> None:
-        samples = len(self.seconds)
+        """Raise UsageError unless all arrays have one length and the numbers make sense."""
+        sample_count = len(self.seconds)
         lengths = {len(self.amperes), len(self.volts), len(self.marker)}
-        if samples == 0 or lengths != {samples}:
+        if sample_count == 0 or lengths != {sample_count}:
             hint = "is the meter connected, and the board switched on?"
             raise UsageError("the trace has no samples", hint)
 
@@ -76,7 +77,7 @@ class Window:
 
 
 def find_windows(trace: Trace) -> list[Window]:
-    """The whole windows in which the marker is set.
+    """Find the whole windows in which the marker is set.
 
     An edge is taken midway between two samples. A window that the recording cuts is left out.
     """
@@ -93,18 +94,18 @@ def find_windows(trace: Trace) -> list[Window]:
 
 
 def joules_between(trace: Trace, start: float, end: float) -> float:
-    """The energy between two times in seconds, by the trapezoidal rule.
+    """Return the energy between two times in seconds, by the trapezoidal rule.
 
     The power at both times is interpolated between samples.
     """
-    inside = (trace.seconds > start) & (trace.seconds < end)
-    times = np.concatenate(([start], trace.seconds[inside], [end]))
+    is_inside = (trace.seconds > start) & (trace.seconds < end)
+    times = np.concatenate(([start], trace.seconds[is_inside], [end]))
     watts = np.interp(times, trace.seconds, trace.watts)
     return float(np.trapezoid(watts, times))
 
 
 def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
-    """The median power outside of the windows, and a little away from them.
+    """Return the median power outside of the windows, and a little away from them.
 
     Raises TernError if there is no such time.
     """
@@ -123,16 +124,16 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
     """Raise TernError if the meter lost samples, clipped them, or changed its range in windows."""
     _require_no_gaps(trace, windows)
     if trace.clipped is not None:
-        clipped = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
-        if clipped:
-            text = f"the current exceeds the meter's range in {clipped} of {len(windows)} windows"
+        clipped_windows = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
+        if clipped_windows:
+            text = f"the current exceeds the meter's range in {clipped_windows} of {len(windows)} windows"
             hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
             raise TernError(text, hint)
 
     if trace.ranges is not None:
-        changed = _count_touched(trace, windows, np.flatnonzero(np.diff(trace.ranges)))
-        if changed > _MAX_ODD * len(windows):
-            text = f"the meter changed its range in {changed} of {len(windows)} windows, "
+        changed_windows = _count_touched(trace, windows, np.flatnonzero(np.diff(trace.ranges)))
+        if changed_windows > _MAX_ODD * len(windows):
+            text = f"the meter changed its range in {changed_windows} of {len(windows)} windows, "
             hint = (
                 "fix it, with a Joulescope's --range; or use an INA226 or INA228, "
                 "which has only one"
@@ -141,7 +142,9 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
 
 
 def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
+    """Raise TernError if the meter lost samples in a window, or many outside of them."""
     steps = np.diff(trace.seconds)
+    # Positions of the samples that are followed by a gap.
     gaps = np.flatnonzero(steps > _GAP_FACTOR * np.median(steps))
     lost_seconds = steps[gaps].sum()
     cut_windows = _count_touched(trace, windows, gaps)
@@ -154,7 +157,7 @@ def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
 
 
 def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> int:
-    """The number of windows with a part between one of these samples and the next.
+    """Count the windows that overlap the time between one of these samples and the next one.
 
     samples: positions in the trace.
     """
@@ -162,32 +165,37 @@ def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> in
     ends = np.array([window.end for window in windows])
     next_samples = np.minimum(samples + 1, len(trace.seconds) - 1)
 
-    begun = np.searchsorted(starts, trace.seconds[next_samples])
-    ended = np.searchsorted(ends, trace.seconds[samples])
-    return len(np.unique(begun[begun > ended]))
+    # By sample: how many windows begin before the next sample, and end before this one. If more
+    # have begun than ended, the sample lies in a window: that with the number `windows_begun`.
+    windows_begun = np.searchsorted(starts, trace.seconds[next_samples])
+    windows_ended = np.searchsorted(ends, trace.seconds[samples])
+    return len(np.unique(windows_begun[windows_begun > windows_ended]))
 
 
 def require_pairs(
-    trace: Trace, windows: Sequence[Window], made: tuple[int, int] | None = None
+    trace: Trace, windows: Sequence[Window], possible_windows: tuple[int, int] | None = None
 ) -> None:
     """Raise TernError if edges of the marker were lost or invented.
 
-    made: the least and the largest number of windows that the board can have made, if known.
+    possible_windows: the least and the largest number of windows that the board can have made, if
+    known.
     """
-    lengths = np.array([window.seconds for window in windows])
-    is_odd = abs(np.log2(lengths / np.median(lengths))) > 1
+    durations = np.array([window.seconds for window in windows])
+    # Odd are windows of less than half or more than twice the median duration, and windows or
+    # pauses of too few samples.
+    is_odd = abs(np.log2(durations / np.median(durations))) > 1
     samples_between_edges = np.diff(np.flatnonzero(np.diff(trace.marker)))
-    odd = np.count_nonzero(is_odd) + np.count_nonzero(samples_between_edges < _MIN_SAMPLES)
+    odd_count = np.count_nonzero(is_odd) + np.count_nonzero(samples_between_edges < _MIN_SAMPLES)
 
-    expected = ""
+    possible_words = ""
     is_number_possible = True
-    if made is not None:
-        expected = f", and the board made {made[0]} to {made[1]}"
-        is_number_possible = made[0] <= len(windows) <= made[1]
-    if odd > _MAX_ODD * len(windows) or not is_number_possible:
+    if possible_windows is not None:
+        possible_words = f", and the board made {possible_windows[0]} to {possible_windows[1]}"
+        is_number_possible = possible_windows[0] <= len(windows) <= possible_windows[1]
+    if odd_count > _MAX_ODD * len(windows) or not is_number_possible:
         text = (
-            f"the marker's edges do not pair: {len(windows)} windows{expected}, "
-            f"{odd} of them or of the pauses too short or too long"
+            f"the marker's edges do not pair: {len(windows)} windows{possible_words}, "
+            f"{odd_count} of them or of the pauses too short or too long"
         )
         hint = (
             "use a short marker wire, connect ground to ground, "

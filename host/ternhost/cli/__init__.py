@@ -84,7 +84,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:
-    """The parser of `tern` with the commands `names` (default: all)."""
+    """Build the parser of `tern` with the commands `names` (default: all).
+
+    A command whose package or module is missing is listed with a text that says so.
+    """
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     summary = "Federated learning on microcontrollers under exact local differential privacy."
     epilog = (
@@ -113,21 +116,24 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
 
 
 def _needed(argv: Sequence[str]) -> Iterable[str]:
-    """The commands whose parsers `argv` needs: the one that it names, or all of them.
+    """Return the commands whose parsers `argv` needs: the one that it names, or all of them.
 
-    For the version it is none. Raises UsageError for a command whose package is missing.
+    --version needs none. Raises UsageError for a command whose package is missing.
     """
     if argv[:1] == ["--version"]:
         return ()
     words = [argument for argument in argv if not argument.startswith("-")]
-    if not words or not words[0]:
+    command = words[0] if words else ""
+    if not command:
         return COMMANDS
-    COMMANDS.require_package(words[0])
-    return words[:1] if words[0] in COMMANDS else COMMANDS
+    COMMANDS.require_package(command)
+    if command not in COMMANDS:
+        return COMMANDS  # so that the error lists all of them
+    return (command,)
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
-    """Print an error for people and, with --json, as an object for programs. Returns `code`."""
+    """Print an error for people and, with --json, as an object for programs; return `code`."""
     text = f"tern: {message}"
     if hint:
         text += f"\n  {hint}"
@@ -145,7 +151,11 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _run(argv: Sequence[str]) -> int:
-    files, argv = plugins.load_named(argv)
+    """Parse the command line, run its command, and return the exit code.
+
+    Raises TernError, with a hint that repeats the --with options of this command line.
+    """
+    extension_files, argv = plugins.load_named(argv)
     args = argparse.Namespace(prog="tern")
     try:
         args = build_parser(_needed(argv)).parse_args(argv, args)
@@ -157,7 +167,7 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError(text, hint=hint) from error
     except TernError as error:
         hint = error.hint or error.remedy or help_hint(args.prog)
-        error.hint = plugins.with_files(hint, files, COMMANDS)
+        error.hint = plugins.with_files(hint, extension_files, COMMANDS)
         raise
     except ImportError as error:
         explained = extras.explained(error)
@@ -173,14 +183,14 @@ def _require_values(args: argparse.Namespace, argv: Sequence[str]) -> None:
     for name, value in vars(args).items():
         if value == "":
             is_option = any(word.partition("=")[0] == flag(name) for word in argv)
-            empty = flag(name) if is_option else name
-            raise UsageError(f"{empty} must not be empty", hint="give a value")
+            empty_name = flag(name) if is_option else name
+            raise UsageError(f"{empty_name} must not be empty", hint="give a value")
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for closed standard streams.
+    """Open /dev/null for standard streams that are closed.
 
-    Standard output replaces characters that it cannot encode.
+    Standard output then replaces characters that its encoding lacks, instead of failing.
     """
     # In this order each gets its own file descriptor; otherwise the next opened file would get it.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -200,7 +210,7 @@ def _drop_output() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `tern` with `argv` (default: the command line) and return its exit code.
+    """Run `tern` with `argv` (default: the command line), and return its exit code.
 
     If a command with --json fails, standard output gets an object with `error`, `hint` (or null)
     and `exit_code`. Raises only SystemExit, for `--help`, `--version` and SIGTERM.

@@ -36,14 +36,14 @@ _EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta
 
 
 def add_parser(actions: Any) -> None:
-    """Add `tern card account` to the parser of `tern card`."""
-    behind = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
-    summary = f"tell the epsilon of a device's reports together, also behind {behind}"
+    """Add `tern card account` to the actions of `tern card`."""
+    intermediary_words = " or ".join(f"a {word}" for word in ["shuffler", *intermediaries()])
+    summary = f"tell the epsilon of a device's reports together, also behind {intermediary_words}"
     account = add_command(actions, "account", summary, _EXAMPLE, run_account)
     named.add_arguments(account, many=True)
     text = "number of reports of a device, one a round; with several NAMEs also a number for each (default: 1)"
     add_option(account, "--rounds R[,R,...]", text)
-    text = f"behind {behind}: number of reports that it mixes in a round, one of each device"
+    text = f"behind {intermediary_words}: number of reports that it mixes in a round, one of each device"
     add_option(account, "--reports N", text, type=int)
     text = "with --reports: the share of them that the reader does not control"
     add_option(account, "--honest SHARE", text, 1.0)
@@ -61,15 +61,18 @@ def add_parser(actions: Any) -> None:
 
 
 def run_account(args: argparse.Namespace) -> int:
-    """Account for rounds of reports, for one round behind a shuffler, or for a ledger in rho."""
+    """Account for rounds of reports, for one round behind a shuffler, or for a ledger in rho.
+
+    Which of them is asked follows from --reports, --rounds and the cards that are named.
+    """
     if args.reports is None:
         require(args.honest == 1, "honest", "1 without --reports", args.honest)
         if args.names:
             return _run_rounds(args)
         return _run_ledger(args)
 
-    for name, unset in _LEDGER.items():
-        if getattr(args, name) != unset:
+    for name, default in _LEDGER.items():
+        if getattr(args, name) != default:
             text = f"--{name} is about a ledger, --reports about a shuffler"
             raise UsageError(text, "leave one of them out")
     require(0 < args.honest <= 1, "honest", "above 0 and at most 1", args.honest)
@@ -98,7 +101,7 @@ class _CardRounds:
         return certify.valued(self.card)
 
     def report(self, values: int) -> ReportKind:
-        """A report of so many values."""
+        """Return the kind of a report of so many values, with the cost that was certified."""
         if self.card is None:
             return ReportKind(values * self.cost, values=values)
         kind = ReportKind.of(self.card, values)
@@ -106,10 +109,13 @@ class _CardRounds:
 
 
 def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
-    """What the command line names. Raises UsageError."""
-    rounds = _rounds(args.rounds, max(1, len(args.names)))
+    """Return the cards that the command line names, each with its number of rounds.
+
+    Without a name the mechanism is any one with --epsilon. Raises UsageError.
+    """
+    rounds_by_card = _rounds(args.rounds, max(1, len(args.names)))
     if args.names:
-        return _named_cards(args, rounds)
+        return _named_cards(args, rounds_by_card)
 
     options = mechanisms.options_named(args, "levels")
     hint = "name a mechanism with --epsilon, or a card file; or give --epsilon alone, for any mechanism"
@@ -117,20 +123,25 @@ def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
         raise UsageError(f"{options[0]} is an option of a mechanism", hint)
     if args.epsilon is None:
         raise UsageError("the local epsilon is missing", hint)
-    (times,) = rounds
-    return [_CardRounds("any mechanism", None, parse_epsilon(args.epsilon), times)]
+    (round_count,) = rounds_by_card
+    return [_CardRounds("any mechanism", None, parse_epsilon(args.epsilon), round_count)]
 
 
-def _named_cards(args: argparse.Namespace, rounds: Sequence[int]) -> list[_CardRounds]:
-    is_alone = len(args.names) == 1
+def _named_cards(args: argparse.Namespace, rounds_by_card: Sequence[int]) -> list[_CardRounds]:
+    """Load or design the named cards, and certify them.
+
+    rounds_by_card: the number of rounds of each. Raises UsageError for a card without a certified
+    cost, and for options that would change nothing.
+    """
+    is_only_name = len(args.names) == 1
     only_files = not any(name in mechanisms.NAMES for name in args.names)
-    if only_files and not is_alone and args.epsilon is not None:
+    if only_files and not is_only_name and args.epsilon is not None:
         text = "--epsilon would change nothing: every NAME is a card file"
         raise UsageError(text, "leave it out")
 
     named_cards = []
-    for name, times in zip(args.names, rounds, strict=True):
-        card, description = named.card(args, name, is_alone)
+    for name, round_count in zip(args.names, rounds_by_card, strict=True):
+        card, description = named.card(args, name, is_only_name)
         if card.shape >= SUM:
             must = f"1 with {name}, which is about all values"
             require(args.values == 1, "values", must, args.values)
@@ -140,24 +151,32 @@ def _named_cards(args: argparse.Namespace, rounds: Sequence[int]) -> list[_CardR
             hint = f"'tern card show {name}' shows its distribution"
             raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
         mechanism = description.get("mechanism", name)
-        named_cards.append(_CardRounds(mechanism, card, round(certified * MICRO), times))
+        named_cards.append(_CardRounds(mechanism, card, round(certified * MICRO), round_count))
     return named_cards
 
 
-def _rounds(text: str | None, cards_named: int) -> list[int]:
-    """The rounds of each of so many cards. Raises UsageError."""
+def _rounds(text: str | None, card_count: int) -> list[int]:
+    """Return the number of rounds of each of `card_count` cards. text: of --rounds.
+
+    Raises UsageError unless it is one number for all cards, or one for each.
+    """
     try:
         rounds = [int(word) for word in (text or "1").split(",")]
     except ValueError:
         must = "a whole number, or with several cards R,R,..."
         raise UsageError(f"--rounds must be {must}, not {text!r}", "such as 1000") from None
-    for each in rounds:
-        require(1 <= each <= _MOST_ROUNDS, "rounds", f"from 1 to {_MOST_ROUNDS:,}", f"{each:,}")
-    if len(rounds) not in (1, cards_named):
-        noun = "card" if cards_named == 1 else "cards"
+    for round_count in rounds:
+        require(
+            1 <= round_count <= _MOST_ROUNDS,
+            "rounds",
+            f"from 1 to {_MOST_ROUNDS:,}",
+            f"{round_count:,}",
+        )
+    if len(rounds) not in (1, card_count):
+        noun = "card" if card_count == 1 else "cards"
         hint = "give one number for all, or one for each NAME"
-        raise UsageError(f"--rounds has {len(rounds)} numbers for {cards_named} {noun}", hint)
-    return rounds * (cards_named // len(rounds))
+        raise UsageError(f"--rounds has {len(rounds)} numbers for {card_count} {noun}", hint)
+    return rounds * (card_count // len(rounds))
 
 
 def _honest(args: argparse.Namespace) -> int:
@@ -170,32 +189,32 @@ def _honest(args: argparse.Namespace) -> int:
 
 
 def _run_rounds(args: argparse.Namespace) -> int:
-    """The epsilon of a device's reports, round after round."""
-    chosen = _cards_in_rounds(args)
-    must = f"1 to {MAX_DIMENSION} over rounds"
-    require(1 <= args.values <= MAX_DIMENSION, "values", must, args.values)
+    """Print the epsilon of a device's reports, round after round."""
+    cards_chosen = _cards_in_rounds(args)
+    allowed = f"1 to {MAX_DIMENSION} over rounds"
+    require(1 <= args.values <= MAX_DIMENSION, "values", allowed, args.values)
     is_mixed = args.reports is not None
-    spent = {} if is_mixed else _spent_by_cards(chosen, args)
+    ledger_costs = {} if is_mixed else _spent_by_cards(cards_chosen, args)
     if args.plot:
         from ternhost.plots import canvas  # loads matplotlib
 
         canvas.check_place(Path(args.plot))
 
-    rows = _rows(chosen, args)
-    last = rows[-1]
-    epsilon = min(bound for key, bound in last.items() if key != "rounds" and bound is not None)
-    name = " + ".join(card.name for card in chosen)
+    rows = _rows(cards_chosen, args)
+    last_row = rows[-1]
+    epsilon = min(bound for key, bound in last_row.items() if key != "rounds" and bound is not None)
+    card_names = " + ".join(card.name for card in cards_chosen)
     result = {
-        "what": name,
-        "cards": [{"what": card.name, "rounds": card.rounds} for card in chosen],
+        "what": card_names,
+        "cards": [{"what": card.name, "rounds": card.rounds} for card in cards_chosen],
         "values": args.values,
-        "rounds": last["rounds"],
+        "rounds": last_row["rounds"],
         "delta": args.delta,
-        **spent,
+        **ledger_costs,
         "rows": rows,
-        "epsilon_pure": last["pure"],
-        "epsilon_zcdp": last["zcdp"],
-        "epsilon_exact": last["exact"],
+        "epsilon_pure": last_row["pure"],
+        "epsilon_zcdp": last_row["zcdp"],
+        "epsilon_exact": last_row["exact"],
         "epsilon": epsilon,
     }
     if is_mixed:
@@ -203,11 +222,11 @@ def _run_rounds(args: argparse.Namespace) -> int:
         result |= {"reports": args.reports, "honest": honest, "epsilon_central": epsilon}
         result |= _conditions()
     if args.plot:
-        _draw_rounds(name, rows, args)
+        _draw_rounds(card_names, rows, args)
 
-    lines = _rounds_lines(name, rows, epsilon, args)
-    if spent:
-        lines.append(_ledger_words(name, spent))
+    lines = _rounds_lines(card_names, rows, epsilon, args)
+    if ledger_costs:
+        lines.append(_ledger_words(card_names, ledger_costs))
     else:
         lines.append(_holds("the local epsilon"))
     print_result(result, "\n".join(lines), args.json)
@@ -215,80 +234,86 @@ def _run_rounds(args: argparse.Namespace) -> int:
 
 
 def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
-    """The epsilons against the rounds, into the file of --plot."""
+    """Draw the epsilons against the rounds, into the file of --plot."""
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
     title = canvas.plain(name)
-    across = "reports of a device"
+    x_name = "reports of a device"
     if args.reports is not None:
         title += f", {_honest(args):,} reports a round"
-        across = "rounds"
+        x_name = "rounds"
     title += f", delta {args.delta:g}"
-    curves = {heading: [row[key] for row in rows] for heading, key in reversed(_columns(rows))}
+    epsilons = {}
+    for heading, key in reversed(_columns(rows)):
+        epsilons[heading] = [row[key] for row in rows]
     rounds = [row["rounds"] for row in rows]
-    figure = accounts.epsilons(rounds, across, "epsilon", curves, title)
+    figure = accounts.epsilons(rounds, x_name, "epsilon", epsilons, title)
     canvas.save(figure, Path(args.plot))
 
 
-def _rows(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The epsilons after shares of the rounds.
+def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the epsilons after a growing share of the rounds, a row for each share.
 
-    All cards go through the same shares, at least one round of each.
+    All cards go through the same shares, with at least one round of each.
     """
-    must = f"{shuffling.LEAST_DELTA:g} or more"
-    require(args.delta >= shuffling.LEAST_DELTA, "delta", must, f"{args.delta:g}")
+    allowed = f"{shuffling.LEAST_DELTA:g} or more"
+    require(args.delta >= shuffling.LEAST_DELTA, "delta", allowed, f"{args.delta:g}")
     is_mixed = args.reports is not None
     rows = []
     with Progress("rounds") as progress:
-        direct = math.inf  # of one round of the last card, without the grid of several rounds
+        # Of one round of the last card, computed without the grid of several rounds.
+        epsilon_of_one_round = math.inf
         if is_mixed:
-            for card in chosen:
+            for card in cards_chosen:
                 progress.step(f"one of {card.name}")
                 # It refuses what cannot be mixed.
-                direct = _one_round(card, _honest(args), args).epsilon
-        most = max(card.rounds for card in chosen)
-        for rounds in _ladder(most):
-            progress.step(f"{rounds:,} of {most:,}")
-            times = [-(-card.rounds * rounds // most) for card in chosen]
-            row = _row(chosen, times, args)
+                epsilon_of_one_round = _one_round(card, _honest(args), args).epsilon
+        most_rounds = max(card.rounds for card in cards_chosen)
+        for rounds in _ladder(most_rounds):
+            progress.step(f"{rounds:,} of {most_rounds:,}")
+            rounds_by_card = [-(-card.rounds * rounds // most_rounds) for card in cards_chosen]
+            row = _row(cards_chosen, rounds_by_card, args)
             if is_mixed and row["rounds"] == 1:
-                row["behind"] = min(row["behind"], direct)
+                row["behind"] = min(row["behind"], epsilon_of_one_round)
             rows.append(row)
     return rows
 
 
 def _row(
-    chosen: Sequence[_CardRounds], times: Sequence[int], args: argparse.Namespace
+    cards_chosen: Sequence[_CardRounds], rounds_by_card: Sequence[int], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """The epsilons of so many rounds of each card."""
-    local: Counter[ReportKind] = Counter()
-    mixed: Counter[ReportKind] = Counter()
-    for card, rounds in zip(chosen, times, strict=True):
-        local[card.report(1)] += rounds * args.values
-        mixed[card.report(args.values).among(_honest(args))] += rounds
-    loss = composing.compose(local, args.delta)
-    row = {"rounds": sum(times), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
+    """Return the epsilons of so many rounds of each card, as a row of the table.
+
+    local_reports are seen by a reader who knows who sent them, mixed_reports are behind a shuffler.
+    """
+    local_reports: Counter[ReportKind] = Counter()
+    mixed_reports: Counter[ReportKind] = Counter()
+    for card, rounds in zip(cards_chosen, rounds_by_card, strict=True):
+        local_reports[card.report(1)] += rounds * args.values
+        mixed_reports[card.report(args.values).among(_honest(args))] += rounds
+    loss = composing.compose(local_reports, args.delta)
+    row = {"rounds": sum(rounds_by_card), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
     if args.reports is not None:
-        row["behind"] = min(composing.compose_exactly(mixed, args.delta), loss.epsilon)
+        row["behind"] = min(composing.compose_exactly(mixed_reports, args.delta), loss.epsilon)
     return row
 
 
-def _ladder(most: int) -> list[int]:
-    """About a dozen round numbers up to this one, which is the last."""
-    if most <= 12:
-        return list(range(1, most + 1))
-    digits = (1, 2, 5) if most <= 10**4 else (1, 3)
+def _ladder(last: int) -> list[int]:
+    """Return about a dozen numbers of rounds from 1 up to `last`, evenly spaced in the logarithm."""
+    if last <= 12:
+        return list(range(1, last + 1))
+    leading_digits = (1, 2, 5) if last <= 10**4 else (1, 3)
     ladder = []
     for power in range(7):
-        for digit in digits:
+        for digit in leading_digits:
             number = digit * 10**power
-            if number < most:
+            if number < last:
                 ladder.append(number)
-    return [*ladder, most]
+    return [*ladder, last]
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(heading, key) of the table and the picture."""
+    """Return (heading, key of a row) for each column of the table and curve of the picture."""
     if "behind" in rows[0]:
         return [
             ("local pure", "pure"),
@@ -301,23 +326,26 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _rounds_lines(
     name: str, rows: Sequence[Mapping[str, Any]], epsilon: float, args: argparse.Namespace
 ) -> list[str]:
-    """The table of epsilons for people."""
-    head = f"{name}: epsilon of a device's reports together"
+    """Return the table of epsilons as lines for people.
+
+    name: of the cards. epsilon: the best bound after all rounds.
+    """
+    title = f"{name}: epsilon of a device's reports together"
     if args.values > 1:
-        head += f", {args.values} values in a report"
-    head += f", at delta {args.delta:g}"
-    counted, bound = "reports", "epsilon"
+        title += f", {args.values} values in a report"
+    title += f", at delta {args.delta:g}"
+    unit, bound_name = "reports", "epsilon"
     if args.reports is not None:
-        head += f", each one of {_honest(args):,} honest ones"
-        counted, bound = "rounds", "central epsilon"
+        title += f", each one of {_honest(args):,} honest ones"
+        unit, bound_name = "rounds", "central epsilon"
 
     columns = _columns(rows)
     headings = "".join(f"  {heading:>11}" for heading, _ in columns)
-    lines = [f"{head}:", f"  {counted:>9}{headings}"]
+    lines = [f"{title}:", f"  {unit:>9}{headings}"]
     for row in rows:
         cells = [f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns]
         lines.append(f"  {row['rounds']:>9,}{''.join(cells)}")
-    return [*lines, f"After all of them the {bound} is {_number(epsilon)}."]
+    return [*lines, f"After all of them the {bound_name} is {_number(epsilon)}."]
 
 
 def _number(bound: float | None) -> str:
@@ -328,7 +356,7 @@ def _number(bound: float | None) -> str:
 
 
 def _run_one_round(args: argparse.Namespace) -> int:
-    """The central epsilon of one report behind a shuffler."""
+    """Print the central epsilon of one report behind a shuffler."""
     (card,) = _cards_in_rounds(args)
     if args.plot:
         from ternhost.plots import canvas  # loads matplotlib
@@ -361,15 +389,18 @@ def _one_round(card: _CardRounds, honest: int, args: argparse.Namespace) -> Shuf
 
 
 def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
-    """The central epsilon against the number of reports, into the file of --plot."""
+    """Draw the central epsilon against the number of reports, into the file of --plot."""
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
     honest = bounds.reports
-    ladder = {round(honest * 10 ** (i / 2)) for i in (-4, -3, -2, -1, 1, 2)}
-    ladder.discard(honest)
+    report_counts = {
+        round(honest * 10 ** (half_power / 2)) for half_power in (-4, -3, -2, -1, 1, 2)
+    }
+    report_counts.discard(honest)
+    # From a hundredth to ten times the number of reports, each about three times the last one.
     curve = [bounds]
     with Progress("reports") as progress:
-        for reports in sorted(ladder):
+        for reports in sorted(report_counts):
             if 1 <= reports <= shuffling.MOST_REPORTS:
                 progress.step(f"{reports:,}")
                 curve.append(_one_round(card, reports, args))
@@ -392,7 +423,7 @@ def _last_intermediary() -> str:
 
 
 def _conditions() -> dict[str, Any]:
-    """Behind whom the central epsilon holds, and toward which hosts, for JSON."""
+    """Return for JSON behind whom the central epsilon holds, and toward which hosts."""
     needs = "an anonymous shuffler"
     toward_the_host = {"ports": False, "broker": False}
     for word in intermediaries():
@@ -401,22 +432,26 @@ def _conditions() -> dict[str, Any]:
     return {"needs": needs, "holds_toward_the_host": toward_the_host}
 
 
-def _holds(local: str) -> str:
-    behind = "behind an anonymous shuffler"
+def _holds(local_epsilon: str) -> str:
+    """Explain toward whom the central epsilon holds, and that others get `local_epsilon`."""
+    intermediary_words = "behind an anonymous shuffler"
     for word in intermediaries():
-        behind += f", or toward the owner\nof the server behind a {word} that the devices trust"
+        intermediary_words += (
+            f", or toward the owner\nof the server behind a {word} that the devices trust"
+        )
     return (
-        f"This holds toward a reader who cannot see who sent what: {behind},"
+        f"This holds toward a reader who cannot see who sent what: {intermediary_words},"
         " if all of them get the same question. Toward a host\n"
-        f"that gets the reports themselves, over MQTT or serial ports, a device spends {local}."
+        f"that gets the reports themselves, over MQTT or serial ports, a device spends {local_epsilon}."
     )
 
 
-def _one_round_words(what: str, bounds: Shuffled) -> str:
-    """The bounds of one round, for people."""
+def _one_round_words(card_name: str, bounds: Shuffled) -> str:
+    """Describe the bounds of one round for people, the tightest bound first."""
     lines = [
-        f"{what}: local epsilon {bounds.local:.8g} per report; central epsilon of {bounds.reports:,} honest reports "
-        f"behind a shuffler, at delta {bounds.delta:g}:"
+        f"{card_name}: local epsilon {bounds.local:.8g} per report; "
+        f"central epsilon of {bounds.reports:,} honest reports behind a shuffler, "
+        f"at delta {bounds.delta:g}:"
     ]
     if bounds.card is not None:
         card = rounded(bounds.card)
@@ -438,23 +473,27 @@ def _one_round_words(what: str, bounds: Shuffled) -> str:
 
 
 def _run_ledger(args: argparse.Namespace) -> int:
-    """What --rho or --epsilon for all reports together leaves each of them."""
+    """Print what --rho, or --epsilon for all reports together, leaves each report."""
     if args.plot:
         text = "--plot draws the epsilon of cards, or behind a shuffler"
         raise UsageError(text, "give NAME or --reports")
     require(args.values >= 1, "values", "1 or more", args.values)
-    given = [name for name in ("rho", "epsilon") if getattr(args, name) is not None]
-    exclude(given, "rho", "epsilon")
+    named = [name for name in ("rho", "epsilon") if getattr(args, name) is not None]
+    exclude(named, "rho", "epsilon")
     (rounds,) = _rounds(args.rounds, 1)
     if args.rho is not None:
-        total = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
+        total_rho = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
     elif args.epsilon is not None:
-        total = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
+        total_rho = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
     else:
         hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
         raise UsageError("what is spent is missing", hint)
-    spent = _spent({ReportKind(total, gaussian=True): 1}, rounds, _unit(args, 0), args)
-    print_result({"what": "all reports", **spent}, _ledger_words("all reports", spent), args.json)
+    ledger_costs = _spent({ReportKind(total_rho, gaussian=True): 1}, rounds, _unit(args, 0), args)
+    print_result(
+        {"what": "all reports", **ledger_costs},
+        _ledger_words("all reports", ledger_costs),
+        args.json,
+    )
     return OK
 
 
@@ -465,24 +504,29 @@ def _unit(args: argparse.Namespace, of_cards: int) -> int:
     return parse_unit(args.unit)
 
 
-def _spent_by_cards(chosen: Sequence[_CardRounds], args: argparse.Namespace) -> dict[str, Any]:
-    """What the reports of these cards cost a ledger in rho. Raises UsageError."""
+def _spent_by_cards(
+    cards_chosen: Sequence[_CardRounds], args: argparse.Namespace
+) -> dict[str, Any]:
+    """Return what the reports of these cards cost a ledger in rho.
+
+    Raises UsageError if they protect different units and --unit names none.
+    """
     if args.rho is not None:
         raise UsageError("--rho is about no card", "leave NAME or --rho out")
-    units = {cards.unit_of(each.card.data) for each in chosen if each.card is not None} - {0}
+    units = {cards.unit_of(card.card.data) for card in cards_chosen if card.card is not None} - {0}
     if len(units) > 1 and args.unit is None:
         hint = "account for each, or name one with --unit"
         raise UsageError("these cards protect different units", hint)
     reports: Counter[ReportKind] = Counter()
-    for card in chosen:
+    for card in cards_chosen:
         reports[card.report(args.values)] += card.rounds
     unit_of_cards = max(units, default=0)
     unit = _unit(args, unit_of_cards)
     hide_presence = unit_of_cards > 0
-    spent = _spent(reports, sum(reports.values()), unit, args, hide_presence)
-    if len(chosen) > 1:
-        spent |= {"rho_each": None, "epsilon_each_pure": None}
-    return spent
+    ledger_costs = _spent(reports, sum(reports.values()), unit, args, hide_presence)
+    if len(cards_chosen) > 1:
+        ledger_costs |= {"rho_each": None, "epsilon_each_pure": None}
+    return ledger_costs
 
 
 def _spent(
@@ -492,31 +536,33 @@ def _spent(
     args: argparse.Namespace,
     hide_presence: bool = True,
 ) -> dict[str, Any]:
-    """What these reports mean for each of so many rounds, for a unit, and for a device.
+    """Return what these reports mean for each of the rounds, for a unit, and for a device.
 
-    hide_presence: they hide that a run of records is there; what it says is two steps away
-    (ledger.md, Neighbours). Raises UsageError.
+    unit: the number of records that are protected together; 0 for the whole device. hide_presence:
+    the reports hide whether a unit is there; what it says is two steps away (ledger.md,
+    Neighbours). Raises UsageError.
     """
     require(args.units >= 1, "units", "1 or more", args.units)
-    must = "1 where the unit is the whole device"
-    require(unit > 0 or args.units == 1, "units", must, args.units)
-    total = sum(times * report.rho for report, times in reports.items())
-    each = total // rounds
-    if not each:
+    allowed = "1 where the unit is the whole device"
+    require(unit > 0 or args.units == 1, "units", allowed, args.units)
+    total_rho = sum(times * report.rho for report, times in reports.items())
+    rho_of_report = total_rho // rounds
+    if not rho_of_report:
         hint = "spend at least a millionth a report, and at most 20"
         raise UsageError("a report has no rho, or too much", hint)
-    of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
+    reports_of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
 
     def epsilon(steps: int) -> float:
-        return composing.compose(composing.for_steps(of_unit, steps), args.delta).epsilon
+        """Return the epsilon between data that differ by so many steps, at --delta."""
+        return composing.compose(composing.for_steps(reports_of_unit, steps), args.delta).epsilon
 
     hide_content = hide_presence and unit > 0
     return {
         "rounds": rounds,
         "delta": args.delta,
-        "rho": total / MICRO,
-        "rho_each": each / MICRO,
-        "epsilon_each_pure": sums.pure_of(each) / MICRO,
+        "rho": total_rho / MICRO,
+        "rho_each": rho_of_report / MICRO,
+        "epsilon_each_pure": sums.pure_of(rho_of_report) / MICRO,
         "unit": unit,
         "protects": protected(unit),
         "units": args.units,
@@ -528,7 +574,10 @@ def _spent(
 
 
 def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
-    """What a ledger in rho pays, for people."""
+    """Describe for people what reports cost a ledger in rho, and what that means.
+
+    what: the reports in words. spent: the costs and epsilons, from `_spent`.
+    """
     protection = f"for {spent['protects']} {_both(spent, 'epsilon')}"
     lines = [f"{what}: rho {spent['rho']:g} in total, {protection}"]
     if spent["rho_each"] is not None:
@@ -536,21 +585,26 @@ def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
             f"  reports    {spent['rounds']:,} of rho {spent['rho_each']:.4g}; "
             f"of a pure mechanism each has epsilon {spent['epsilon_each_pure']:.4g}"
         )
+
+    # A unit is part of a device: say how the whole device is protected.
     if spent["units"] > 1:
-        of_device = _both(spent, "epsilon_device")
-        lines.append(f"  device     a whole device has {spent['units']:,} units: {of_device}")
-        text = "what is common to all of its records is protected by no more than that"
+        device_epsilons = _both(spent, "epsilon_device")
+        lines.append(f"  device     a whole device has {spent['units']:,} units: {device_epsilons}")
+        remark = "what is common to all of its records is protected by no more than that"
         if spent["epsilon_device"] > _MEANS_LITTLE:
-            text += ": hardly at all"
-        lines.append(f"             {text}")
+            remark += ": hardly at all"
+        lines.append(f"             {remark}")
     elif spent["unit"]:
-        text = "a whole device is protected less: --units says how many units it holds"
-        lines.append(f"  device     {text}")
+        remark = "a whole device is protected less: --units says how many units it holds"
+        lines.append(f"  device     {remark}")
     return "\n".join(lines)
 
 
 def _both(spent: Mapping[str, Any], name: str) -> str:
-    """An epsilon, of a run of records that it was there and what it says."""
+    """Return the epsilon of that name in words: that a unit was there, and what it says.
+
+    A whole device has only one epsilon, since its presence is not hidden.
+    """
     text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
     content = spent[f"{name}_content"]
     if content is None:

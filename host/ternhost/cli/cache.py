@@ -10,7 +10,7 @@ from ternhost.terminal import confirm
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern cache`."""
+    """Add `tern cache` and its action to the commands."""
     summary = "show what tern keeps between commands, and its size; clear it"
     example = "tern cache\ntern cache clear emulators --yes"
     parser = add_command(subparsers, "cache", summary, example, run_show)
@@ -25,11 +25,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Show what is kept, and its size."""
+    """Print what the cache keeps, and how much of each kind."""
     root, sizes = cache.cache_root(), cache.sizes()
     lines = []
-    for kind, what in cache.KINDS.items():
-        lines.append(f"{kind:10} {sizes[kind] / 1e6:>9.1f} MB  {what}")
+    for kind, description in cache.KINDS.items():
+        lines.append(f"{kind:10} {sizes[kind] / 1e6:>9.1f} MB  {description}")
     megabytes = sum(sizes.values()) / 1e6
     lines.append(f"{'in all':10} {megabytes:>9.1f} MB  in {root}; 'tern cache clear' deletes it")
     print_result({"directory": str(root), "bytes": sizes}, "\n".join(lines), args.json)
@@ -37,16 +37,20 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_clear(args: argparse.Namespace) -> int:
-    """Delete the named kind, or all kinds but those of the user's own."""
+    """Delete the named kind of entries, or all kinds but the files that users have put there."""
     root = cache.cache_root()
-    kinds = [args.kind] if args.kind else [kind for kind in cache.KINDS if kind != cache.OWN]
-    before = cache.sizes()
-    held = sum(before[kind] for kind in kinds)
-    if held and not args.yes:
-        confirm(f"delete {held / 1e6:.1f} MB ({', '.join(kinds)}) in {root}")
+    if args.kind:
+        kinds = [args.kind]
+    else:
+        kinds = [kind for kind in cache.KINDS if kind != cache.OWN]
+    bytes_before = cache.sizes()
+    bytes_to_delete = sum(bytes_before[kind] for kind in kinds)
+    if bytes_to_delete and not args.yes:
+        confirm(f"delete {bytes_to_delete / 1e6:.1f} MB ({', '.join(kinds)}) in {root}")
+
     in_use = cache.clear(kinds)
-    after = cache.sizes()
-    freed = {kind: before[kind] - after[kind] for kind in kinds}
+    bytes_after = cache.sizes()
+    freed = {kind: bytes_before[kind] - bytes_after[kind] for kind in kinds}
     text = f"freed {sum(freed.values()) / 1e6:.1f} MB in {root}"
     if in_use:
         text += f"; in use, so kept: {', '.join(in_use)}"

@@ -17,7 +17,7 @@ from ternhost.privacy.mechanisms import shipped
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern card` and its actions."""
+    """Add `tern card` and its actions to the commands."""
     summary = "design, certify and show cards, the integer tables of mechanisms"
     example = "tern card design three-outputs --epsilon 2 -o three.card\ntern card show three.card"
     card = add_command(subparsers, "card", summary, example)
@@ -31,6 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_design(actions: Any) -> None:
+    """Add `tern card design` to the actions."""
     summary = "design a card, and print its epsilon, variance and size"
     example = "tern card design pm-sub --epsilon 2 --levels 15 -o pm.card --json"
     design = add_command(actions, "design", summary, example, run_design)
@@ -39,6 +40,7 @@ def _add_design(actions: Any) -> None:
 
 
 def _add_certify(actions: Any) -> None:
+    """Add `tern card certify` to the actions."""
     summary = "prove from the integers of a card, or from any table, whether it keeps an epsilon "
     summary += "(exit code 0: yes, 1: no)"
     example = "tern card certify three.card --epsilon 2\n"
@@ -54,6 +56,7 @@ def _add_certify(actions: Any) -> None:
 
 
 def _add_show(actions: Any) -> None:
+    """Add `tern card show` to the actions."""
     summary = "draw the exact distribution of a card's outputs"
     example = "tern card show three.card\n"
     example += "tern card show pm-sub --epsilon 2 --levels 31 --plot pm.png"
@@ -74,7 +77,7 @@ def run_design(args: argparse.Namespace) -> int:
 
 
 def run_certify(args: argparse.Namespace) -> int:
-    """Certify a card or a table; FAILED where it does not keep what it should."""
+    """Certify a card or a table; the exit code is FAILED if it does not keep its promise."""
     epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
     rho = None if args.rho is None else parse_epsilon(args.rho, option="--rho")
     is_table = Path(args.file).suffix.lower() in matrix.FORMATS
@@ -102,16 +105,24 @@ def run_certify(args: argparse.Namespace) -> int:
 
 
 def _of_table(
-    table: matrix.Certificate, epsilon: int | None, delta: bool
+    table: matrix.Certificate, micro_epsilon: int | None, wants_delta: bool
 ) -> tuple[dict[str, Any], str]:
-    """The result for JSON, and the reason in words."""
-    certified = table.epsilon is not None if epsilon is None else table.keeps(epsilon)
-    result = {"certified": certified, "epsilon": epsilon and epsilon / MICRO, **table.as_json()}
+    """Return what is certified of a table of probabilities: an object for JSON, and a text.
+
+    micro_epsilon: the epsilon to certify, in millionths, or None for whatever the table keeps.
+    """
+    if micro_epsilon is None:
+        certified = table.epsilon is not None
+        epsilon = None
+    else:
+        certified = table.keeps(micro_epsilon)
+        epsilon = micro_epsilon / MICRO
+    result = {"certified": certified, "epsilon": epsilon, **table.as_json()}
     lines = [_loss_of_table(table)]
-    if delta and epsilon is not None:
-        least = table.delta(epsilon)
-        result |= {"delta": cards.fraction(least), "delta_decimal": float(least)}
-        lines.append(f"delta      {_exact(least)} at epsilon {epsilon / MICRO}")
+    if wants_delta and micro_epsilon is not None:
+        least_delta = table.delta(micro_epsilon)
+        result |= {"delta": cards.fraction(least_delta), "delta_decimal": float(least_delta)}
+        lines.append(f"delta      {_exact(least_delta)} at epsilon {micro_epsilon / MICRO}")
     if table.bias is not None:
         text = f"bias       at most {_exact(table.bias)}"
         if table.bias:
@@ -156,6 +167,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
+    """Draw the distribution of a card's outputs into a file. description: of the card."""
     from ternhost.plots import canvas  # loads matplotlib
     from ternhost.plots import cards as card_plots
 
@@ -167,7 +179,7 @@ def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """List the mechanisms and the shipped cards."""
+    """Print the mechanisms, and the cards that tern ships."""
     entries = shipped.entries()
     lines = [f"mechanisms: {', '.join(mechanisms.NAMES)}"]
     if entries:
@@ -181,23 +193,28 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def _posterior(result: dict[str, Any]) -> str:
-    likely = result["posterior_from_half"]
-    if likely is None:
+    """Return in words how likely a guess of 50 % can become after a report."""
+    posterior = result["posterior_from_half"]
+    if posterior is None:
         return "up to 100 %"
-    if likely < 1:
-        return f"at most {100 * likely:.1f} %"
+    if posterior < 1:
+        return f"at most {100 * posterior:.1f} %"
     return "more than 99.9 %"
 
 
 def _sum_summary(result: dict[str, Any]) -> str:
+    """Describe for people the card of a sum, from its description.
+
+    A sum with Gaussian noise (norm 2) keeps rho, one with Laplace noise (norm 1) an epsilon.
+    """
     if result["norm"] == 2:
         name, in_epsilon = "rho", "a ledger in epsilon refuses it"
     else:
         name, in_epsilon = "epsilon", f"{result['epsilon_certified']} of a ledger in epsilon"
-    kept, claimed = result[f"{name}_certified"], result[f"{name}_claimed"]
-    lines = [f"card (sum): {name} {kept} certified, {claimed} claimed"]
-    fields = {**result, "at_4": result["radius"] / 2**18, "in_epsilon": in_epsilon}
-    lines += [line.format_map(fields) for line in _SUM]
+    certified, claim = result[f"{name}_certified"], result[f"{name}_claimed"]
+    lines = [f"card (sum): {name} {certified} certified, {claim} claimed"]
+    values = {**result, "at_4": result["radius"] / 2**18, "in_epsilon": in_epsilon}
+    lines += [line.format_map(values) for line in _SUM]
     return "\n".join(lines)
 
 
@@ -220,17 +237,17 @@ _PROJECTION = (
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """A card for people, from its description."""
+    """Describe a card for people. result: its description."""
     if result["shape"] == "sum":
         return _sum_summary(result)
-    head = f"{result.get('mechanism', 'card')} ({result['shape']})"
+    title = f"{result.get('mechanism', 'card')} ({result['shape']})"
     stated = f"{result['epsilon_claimed']} claimed"
     if "epsilon" in result:
         stated = f"{result['epsilon']} requested"
-    posterior = _posterior(result)
+    posterior_words = _posterior(result)
     lines = [
-        f"{head}: epsilon {result['epsilon_certified']} certified, {stated}",
-        f"  meaning    a guess about a value that was 50 % likely is {posterior} likely after its report",
+        f"{title}: epsilon {result['epsilon_certified']} certified, {stated}",
+        f"  meaning    a guess about a value that was 50 % likely is {posterior_words} likely after its report",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
         *_accuracy(result),
         f"  card       {result['card_bytes']} bytes, hash {result['card_hash']}",
@@ -240,19 +257,26 @@ def _summary(result: dict[str, Any]) -> str:
 
 
 def _accuracy(result: dict[str, Any]) -> list[str]:
+    """Return the lines about variance and bias in the description of a card."""
     if result["shape"] == "projection":
         bias = _bias_of_projection(result["bias_bound"])
         return [line.format_map({**result, "bias": bias}) for line in _PROJECTION]
     if result["bias"] is None:
         return ["  variance   none: its outputs have no unbiased values"]
-    worst = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g})".format_map(result)
+    worst_variance = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g})".format_map(
+        result
+    )
     return [
-        f"  variance   {worst}, {result['variance_at_zero']:.6g} at 0",
+        f"  variance   {worst_variance}, {result['variance_at_zero']:.6g} at 0",
         f"  bias       {result['bias']} (exact)",
     ]
 
 
 def _bias_of_projection(bound: float | None) -> str:
+    """Describe the bias of a projection in words.
+
+    bound: the largest squared error in units of the mean's square, or None where it is not known.
+    """
     if bound is None:
         return "in so few dimensions no bound of its error is known"
     return (

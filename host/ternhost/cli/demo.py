@@ -14,7 +14,7 @@ _DATASET = "flights-planned"
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern demo`."""
+    """Add `tern demo` to the commands."""
     summary = f"train a model on {_REPORTS:,} real flights with {_BOARDS} emulated boards, and write a report"
     parser = add_command(subparsers, "demo", summary, "tern demo", run)
     add_option(parser, "--boards N", "number of emulated boards", _BOARDS)
@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo, and say what the same devices could have learned by another algorithm."""
+    """Train on emulated boards, then say what they could have learned by another algorithm."""
     command = [
         "train",
         "--algorithm=fedsgd",
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> None:
+    """Simulate the same devices with one report about the whole gradient, and print the AUC."""
     from ternhost.planning.simulation import default, simulate  # needs simulated fleets
 
     data = datasets.load(_DATASET)

@@ -14,9 +14,9 @@ from ternhost.privacy.base import Design
 def add_arguments(
     parser: argparse.ArgumentParser, required: bool = False, many: bool = False
 ) -> None:
-    """Add NAME and what belongs to a mechanism.
+    """Add the argument NAME, a card file or a mechanism, and the options of mechanisms.
 
-    required: NAME is a mechanism. many: any number of NAMEs, `names`.
+    required: NAME must be a mechanism. many: any number of names, as `names`.
     """
     text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
     text += ", ".join(mechanisms.NAMES)
@@ -38,15 +38,17 @@ def design(args: argparse.Namespace, name: str) -> Design:
     return mechanisms.design(name, args.epsilon, args.levels, **options)
 
 
-def card(args: argparse.Namespace, name: str, alone: bool = True) -> tuple[Card, dict[str, Any]]:
-    """A card and its description: of the named mechanism at --epsilon, else of the named file.
+def card(
+    args: argparse.Namespace, name: str, is_only_name: bool = True
+) -> tuple[Card, dict[str, Any]]:
+    """Return a card and its description: designed with the named mechanism, or loaded from a file.
 
-    alone: False if --epsilon is only for those of the names that are mechanisms. Raises UsageError
-    or OSError.
+    is_only_name: False if there are several names, of which --epsilon concerns only the mechanisms.
+    Raises UsageError, and OSError if the file cannot be read.
     """
-    if args.epsilon is not None and (alone or name in mechanisms.NAMES):
-        made = design(args, name)
-        return cards.decode(made.card), cards.describe_design(made)
+    if args.epsilon is not None and (is_only_name or name in mechanisms.NAMES):
+        designed = design(args, name)
+        return cards.decode(designed.card), cards.describe_design(designed)
     if args.epsilon is None:
         of_mechanism = mechanisms.options_named(args, "levels")
         if of_mechanism:

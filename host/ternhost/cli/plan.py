@@ -37,7 +37,7 @@ _EXAMPLE = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern plan`."""
+    """Add `tern plan` to the commands."""
     parser = add_command(subparsers, "plan", _SUMMARY, _EXAMPLE, run)
     _add_records(parser)
     add_option(parser, "--epsilon E", "epsilon of a device, which reports once (default: 2)")
@@ -66,6 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_records(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the records to plan with, of which one may be given."""
     records = parser.add_mutually_exclusive_group()
     text = f"data set that resembles the devices' records: {', '.join(datasets.DATASETS)}"
     add_option(records, "--dataset D", f"{text} (default: synthetic-logistic)")
@@ -103,9 +104,10 @@ def _check(args: argparse.Namespace) -> None:
     require(args.workers is None or args.workers >= 1, "workers", "1 or more", args.workers)
     if (args.years is None) != (args.every is None):
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
-    given = [name for name in ("devices", "years") if getattr(args, name) is not None]
-    exclude(given, "devices", "years")
+    named = [name for name in ("devices", "years") if getattr(args, name) is not None]
+    exclude(named, "devices", "years")
 
+    # Each kind of plan has options of its own; the others would change nothing.
     out_of_place: tuple[str, ...]
     if args.devices is not None:
         out_of_place = _OF_ONE_REPORT
@@ -120,6 +122,10 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _out_of_place(name: str, is_fleet: bool) -> UsageError:
+    """Return the error for an option that concerns another kind of plan.
+
+    is_fleet: the plan is for a fleet that exists.
+    """
     if is_fleet or name == "epsilon":
         return UsageError(f"{flag(name)} is about devices that report once", "the budget is --life")
     hint = "name the number of its --devices"
@@ -129,31 +135,33 @@ def _out_of_place(name: str, is_fleet: bool) -> UsageError:
 
 
 def _planned(args: argparse.Namespace) -> Planned | Existing:
-    """What is to be planned, by the options."""
+    """Return what is to be planned, from the options: a fleet that exists, or a new one."""
     population = {
         "dataset": args.dataset or Planned.dataset,
         "dimension": args.dimension,
         "seed": args.seed,
     }
-    given = {name: getattr(args, name) for name in _OF_A_FLEET if getattr(args, name) is not None}
+    fleet_options = {
+        name: getattr(args, name) for name in _OF_A_FLEET if getattr(args, name) is not None
+    }
     if args.devices is not None:
-        data = given.pop("data", "")
-        options = Options(**population, **given, model=args.model or "")
+        data = fleet_options.pop("data", "")
+        options = Options(**population, **fleet_options, model=args.model or "")
         return Existing(args.devices, options, data, args.runs, args.workers)
 
     rounds = None
     epsilon = args.epsilon or "2"
-    ladder: tuple[int, ...] = LADDER
+    default_counts: tuple[int, ...] = LADDER
     if args.years is not None:
-        budget = {name: given[name] for name in _OF_A_BUDGET if name in given}
+        budget = {name: fleet_options[name] for name in _OF_A_BUDGET if name in fleet_options}
         rounds = Lasting(args.years, args.every, **budget)
-        epsilon, ladder = rounds.epsilon, lasting.LADDER
+        epsilon, default_counts = rounds.epsilon, lasting.LADDER
     return Planned(
         epsilon,
         model=args.model,
         goal=args.goal,
         runs=args.runs,
-        reports=_ladder(args.reports, ladder),
+        reports=_ladder(args.reports, default_counts),
         workers=args.workers,
         rounds=rounds,
         **population,
@@ -161,6 +169,10 @@ def _planned(args: argparse.Namespace) -> Planned | Existing:
 
 
 def _ladder(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of devices to try. text: of --reports, or None.
+
+    Raises UsageError if they are not whole numbers.
+    """
     if text is None:
         return default
     try:
@@ -171,29 +183,29 @@ def _ladder(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _panel(result: dict[str, Any]) -> Panel:
-    """The curve over the number of devices."""
+    """Return the picture of the model's quality over the number of devices. result: of `plan`."""
     measure = result["measure"]
-    private = _curve("private model, 95 % interval", result["curve"], "reports")
+    private_curve = _curve("private model, 95 % interval", result["curve"], "reports")
     lines = {"without privacy": result["optimum"], TRIVIAL[measure]: result["baseline"]}
     if result["goal"]:
         lines["goal"] = result["goal"]["figure"]
     data = result["dataset"] or "synthetic records"
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
-    reports = "one report"
+    reports_words = "one report"
     rounds = result["rounds"]
     if rounds:
-        reports = counted(rounds["rounds"], "report")
+        reports_words = counted(rounds["rounds"], "report")
         title += f" a round, {rounds['life']:g} for life"
-    across = f"devices, each with {reports}"
-    return Panel(title, across, WORDS[measure], [private], log_x=True, lines=lines)
+    x_name = f"devices, each with {reports_words}"
+    return Panel(title, x_name, WORDS[measure], [private_curve], log_x=True, lines=lines)
 
 
 def _panel_of_rounds(result: dict[str, Any]) -> Panel:
-    """The curves over the rounds of a fleet that exists."""
+    """Return the picture of the model's quality over the rounds of a fleet that exists."""
     measure = result["measure"]
     last_round = result["curve"][-1]["rounds"]
-    label = f"unit: {protected(result['unit'])}, 95 % interval"
-    curves = [_curve(label, result["curve"], "rounds")]
+    curve_name = f"unit: {protected(result['unit'])}, 95 % interval"
+    curves = [_curve(curve_name, result["curve"], "rounds")]
     if result["public_curve"]:
         curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
     of_devices = {"rounds": 1, **result["device_unit"]}
@@ -207,7 +219,10 @@ def _panel_of_rounds(result: dict[str, Any]) -> Panel:
 
 
 def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> Curve:
-    """A curve with its error bars. x: the column across."""
+    """Return a curve with error bars, from the mean and the interval of each row.
+
+    x: the key of the rows for the x axis.
+    """
     below = [row["mean"] - row["low"] for row in rows]
     above = [row["high"] - row["mean"] for row in rows]
     means = [row["mean"] for row in rows]

@@ -16,30 +16,34 @@ FLAG = "--with"
 
 
 def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Load the files that `argv` names before its command; return them and the rest of it.
+    """Load the files of the --with options before the command.
 
-    Raises UsageError.
+    Returns the files, and the arguments without these options. Raises UsageError for a file that
+    cannot be loaded, and for a --with after the command.
     """
-    files, rest = [], list(argv)
-    while rest and rest[0].partition("=")[0] == FLAG:
-        _, equals, path = rest.pop(0).partition("=")
-        if not equals and rest:
-            path = rest.pop(0)
+    files, remaining = [], list(argv)
+    while remaining and remaining[0].partition("=")[0] == FLAG:
+        _, equals, path = remaining.pop(0).partition("=")
+        if not equals and remaining:
+            path = remaining.pop(0)
         load(path)
         files.append(path)
-    late = re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(rest))
-    if late:
-        hint = f"tern {FLAG} {late[1]} {rest[0]} ..."
-        raise UsageError(f"{FLAG} {late[1]} must stand before the command", hint=hint)
-    return files, rest
+    misplaced = re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(remaining))
+    if misplaced:
+        hint = f"tern {FLAG} {misplaced[1]} {remaining[0]} ..."
+        raise UsageError(f"{FLAG} {misplaced[1]} must stand before the command", hint=hint)
+    return files, remaining
 
 
 def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
-    """A hint whose command lines load the files of this start again."""
-    beginning = "tern "
+    """Insert the --with options of this start into the command lines of a hint.
+
+    hint: words for the user, with commands such as "tern train ...". commands: their names.
+    """
+    command_start = "tern "
     for path in files:
-        beginning += f"{FLAG} {shlex.quote(path)} "
-    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: beginning, hint)
+        command_start += f"{FLAG} {shlex.quote(path)} "
+    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: command_start, hint)
 
 
 def load(path: str) -> None:
@@ -47,7 +51,7 @@ def load(path: str) -> None:
 
     Learners, mechanisms, extensions and optimisers are registered under their `name`, an optimiser
     without one under its class name in lower case, a fleet under the first word of its `form`, a
-    link under its `scheme`. Raises UsageError.
+    link under its `scheme`. Raises UsageError if the file cannot be imported.
     """
     file = Path(path)
     spec = importlib.util.spec_from_file_location(f"tern_with_{file.stem}", file)
@@ -70,6 +74,10 @@ def load(path: str) -> None:
 
 
 def _register(item: Any, module: str) -> None:
+    """Register a value of a loaded file, if it extends tern.
+
+    module: the name of the file's module; classes that it only imports are not registered.
+    """
     from ternhost.extensions import EXTENSIONS, Extension
     from ternhost.learn.base import ALGORITHMS, Learner
     from ternhost.learn.optimisers import OPTIMISERS

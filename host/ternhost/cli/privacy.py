@@ -18,7 +18,7 @@ _PLANNED = ("train", "collect", "infer", "serve")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern privacy`."""
+    """Add `tern privacy` to the commands."""
     summary = (
         "write what a run, a store or a board promises, as a page for people who are no engineers"
     )
@@ -47,7 +47,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
-    """The facts of what is named, and the directory for its page. Raises TernError."""
+    """Gather the facts about what the arguments name, and choose the directory of the page.
+
+    Raises TernError if there is no such run, store or board.
+    """
     if (args.plan is None) == (args.what is None):
         raise UsageError(
             "name a run, a store or a board, or a --plan", hint="such as: tern privacy my-run"
@@ -75,6 +78,7 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
 
 
 def _plan(words: list[str]) -> Facts:
+    """Gather the facts of a run that has not begun. words: its command and options."""
     from ternhost.cli import build_parser, running
 
     if not words or words[0] not in _PLANNED:

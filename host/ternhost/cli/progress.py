@@ -33,17 +33,21 @@ class ProgressPrinter(Progress):
         return Watcher(status=self.status, warn=self.warn, note=self.say)
 
     def status(self, status: Status) -> None:
-        """Show the state of the run, unless the last one was shown just before."""
+        """Show the state of the run, unless the last one was shown just before.
+
+        A terminal gets a line that is redrawn. Elsewhere the ends of rounds are printed, not too
+        often.
+        """
         now = time.monotonic()
-        since = now - self._status_at
+        seconds_since_last = now - self._status_at
         ended = status.event == END
         is_last = ended and status.round == status.rounds
-        line = _line(status, bar=self._redraws)
+        line = _line(status, with_bar=self._redraws)
         if self._redraws:
-            if since >= _REDRAW_EVERY or is_last:
+            if seconds_since_last >= _REDRAW_EVERY or is_last:
                 self._status_at = now
                 self.step(line)
-        elif is_last or (ended and since >= _LINE_EVERY):
+        elif is_last or (ended and seconds_since_last >= _LINE_EVERY):
             self._status_at = now
             self.say(line)
         else:
@@ -55,21 +59,21 @@ class ProgressPrinter(Progress):
             self._write_line(f"tern: {visible(message, lines=True)}")
 
 
-def _line(status: Status, bar: bool) -> str:
-    """The state of a run in one line. bar: draw how far it is."""
-    done = f"round {status.round}"
+def _line(status: Status, with_bar: bool) -> str:
+    """Describe the state of a run in one line. with_bar: also draw how far it is."""
+    round_words = f"round {status.round}"
     if status.rounds:
-        done += f"/{status.rounds}"
+        round_words += f"/{status.rounds}"
     reports = f"{status.total_reports:,}"
-    wanted = status.wanted_reports
-    if wanted:
-        reports += f"/{wanted:,}"
+    wanted_reports = status.wanted_reports
+    if wanted_reports:
+        reports += f"/{wanted_reports:,}"
     rate = status.total_reports / max(status.seconds, 1e-9)
 
-    parts = [done]
-    if bar and wanted:
-        full = round(min(1.0, status.total_reports / wanted) * _BAR)
-        parts.append("#" * full + "." * (_BAR - full))
+    parts = [round_words]
+    if with_bar and wanted_reports:
+        filled_length = round(min(1.0, status.total_reports / wanted_reports) * _BAR)
+        parts.append("#" * filled_length + "." * (_BAR - filled_length))
     parts += [f"{reports} reports", f"{rate:,.0f}/s"]
     if status.figures:  # only the first: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))

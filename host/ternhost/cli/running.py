@@ -38,7 +38,7 @@ class RunCommand:
     example: str
 
     def add_parser(self, subparsers: Any) -> None:
-        """Add the command's parser."""
+        """Add the command's parser, with the options of all of its algorithms."""
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
@@ -104,7 +104,10 @@ INFER = RunCommand(
 
 
 def metrics(args: argparse.Namespace) -> "Metrics | None":
-    """The metrics server of --metrics, or None. Raises UsageError if its port is not available."""
+    """Start the metrics server of --metrics; None without that option.
+
+    Raises UsageError if its port is not available.
+    """
     if args.metrics is None:
         return None
     from ternhost.watch.metrics import Metrics  # needs an extra

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern runs`."""
+    """Add `tern runs` to the commands."""
     summary = (
         "list the runs in a directory or a store, oldest first; draw a report again; show a model"
     )
@@ -41,18 +41,19 @@ def run(args: argparse.Namespace) -> int:
     if args.save is not None and args.model is None:
         raise UsageError("--save needs a model", hint="name its run: --model RUN")
     if args.draw is not None:
-        drawn = results.draw(results.load(args.draw, directory.existing(args.place)))
+        drawn = results.draw(results.load(args.draw, directory.existing_place(args.place)))
         print_result(drawn, f"report: {drawn['report']}", args.json)
         return OK
     if args.model is not None:
         return _model(args)
-    runs = directory.listed(directory.existing(args.place))
+    runs = directory.list_runs(directory.existing_place(args.place))
     lines = [visible(_line(entry)) for entry in runs] or [f"no runs in {args.place}"]
     print_result({"runs": runs}, "\n".join(lines), args.json)
     return OK
 
 
 def _model(args: argparse.Namespace) -> int:
+    """Print the model of a run, or save it as a board's model.bin."""
     from ternhost.run.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model, args.place)
@@ -81,6 +82,10 @@ def _weights(model: DeviceModel) -> list[str]:
 
 
 def _line(entry: dict[str, Any]) -> str:
+    """Describe a run in one line of the list.
+
+    entry: from `directory.listed`. It lacks "algorithm" if the run cannot be read.
+    """
     if "algorithm" not in entry:
         return f"{entry['run']:20} {entry['status']}"
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))

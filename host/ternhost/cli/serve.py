@@ -36,7 +36,7 @@ _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_r
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern serve`."""
+    """Add `tern serve` to the commands."""
     summary = "run rounds for a fleet on a schedule, until Ctrl-C"
     example = """tern serve --fleet mqtt:my-broker --interval 3600 --deadline 600 --quorum 0.9
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
@@ -78,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
     metrics = running.metrics(args)
     home = HomeAssistant(args.fleet) if args.home_assistant else None
     watcher = _watcher(args)
-    for other in (metrics, home):
-        if other is not None:
-            watcher = watcher.also(other.update)
-    served = serve(
+    for observer in (metrics, home):
+        if observer is not None:
+            watcher = watcher.also(observer.update)
+    active_run = serve(
         options,
         store=args.store,
         name=args.name,
@@ -90,18 +90,18 @@ def run(args: argparse.Namespace) -> int:
         named=running.named(args).keys() - _OF_EACH_START,
     )
     if metrics is not None:
-        metrics.add_store(served.files.store, served.files.name)
+        metrics.add_store(active_run.files.store, active_run.files.name)
     with (
-        _stopped_by_signals(served),
-        served,
-        _shown(args, served.directory),
-        shown(home, served, watcher.warn),
+        _stopped_by_signals(active_run),
+        active_run,
+        _shown(args, active_run.directory),
+        shown(home, active_run, watcher.warn),
     ):
-        result = served.run()
+        result = active_run.run()
 
     result["event"] = "result"
-    if not served.algorithm.done:
-        lines = [*served.algorithm.summary(result), *results.privacy_words(result)]
+    if not active_run.algorithm.done:
+        lines = [*active_run.algorithm.summary(result), *results.privacy_words(result)]
         print_result(result, "\n".join(lines), args.json)
         return OK
     if not args.no_report:
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _stopped_by_signals(run: Run) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the run after the present step."""
+    """While the context is open, let SIGINT and SIGTERM stop the run after the present step."""
     previous = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, lambda *_: run.stop())
@@ -123,7 +123,7 @@ def _stopped_by_signals(run: Run) -> Iterator[None]:
 
 
 def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
-    """Shows the run in the browser, if --dashboard wants it."""
+    """Return a context that shows the run in the browser if --dashboard is given."""
     if args.dashboard is None:
         return contextlib.nullcontext()
     port = None if args.dashboard is True else args.dashboard
@@ -131,6 +131,7 @@ def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextMan
 
 
 def _print_json() -> Callable[[Status], None]:
+    """Return a function that prints statuses as JSON, those within a round not too often."""
     progress_at = -_PROGRESS_EVERY  # time of the last printed progress of a round
 
     def show(status: Status) -> None:
@@ -147,6 +148,8 @@ def _print_json() -> Callable[[Status], None]:
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
+    """Return what observes the run: it prints notes, and statuses for people or as JSON."""
+
     def note(message: str) -> None:
         print_result({"event": "note", "message": message}, message, args.json)
 
@@ -156,6 +159,7 @@ def _watcher(args: argparse.Namespace) -> Watcher:
 
 
 def _print_line(status: Status) -> None:
+    """Print a line about a round that has ended. Other statuses print nothing."""
     if status.event != END:
         return
     fleet = ""
@@ -166,5 +170,5 @@ def _print_line(status: Status) -> None:
     if status.strangers:
         fleet += f", {status.strangers} of another version (tern deploy)"
     entry = {**vars(status), **status.figures}
-    line = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
-    print_line("; ".join([line, *settings(status.chosen)]))
+    round_words = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
+    print_line("; ".join([round_words, *settings(status.chosen)]))

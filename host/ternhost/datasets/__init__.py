@@ -82,7 +82,7 @@ TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 
 def task_of(name: str) -> str:
-    """The task of the data set that `load` returns for this name or `NAME:PATH`, without its data."""
+    """Return the task of a data set, which `load` would load, without reading its data."""
     kind, _, _ = name.partition(":")
     if kind not in SOURCES:
         return CLASSIFICATION
@@ -102,11 +102,11 @@ def held(name: str, *, classes: bool = False) -> Dataset | Table:
 
 
 def load(name: str, *, classes: bool = False) -> Dataset:
-    """The data set of that name; `NAME:PATH` also says where its file is.
+    """Load a data set by its name, or as `NAME:PATH`, which also says where its file is.
 
-    classes: count the classes from 0 in the labels. Without it, the labels tell some classes (1)
-    from the rest (-1). Raises UsageError if there is no such data set, it has no classes to count,
-    or its file is missing or malformed.
+    classes: whether labels count the classes from 0. Without it, they tell some classes (1) from
+    the rest (-1). Raises UsageError if there is no such data set, it has no classes to count, or
+    its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
     if kind not in SOURCES:
@@ -117,10 +117,13 @@ def load(name: str, *, classes: bool = False) -> Dataset:
         hint = f"use the name alone: {kind}"
         raise UsageError(f"the data set {kind} has no file to name", hint)
     if classes and not source.positive:
-        names = [name for name, other in SOURCES.items() if other.positive]
-        hint = f"one of: {', '.join(names)}"
+        with_classes = [name for name, other in SOURCES.items() if other.positive]
+        hint = f"one of: {', '.join(with_classes)}"
         raise UsageError(f"the data set {kind} does not name its classes", hint)
-    file = Path(path).expanduser() if colon else None
+
+    file = None
+    if colon:
+        file = Path(path).expanduser()
     dataset = source.read(file)
     if source.positive and not classes:
         return dataset.against_rest(*source.positive)

@@ -72,42 +72,55 @@ class Dataset:
 
     @cached_property
     def shares(self) -> Floats:
-        """The share of each class among the training records; of two classes, label -1 comes first."""
+        """The share of each class among the training records.
+
+        Of the two classes of a classification, label -1 comes first.
+        """
         labels = self.labels[self.training]
-        codes, classes = (labels > 0).astype(np.int64), 2
         if self.task == MULTICLASS:
-            codes, classes = labels.astype(np.int64), len(self.classes)
+            codes = labels.astype(np.int64)
+            classes = len(self.classes)
+        else:
+            codes = (labels > 0).astype(np.int64)
+            classes = 2
         return np.bincount(codes, minlength=classes) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1), the label last."""
+        """Return records as a device holds them: m x (d + 1), the label last.
+
+        positions: of the m records.
+        """
         rows = np.asarray(positions)
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
     def against_rest(self, *positive: str) -> Self:
-        """The same records, with label 1 for these classes and -1 for the rest.
+        """Return the same records with label 1 for some classes and -1 for the rest.
 
-        Raises UsageError unless these are some of the classes, but not all.
+        positive: the names of these classes. Raises UsageError if there is no such class, or the
+        rest would be empty.
         """
         if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
-            part = ", ".join(positive) or "nothing"
+            part = "nothing"
+            if positive:
+                part = ", ".join(positive)
             hint = f"its classes are: {', '.join(self.classes)}"
             raise UsageError(f"{self.name} cannot be divided into {part} and the rest", hint)
-        chosen = [self.classes.index(name) for name in positive]
-        labels = np.where(np.isin(self.labels, chosen), ONE, -ONE).astype(np.int16)
+        positive_codes = [self.classes.index(name) for name in positive]
+        is_positive = np.isin(self.labels, positive_codes)
+        labels = np.where(is_positive, ONE, -ONE).astype(np.int16)
         return replace(self, task=CLASSIFICATION, labels=labels)
 
     def divided(self, held_out: npt.NDArray[np.bool_], public: npt.ArrayLike = ()) -> Self:
-        """The same records, divided in another way.
+        """Return the same records with other held-out records and public rows.
 
         held_out: n flags. public: positions of public rows, by default none.
         """
         return replace(self, held_out=held_out, public=np.asarray(public, np.int64))
 
     def with_public_rows(self) -> Self:
-        """The same records, a third of which are public, but at most PUBLIC.
+        """Return the same records with public rows: a third of the others, but at most PUBLIC.
 
-        They are the ones that the fixed split would hold out next.
+        They are the records that the fixed split would hold out next.
         """
         others = np.argsort(_multiples(len(self.labels)))[len(self.test) :]
         count = min(PUBLIC, len(others) // 3)
@@ -135,9 +148,10 @@ class Table:
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Records as a device holds them: m x (d + 1).
+        """Return records as a device holds them: m x (d + 1).
 
-        Numeric attributes come first, and last an unused label of 0.
+        positions: of the m records. Numeric attributes come first, then categorical ones, and last
+        an unused label of 0.
         """
         rows = np.asarray(positions)
         columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
@@ -146,9 +160,9 @@ class Table:
         return np.concatenate(columns, axis=1)
 
     def regression(self, label: str) -> Dataset:
-        """Predict the numeric attribute `label` from all others.
+        """Return a data set whose task is to predict a numeric attribute from all others.
 
-        Raises UsageError if there is no such attribute.
+        label: the name of that attribute. Raises UsageError if there is no such attribute.
         """
         if label not in self.numeric_names:
             hint = f"it has: {', '.join(self.numeric_names) or 'none'}"
@@ -158,7 +172,10 @@ class Table:
         return with_constant(self.name, REGRESSION, names, features, labels)
 
     def classification(self, label: str) -> Dataset:
-        """Tell the categories of the categorical attribute `label` from all other attributes."""
+        """Return a data set whose task is to predict a categorical attribute from all others.
+
+        label: the name of that attribute.
+        """
         assert self.codes is not None
         j = self.categorical_names.index(label)
         names, features = self._without(label)
@@ -166,16 +183,17 @@ class Table:
         return with_constant(self.name, MULTICLASS, names, features, labels, classes)
 
     def _without(self, label: str) -> tuple[list[str], Fixed]:
-        """The names and columns of all other attributes, as features.
+        """Return the names and columns of all attributes but `label`, as features.
 
-        A categorical attribute has a column for each category but the last.
+        A numeric attribute is one column; a categorical one has a column for each category but the
+        last.
         """
         names: list[str] = []
         columns: list[Fixed] = []
         for j, name in enumerate(self.numeric_names):
             if name != label:
                 names.append(name)
-                columns.append(self.numeric[:, j : j + 1])
+                columns.append(self.numeric[:, [j]])
         for j, name in enumerate(self.categorical_names):
             assert self.codes is not None
             if name != label:
@@ -185,9 +203,10 @@ class Table:
         return names, np.concatenate(columns, axis=1)
 
     def above_mean(self, label: str) -> Dataset:
-        """Tell whether the numeric attribute `label` is above its mean over all records.
+        """Return a data set whose task is to tell whether a numeric attribute is above its mean.
 
-        That is what the papers do. Raises UsageError if there is no such attribute.
+        label: the name of that attribute. The mean is that over all records, as in the papers.
+        Raises UsageError if there is no such attribute.
         """
         dataset = self.regression(label)
         is_above = dataset.labels > dataset.labels.mean()
@@ -203,7 +222,11 @@ def with_constant(
     labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
 ) -> Dataset:
-    """A data set of these features (n x d - 1), with the constant before them and the fixed split."""
+    """Return a data set of features without the constant, which is added, and the fixed split.
+
+    names: of the features. features: n x (d - 1), Q1.14. labels: n. classes: their names, for a
+    task with several classes.
+    """
     constant = np.full((len(features), 1), ONE, np.int16)
     return Dataset(
         name=name,
@@ -217,14 +240,15 @@ def with_constant(
 
 
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
-    """The fixed split, n flags: `share` of them are set.
+    """Return the fixed split: flags of n records, of which `share` are held out.
 
-    They are evenly spread: by multiples of the golden ratio, modulo 1.
+    These are evenly spread: by multiples of the golden ratio, modulo 1.
     """
     return _multiples(n) < np.uint64(round(share * (1 << 32)))
 
 
 def _multiples(n: int) -> npt.NDArray[np.uint64]:
+    """Return the first n multiples of 1 over the golden ratio, modulo 1, in units of 2**-32."""
     return np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN) % np.uint64(1 << 32)
 
 
@@ -250,25 +274,25 @@ def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -
 
 
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
-    """Codes (n) of an attribute of `count` categories as n x (count - 1) binary ones.
+    """Return the codes (n) of a categorical attribute as n x (count - 1) binary features.
 
-    Source: Wang et al., ICDE 2019. The j-th is 1 in records of category j, else -1; all are -1 in
-    records of the last category.
+    count: of its categories. Feature j is 1 in records of category j, else -1; all are -1 in
+    records of the last category. Source: Wang et al., ICDE 2019.
     """
     is_category = np.asarray(codes)[:, None] == np.arange(count - 1)
     return np.where(is_category, ONE, -ONE).astype(np.int16)
 
 
 def data_folder() -> Path:
-    """The folder of the files that users get themselves: $TERN_DATA, else `data` in tern's cache."""
+    """Return the folder of files that users get themselves: $TERN_DATA, or one in tern's cache."""
     return Path(os.environ.get("TERN_DATA") or cache_root() / "data")
 
 
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
-    """The file of a data set: `path` itself, or the first of `names` in the folder `path`.
+    """Find the file of a data set: `path` itself, or the first of `names` in the folder `path`.
 
-    The default folder is `data_folder()`. Raises UsageError if there is none; its hint names the
-    `source` of the file.
+    dataset: its name. path: by default `data_folder()`. source: where users get the file, for the
+    hint of the UsageError that is raised if it is not there.
     """
     folder = path or data_folder()
     if folder.is_file():

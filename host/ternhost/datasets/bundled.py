@@ -27,6 +27,7 @@ def diabetes() -> Dataset:
 
 
 def _diabetes() -> Dataset:
+    """Make the data set of `diabetes` from scikit-learn's files."""
     from sklearn.datasets import load_diabetes
 
     bunch = load_diabetes(scaled=False)
@@ -35,7 +36,7 @@ def _diabetes() -> Dataset:
 
 
 def multiclass(name: str) -> Dataset:
-    """The data set of that name, some of whose records are public rows, nobody's.
+    """Load a small data set by its name; some of its records are public rows, nobody's.
 
     breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street,
     Mangasarian 1993). digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and
@@ -46,13 +47,15 @@ def multiclass(name: str) -> Dataset:
 
 
 def _multiclass(name: str) -> Dataset:
+    """Make the data set of `multiclass` from scikit-learn's files."""
     from sklearn import datasets
 
     load = getattr(datasets, f"load_{name.replace('-', '_')}")
     bunch = load()
-    features = _normalised(bunch.data)
     if name == "digits":
         features = normalised(bunch.data, 0, _PIXEL)
+    else:
+        features = _normalised(bunch.data)
     names = [str(feature) for feature in bunch.feature_names]
     classes = tuple(str(value) for value in bunch.target_names)
     dataset = with_constant(name, MULTICLASS, names, features, bunch.target, classes)

@@ -40,10 +40,12 @@ def flights_table() -> Table:
 def _table(
     flights: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
 ) -> Table:
+    """Make the table of `flights_table` from the package's tables."""
     flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")
     flights = flights.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
     numbers = _numbers(flights)
-    codes, categories = {}, []
+    codes = {}  # by the attribute's name
+    categories = []
     for name, (column, values) in _categories(flights).items():
         codes[name] = np.asarray(column, np.int16)
         categories.append(tuple(values))
@@ -58,9 +60,10 @@ def _table(
 
 
 def _numbers(flights: pandas.DataFrame) -> dict[str, Floats]:
-    """The numeric attributes, in [-1, 1]."""
+    """Return the numeric attributes by name, scaled to [-1, 1] by bounds fixed beforehand."""
 
     def scaled(values: pandas.Series, centre: float, half: float) -> Floats:
+        """The values, of which centre - half becomes -1 and centre + half becomes 1."""
         return ramp(values.to_numpy(np.float64), centre, half)
 
     return {
@@ -75,12 +78,18 @@ def _numbers(flights: pandas.DataFrame) -> dict[str, Floats]:
 def _categories(
     flights: pandas.DataFrame,
 ) -> dict[str, tuple[npt.ArrayLike, Sequence[str]]]:
-    """The categorical attributes: their codes, and what the codes mean."""
+    """Return the categorical attributes by name: the code of each flight, and the categories.
+
+    A code is a position in the categories.
+    """
     import pandas
 
     week = (pandas.to_datetime(flights[["year", "month", "day"]]).dt.dayofyear - 1) // 7
-    wind = (flights["wind_dir"] / 10).where(flights["wind_speed"] != 0, 0).fillna(len(_WINDS) - 1)
-    arrival = np.searchsorted([*_ARRIVALS.values()], flights["arr_delay"], side="right") - 1
+    # Tens of degrees are the codes of winds; 0 is calm, and the last one is unknown.
+    tens_of_degrees = flights["wind_dir"] / 10
+    wind = tens_of_degrees.where(flights["wind_speed"] != 0, 0).fillna(len(_WINDS) - 1)
+    least_delays = list(_ARRIVALS.values())
+    arrival = np.searchsorted(least_delays, flights["arr_delay"], side="right") - 1
     rain = (flights["precip"].fillna(0) > 0).astype(int)
     zones = [f"UTC{hours}" for hours in range(-10, -3)]
     return {

@@ -42,13 +42,14 @@ class Holdings:
 
 
 def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = False) -> Holdings:
-    """Give each of some boards `stock.each` other records of the stock, at random.
+    """Deal the records of a stock to boards at random, `stock.each` to each board.
 
-    name: of the data set. again: several boards may get the same records if there are too few;
-    otherwise that raises UsageError.
+    name: of the data set, for messages. seed: of the shuffle. again: whether several boards may get
+    the same records if there are too few; otherwise that raises UsageError.
     """
     rng = np.random.default_rng(seed)
-    needed, available = boards * stock.each, len(stock.order)
+    needed = boards * stock.each
+    available = len(stock.order)
     if needed <= available:
         order = rng.permutation(stock.order)[:needed]
     elif again:

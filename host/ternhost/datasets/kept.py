@@ -13,11 +13,12 @@ from ternhost.datasets.base import Dataset
 
 
 def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
-    """The cached data set of that key. Without one, `make` makes it, and it is cached."""
+    """Return the cached data set with this key; if there is none, make it and cache it."""
     return kept_file(cache_root() / "datasets" / f"{key}.npz", _read, make, _write)
 
 
 def _read(path: Path) -> Dataset:
+    """Read a data set from a file that `_write` wrote."""
     with path.open("rb") as file, np.load(file) as parts:
         return Dataset(
             name=str(parts["name"]),
@@ -32,6 +33,7 @@ def _read(path: Path) -> Dataset:
 
 
 def _write(path: Path, dataset: Dataset) -> None:
+    """Write a data set as a compressed archive of arrays, one for each of its fields."""
     np.savez_compressed(
         path,
         name=dataset.name,

@@ -88,21 +88,23 @@ def flights() -> Dataset:
 
 
 def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame], T]) -> T:
-    """What `make` makes of the package's tables of flights, weather and airports.
+    """Read the package's tables and return what `make` makes of them.
 
-    Flights that did not arrive are left out. Raises UsageError if the package is missing or its
-    files are not the expected ones.
+    make: takes the tables of flights, without those that did not arrive, of weather and of
+    airports. Raises UsageError if the package is missing or its files are not the expected ones.
     """
     # The package is not imported, since that needs pkg_resources, which newer setuptools lack.
     extras.require(_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
-    folder = Path((spec.submodule_search_locations or [""])[0], "data")
+    locations = spec.submodule_search_locations or [""]
+    folder = Path(locations[0], "data")
     try:
         import pandas
 
-        names = ("flights.csv.zip", "weather.csv", "airports.csv")
-        flights, weather, airports = (pandas.read_csv(folder / name) for name in names)
+        flights = pandas.read_csv(folder / "flights.csv.zip")
+        weather = pandas.read_csv(folder / "weather.csv")
+        airports = pandas.read_csv(folder / "airports.csv")
         if len(flights) != _ROWS:
             raise ValueError(f"{len(flights)} flights instead of {_ROWS}")
         return make(flights[flights["arr_delay"].notna()], weather, airports)
@@ -113,7 +115,10 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
 
 
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
-    """The data set of these features by name, with the label "late" and public rows."""
+    """Return a data set of flights whose label is 1 if the flight was late, with public rows.
+
+    features: a value for each flight, by the feature's name. table: of these flights.
+    """
     matrix = to_fixed(np.stack(list(features.values()), axis=1))
     labels = np.where(table["arr_delay"] > LATE, ONE, -ONE)
     dataset = with_constant(name, CLASSIFICATION, list(features), matrix, labels)
@@ -123,16 +128,19 @@ def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame)
 def _flights(
     table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
 ) -> Dataset:
+    """Make the data set of `flights` from the package's tables."""
     table = with_weather(table, weather, "visib", "wind_speed", "precip", "temp")
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
     def column(name: str, missing: float | None = None) -> Floats:
+        """A column as floats, with `missing` where it has no value."""
         values = table[name]
         if missing is not None:
             values = values.fillna(missing)
         return np.asarray(values.to_numpy(np.float64))
 
-    def minutes(name: str) -> Floats:  # of the day, from a time written as hhmm
+    def minutes(name: str) -> Floats:
+        """The minutes of the day from a time that is written as hhmm, such as 1730."""
         return column(name) // 100 * 60 + column(name) % 100
 
     departure = minutes("sched_dep_time")
@@ -171,7 +179,7 @@ def _flights(
 
 
 def planned_flights() -> Dataset:
-    """The flights of `flights`, with 31 features that are known before departure.
+    """Load the flights of `flights` with 31 features that are known before departure.
 
     1,000 are public, and 23.7 % are late. The features are the scheduled hour and its square, the
     month, the distance, the weather at the airport in that hour, the airline, the airport and the
@@ -181,10 +189,11 @@ def planned_flights() -> Dataset:
 
 
 def _planned_flights(
-    table: pandas.DataFrame, weather: pandas.DataFrame, _: pandas.DataFrame
+    table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
 ) -> Dataset:
-    columns = [column for _, _, column in _PLANNED_WEATHER.values()]
-    table = with_weather(table, weather, *columns)
+    """Make the data set of `planned_flights`, which does not need the table of airports."""
+    weather_columns = [column for typical, half, column in _PLANNED_WEATHER.values()]
+    table = with_weather(table, weather, *weather_columns)
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
     features = {
@@ -194,7 +203,9 @@ def _planned_flights(
         "distance": ramp(table["distance"].to_numpy(np.float64), 1000, 1500),  # miles
     }
     for name, (typical, half, column) in _PLANNED_WEATHER.items():
-        features[name] = ramp(table[column].fillna(typical).to_numpy(np.float64), typical, half)
+        values = table[column].fillna(typical).to_numpy(np.float64)
+        features[name] = ramp(values, typical, half)
+
     # An unset flag is 0, not -1, so that a record has a gradient only in the coordinates of its set
     # flags. A flag tells less than the hour or the weather.
     for code in _LARGEST_CARRIERS:
@@ -209,7 +220,7 @@ def _planned_flights(
 def with_weather(
     table: pandas.DataFrame, weather: pandas.DataFrame, *columns: str
 ) -> pandas.DataFrame:
-    """The flights with these columns of the weather at their airport and hour of departure."""
+    """Join flights with columns of the weather at their airport in the hour of departure."""
     keys = ["origin", "time_hour"]
     return table.merge(weather[[*keys, *columns]].drop_duplicates(keys), how="left", on=keys)
 
@@ -228,12 +239,14 @@ def ramp(values: Floats, centre: float, half: float) -> Floats:
 
 
 def cycle(name: str, turns: Floats) -> dict[str, Floats]:
-    """The sine and the cosine of a periodic value, as features of this name.
+    """Return the sine and the cosine of a periodic value, as two features.
 
-    turns: the value, in periods.
+    name: the beginning of their names. turns: the value, in periods.
     """
-    return {f"{name}_sin": np.sin(2 * np.pi * turns), f"{name}_cos": np.cos(2 * np.pi * turns)}
+    angle = 2 * np.pi * turns
+    return {f"{name}_sin": np.sin(angle), f"{name}_cos": np.cos(angle)}
 
 
 def _is(flags: Sequence[bool] | pandas.Series) -> Floats:
+    """Return flags as a feature: 1 where they are set, -1 where not."""
     return np.where(flags, 1.0, -1.0)

@@ -16,10 +16,10 @@ _ROW = "a row is a record: its features, then its label"
 
 
 def own(path: Path, *, classes: bool = False) -> Dataset:
-    """The records of a file as a data set.
+    """Load a CSV file of records as a data set.
 
-    Labels of -1 and 1 tell two classes; with `classes`, whole numbers from 0 on are those of
-    several; all others are numbers to predict. Raises UsageError.
+    classes: whether labels are whole numbers of classes, from 0. Without it, labels of -1 and 1
+    alone tell two classes, and any others are numbers to predict. Raises UsageError.
     """
     try:
         names, rows = _read(path, classes)
@@ -34,7 +34,8 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
 
     if not names:
         names = [f"x{i}" for i in range(rows.shape[1])]
-    features, labels = rows[:, :-1], rows[:, -1]
+    features = rows[:, :-1]
+    labels = rows[:, -1]
     task = REGRESSION
     class_names: tuple[str, ...] = ()
     if classes:
@@ -61,21 +62,24 @@ def has_labels_0_and_1(rows: Fixed) -> bool:
 
 
 def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None) -> Fixed:
-    """Records of a CSV file (features, then label, in [-1, 1]) as int16 Q1.14.
+    """Read the records of a CSV file as integers: a row for each, Q1.14, the label last.
 
-    classes: labels are numbers of classes, from 0. most: only the first so many values of each row,
-    and no fewer. A first row of names and empty lines are skipped. Raises UsageError, which names
-    the line.
+    The file has values in [-1, 1]; a first row of names and empty lines are skipped. classes:
+    whether labels are numbers of classes, from 0. most: how many values of each row are read; every
+    row must have as many. Raises UsageError, which names the line.
     """
     _, rows = _read(path, classes, most)
     return rows
 
 
 def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[list[str], Fixed]:
-    """The names, if there are any, and the records, as `read_csv`."""
+    """Return the names in the first row, if it has any, and the records of a CSV file.
+
+    The arguments are those of `read_csv`.
+    """
     names: list[str] = []
     records: list[list[float]] = []
-    width = most
+    width = most  # of each row; without `most`, that of the first
     try:
         # Without -sig a byte order mark would make the first row one of names.
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -95,23 +99,35 @@ def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[lis
         raise UsageError(text, hint="save it as CSV, in UTF-8") from error
     if not records:
         raise UsageError(f"{path} holds no records", hint=_ROW)
-    units = np.full(len(records[0]), ONE)
+
+    factors = np.full(len(records[0]), ONE)  # from real numbers to Q1.14
     if classes:
-        units[-1] = 1
-    return names, np.rint(np.array(records) * units).astype(np.int16)
+        factors[-1] = 1  # the label is a whole number already
+    return names, np.rint(np.array(records) * factors).astype(np.int16)
 
 
 def _record(row: list[str], where: str, width: int | None, classes: bool) -> list[float]:
-    """The values of a row. width: how many there must be; None: 2 or more. Raises UsageError."""
-    fits = len(row) >= 2 if width is None else len(row) == width
+    """Return the values of a row of a CSV file, after checking them.
+
+    where: file and line, for messages. width: how many values there must be; None: 2 or more.
+    classes: whether the label is the number of a class. Raises UsageError.
+    """
+    fits = len(row) == width
+    expected = f"{width}"
+    if width is None:
+        fits = len(row) >= 2
+        expected = "2 or more"
     if not fits:
-        text = f"{where} must have {width or '2 or more'} values, not {len(row)}"
+        text = f"{where} must have {expected} values, not {len(row)}"
         raise UsageError(text, hint=_ROW)
-    if classes and not (row[-1].strip().isdigit() and int(row[-1]) < MAX_DIMENSION):
-        number = f"the number of a class, 0 to {MAX_DIMENSION - 1}"
-        raise UsageError(f"{where}: the label must be {number}, not {row[-1].strip()}")
-    numbers = row[:-1] if classes else row
-    for cell in numbers:
+
+    cells_in_range = row  # those that must be in [-1, 1]
+    if classes:
+        *cells_in_range, label = row
+        if not (label.strip().isdigit() and int(label) < MAX_DIMENSION):
+            number = f"the number of a class, 0 to {MAX_DIMENSION - 1}"
+            raise UsageError(f"{where}: the label must be {number}, not {label.strip()}")
+    for cell in cells_in_range:
         if not _is_number(cell):
             raise UsageError(f"{where}: {cell!r} is not a number", hint=_ROW)
         if abs(float(cell)) > 1:

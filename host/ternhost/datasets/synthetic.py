@@ -20,15 +20,18 @@ def attributes(
     deviation: float = 0.25,
     seed: int = 0,
 ) -> base.Table:
-    """n records of d independent attributes in [-1, 1], to estimate means of.
+    """Draw a table of n records with d independent attributes in [-1, 1], to estimate means of.
 
-    Values outside are drawn again.
+    shape: the distribution of each attribute; values outside of [-1, 1] are drawn again.
 
-    shape: their distribution. gaussian: with this mean and standard deviation (Zhao et al. 2021:
-    means 0, 1/3, 2/3 and 1, deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2).
-    exponential: with this mean (Hao et al.: 0.3). uniform: over [-1, 1]. power: density
-    proportional to (x + 2)**-10 (Wang et al. 2019). Raises UsageError for another shape, or a mean
-    or deviation that leaves hardly any value in [-1, 1].
+    - "gaussian": with this mean and standard deviation (Zhao et al. 2021: means 0, 1/3, 2/3 and 1,
+      deviation 1/4, 16 dimensions; Hao et al. 2023: 0.3 and 0.2)
+    - "exponential": with this mean (Hao et al.: 0.3)
+    - "uniform": over [-1, 1]
+    - "power": density proportional to (x + 2)**-10 (Wang et al. 2019)
+
+    Raises UsageError for another shape, or a mean or deviation that leaves hardly any value in
+    [-1, 1].
     """
     rng = np.random.default_rng(seed)
     draws: dict[str, Callable[[int], base.Floats]] = {
@@ -42,9 +45,9 @@ def attributes(
         raise UsageError(f"there is no distribution {shape!r}", hint=f"one of: {', '.join(draws)}")
     if not 0 < deviation <= _MOST:
         raise UsageError(f"a deviation must be above 0 and at most {_MOST}, not {deviation}")
-    most = 1 + deviation
-    if shape == "gaussian" and not abs(mean) <= most:
-        raise UsageError(f"the mean of a Gaussian must be -{most} to {most}, not {mean}")
+    most_mean = 1 + deviation
+    if shape == "gaussian" and not abs(mean) <= most_mean:
+        raise UsageError(f"the mean of a Gaussian must be -{most_mean} to {most_mean}, not {mean}")
     if shape == "exponential" and not 0 < mean <= _MOST:
         bounds = f"above 0 and at most {_MOST}"
         raise UsageError(f"the mean of an exponential must be {bounds}, not {mean}")
@@ -60,10 +63,10 @@ def attributes(
 
 
 def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """n records of d features: the constant and uniform ones.
+    """Draw n records of d features with a label to predict, which is linear in the features.
 
-    The label is w.x for a hidden w of L1 norm 1, plus Gaussian noise. Raises UsageError for a d
-    below 2.
+    The features x are the constant and uniform ones. The label is w.x for a hidden w of L1 norm 1,
+    plus Gaussian noise. Raises UsageError for a d below 2.
     """
     rng = np.random.default_rng(seed)
     names, features, score = _scores(d, (n, rng))
@@ -72,12 +75,13 @@ def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
 
 
 def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
-    """The same with the sign of w.x plus logistic noise as the label.
+    """Draw n records of d features of two classes, and 1,000 public rows after them.
 
-    After the n records there are 1,000 public rows, nobody's records. Raises UsageError for a d
-    below 2.
+    Features x and hidden weights w are as in `linear`. The label is the sign of w.x plus logistic
+    noise. Public rows are nobody's records. Raises UsageError for a d below 2.
     """
-    rng, public_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    rng = np.random.default_rng(seed)
+    public_rng = np.random.default_rng([seed, 1])
     names, features, score = _scores(d, (n, rng), (base.PUBLIC, public_rng))
     noise = [rng.logistic(0, _NOISE, n), public_rng.logistic(0, _NOISE, base.PUBLIC)]
     labels = base.to_fixed(np.where(score + np.concatenate(noise) > 0, 1, -1))
@@ -89,10 +93,11 @@ def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
 def _scores(
     d: int, *draws: tuple[int, np.random.Generator]
 ) -> tuple[list[str], base.Fixed, base.Floats]:
-    """The names, the features without the constant (n x d - 1), and w.x of each record.
+    """Draw features and return their names, their values, and w.x of each record.
 
-    draws: numbers of records, and the generator of each part; the first one also draws w. Raises
-    UsageError.
+    d: the number of features, of which the constant is left out. draws: the number of records of
+    each part, and its generator; the first one also draws the hidden weights w. The values have a
+    row for each record and d - 1 columns. Raises UsageError for a d below 2.
     """
     if d < 2:
         raise UsageError(

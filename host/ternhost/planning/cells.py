@@ -67,15 +67,17 @@ class Cell:
         cost: float | Callable[..., float] = 1.0,
         **choices: Iterable[Any],
     ) -> list[Self]:
-        """A cell for each combination of the choices, the last one varying fastest.
+        """Return a cell for each combination of the choices, the last choice varying fastest.
 
-        common: the other arguments, the same for all. cost: of every cell, or a function of the
-        combination.
+        table, work: of all cells. common: the arguments that are the same for all. cost: of every
+        cell, or a function of the combination. choices: the values of each other argument.
         """
         cells = []
         for values in product(*choices.values()):
             choice = dict(zip(choices, values, strict=True))
-            cell_cost = cost(**choice) if callable(cost) else cost
+            cell_cost = cost
+            if callable(cell_cost):
+                cell_cost = cell_cost(**choice)
             cells.append(cls(table, work, {**common, **choice}, cell_cost))
         return cells
 
@@ -87,9 +89,11 @@ class Cell:
 
 
 def finite(value: Any) -> Any:
-    """The value with None for nan and infinity, which JSON lacks."""
+    """Return the value, which may be nested, with None for nan and infinity, which JSON lacks."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -101,10 +105,10 @@ class Kept:
     """The finished cells, in a file of `directory`, or only in memory where it is None."""
 
     def __init__(self, directory: Path | None, options: Mapping[str, Any]) -> None:
-        """options: what determines the results.
+        """Read the finished cells of the directory, if it has any.
 
-        Raises UsageError if the directory has cells of other options, StorageError if it cannot be
-        read or written.
+        options: what determines the results. Raises UsageError if the directory has cells of other
+        options, StorageError if it cannot be read or written.
         """
         self.rows: dict[str, list[Row]] = {}
         self._path: Path | None = None
@@ -113,33 +117,40 @@ class Kept:
             self._open(self._path, options)
 
     def _open(self, path: Path, options: Mapping[str, Any]) -> None:
-        """Read the finished cells of the file, or begin it."""
+        """Read the finished cells of the file, or begin it with a line of the options."""
         content = b""
         with storage_errors(_OTHER_DIRECTORY, path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 content = path.read_bytes()
+
+        # A crash may have cut off the last line, which is then dropped.
         complete = content[: content.rfind(b"\n") + 1]
         if not complete:
             path.unlink(missing_ok=True)
             self._write({"asked": options})
             return
         self._read(path, complete.splitlines(), options)
-        if len(complete) < len(content):  # the last line was cut off
+        if len(complete) < len(content):
             os.truncate(path, len(complete))
 
     def _read(self, path: Path, lines: Sequence[bytes], options: Mapping[str, Any]) -> None:
-        """Take the rows from the lines of the file; raises UsageError if they have other options."""
+        """Take the rows of finished cells from the complete lines of the file.
+
+        The first line has the options. Raises UsageError if they are not the same as now, or if the
+        file is something else.
+        """
         try:
-            first, *others = map(json.loads, lines)
+            first, *cells = map(json.loads, lines)
             options_before = dict(first["asked"])
-            for line in others:
+            for line in cells:
                 self.rows[line["cell"]] = [dict(row) for row in line["rows"]]
         except (ValueError, KeyError, TypeError) as error:
             text = f"{path} is not a record of an experiment"
             raise UsageError(text, hint=_OTHER_PLACE) from error
-        if options_before == json.loads(json.dumps(options)):
+        if options_before == json.loads(json.dumps(options)):  # compared as JSON stores them
             return
+
         differences = []
         for name in {**options, **options_before}:
             before, now = options_before.get(name), options.get(name)
@@ -176,26 +187,33 @@ def cores() -> int:
 def tables(
     cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None
 ) -> Tables:
-    """The rows of all cells by table, in the order of the cells; finished cells are not run again.
+    """Run the cells that are not finished, and return the rows of all cells by table.
 
-    workers: number of processes (1: only this one; None: one for each core). Raises what a cell
-    raises, StorageError if rows cannot be stored, and TernError if a process was ended from
-    outside.
+    kept: the finished cells; results are added to it. progress: called with a line of text after
+    each cell. workers: number of processes (1: only this one; None: one for each core). The rows of
+    a table are in the order of the cells. Raises what a cell raises, StorageError if rows cannot be
+    stored, and TernError if a process was ended from outside.
     """
-    left = [cell for cell in cells if cell.key not in kept.rows]
-    finished = len(cells) - len(left)
+    unfinished = [cell for cell in cells if cell.key not in kept.rows]
+    finished = len(cells) - len(unfinished)
     progress(f"{finished} of {len(cells)} parts")
     if workers is None:
-        workers = cores() if len(left) > _FEW else 1
-    results = _here(left) if min(workers, len(left)) <= 1 else _in_processes(left, workers)
+        workers = 1
+        if len(unfinished) > _FEW:
+            workers = cores()
+    if min(workers, len(unfinished)) <= 1:
+        results = _here(unfinished)
+    else:
+        results = _in_processes(unfinished, workers)
 
-    begun = time.monotonic()
-    total_cost, cost = sum(cell.cost for cell in left), 0.0
+    began = time.monotonic()
+    total_cost = sum(cell.cost for cell in unfinished)
+    finished_cost = 0.0
     with closing(results):
         for number, (cell, rows, seconds) in enumerate(results, finished + 1):
             kept.add(cell, rows, seconds)
-            cost += cell.cost
-            seconds_left = (time.monotonic() - begun) * max(0.0, total_cost / cost - 1)
+            finished_cost += cell.cost
+            seconds_left = (time.monotonic() - began) * max(0.0, total_cost / finished_cost - 1)
             progress(f"{number} of {len(cells)} parts, about {duration(seconds_left)} left")
 
     rows_by_table: Tables = {}
@@ -218,40 +236,42 @@ def _here(cells: Sequence[Cell]) -> _Results:
 
 
 def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
-    """Run cells in other processes, which end when this ends.
+    """Run cells in other processes, and yield each result as soon as it is there.
 
-    They are spawned, since a fork of a process with threads may hang.
+    The processes end when this generator ends. They are spawned, since a fork of a process with
+    threads may hang. Raises TernError if a process was ended from outside.
     """
-    before = set(multiprocessing.active_children())
+    other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, len(cells)), spawn, initializer=_follow_parent)
     # Ctrl-C within concurrent.futures.wait would leave locks behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
-    waiting = {}
+    running = {}  # the cell of each future
     try:
         with _one_thread_each():
             for cell in sorted(cells, key=lambda cell: -cell.cost):
                 future = pool.submit(_timed, cell)
-                waiting[future] = cell
+                running[future] = cell
                 future.add_done_callback(ended.put)
-        while waiting:
+        while running:
             future = ended.get()
-            yield waiting.pop(future), *future.result()
+            yield running.pop(future), *future.result()
         pool.shutdown()
     except BrokenProcessPool as error:
         hint = "if memory was short, use fewer --workers; the same command with the same --output continues"
         raise TernError("a process of the experiment was ended from outside", hint) from error
     finally:
-        for process in set(multiprocessing.active_children()) - before:
+        for process in set(multiprocessing.active_children()) - other_children:
             process.terminate()
         pool.shutdown(cancel_futures=True)  # a join here and one in the pool's thread would race
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Give the processes that start within this one thread each for linear algebra.
+    """Give the processes that start in this context one thread each for linear algebra.
 
-    A library reads its variable when it is loaded: before the pool's initializer runs.
+    Libraries read the number from the environment when they are loaded, which is before the pool's
+    initializer runs. The environment is restored afterwards.
     """
     before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, "1"))

@@ -36,47 +36,52 @@ _MOST_RECORDS = 10_000_000
 class Existing:
     """A fleet, and the options of FedSum on it.
 
-    asked: the options; its dimension is that of synthetic records. data: a file of records, instead
+    options: of FedSum; its dimension is that of synthetic records. data: a file of records, instead
     of a data set. Raises UsageError for an option that makes no sense.
     """
 
     devices: int
-    asked: Options
+    options: Options
     data: str = ""
     runs: int = RUNS
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        life, records = self.asked.life, self.asked.records
+        """Raise UsageError for options that make no sense together."""
+        life, records = self.options.life, self.options.records
         parse_epsilon(life, option="--life")  # also of a report at the device's unit
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         most = _MOST_RECORDS // records
         require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
-        if parse_unit(self.asked.unit) == DEVICE:
+        if parse_unit(self.options.unit) == DEVICE:
             hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
             raise UsageError("a fleet that exists is planned for a unit within a device", hint)
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
         """The data set, and the name of the model."""
-        asked = self.asked
-        data = data_of(asked.dataset, asked.dimension, asked.model or None, self.data)
-        return data, asked.model or SUITED[data.task]
+        options = self.options
+        data = data_of(options.dataset, options.dimension, options.model or None, self.data)
+        return data, options.model or SUITED[data.task]
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """FedSum on this fleet.
+        """Return FedSum for this fleet, with its records dealt to the devices.
 
-        Boards get records with replacement where there are too few. public: as of the options.
+        seed: of the run. public: which rows are public, as in FedSum's options. If there are too
+        few records, several devices hold the same ones.
         """
         data, model = self.loaded
-        asked = replace(self.asked, seed=seed, public=public, model=model)
-        learner = FedSum(asked, Population(clients=self.devices, knows_records=False), data)
+        options = replace(self.options, seed=seed, public=public, model=model)
+        learner = FedSum(options, Population(clients=self.devices, knows_records=False), data)
         learner.holdings = learner.deal(data, self.devices, again=True)
         return learner
 
 
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
-    """A run: the figure of its model after some of its rounds."""
+    """Run FedSum once; return the figure of its model after each of the judged rounds.
+
+    public, seed: as in `Existing.learner`.
+    """
     learner = existing.learner(seed, public)
     rows: list[Row] = []
     for number, _ in enumerate(rounds(learner, fleet_of(learner, seed)), 1):
@@ -87,7 +92,11 @@ def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
 
 
 def _beside(existing: Existing, seed: int) -> list[Row]:
-    """The same records without privacy, and one report of each device at the device's unit."""
+    """Return the figures of two models to compare with: "plain" and "device".
+
+    The first is the optimum on the same records without privacy. The second is trained from one
+    report of each device, whose unit is the device.
+    """
     data, model = existing.loaded
     holdings = existing.learner(seed).holdings
     assert holdings is not None
@@ -99,43 +108,46 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     )
     plain = next(iter(judging.figures(data, MODELS[model], weights).values()))
 
-    device = default(data, existing.devices, seed, model, epsilon=existing.asked.life)
+    device = default(data, existing.devices, seed, model, epsilon=existing.options.life)
     return [{"plain": plain, "device": figure_of(simulate(device, seed))}]
 
 
 def plan(
     existing: Existing, progress: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """The figure of the model by rounds, with its interval, and those to compare it with.
+    """Simulate the fleet several times; return the result for JSON and `words`.
 
-    Raises UsageError.
+    It has the model's figure by rounds with an interval, and the figures to compare it with.
+    progress: called with a line of text after each part. Raises UsageError.
     """
     data, model = existing.loaded
-    asked = existing.asked
+    options = existing.options
     measure = judging.measure(data)
     limits = judging.limits(measure)
-    holdings = existing.learner(asked.seed, asked.public).holdings
+    holdings = existing.learner(options.seed, options.public).holdings
     assert holdings is not None
 
-    common, seeds = {"existing": existing}, range(asked.seed, asked.seed + existing.runs)
+    common = {"existing": existing}
+    seeds = range(options.seed, options.seed + existing.runs)
     cells = Cell.each("beside", _beside, common, seed=seeds)
-    for public, cost in {asked.public: 1, "": 5}.items():  # with public rows there are fewer rounds
+    # With public rows, if there are any, and without; with them there are fewer rounds.
+    for public, cost in {options.public: 1, "": 5}.items():
         cells += Cell.each("learned", _learned, common, cost, public=[public], seed=seeds)
     rows = tables(cells, Kept(None, {}), progress, existing.workers)
 
     public_curve = None
-    if asked.public:
-        public_curve = _curve(pick(rows["learned"], public=asked.public), limits)
+    if options.public:
+        public_curve = _curve(pick(rows["learned"], public=options.public), limits)
     return {
-        "dataset": None if asked.dimension else data.name,
+        "dataset": None if options.dimension else data.name,
         "d": data.dimension,
         "model": model,
         "devices": existing.devices,
-        "records": asked.records,
+        "records": options.records,
         "distinct": len(np.unique(holdings.order)),
-        "unit": parse_unit(asked.unit),
-        "life": float(asked.life),
-        "delta": float(asked.delta),
+        "unit": parse_unit(options.unit),
+        "life": float(options.life),
+        "delta": float(options.delta),
         "measure": measure,
         "judged": len(data.test),
         "runs": existing.runs,
@@ -143,15 +155,16 @@ def plan(
         "without_privacy": interval([row["plain"] for row in rows["beside"]], limits),
         "device_unit": interval([row["device"] for row in rows["beside"]], limits),
         "curve": _curve(pick(rows["learned"], public=""), limits),
-        "public": asked.public or None,
+        "public": options.public or None,
         "public_curve": public_curve,
     }
 
 
 def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
-    """The mean figure of several runs after each judged round.
+    """Return the mean figure of several runs, with its interval, after each judged round.
 
-    rows: of `_learned`. A run that has ended earlier counts with its last figure.
+    rows: of `_learned`. A run that has ended earlier counts with its last figure. limits: of the
+    figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
@@ -165,7 +178,7 @@ def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
 
 
 def words(result: dict[str, Any]) -> list[str]:
-    """The result of `plan` as lines of text."""
+    """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
     measure = result["measure"]
     dataset = result["dataset"] or "synthetic records"
     devices = counted(result["devices"], "device")
@@ -186,9 +199,9 @@ def words(result: dict[str, Any]) -> list[str]:
         for row in result["public_curve"]:
             lines.append(_line_of_round(row))
 
-    held = result["devices"] * result["records"]
-    same = f"the same {held:,} records"
-    if result["distinct"] < held:
+    held_records = result["devices"] * result["records"]
+    same = f"the same {held_records:,} records"
+    if result["distinct"] < held_records:
         same += f" ({result['distinct']:,} different ones, with replacement)"
     without_privacy, device_unit = result["without_privacy"], result["device_unit"]
     return [

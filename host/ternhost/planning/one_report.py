@@ -58,6 +58,7 @@ class Planned:
     rounds: Lasting | None = None
 
     def __post_init__(self) -> None:
+        """Raise UsageError for numbers that are out of bounds."""
         parse_epsilon(self.epsilon)
         require(self.runs >= 2, "runs", "2 or more", self.runs)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
@@ -70,7 +71,11 @@ class Planned:
 
 @lru_cache(maxsize=2)
 def data_of(dataset: str, dimension: int | None, model: str | None, path: str = "") -> Dataset:
-    """A data set; synthetic records of this dimension; or those in a file. Raises UsageError."""
+    """Return the records to plan with: of a file, a data set, or synthetic ones.
+
+    path: of a file; empty: none. dimension: of synthetic records; None: the data set of this name.
+    model: None for the one that suits the labels. Raises UsageError.
+    """
     if path:
         return own(Path(path), classes=model == "softmax")
     if dimension is None:
@@ -90,9 +95,10 @@ def _learned(
     reports: int,
     seed: int,
 ) -> list[Row]:
-    """A run on so many devices: the figure of its model.
+    """Train once and return the figure of the model, as a row.
 
-    simulated: the reports to simulate for each number of devices (`Lasting.simulated`), or empty.
+    reports: how many devices report. simulated: the epsilon and number of the reports to simulate
+    for each number of devices (`Lasting.simulated`); empty if each device reports once.
     """
     data = data_of(planned.dataset, planned.dimension, model)
     learner: Learning
@@ -107,25 +113,28 @@ def _learned(
 def plan(
     planned: Planned, progress: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """The figure of the model by number of devices, and how many devices reach which figure.
+    """Train on fleets of increasing size; return the result for JSON and `words`.
 
-    Raises UsageError.
+    It has the model's figure by number of devices, and how many devices reach which figure.
+    progress: called with a line of text after each part. Raises UsageError.
     """
     data = data_of(planned.dataset, planned.dimension, planned.model)
     model = planned.model or SUITED[data.task]
     measure = judging.measure(data)
     _require_reachable(planned.goal, measure)
 
-    rounds, reckoned = planned.rounds, None
+    rounds = planned.rounds
+    costs_of_rounds = None
     simulated: dict[int, tuple[str, int]] = {}
     if rounds is not None:
-        reckoned = rounds.reckoned(data, model)
+        costs_of_rounds = rounds.cost_summary(data, model)
         for devices in set(planned.reports):
             simulated[devices] = rounds.simulated(data, model, devices)
     curve = _curve(planned, model, simulated, judging.limits(measure), progress)
 
     baseline = judging.baselines(data, MODELS[model])[measure]
     optimum = optimal_figures(data, model)[measure]
+    # The baseline is beaten where even the worse end of the interval is better.
     sign, worse_bound = -1, "high"
     if judging.better(measure, 1, 0):
         sign, worse_bound = 1, "low"
@@ -138,7 +147,7 @@ def plan(
         "d": data.dimension,
         "model": model,
         "epsilon": float(planned.epsilon),
-        "rounds": reckoned,
+        "rounds": costs_of_rounds,
         "measure": measure,
         "baseline": baseline,
         "optimum": optimum,
@@ -169,12 +178,16 @@ def _curve(
     limits: tuple[float, float],
     progress: Callable[[str], None],
 ) -> list[Row]:
-    """The mean figure of the runs, with its interval, for each number of devices, ascending."""
+    """Return the mean figure of several runs, with its interval, by number of devices, ascending.
+
+    model: its name. simulated: as in `_learned`. limits: of the figure.
+    """
     common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.reports))
     seeds = range(planned.seed, planned.seed + planned.runs)
 
     def cost(reports: int, seed: int) -> float:
+        """The relative duration of a run, which the seed does not change."""
         if simulated:
             _, reports = simulated[reports]
         return 1e4 + reports
@@ -193,11 +206,14 @@ def _curve(
 
 
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
-    """How many reports a goal needs, by the mean of the curve and by the bounds of its interval.
+    """Return how many reports a goal needs, by the curve's mean and by both ends of its interval.
 
-    sign: 1 if a larger figure is better, else -1. None stands for more reports than were tried.
+    goal: a figure of the model. sign: 1 if a larger figure is better, else -1. A number is None if
+    the goal needs more reports than were tried.
     """
-    better, worse = ("high", "low") if sign > 0 else ("low", "high")
+    better, worse = "low", "high"
+    if sign > 0:
+        better, worse = "high", "low"
     return {
         "figure": goal,
         "reports": _needed(curve, goal, sign, "mean"),
@@ -207,38 +223,43 @@ def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
 
 
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
-    """How many reports a column of the curve needs for the goal, rounded up to two digits.
+    """Return how many reports a goal needs by a column of the curve, rounded up to two digits.
 
-    None: more than were tried.
+    column: "mean", "low" or "high". Returns None if it needs more reports than were tried.
     """
-    reports = [row["reports"] for row in curve]
-    missing = [sign * (goal - row[column]) for row in curve]
-    needed = enough(reports, missing)
+    reports = []
+    shortfalls = []  # by how much each point of the curve misses the goal
+    for row in curve:
+        reports.append(row["reports"])
+        shortfalls.append(sign * (goal - row[column]))
+    needed = enough(reports, shortfalls)
     if needed is None:
         return None
     if needed <= reports[0]:
         return int(reports[0])
-    unit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))
+    unit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))  # of the second digit
     return math.ceil(needed / unit - 1e-9) * unit
 
 
 def words(result: dict[str, Any]) -> list[str]:
-    """The result of `plan` as lines of text."""
-    curve, rounds = result["curve"], result["rounds"]
-    figure, trivial = judging.WORDS[result["measure"]], judging.TRIVIAL[result["measure"]]
+    """Return the result of `plan` as lines of text: a table by devices, then an answer."""
+    curve = result["curve"]
+    rounds = result["rounds"]
+    figure = judging.WORDS[result["measure"]]
+    trivial = judging.TRIVIAL[result["measure"]]
     data = f"{result['dataset']} ({result['d']} features)"
     if not result["dataset"]:
         data = (
             f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
         )
     lines: list[str] = []
-    often = "for each device, which reports once"
+    frequency = "for each device, which reports once"
     if rounds:
         epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
         lines += years.words(rounds, epsilons)
-        often = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
+        frequency = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
     lines += [
-        f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {often}:",
+        f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {frequency}:",
         f"  {'devices':>10}  {figure}, mean of {result['runs']} runs and its 95 % interval",
     ]
     for row in curve:
@@ -249,20 +270,24 @@ def words(result: dict[str, Any]) -> list[str]:
     first, last = curve[0]["reports"], curve[-1]["reports"]
     if result["goal"]:
         return [*lines, _answer(result, first, last)]
-    article = "" if trivial == "guessing" else "the "
+    if trivial != "guessing":
+        trivial = f"the {trivial}"
     beats = _from(result["beats_baseline"], first, last)
     way = result["most_of_the_way"]
     reaches = f"{_from(way['reports'], first, last)}{_between(way, first, last)}"
     return [
         *lines,
-        f"It beats {article}{trivial} by more than noise {beats}.",
+        f"It beats {trivial} by more than noise {beats}.",
         f"It reaches {figure} {way['figure']:.4f}, {100 * MOST_OF_THE_WAY:.0f} % of the way to the "
         f"model without privacy, {reaches}.",
     ]
 
 
 def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
-    """How many devices reach the goal. first, last: the numbers of devices that were tried."""
+    """Return a sentence on how many devices reach the goal of the user.
+
+    first, last: the least and the largest number of devices that were tried.
+    """
     goal, measure, optimum = result["goal"], result["measure"], result["optimum"]
     figure = f"{judging.WORDS[measure]} {goal['figure']:g}"
     if judging.better(measure, goal["figure"], optimum):
@@ -280,6 +305,7 @@ def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
 
 
 def _from(devices: int | None, first: int, last: int) -> str:
+    """Say from how many devices on something holds; None: more than the last that was tried."""
     if devices is None:
         return f"with more than {last:,} devices, if at all"
     if devices <= first:
@@ -288,7 +314,10 @@ def _from(devices: int | None, first: int, last: int) -> str:
 
 
 def _between(needed: Row, first: int, last: int) -> str:
-    """The bounds of `reached` in words; nothing if the first number is enough or the last is not."""
+    """Return the interval of `reached` in words, in parentheses.
+
+    It is empty if the first number that was tried is enough, or the last one is not.
+    """
     if needed["reports"] is None or needed["reports"] <= first:
         return ""
     most = f"more than {last:,}"

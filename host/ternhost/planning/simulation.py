@@ -22,7 +22,10 @@ GROUPS = 100  # of clients: rounds of a run in which each client reports once
 
 
 def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
-    """The simulated clients of an algorithm that knows their records. seed: of their random draws."""
+    """Return the simulated clients of an algorithm that has dealt records to them.
+
+    seed: of the clients' random draws.
+    """
     assert algorithm.holdings is not None
     return SimulatedDriver(
         algorithm.holdings, algorithm.clients, seed, individual=algorithm.individual
@@ -30,7 +33,10 @@ def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
 
 
 def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]:
-    """Run rounds until the algorithm is done; yields each result after it was learned from."""
+    """Run rounds until the algorithm is done, and yield each result after it learned from it.
+
+    driver: the simulated clients that answer.
+    """
     number = 0
     while not algorithm.done:
         number = driver.next_round(number + 1)
@@ -54,7 +60,7 @@ def group_of(reports: int) -> int:
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """The algorithm after all its rounds, for each of these seeds: other draws of the same clients."""
+    """Yield the algorithm after all its rounds, for each seed of the same clients' draws."""
     initial = algorithm.state()
     for seed in seeds:
         algorithm.restore(initial)
@@ -75,9 +81,10 @@ def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
 def sgd(
     dataset: Dataset, reports: int, seed: int, *, clients: int | None = None, **options: Any
 ) -> FedSGD:
-    """FedSGD with these options, by default in GROUPS groups (group=0: tern's choice).
+    """Return FedSGD for simulated clients, before its first round.
 
-    Each client reports once; if `clients` are named, they take turns.
+    reports: in all. clients: how many take turns; by default each reports once. options: of FedSGD;
+    `group` is by default such that there are GROUPS rounds (0: tern's choice).
     """
     options = {"group": group_of(reports), **options}
     training = FedSGD.Options(reports=reports, seed=seed, **options)
@@ -85,7 +92,10 @@ def sgd(
 
 
 def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str) -> Learning:
-    """What `tern train` runs where no algorithm is named, with one report of each client."""
+    """Return the learner that `tern train` chooses if none is named, before its first round.
+
+    reports: of as many clients. epsilon: of a report.
+    """
     if not choice.suits_direct(model, dataset):
         return sgd(dataset, reports, seed, group=0, model=model, epsilon=epsilon)
     options = Direct.Options(reports=reports, seed=seed, model=model, epsilon=epsilon)
@@ -95,12 +105,15 @@ def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str)
 def learned(
     dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any
 ) -> Iterator[FedSGD]:
-    """`sgd` after all its rounds, for each of these seeds, which also determine the groups."""
+    """Yield `sgd` after all its rounds, for each seed; seeds also determine the groups."""
     return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
 
 
 def collection(values: Fixed, learner: type[Collect] = Collect, **options: Any) -> Collect:
-    """An algorithm that collects the means of values (clients x d, Q1.14), with these options."""
+    """Return a learner that collects the means of values, before its first round.
+
+    values: clients x d, Q1.14. learner: its class. options: of the learner.
+    """
     table = Table("values", tuple(f"x{i}" for i in range(values.shape[1])), values)
     return learner(learner.Options(**options), Population(clients=len(values)), table)
 

@@ -13,17 +13,18 @@ _LEVEL = 0.05  # of significance
 
 
 def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float, float]:
-    """The mean of several runs and its standard error (0 for a single run).
+    """Return the mean of several runs and its standard error, which is 0 for a single run.
 
     shared: for folds of a cross-validation, the number of held-out records over that of training
     records. Folds share training records, so the error is larger than in independent runs (Nadeau
     and Bengio, Machine Learning 52, 2003).
     """
     numbers = np.asarray(values, np.float64)
-    mean, n = float(numbers.mean()), len(numbers)
-    if n <= 1:
+    runs = len(numbers)
+    mean = float(numbers.mean())
+    if runs <= 1:
         return mean, 0.0
-    return mean, float(numbers.std(ddof=1) * (1 / n + shared) ** 0.5)
+    return mean, float(numbers.std(ddof=1) * (1 / runs + shared) ** 0.5)
 
 
 def averaged(figure: str, values: Sequence[float]) -> Row:
@@ -33,9 +34,10 @@ def averaged(figure: str, values: Sequence[float]) -> Row:
 
 
 def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
-    """Half of the interval that contains the mean with probability 1 - level, by Student's t.
+    """Return half the length of a confidence interval of a mean, by Student's t.
 
-    0 for a single run.
+    error: the standard error of the mean of so many runs. level: the probability that the interval
+    misses the true mean. The result is 0 for a single run.
     """
     from scipy.special import stdtrit  # takes long to import
 
@@ -45,28 +47,33 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
 
 
 def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
-    """The mean of several runs, its standard error, and its 95 % interval within the limits."""
+    """Return the mean of several runs, its standard error, and its 95 % confidence interval.
+
+    limits: the least and largest possible value, beyond which the interval is cut.
+    """
     mean, error = mean_and_error(values)
     half = half_interval(error, len(values))
     low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 
 
-def enough(reports: Sequence[int], short: Sequence[float]) -> float | None:
-    """The number of reports from which on a figure reaches a goal.
+def enough(reports: Sequence[int], shortfalls: Sequence[float]) -> float | None:
+    """Return the number of reports from which on a figure reaches a goal.
 
-    reports: increasing numbers. short: by how much the figure misses the goal at each; 0 or less is
-    enough. The result is interpolated over the logarithm: the first number if the figure never
-    misses the goal, None if it does so at the last.
+    reports: increasing numbers that were tried. shortfalls: by how much the figure misses the goal
+    at each; 0 or less is enough. The result is interpolated over the logarithm. It is the first
+    number if the figure never misses the goal, and None if it does so at the last one.
     """
-    misses = [i for i, missing in enumerate(short) if missing > 0]
+    misses = [i for i, shortfall in enumerate(shortfalls) if shortfall > 0]
     if not misses:
         return float(reports[0])
-    last = misses[-1]
-    if last == len(short) - 1:
+    last_miss = misses[-1]
+    if last_miss == len(shortfalls) - 1:
         return None
-    share = short[last] / (short[last] - short[last + 1])
-    return float(np.exp(np.interp(share, (0, 1), np.log(reports[last : last + 2]))))
+    # The shortfall falls from positive to 0 or less; where it is 0 is this part of the way.
+    part = shortfalls[last_miss] / (shortfalls[last_miss] - shortfalls[last_miss + 1])
+    log_reports = np.log(reports[last_miss : last_miss + 2])
+    return float(np.exp(np.interp(part, (0, 1), log_reports)))
 
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
@@ -112,36 +119,55 @@ def summaries(
     """
     summary = []
     for group in grouped(rows, *by).values():
-        first_rows, figures = {}, {}
-        for (name,), part in grouped(group, compared).items():
-            runs = sorted(part, key=itemgetter("run"))
-            first_rows[name] = runs[0]
-            figures[name] = np.array([row[figure] for row in runs], np.float64)
         sign = 1.0 if larger(group[0]) else -1.0
-        best = max(figures, key=lambda name: sign * figures[name].mean())
-        behind = {name: sign * (figures[best] - values) for name, values in figures.items()}
-        verdicts = _verdicts(behind, best, shared)
+        summary += _summaries_of_group(group, compared, figure, sign, shared)
+    return summary
 
-        for name, values in figures.items():
-            mean, error = mean_and_error(values.tolist(), shared)
-            half = half_interval(error, len(values))
-            row = dict(first_rows[name])
-            del row["run"], row[figure]
-            row[figure] = mean  # after the other columns
-            row["standard_error"] = error
-            row["low"], row["high"] = mean - half, mean + half
-            row["behind_best"] = float(behind[name].mean())
-            row["verdict"] = verdicts[name]
-            row["runs"] = len(values)
-            summary.append(row)
+
+def _summaries_of_group(
+    group: Sequence[Row], compared: str, figure: str, sign: float, shared: float
+) -> list[Row]:
+    """Return the rows of `summaries` for one group.
+
+    sign: 1 if a larger figure is better, else -1.
+    """
+    # The figures of all runs, in the order of runs, so that the same runs can be compared.
+    first_rows = {}
+    figures = {}
+    for (name,), rows_of_name in grouped(group, compared).items():
+        runs = sorted(rows_of_name, key=itemgetter("run"))
+        first_rows[name] = runs[0]
+        figures[name] = np.array([row[figure] for row in runs], np.float64)
+    best = max(figures, key=lambda name: sign * figures[name].mean())
+    behind = {name: sign * (figures[best] - values) for name, values in figures.items()}
+    verdicts = _verdicts(behind, best, shared)
+
+    summary = []
+    for name, values in figures.items():
+        mean, error = mean_and_error(values.tolist(), shared)
+        half = half_interval(error, len(values))
+        row = dict(first_rows[name])
+        del row["run"], row[figure]
+        row[figure] = mean  # after the other columns
+        row["standard_error"] = error
+        row["low"] = mean - half
+        row["high"] = mean + half
+        row["behind_best"] = float(behind[name].mean())
+        row["verdict"] = verdicts[name]
+        row["runs"] = len(values)
+        summary.append(row)
     return summary
 
 
 def _verdicts(
     behind: Mapping[Any, npt.NDArray[np.float64]], best: Any, shared: float
 ) -> dict[Any, str]:
-    """The verdict on each row of a group. behind: the distance of its runs from the best."""
-    level = _LEVEL / max(1, len(behind) - 1)
+    """Return the verdict of `summaries` on each row of a group.
+
+    behind: by how much each run is worse than the same run of the best. shared: as of
+    `mean_and_error`.
+    """
+    level = _LEVEL / max(1, len(behind) - 1)  # Bonferroni: for all comparisons together
     verdicts = {best: "best"}
     for name, distances in behind.items():
         if name == best:
@@ -160,7 +186,11 @@ def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: floa
 
 
 def winners(rows: Sequence[Row], by: Sequence[str], compared: str, figure: str) -> list[Row]:
-    """A row for each group of `summaries`: the best, and the ones tied with it."""
+    """Return a row for each group of `summaries`: the best, and those that are tied with it.
+
+    rows: of `summaries`, which explains the other arguments. `wins` says whether the best is better
+    than all others beyond noise.
+    """
     best_by_group = []
     for group in grouped(rows, *by).values():
         best = min(group, key=lambda row: row["behind_best"])

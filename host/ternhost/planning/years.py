@@ -44,6 +44,7 @@ class Lasting:
     delta: str = "1e-6"
 
     def __post_init__(self) -> None:
+        """Raise UsageError for no rounds, too many rounds, or rounds that cost too little."""
         require(0 < self.years < math.inf, "years", "above 0", self.years)
         rounds = self.years * _YEAR / self.seconds
         require(rounds >= 1, "every", "no longer than --years", self.every)
@@ -56,15 +57,16 @@ class Lasting:
 
     @property
     def seconds(self) -> float:
-        """The time between two rounds. Raises UsageError."""
-        number, unit = self.every, 1
+        """The time between two rounds, as `every` says it. Raises UsageError."""
+        number = self.every
+        unit = 1
         if number[-1:] in _UNITS:
             unit = _UNITS[number[-1]]
             number = number[:-1]
         try:
             seconds = float(number) * unit
         except ValueError:
-            seconds = 0.0
+            seconds = 0.0  # refused below
         must = "a second or longer, such as 15m, 1h, 1d, 1w or 900"
         require(1 <= seconds < math.inf, "every", must, self.every)
         return seconds
@@ -86,20 +88,24 @@ class Lasting:
         """The epsilon of a report, by the ledger in rho."""
         return f"{self.costs[0] / MICRO:f}"
 
-    def reckoned(self, data: Dataset, model: str) -> dict[str, Any]:
-        """For JSON: what a round may cost by each ledger, and what all reports then disclose.
+    def cost_summary(self, data: Dataset, model: str) -> dict[str, Any]:
+        """Return, for JSON, what a round may cost by each account and what all reports disclose.
 
-        Beside the ledgers in rho and in epsilon stands the exact account, which no ledger keeps.
+        The accounts are a ledger in rho, a ledger in epsilon, and the exact one, which no ledger
+        keeps. data, model: what a report is about.
         """
-        life, delta = float(self.life), sums.parse_delta(self.delta)
+        life = float(self.life)
+        delta = sums.parse_delta(self.delta)
 
         def disclosed(epsilon: int) -> float:
+            """The exact epsilon at delta of all reports, each of this micro-epsilon."""
             design = _design(data, model, epsilon)
             return compose_exactly({ReportKind.of(design.card, design.k): self.rounds}, delta)
 
         def is_too_much(epsilon: int) -> bool:
             return epsilon > MAX_EPSILON or disclosed(epsilon) > life
 
+        # The exact account allows at least as much as a ledger in epsilon.
         rho, pure = self.costs
         high = max(rho, pure)
         while not is_too_much(high):
@@ -121,14 +127,16 @@ class Lasting:
         }
 
     def simulated(self, data: Dataset, model: str, devices: int) -> tuple[str, int]:
-        """The epsilon and number of the reports that are simulated for so many devices.
+        """Return the epsilon and number of reports that stand for all reports of so many devices.
 
-        They are few, and have as much noise together as all reports of the devices. The choice of
-        coordinates counts as noise, too.
+        They are fewer, each with less noise, and have as much noise together. The choice of
+        coordinates counts as noise, too. data, model: what a report is about.
         """
-        epsilon, all_reports = self.costs[0], devices * self.rounds
-        precision = 1 / _variance(_design(data, model, epsilon))
-        reports, most = all_reports, min(_MOST_REPORTS, MOST_OF_A_DEVICE * devices)
+        epsilon = self.costs[0]
+        all_reports = devices * self.rounds
+        precision = 1 / _variance(_design(data, model, epsilon))  # of one report
+        reports = all_reports
+        most = min(_MOST_REPORTS, MOST_OF_A_DEVICE * devices)
         while reports > most and 2 * epsilon <= MAX_EPSILON:
             epsilon *= 2
             variance = _variance(_design(data, model, epsilon))
@@ -137,6 +145,7 @@ class Lasting:
 
 
 def _design(data: Dataset, model: str, epsilon: int) -> ReportDesign:
+    """Return the design of a report of FedSGD at this micro-epsilon."""
     return sgd(data, 1, 1, group=0, model=model, epsilon=f"{epsilon / MICRO:f}").designs[0]
 
 
@@ -145,29 +154,33 @@ def _variance(design: ReportDesign) -> float:
     return certify.moments(design.card).even_second_moment() / design.k
 
 
-def words(reckoned: dict[str, Any], simulated: Sequence[float]) -> list[str]:
-    """`Lasting.reckoned` as lines of text.
+def words(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]:
+    """Return the result of `Lasting.cost_summary` as lines of text.
 
     simulated: the epsilons of the simulated reports, ascending.
     """
-    rounds = counted(reckoned["rounds"], "round")
-    every, delta = reckoned["every"], reckoned["delta"]
+    rounds = counted(summary["rounds"], "round")
+    delta = summary["delta"]
+    every = summary["every"]
     if every[-1] not in _UNITS:
         every += " s"
-    years = "year" if reckoned["years"] == 1 else "years"
+    years = "years"
+    if summary["years"] == 1:
+        years = "year"
     lines = [
-        f"{rounds}, one every {every} for {reckoned['years']:g} {years}; "
-        f"(epsilon {reckoned['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
+        f"{rounds}, one every {every} for {summary['years']:g} {years}; "
+        f"(epsilon {summary['life']:g}, delta {delta:g}) for life protects {protected(DEVICE)}:",
         f"  {'ledger':<12} {'epsilon a round':<16} "
         f"what all reports really tell, exactly, at delta {delta:g}",
     ]
     for name, ledger in _LEDGERS.items():
-        epsilon, disclosed = reckoned[f"epsilon_{name}"], reckoned[f"told_{name}"]
-        line = f"  {ledger:<12} {f'{epsilon:.8g}':<16} epsilon {disclosed:.4g}"
+        epsilon = f"{summary[f'epsilon_{name}']:.8g}"
+        disclosed = summary[f"told_{name}"]
+        line = f"  {ledger:<12} {epsilon:<16} epsilon {disclosed:.4g}"
         if name == "exact":
             line += ": no ledger enforces it, so use one in rho"
         lines.append(line)
-    if simulated[-1] > reckoned["epsilon_rho"]:
+    if simulated[-1] > summary["epsilon_rho"]:
         lines.append(
             f"many reports are simulated by fewer, up to epsilon {simulated[-1]:.3g}, "
             "with the same noise together"

@@ -17,10 +17,10 @@ def epsilons(
     curves: Mapping[str, Sequence[float | None]],
     title: str,
 ) -> Figure:
-    """Up to four accounts of epsilon, by name, against a number of reports or rounds.
+    """Draw up to four accounts of epsilon against a number of reports or rounds, on log axes.
 
-    at: these numbers. across, up: the labels of the axes. curves: None where an account has no
-    answer.
+    at: these numbers. across, up: the labels of the two axes. curves: the epsilons of each account
+    by its name; None where an account has no answer.
     """
     figure, axes = single(3.6)
     styles = (("-", "o", DARK), ("--", "s", MIDDLE), ("-.", "^", SHADES[1]), (":", "", INK))
@@ -36,15 +36,16 @@ def epsilons(
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figure:
-    """The number of clients by the epsilon that they spent in all, beside that of the run.
+    """Draw how many clients spent which epsilon in all, beside the epsilon that a run allows.
 
-    spent: the clients of each epsilon. allowed: the epsilon of the run. what: what it protects.
+    spent: the number of clients by epsilon. allowed: the epsilon of the run. what: the data that it
+    protects, in words.
     """
     figure, axes = single(2.1)
     epsilons = sorted(spent)
     clients = [spent[epsilon] for epsilon in epsilons]
     largest = max(allowed, *epsilons)
-    width = largest / 18
+    width = largest / 18  # of a bar
     bars = axes.bar(epsilons, clients, width=width, color=DARK, edgecolor=INK, label="clients")
     labels = [f"{spent[epsilon]:,} at {rounded(epsilon)}" for epsilon in epsilons]
     axes.bar_label(bars, labels=labels, padding=4, bbox={"color": "white", "pad": 1.5})
@@ -58,16 +59,17 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
 
 
 def beliefs(epsilons: Sequence[tuple[str, float]], priors: Sequence[float]) -> Figure:
-    """What an observer may come to believe after reports, at most.
+    """Draw what an observer may come to believe after reports, at most.
 
-    epsilons: a row for each, with its name. priors: the beliefs before, up to three.
+    epsilons: pairs of a name and an epsilon, a row of the picture for each. priors: up to three
+    beliefs before the reports, a line in each row.
     """
     names = [name for name, _ in epsilons]
     figure, axes = single(1.0 + 0.62 * len(names))
     styles = (("o", DARK), ("s", MIDDLE), ("^", SHADES[1]))
     rows = np.arange(len(names))[::-1]
     for i, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
-        heights = rows + 0.22 * (1 - i)
+        heights = rows + 0.22 * (1 - i)  # three lines in a row, one below the other
         after = [believed(prior, epsilon) for _, epsilon in epsilons]
         label = f"from {100 * prior:g} %"
         axes.hlines(heights, prior, after, color=colour, linewidth=2)

@@ -89,27 +89,29 @@ def plain(name: str, most: int = LONGEST) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Check that a picture can be written.
+    """Check that a picture can be written to `path`, before it is drawn.
 
-    Raises UsageError for an unknown format, StorageError otherwise.
+    Raises UsageError for a name with an unknown ending, StorageError for a place that cannot be
+    written to.
     """
     formats = blank(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in ("", *formats):
         text = f"{path}: there is no format {path.suffix}"
         raise UsageError(text, "end its name in .png, .svg or .pdf")
-    # A device is written to as it is, and a file replaced: see `replacing`.
-    written = path.parent
+    # A file is replaced, which writes to its folder; something else, such as a device, is written
+    # to itself (see `replacing`).
+    place = path.parent
     if path.exists() and not path.is_file():
-        written = path
-    if path.is_dir() or not os.access(written, os.W_OK):
+        place = path
+    if path.is_dir() or not os.access(place, os.W_OK):
         hint = "name a file in a folder that is there"
         raise StorageError(f"{path} cannot be written", hint)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG (or what the name's ending says), whole or not at all.
+    """Write a figure to a file, whole or not at all.
 
-    Raises StorageError.
+    Its format is what the ending of the name says, by default PNG. Raises StorageError.
     """
     with (
         storage_errors("make room, or choose another folder", f"{path} cannot be written"),
@@ -127,20 +129,23 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """A figure as an SVG element of a page, whose font and colours it takes.
+    """Return a figure as an SVG element of a page, whose font and colours it takes.
 
-    name: sets its ids apart from those of other pictures.
+    name: of the picture, which makes its ids differ from those of other pictures in the page.
     """
     buffer = StringIO()
     no_metadata = {"Date": None, "Creator": None}
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    drawn = buffer.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
-    drawn = re.sub(r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"', "", drawn)
-    drawn = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:(?=href)', "", drawn)
-    drawn = re.sub(r'font-family: [^;"]*(; )?', "", drawn)
+    element = buffer.getvalue()
+
+    # Leave out what a page does not need: the prologue, metadata, ids that nothing refers to, the
+    # fixed size, name spaces and fonts.
+    element = element[element.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    element = re.sub(r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"', "", element)
+    element = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:(?=href)', "", element)
+    element = re.sub(r'font-family: [^;"]*(; )?', "", element)
     for colour, variable in _VARIABLES.items():
-        drawn = drawn.replace(colour, f"var(--{variable})")
-    return drawn
+        element = element.replace(colour, f"var(--{variable})")
+    return element

@@ -52,9 +52,12 @@ class Curve:
     def of(
         cls, label: str, rows: Sequence[Row], x: str, y: str, error: str = "standard_error"
     ) -> "Curve":
-        """A curve of these columns of the rows."""
+        """Return a curve through the rows of a table.
+
+        x, y, error: the names of its columns; without a column of errors they are 0.
+        """
         return cls(
-            label,
+            label=label,
             x=[row[x] for row in rows],
             y=[row[y] for row in rows],
             error=[row.get(error, 0.0) for row in rows],
@@ -64,11 +67,14 @@ class Curve:
     def each(
         cls, rows: Sequence[Row], label: str, x: str, y: str, error: str = "standard_error"
     ) -> list["Curve"]:
-        """A curve for each value of the column `label`."""
+        """Return a curve for each value of the column `label`; the other columns as in `of`."""
         rows_by_label: dict[str, list[Row]] = {}
         for row in rows:
             rows_by_label.setdefault(row[label], []).append(row)
-        return [cls.of(name, part, x, y, error) for name, part in rows_by_label.items()]
+        curves = []
+        for name, rows_of_label in rows_by_label.items():
+            curves.append(cls.of(name, rows_of_label, x, y, error))
+        return curves
 
     @property
     def has_line(self) -> bool:
@@ -98,43 +104,51 @@ class Panel:
 
 
 def _divided(panel: Panel) -> list[Panel]:
-    """The panel, or several panels of at most _MOST curves each."""
+    """Divide a panel into several of at most _MOST curves each, if it has more.
+
+    Curves that are to be everywhere are in each of them; the others are divided evenly.
+    """
     if len(panel.curves) <= _MOST:
         return [panel]
     everywhere = [curve for curve in panel.curves if curve.everywhere]
     others = [curve for curve in panel.curves if not curve.everywhere]
-    parts = math.ceil(len(others) / (_MOST - len(everywhere)))
-    size = math.ceil(len(others) / parts)
+    number_of_parts = math.ceil(len(others) / (_MOST - len(everywhere)))
+    curves_in_part = math.ceil(len(others) / number_of_parts)
     panels = []
-    for part in range(parts):
-        title = f"{panel.title} ({part + 1} of {parts})"
-        curves = others[part * size : (part + 1) * size] + everywhere
+    for part in range(number_of_parts):
+        title = f"{panel.title} ({part + 1} of {number_of_parts})"
+        first = part * curves_in_part
+        curves = others[first : first + curves_in_part] + everywhere
         panels.append(replace(panel, title=title, curves=curves))
     return panels
 
 
 def draw(panels: Sequence[Panel], columns: int = 1) -> "Figure":
-    """Panels in rows of `columns`, with one legend. Curves differ in line style, marker and shade.
+    """Draw panels of curves in rows of `columns`, with one legend above all of them.
 
-    Curves with error bars are shifted a little, so that no bar hides another. A panel with too many
-    curves is divided into several with the same axes, side by side.
+    Curves differ in line style, marker and shade. Those with error bars are shifted a little, so
+    that no bar hides another. A panel with too many curves is divided into several with the same
+    axes, side by side.
     """
     from ternhost.plots import canvas  # takes long to import
 
     divided = [_divided(panel) for panel in panels]
     parts = list(itertools.chain(*divided))
     most_parts = max(len(parts_of_panel) for parts_of_panel in divided)
-    columns = max(min(columns, len(parts)), most_parts)
+    columns = max(min(columns, len(parts)), most_parts)  # a divided panel fits in a row
     rows = math.ceil(len(parts) / columns)
-    width = _WIDTH_OF_ONE if columns == 1 else _WIDTH_OF_SEVERAL * columns
+    width = _WIDTH_OF_SEVERAL * columns
+    if columns == 1:
+        width = _WIDTH_OF_ONE
     legend = _Legend.of(parts, width)
-    height = _HEIGHT * rows + 0.3 + 0.22 * legend.rows
+    height = _HEIGHT * rows + 0.3 + 0.22 * legend.rows  # inches
+
     figure = canvas.blank(width, height)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(parts) :]:
         axes.set_axis_off()
 
-    entries: dict[str, Any] = {}
+    entries: dict[str, Any] = {}  # of the legend, by name
     for axes, panel in zip(grid, parts, strict=False):
         canvas.dress(axes)
         entries |= _draw_curves(axes, panel, legend.curves)
@@ -165,32 +179,42 @@ class _Legend:
 
     @classmethod
     def of(cls, panels: Sequence[Panel], width: float) -> "_Legend":
-        """The legend of these panels, in a figure of `width` inches."""
-        all_curves = itertools.chain(*(panel.curves for panel in panels))
-        ordered = sorted(all_curves, key=lambda curve: curve.everywhere)
-        curves = list(dict.fromkeys(curve.label for curve in ordered))
-        heights = list(dict.fromkeys(itertools.chain(*(panel.lines for panel in panels))))
+        """Return the legend of these panels, each name once, in a figure of `width` inches."""
+        all_curves = [curve for panel in panels for curve in panel.curves]
+        all_curves.sort(key=lambda curve: curve.everywhere)  # those of all panels come last
+        curves = list(dict.fromkeys(curve.label for curve in all_curves))
+        names_of_lines = [name for panel in panels for name in panel.lines]
+        heights = list(dict.fromkeys(names_of_lines))
+
         longest = max(len(name) for name in (*curves, *heights))
-        columns = max(1, int(width / (0.7 + 0.075 * longest)))  # inches of an entry
+        inches_of_entry = 0.7 + 0.075 * longest
+        columns = max(1, int(width / inches_of_entry))
         rows = math.ceil((len(curves) + len(heights)) / columns)
         return cls(curves, heights, columns, rows)
 
 
 def _draw_curves(axes: "Axes", panel: Panel, labels: Sequence[str]) -> dict[str, Any]:
-    """Draw the curves of a panel; returns the legend's entry of each. labels: of all curves."""
-    barred = [curve for curve in panel.curves if curve.error and any(curve.error)]
+    """Draw the curves of a panel, and return the legend's entry of each by its label.
+
+    labels: of the curves of all panels. A label's place among them decides line, marker and colour,
+    so that a curve looks the same in each panel.
+    """
+    curves_with_bars = [curve for curve in panel.curves if curve.error and any(curve.error)]
     entries = {}
     for curve in panel.curves:
         i = labels.index(curve.label)
         line: Any = "none"
-        marker, error, steps = None, None, 0.0
         if curve.has_line:
+            # Curves of the same colour have different lines.
             line = _LINES[(i + i // len(_COLOURS)) % len(_LINES)]
+        marker = None
         if len(curve.x) <= _MARKED:
             marker = _MARKERS[i % len(_MARKERS)]
-        if curve in barred:
+        error = None
+        steps = 0.0
+        if curve in curves_with_bars:
             error = curve.error
-            steps = barred.index(curve) - (len(barred) - 1) / 2
+            steps = curves_with_bars.index(curve) - (len(curves_with_bars) - 1) / 2
         entries[curve.label] = axes.errorbar(
             _shifted(curve.x, steps, panel.log_x),
             curve.y,
@@ -205,7 +229,10 @@ def _draw_curves(axes: "Axes", panel: Panel, labels: Sequence[str]) -> dict[str,
 
 
 def _draw_heights(axes: "Axes", panel: Panel, names: Sequence[str]) -> dict[str, Any]:
-    """Draw the horizontal lines of a panel; returns the legend's entry of each."""
+    """Draw the horizontal lines of a panel, and return the legend's entry of each by its name.
+
+    names: of the lines of all panels.
+    """
     entries = {}
     for name, height in panel.lines.items():
         dashes = _DASHES[names.index(name) % len(_DASHES)]
@@ -214,7 +241,7 @@ def _draw_heights(axes: "Axes", panel: Panel, names: Sequence[str]) -> dict[str,
 
 
 def _set_axes(axes: "Axes", panel: Panel) -> None:
-    """The title, labels, scales and ticks of a panel."""
+    """Set the title, labels, scales and ticks of a panel's axes."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     if panel.limits:
@@ -222,11 +249,13 @@ def _set_axes(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title, fontsize="medium")
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
 
-    points = sorted(set(itertools.chain(*(curve.x for curve in panel.curves))))
+    points = sorted({x for curve in panel.curves for x in curve.x})
     if panel.log_x:
+        # Ticks are at points of the curves: at every few of them, the largest included.
         axes.set_xscale("log")
         every = math.ceil(len(points) / _TICKS)
-        ticks = points[::-1][::every][::-1]  # the largest one is among them
+        descending = points[::-1][::every]
+        ticks = descending[::-1]
         axes.set_xticks(ticks, [_tick(x) for x in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
     elif len(points) <= _TICKS and all(x == int(x) for x in points):
@@ -240,7 +269,10 @@ def _set_axes(axes: "Axes", panel: Panel) -> None:
 
 
 def _share_axes(divided: Sequence[Sequence[Panel]], grid: Iterable["Axes"]) -> None:
-    """Give the parts of a divided panel the same axes. grid: the axes of all parts, in order."""
+    """Give the parts of a divided panel the same scales.
+
+    divided: the parts of each panel. grid: the axes of all parts, in order.
+    """
     remaining = iter(grid)
     for parts in divided:
         first, *others = (next(remaining) for _ in parts)
@@ -251,15 +283,20 @@ def _share_axes(divided: Sequence[Sequence[Panel]], grid: Iterable["Axes"]) -> N
 
 
 def _tick(x: float) -> str:
-    """A number as a tick shows it: 2k, 3M, 1,234, 0.5."""
+    """Return a number as a tick shows it, such as 2k, 3M, 1,234 or 0.5."""
     for unit, name in ((1_000_000, "M"), (1000, "k")):
         if x >= unit and x % unit == 0:
             return f"{x / unit:,g}{name}"
-    return f"{x:,g}" if x >= 1000 else f"{x:.3g}"
+    if x >= 1000:
+        return f"{x:,g}"
+    return f"{x:.3g}"
 
 
 def _shifted(x: Sequence[float], steps: float, log: bool) -> Sequence[float]:
-    """The points, shifted by so many _SHIFTs of the axis; log: of a logarithmic one."""
+    """Return ascending points, each shifted by `steps` times _SHIFT of the width of the axis.
+
+    log: whether the axis is logarithmic, where a shift is a factor.
+    """
     if not steps or len(x) < 2:
         return x
     if log:

@@ -40,11 +40,11 @@ def judged(
     measure: str,
     floor: str,
 ) -> Figure:
-    """The model's measure after every round, beside the optimum without privacy.
+    """Draw a model's measure after every round, beside the optimum without privacy.
 
-    baseline: the measure of the answer without features, shown if it is near. reports: their number
-    by the end of each round, for a second axis. label, floor: names of the model and of that
-    answer.
+    private: the measure after each round. baseline: the measure of the answer that ignores the
+    features, shown if it is near. reports: how many there were by the end of each round, for a
+    second axis. label, floor: the names of the model and of that answer.
     """
     figure, axes = single(2.9)
     axes.axhline(optimum, linestyle="--", color=MIDDLE, label="without privacy")
@@ -73,11 +73,7 @@ def judged(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if measure.startswith("accuracy"):
-        decimals = 2
-        if most - least > 0.05:
-            decimals = 0
-        elif most - least > 0.005:
-            decimals = 1
+        decimals = _decimals_of_percent(most - least)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
     if np.all(np.diff([0, *reports]) > 0):  # else it would not be an axis
         _reports_axis(axes, reports)
@@ -85,16 +81,26 @@ def judged(
     return figure
 
 
+def _decimals_of_percent(height: float) -> int:
+    """Return how many decimals of per cent tell the ticks of an axis of this height apart."""
+    if height > 0.05:
+        return 0
+    if height > 0.005:
+        return 1
+    return 2
+
+
 def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
-    """A second axis above: the number of reports by the end of each round."""
+    """Add a second axis above: the number of reports by the end of each round."""
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
 
-    def reports_at(x: Any) -> Any:
-        return np.interp(x, rounds, counts)
+    # The two conversions between the axes: of numbers or arrays.
+    def reports_at(round_number: Any) -> Any:
+        return np.interp(round_number, rounds, counts)
 
-    def round_at(n: Any) -> Any:
-        return np.interp(n, counts, rounds)
+    def round_at(report_count: Any) -> Any:
+        return np.interp(report_count, counts, rounds)
 
     top = axes.secondary_xaxis("top", functions=(reports_at, round_at))
     top.set_xlabel("reports so far")
@@ -103,10 +109,10 @@ def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
 
 
 def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
-    """Bytes of frames on the wire, compared with the first.
+    """Draw how many bytes frames have on the wire, and how many times as many as the first.
 
-    contents: the bytes of content by the frame's name, each beside `overhead` bytes of header and
-    tag.
+    contents: the bytes of content by the name of the frame. overhead: the bytes of header and tag
+    that each frame has besides.
     """
     figure, axes = single(0.9 + 0.42 * len(contents))
     rows = np.arange(len(contents))[::-1]
@@ -138,15 +144,19 @@ def gradient(
     confidence: float,
     across: str = "gradient (1: the clipping bound)",
 ) -> Figure:
-    """Estimated means of coordinates with their confidence intervals; nan where nobody reported."""
+    """Draw the estimated means of coordinates with their confidence intervals.
+
+    names: of the coordinates. mean, low, high: the mean of each and the ends of its interval; nan
+    where nobody reported. confidence: of the intervals, from 0 to 1. across: the label of the axis.
+    """
     figure, axes = single(0.9 + 0.17 * len(names))
     rows = np.arange(len(names))[::-1]
-    reach = np.array([mean - low, high - mean])
+    bars = np.array([mean - low, high - mean])  # the lengths of both halves
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.errorbar(
         mean,
         rows,
-        xerr=reach,
+        xerr=bars,
         fmt="o",
         markersize=4,
         color=DARK,
@@ -172,11 +182,12 @@ class Shares:
 
 
 def frequencies(attributes: Sequence[Shares]) -> Figure:
-    """The frequencies of categories, one panel for each attribute, in two columns."""
-    rows = math.ceil(len(attributes) / 2)
+    """Draw the estimated frequencies of categories, in a panel for each attribute."""
+    columns = 2
+    rows = math.ceil(len(attributes) / columns)
     most_categories = max(len(attribute.categories) for attribute in attributes)
     figure = blank(WIDTH, 0.6 + rows * (0.7 + 0.2 * most_categories))
-    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, attribute in zip(panels, attributes, strict=False):
         _draw_frequencies(axes, attribute)
     for axes in panels[len(attributes) :]:
@@ -187,6 +198,7 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
 
 
 def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
+    """Draw the frequencies of an attribute: estimates with intervals, and the truth if known."""
     dress(axes)
     rows = np.arange(len(attribute.categories))[::-1]
     axes.errorbar(
@@ -220,7 +232,7 @@ def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
 
 
 def clusters(sizes: Mapping[str, int]) -> Figure:
-    """The number of clients in each cluster."""
+    """Draw the number of clients in each cluster as bars. sizes: by the cluster's name."""
     figure, axes = single(2.1)
     names, counts = list(sizes), list(sizes.values())
     bars = axes.bar(names, counts, width=0.6, color=MIDDLE, edgecolor=INK)
@@ -231,14 +243,17 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
 
 
 def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
-    """A score of clusters (`measure`) against the loss of the model, which falls.
+    """Draw a score of clusters, with and without noise, against the model's falling loss.
 
-    rows: a round, its score, score_without_noise (or None) and loss. Where a loss is None, the axis
-    shows rounds.
+    rows: by round; each has `round`, `score`, `score_without_noise` and `loss`. A curve of scores
+    is left out if one is None; if a loss is None, the axis shows rounds instead. measure: the name
+    of the score.
     """
     figure, axes = single(2.9)
     by_loss = all(row["loss"] is not None for row in rows)
-    column, x_label = ("loss", "log-loss") if by_loss else ("round", "round")
+    column = x_label = "round"
+    if by_loss:
+        column, x_label = "loss", "log-loss"
     x = [row[column] for row in rows]
     scores_with_noise = [row["score"] for row in rows]
     scores_without_noise = [row["score_without_noise"] for row in rows]
@@ -259,7 +274,10 @@ def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
 
 
 def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
-    """Write the number of a round below its score. side: where the point is, left or right."""
+    """Write the number of a round below its point.
+
+    row: of `scores`. side: of the text, "left" or "right", that is at the point.
+    """
     point = row["loss"], row["score"]
     axes.annotate(
         f"round {row['round']}",

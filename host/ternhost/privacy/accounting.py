@@ -61,13 +61,21 @@ class Release:
 
     @property
     def words(self) -> str:
-        """What is reported, how often and at what price: "2 reports of 3 values, each at ..."."""
-        reports = "one report" if self.times == 1 else f"{self.times} reports"
+        """Describe the release, such as "2 reports of 3 values, each value at epsilon 0.5".
+
+        The text goes into messages: how often, what, and at which price in the ledger's measure.
+        """
+        reports = "one report"
+        if self.times > 1:
+            reports = f"{self.times} reports"
         if self.total:
             return f"{reports} of {self.what}"
-        noun, *rest = self.what.split()
-        values = f"one {noun}" if self.values == 1 else f"{self.values} {noun}s"
-        text = " ".join([f"{reports} of {values}", *rest])
+        # Only the first word of `what` takes the plural: "3 values of a gradient".
+        noun, *qualifiers = self.what.split()
+        values = f"one {noun}"
+        if self.values > 1:
+            values = f"{self.values} {noun}s"
+        text = " ".join([f"{reports} of {values}", *qualifiers])
         if self.values > 1:
             text += f", each {noun}"
         elif self.times > 1:
@@ -90,6 +98,7 @@ class PrivacyAccount:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
+        """Check that the releases have one measure, and that the budget covers them."""
         if len({release.measure for release in self.releases}) > 1:
             raise ValueError("releases in two measures")
         if self.budget is not None and self.user_level > self.budget:
@@ -108,7 +117,7 @@ class PrivacyAccount:
 
     @property
     def user_level(self) -> int:
-        """What all releases cost, in millionths of the measure."""
+        """The cost of all releases together, in millionths of the measure."""
         return sum(release.user_level for release in self.releases)
 
     @property
@@ -120,9 +129,9 @@ class PrivacyAccount:
         return ", ".join(release.words for release in self.releases)
 
     def words(self, span: str = "in total") -> str:
-        """What ledgers pay, as a sentence. span: the time that it covers.
+        """Return a sentence on what the ledger pays: the total and the releases.
 
-        What that protects, and how well, is for `guarantee` to say.
+        span: the period, in words. `guarantee` states what this protects, and how well.
         """
         return f"{self.who} spends {self._amount} {span}: {self._releases_in_words}"
 
@@ -134,28 +143,31 @@ class PrivacyAccount:
         return self.user_level / MICRO
 
     def summary(self) -> dict[str, Any]:
-        """For JSON and reports.
+        """Return the releases, their total and the budget, for JSON and reports.
 
-        A ledger in rho has its own amounts beside the epsilons, which are then at `delta`.
+        Keys begin with the ledger's measure. A ledger in rho also has its total and its budget
+        converted to an epsilon at `delta`.
         """
-        name = self.measure
+        measure = self.measure
         releases = []
         for release in self.releases:
             fields = {
                 "what": release.what,
                 "values": release.values,
                 "times": release.times,
-                f"{name}_each_value": release.each / MICRO,
-                f"{name}_user_level": release.user_level / MICRO,
+                f"{measure}_each_value": release.each / MICRO,
+                f"{measure}_user_level": release.user_level / MICRO,
             }
             releases.append(fields)
-        budget = None if self.budget is None else self.budget / MICRO
+        budget = None
+        if self.budget is not None:
+            budget = self.budget / MICRO
         summary: dict[str, Any] = {
             "releases": releases,
-            f"{name}_user_level": self.user_level / MICRO,
-            f"{name}_budget": budget,
+            f"{measure}_user_level": self.user_level / MICRO,
+            f"{measure}_budget": budget,
         }
-        if name == "rho":
+        if measure == "rho":
             summary |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
             summary["epsilon_budget"] = None
             if self.budget is not None:

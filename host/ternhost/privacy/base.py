@@ -42,9 +42,9 @@ class Design:
 
 
 def single_valued(card: Card, name: str) -> Card:
-    """`card`, called `name`, if its symbols stand for values.
+    """Return `card`, after checking that each of its symbols stands for one value.
 
-    Raises UsageError as `Design.decode`.
+    name: what a message calls the card. Raises UsageError for a hierarchy, sum or projection.
     """
     if card.shape == cards.HIERARCHY:
         raise UsageError(
@@ -59,10 +59,10 @@ def parse_epsilon(
 ) -> int:
     """Return an epsilon written in decimal as micro-epsilon, rounded down.
 
-    Raises UsageError if it is not a number above 0 and at most `most` (micro-epsilon). option: its
-    name on the command line.
+    text: as the user wrote it. most: the largest allowed micro-epsilon. option: the command line's
+    name for it, used in messages. Raises UsageError if it is not a number in that range.
     """
-    micro = 0
+    micro = 0  # stays 0, which is refused below, if the text is not a finite number
     with contextlib.suppress(InvalidOperation, OverflowError):
         value = Decimal(str(text).strip())
         if value.is_finite():
@@ -79,9 +79,9 @@ def exp_bound(epsilon: int) -> Fraction:
 
 
 def posterior(epsilon: int) -> Fraction:
-    """An upper bound, in whole thousandths, of what an observer can believe after one report.
+    """Return an upper bound, in whole thousandths, of an observer's belief after one report.
 
-    It is the probability that the observer gives a guess which was 1/2 before: odds grow by
+    The belief is the probability of a guess that was 1/2 before the report: odds grow by
     e**epsilon at most. epsilon: micro.
     """
     odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
@@ -89,7 +89,10 @@ def posterior(epsilon: int) -> Fraction:
 
 
 def check_levels(levels: int | None, default: int, least: int, most: int) -> int:
-    """Return `levels`, or `default` if it is None. Raises UsageError outside least..most."""
+    """Return the number of outputs to use: `levels`, or `default` if it is None.
+
+    Raises UsageError if it is not from `least` to `most`.
+    """
     if levels is None:
         return default
     if not least <= levels <= most:
@@ -101,9 +104,11 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card: a row of counts a knot, each adding up to T.
+    """Encode a table card (cards.md): the counts out of T of each level at each knot.
 
-    Raises CardError out of the format's bounds.
+    levels: the symbols' integer levels. rows: one for each of the 2**p + 1 knots, with a count for
+    each level. The card stores cumulative counts; the last one is always T and is left out.
+    Raises CardError for rows that are out of the format's bounds.
     """
     knot_bits = (len(rows) - 2).bit_length()
     are_rows = all(sum(row) == T and min(row) >= 1 for row in rows)
@@ -117,7 +122,10 @@ def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
 
 
 def window(levels: int, width: int, threshold: int) -> bytes:
-    """Encode a window card: N levels, a window of `width`, chosen with probability threshold / T."""
+    """Encode a window card: N levels and the width of a window.
+
+    An output lies in the window with probability threshold / T.
+    """
     return finish(cards.WINDOW, struct.pack(cards.WINDOW_BODY, levels, width, threshold))
 
 
@@ -136,9 +144,9 @@ def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
 
 
 def finish(shape: int, body: bytes) -> bytes:
-    """Put the header before a card's body, with the smallest epsilon that the card keeps.
+    """Return a whole card: its header, with the smallest epsilon that it keeps, and its body.
 
-    Raises CardError.
+    shape: the kind of card, as in `tern.card`. Raises CardError if no epsilon up to 20 is kept.
     """
     tag = cards.VERSION << 4 | shape
     draft = cards.decode(struct.pack(cards.HEADER, tag, MAX_EPSILON) + body)
@@ -149,7 +157,11 @@ def finish(shape: int, body: bytes) -> bytes:
 
 
 def checked(mechanism: str, epsilon: int, card: bytes, *notes: str) -> Design:
-    """Return the Design of `card`, after checking that it keeps `epsilon` and is exactly unbiased."""
+    """Return the Design of `card`, after checking that it keeps `epsilon` and is exactly unbiased.
+
+    epsilon: micro. notes: remarks for the user. A card that fails is a mistake in the mechanism, so
+    this raises AssertionError.
+    """
     decoded: Card = cards.decode(card)
     if not cards.certify(decoded, epsilon) or decoded.epsilon > epsilon:
         raise AssertionError(f"{mechanism}: the card does not keep epsilon {epsilon / MICRO}")

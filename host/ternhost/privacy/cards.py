@@ -47,9 +47,9 @@ _MOMENTS = (
 
 
 def load(path: str | Path) -> bytes:
-    """Return the bytes of a card file, decoded or not.
+    """Read the bytes of a card file, which need not be those of a valid card.
 
-    Raises UsageError if it is too long, or OSError.
+    Raises UsageError if the file is too long, or OSError.
     """
     with open(path, "rb") as file:
         data = file.read(MAX_CARD + 1)
@@ -59,10 +59,10 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Return the decoded card.
+    """Decode the bytes of a card.
 
-    Raises UsageError where tern.card raises CardError, and for a hierarchy that is biased or whose
-    ranges are not equal.
+    name: what messages call it. Raises UsageError for bytes that are not a card, and for a
+    hierarchy that is biased or whose ranges are not equal.
     """
     try:
         return _decoded(data)
@@ -72,6 +72,7 @@ def decode(data: bytes, name: str = "the card") -> Card:
 
 
 def _decoded(data: bytes) -> Card:
+    """Decode a card, and raise CardError also for another version or a biased hierarchy."""
     if data[:1] and data[0] >> 4 != cards.VERSION:
         raise CardError(f"it does not begin as one of version {cards.VERSION} does")
     card: Card = cards.decode(data)
@@ -89,9 +90,9 @@ def fraction(value: Fraction) -> str:
 
 
 def describe(card: Card) -> dict[str, Any]:
-    """The properties of a card, from its integers, ready for JSON.
+    """Return the properties of a card, computed from its integers, ready for JSON.
 
-    A card that is not unbiased has null moments.
+    They are its privacy, accuracy and size. The moments of a biased card are None.
     """
     certified = certify.epsilon_certified(card)
     description: dict[str, Any] = {
@@ -107,6 +108,8 @@ def describe(card: Card) -> dict[str, Any]:
     }
     if certified is not None and card.shape != SUM:
         description["posterior_from_half"] = float(posterior(certified))
+
+    # The symbols of sums and projections stand for no single value, so they have other fields.
     if card.shape == SUM:
         return description | _sum_fields(sums.of(card))
     if card.shape == PROJECTION:
@@ -118,14 +121,17 @@ def describe(card: Card) -> dict[str, Any]:
 
 
 def _accuracy(card: Card) -> dict[str, Any]:
-    """Moments, bias and scales. Raises Biased."""
+    """Return the exact variances, bias and scales of a card, ready for JSON.
+
+    Raises Biased for a card whose symbols have no unbiased values.
+    """
     moments = certify.moments(card)
     bias = certify.bias(card)
     scales = [fraction(scale) for scale in certify.scales(card)]
-    worst, worst_at = moments.worst_variance()
+    worst_variance, worst_input = moments.worst_variance()
     accuracy: dict[str, Any] = {
-        "worst_case_variance": float(worst),
-        "worst_case_at": float(abs(worst_at)),
+        "worst_case_variance": float(worst_variance),
+        "worst_case_at": float(abs(worst_input)),
         "variance_at_zero": float(moments.variance(Fraction(0))),
         "worst_case_second_moment": float(moments.worst_second_moment()),
         "bias": fraction(bias) if bias else 0,
@@ -152,18 +158,31 @@ def measure(card: Card) -> str:
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
-    """The epsilon or rho that the card claims, and the one that it keeps."""
+    """Return the epsilon or rho that the card claims, and the one that it keeps.
+
+    certified: what it keeps, in millionths of its measure; None if it keeps none.
+    """
     name = measure(card)
-    kept = None if certified is None else certified / MICRO
+    kept = None
+    if certified is not None:
+        kept = certified / MICRO
     fields: dict[str, Any] = {"epsilon_claimed": None, "epsilon_certified": None}
     fields |= {f"{name}_claimed": card.epsilon / MICRO, f"{name}_certified": kept}
     if card.shape == SUM and name == "epsilon":
-        fields["rho_certified"] = certified and sums.rho_of_pure(certified) / MICRO
+        # A ledger in rho pays for a sum with Laplace noise, too.
+        fields["rho_certified"] = None
+        if certified is not None:
+            fields["rho_certified"] = sums.rho_of_pure(certified) / MICRO
     return fields
 
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
-    return {  # "radius" is in units of 2**-(14+range)
+    """Return the fields of `describe` that only a sum has: its unit, radius and noise.
+
+    Lengths in steps are in the noise's grid steps; `radius` is in units of 2**-(14 + range), where
+    `range` is that of the question.
+    """
+    return {
         "norm": body.norm,
         "noise": "Gaussian" if body.norm == 2 else "Laplace",
         "unit": body.unit,
@@ -177,7 +196,7 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
 
 
 def describe_design(design: Design) -> dict[str, Any]:
-    """The output of `tern card design --json`."""
+    """Return the output of `tern card design --json`: the design and its card's properties."""
     return {
         "mechanism": design.mechanism,
         "epsilon": design.epsilon / MICRO,
@@ -189,8 +208,9 @@ def describe_design(design: Design) -> dict[str, Any]:
 def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> dict[str, Any]:
     """Certify the bytes of a card at `epsilon` or `rho` (micro; default: its claim).
 
-    Gives `certified`, `epsilon_certified`, `reason`. Raises UsageError for a card that keeps the
-    other of the two.
+    Returns the fields of `describe`, whether it is `certified`, and the `reason` in words. Bytes
+    that are no card are not certified. Raises UsageError for a limit in the measure that the card
+    does not have: a sum with Gaussian noise keeps rho, any other card epsilon.
     """
     try:
         card = _decoded(data)
@@ -213,7 +233,10 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
 
 
 def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
-    """Why a card is certified at this limit (micro), or why not."""
+    """Explain why a card is certified at this limit, or why not.
+
+    limit: of epsilon or rho, micro. description: of `describe`.
+    """
     name = measure(card)
     claimed, kept = description[f"{name}_claimed"], description[f"{name}_certified"]
     if kept is None:
@@ -233,15 +256,16 @@ def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = " .:-=+*%#"
-_WIDTH = 64
+_WIDTH = 64  # columns of a picture of many outputs
+_FEW_OUTPUTS = 16  # up to so many have a bar each, with its number
 _INPUTS = range(-ONE, ONE + 1, ONE // 2)
 
 
 def output_values(card: Card) -> list[float]:
-    """The value of every output.
+    """Return the value that each output stands for, in the order of the outputs.
 
-    Of a sum in radii; of a projection its cosine with the vector, nearest last; of a card that is
-    not unbiased its level.
+    For a sum these are in radii; for a projection they are cosines with the vector, the nearest
+    last; for a biased card, which has no values, they are levels.
     """
     if card.shape == PROJECTION:
         cosines, _ = projection.law(projection.of(card), 1)
@@ -256,15 +280,16 @@ def output_values(card: Card) -> list[float]:
 
 
 def distribution(card: Card, v: int) -> list[float]:
-    """The probability of every output for an input (Q1.14).
+    """Return the probability of each output for an input, for pictures.
 
-    From exact fractions; of a laplace card in floats. Of a sum the input is a share of the radius,
-    what one unit can add to a coordinate, and the noise is as if it were continuous. Of a
-    projection it is the vector's length as a share of the radius, below 0 for the opposite vector.
+    v: the input in Q1.14. For a sum it is a share of the radius, which is the most that one unit
+    can add to a coordinate. For a projection it is the vector's length as a share of the radius,
+    negative for the opposite vector. Probabilities come from exact fractions, except those of
+    laplace cards, which are irrational, and of sums, whose noise is taken as continuous.
     """
     if card.shape == PROJECTION:
-        _, likely = projection.law(projection.of(card), v / ONE)
-        return [float(p) for p in likely]
+        _, probabilities = projection.law(projection.of(card), v / ONE)
+        return [float(p) for p in probabilities]
     if card.shape == SUM:
         return _distribution_of_sum(sums.of(card), v / ONE)
     if card.shape == LAPLACE:
@@ -273,38 +298,52 @@ def distribution(card: Card, v: int) -> list[float]:
 
 
 def _distribution_of_sum(body: Sum, share: float) -> list[float]:
+    """Return the probability of each output of a sum, for continuous noise.
+
+    share: the sum without noise, as a share of the radius.
+    """
     from scipy import stats  # slow to load
 
     if body.norm == 2:
         noise = stats.norm(scale=math.sqrt(sums.variance(body)))
     else:
         noise = stats.laplace(scale=body.t)
-    ends = _sum_outputs(body)[1:] - 2**body.coarse / 2 - share * body.radius
-    return [float(p) for p in np.diff(noise.cdf(ends), prepend=0, append=1)]
+
+    # An output is reported for sums within half an output step of it; the outermost two take the
+    # tails. In grid steps, relative to the sum without noise:
+    boundaries = _sum_outputs(body)[1:] - 2**body.coarse / 2 - share * body.radius
+    probabilities = np.diff(noise.cdf(boundaries), prepend=0, append=1)
+    return [float(p) for p in probabilities]
 
 
 def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
-    # in grid steps
+    """Return the sum that each output stands for, in grid steps."""
     return np.asarray((np.arange(body.symbols) - body.symbols / 2) * 2.0**body.coarse)
 
 
 def _laplace(card: Card, at: float) -> list[float]:
-    """At an input in grid steps: a share of the law around each of its neighbours on the grid."""
+    """Return the probability of each output of a laplace card at an input in grid steps.
+
+    The input is rounded at random to one of its two neighbours on the grid. Geometric noise of
+    ratio g = exp(-s/t) is then added, and the sum is clamped to the card's outputs.
+    """
     g = math.exp(-card.s / card.t)
     outputs = np.arange(card.lowest, card.lowest + card.symbols)
-    row = np.zeros(len(outputs))
+    probabilities = np.zeros(len(outputs))
     below = math.floor(at)
-    for centre, share in ((below, 1 - (at - below)), (below + 1, at - below)):
-        law = g ** np.abs(outputs - centre) / (1 + g)
-        law[1:-1] *= 1 - g  # the ends include everything beyond them
-        row += share * law
-    return [float(p) for p in row]
+    probability_of_above = at - below
+    roundings = ((below, 1 - probability_of_above), (below + 1, probability_of_above))
+    for grid_point, probability_of_point in roundings:
+        law = g ** np.abs(outputs - grid_point) / (1 + g)
+        law[1:-1] *= 1 - g  # the two ends include everything beyond them
+        probabilities += probability_of_point * law
+    return [float(p) for p in probabilities]
 
 
 def picture(card: Card, encoding: str = "utf-8") -> str:
-    """The distribution of the card's outputs at five inputs, as text.
+    """Draw the distribution of the card's outputs at five inputs from -1 to 1, as text.
 
-    In plain ASCII if `encoding` has no blocks.
+    encoding: the terminal's; if it has no block characters, the picture is in plain ASCII.
     """
     blocks = _BLOCKS
     try:
@@ -313,7 +352,7 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
         blocks = _ASCII_BLOCKS
     rows = {v: distribution(card, v) for v in _INPUTS}
     values = output_values(card)
-    if len(values) <= 16:
+    if len(values) <= _FEW_OUTPUTS:
         lines = _picture_of_few(values, rows, blocks)
     else:
         lines = _picture_of_many(len(values), rows, blocks)
@@ -321,29 +360,50 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
 
 
 def _picture_of_few(values: list[float], rows: dict[int, list[float]], blocks: str) -> list[str]:
-    """A bar for each output, and its probability above."""
+    """Draw a horizontal bar for each output, with its probability above it.
+
+    values: of the outputs. rows: the probabilities of the outputs by input (Q1.14). blocks:
+    characters from empty to full. Returns lines: a heading, and two for each input.
+    """
     headings = [f"{value:+.4g}" for value in values]
-    width = max(8, *(len(heading) for heading in headings)) + 1
-    lines = ["       x " + "".join(text.rjust(width) for text in headings) + "   value"]
-    for v, row in rows.items():
-        numbers = [f"{p:{width}.5f}" for p in row]
-        bars = [(blocks[-1] * round(p * (width - 1))).rjust(width) for p in row]
+    longest = max(len(heading) for heading in headings)
+    width = max(8, longest) + 1  # of a column; a probability takes 7 characters
+    heading_cells = [heading.rjust(width) for heading in headings]
+    lines = ["       x " + "".join(heading_cells) + "   value"]
+    for v, probabilities in rows.items():
+        numbers = []
+        bars = []
+        for p in probabilities:
+            numbers.append(f"{p:{width}.5f}")
+            bar = blocks[-1] * round(p * (width - 1))
+            bars.append(bar.rjust(width))
         lines.append(f"{v / ONE:8.2f} " + "".join(numbers))
         lines.append(" " * 9 + "".join(bars))
     return lines
 
 
 def _picture_of_many(outputs: int, rows: dict[int, list[float]], blocks: str) -> list[str]:
-    """A line of blocks for each input; a block stands for several outputs next to each other."""
-    size = math.ceil(outputs / _WIDTH)
-    bins = {}
-    for v, row in rows.items():
-        bins[v] = [sum(row[j : j + size]) for j in range(0, outputs, size)]
-    top = max(max(columns) for columns in bins.values())
+    """Draw a line of blocks for each input; a block is as high as its outputs are likely together.
+
+    rows: the probabilities of the outputs by input (Q1.14). blocks: characters from empty to full.
+    """
+    outputs_in_column = math.ceil(outputs / _WIDTH)
+    columns_of_input = {}
+    for v, probabilities in rows.items():
+        columns = []
+        for first in range(0, outputs, outputs_in_column):
+            columns.append(sum(probabilities[first : first + outputs_in_column]))
+        columns_of_input[v] = columns
+
+    # The likeliest column of all lines is a full block.
+    top = max(max(columns) for columns in columns_of_input.values())
+    highest_block = len(blocks) - 1
     lines = []
-    for v, columns in bins.items():
-        drawn = [blocks[math.ceil(p / top * 8)] for p in columns]
+    for v, columns in columns_of_input.items():
+        drawn = [blocks[math.ceil(p / top * highest_block)] for p in columns]
         lines.append(f"{v / ONE:8.2f} |" + "".join(drawn) + "|")
-    what = f"{size} symbols" if size > 1 else "a symbol"
+    what = "a symbol"
+    if outputs_in_column > 1:
+        what = f"{outputs_in_column} symbols"
     lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
     return lines

@@ -68,12 +68,14 @@ class Moments:
         return max(self.seconds)
 
     def even_second_moment(self) -> float:
-        """The variance of a value of the card where the inputs are spread evenly over [-1, 1]."""
-        area = Fraction(0)
-        pieces = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)
-        for (a, b), (low, high) in pieces:
-            area += (b - a) * (low + high)
-        return float(area / 4)
+        """Return the mean second moment of a value if inputs are spread evenly over [-1, 1]."""
+        # The integral of a function that is linear between knots: a trapezium for each segment.
+        doubled_integral = Fraction(0)
+        segments = zip(pairwise(self.knots), pairwise(self.seconds), strict=True)
+        for (left, right), (second_at_left, second_at_right) in segments:
+            doubled_integral += (right - left) * (second_at_left + second_at_right)
+        length_of_inputs = 2
+        return float(doubled_integral / 2 / length_of_inputs)
 
     def mean_second_moment(self, inputs: npt.NDArray[np.float64]) -> float:
         """The mean second moment of a value of the card over these inputs."""
@@ -82,36 +84,43 @@ class Moments:
         return float(np.interp(inputs, knots, seconds).mean())
 
     def worst_variance(self, share: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:
-        """The largest variance over all x in [-1, 1], and an x that has it; the mean must be x.
+        """Return the largest variance over all inputs x in [-1, 1], and an x that has it.
 
-        With `share` = d/k, of the estimate from reports of k of d coordinates: share E[y**2] -
-        x**2.
+        The mean must be x. share: d/k for an estimate from reports of k of d coordinates, whose
+        variance is share E[y**2] - x**2 for outputs y.
         """
         return max(self._segment_tops(share))
 
     def _segment_tops(self, share: Fraction) -> Iterator[tuple[Fraction, Fraction]]:
+        """Yield the largest variance between each two neighbouring knots, and an x that has it."""
         points = zip(self.knots, self.seconds, strict=True)
-        for (a, second), (b, next_second) in pairwise(points):
-            if a == b:
+        for (left, second_at_left), (right, second_at_right) in pairwise(points):
+            if left == right:  # a jump
                 continue
-            slope = share * (next_second - second) / (b - a)
-            x = min(max(slope / 2, a), b)  # share second + slope (x - a) - x**2 is concave
-            yield share * second + slope * (x - a) - x * x, x
+            # The second moment is linear here, so the variance is a parabola that opens downwards:
+            # share second_at_left + slope (x - left) - x**2, whose top is at slope / 2.
+            slope = share * (second_at_right - second_at_left) / (right - left)
+            x = min(max(slope / 2, left), right)
+            yield share * second_at_left + slope * (x - left) - x * x, x
 
 
 def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> Fraction:
+    """Return the value at x of the function that is linear between knots.
+
+    values: the function's at each knot. Where a knot comes twice, its second value holds.
+    """
     i = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
-    share = (x - knots[i]) / (knots[i + 1] - knots[i])
-    return values[i] * (1 - share) + values[i + 1] * share
+    weight_of_right = (x - knots[i]) / (knots[i + 1] - knots[i])
+    return values[i] * (1 - weight_of_right) + values[i + 1] * weight_of_right
 
 
 # Privacy loss
 
 
 def epsilon_certified(card: Card) -> int | None:
-    """The smallest epsilon that the device certifies `card` at; None if there is none up to 20.
+    """Return the smallest epsilon at which the device certifies `card`; None if none up to 20.
 
-    In micro-epsilon; of a sum with Gaussian noise in micro-rho.
+    The unit is micro-epsilon, or micro-rho for a sum with Gaussian noise.
     """
     if not cards.certify(card, MAX_EPSILON):
         return None
@@ -119,9 +128,9 @@ def epsilon_certified(card: Card) -> int | None:
 
 
 def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest integer above `low` for which a condition holds.
+    """Return the smallest integer above `low` for which a condition holds, by bisection.
 
-    The condition holds at `high` and from some integer on.
+    holds: a condition that is true at `high`, and at every integer above one at which it is true.
     """
     while high - low > 1:
         middle = (low + high) // 2
@@ -141,9 +150,9 @@ def hierarchy(card: Card) -> Hierarchy:
 
 
 def valued(card: Card) -> Card:
-    """`card`, if its symbols stand for values of one input.
+    """Return `card`, after checking that its symbols stand for values of one input.
 
-    Raises UsageError for a sum's or a projection's.
+    Raises UsageError for a sum or a projection.
     """
     if card.shape == PROJECTION:
         raise UsageError(
@@ -168,13 +177,15 @@ def _parts(card: Card) -> list[Card]:
 
 
 def scale(card: Card) -> Fraction:
-    """The rational that turns a level into a value (of a mixture or a hierarchy: `scales`).
+    """Return the factor that turns the levels of a card into unbiased values.
 
-    Raises Biased where there is none.
+    A card that consists of others has several: see `scales`. Raises Biased where no factor makes
+    the mean equal to the input.
     """
     if valued(card).shape == TABLE:
         return _scale_of_table(card)
     if card.shape == WINDOW:
+        # By so many levels the mean exceeds that of a uniform draw, at the last window.
         gain = Fraction(card.threshold * card.symbols, T) - card.window
         if gain <= 0:
             raise Biased("the window is less likely than the rest")
@@ -185,12 +196,18 @@ def scale(card: Card) -> Fraction:
 
 
 def _scale_of_table(card: Card) -> Fraction:
-    """The mean counts of the knots must be multiples of one step: -n, -n + 2, ..., n times it."""
+    """Return the scale of a table card.
+
+    With n intervals between knots, the mean levels at the knots must be -n, -n + 2, ..., n times
+    one positive step. Raises Biased if they are not.
+    """
     last = 1 << card.knot_bits
-    means = []
+    means = []  # in counts: T times the mean level
     for i in range(last + 1):
-        counts = zip(_row(card, i), card.levels, strict=True)
-        means.append(sum(count * level for count, level in counts))
+        total = 0
+        for count, level in zip(_row(card, i), card.levels, strict=True):
+            total += count * level
+        means.append(total)
     step = Fraction(means[-1], last)
     expected = [step * (2 * i - last) for i in range(last + 1)]
     if step <= 0 or means != expected:
@@ -207,9 +224,9 @@ def scales(card: Card) -> list[Fraction]:
 
 
 def levels(card: Card) -> list[Fraction]:
-    """The level of every symbol, before any scale.
+    """Return the level of each symbol: its value before the scale.
 
-    The ends of a laplace card stand for the mean of what they clamp.
+    The first and last symbol of a laplace card stand for the mean of all that they clamp.
     """
     if card.shape == TABLE:
         return [Fraction(level) for level in card.levels]
@@ -218,11 +235,16 @@ def levels(card: Card) -> list[Fraction]:
     if card.shape == LAPLACE:
         g = _geometric(card.s, card.t)
         mean_of_tail = g / (1 - g)
-        of_symbols = [Fraction(y) for y in range(card.lowest, card.lowest + card.symbols)]
-        of_symbols[0] -= mean_of_tail
-        of_symbols[-1] += mean_of_tail
-        return of_symbols
-    return [level for part in _parts(card) for level in levels(part)]
+        grid_levels = [Fraction(y) for y in range(card.lowest, card.lowest + card.symbols)]
+        grid_levels[0] -= mean_of_tail
+        grid_levels[-1] += mean_of_tail
+        return grid_levels
+
+    # A mixture or a hierarchy has the symbols of its parts, one part after the other.
+    all_levels: list[Fraction] = []
+    for part in _parts(card):
+        all_levels += levels(part)
+    return all_levels
 
 
 def values(card: Card) -> list[Fraction]:
@@ -234,24 +256,28 @@ def values(card: Card) -> list[Fraction]:
 
 
 def knots(card: Card) -> list[Fraction]:
-    """The inputs between which the card rounds at random, in order.
+    """Return the knots of a card: the inputs between which it rounds at random, ascending.
 
-    Those of a hierarchy are both ends of each of LHP's equal ranges, so that a bound comes twice.
-    Raises CardError for a hierarchy of other ranges.
+    A hierarchy has both ends of each of LHP's equal ranges, so inner bounds come twice. Raises
+    CardError for a hierarchy whose ranges are not equal.
     """
     if valued(card).shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
     even = _even_knots(card)
     if card.shape != HIERARCHY:
         return even
-    inner = even[-2:0:-1]
+
+    inner = even[-2:0:-1]  # without the two ends, descending as the card's bounds
     if [math.ceil(x * ONE) for x in inner] != list(hierarchy(card).bounds):
         raise CardError("not a card of LHP: its ranges are not equal")
-    return [x for ends in pairwise(even) for x in ends]
+    ends_of_ranges = []
+    for low, high in pairwise(even):
+        ends_of_ranges += [low, high]
+    return ends_of_ranges
 
 
 def _even_knots(card: Card) -> list[Fraction]:
-    """The ends of equal pieces of [-1, 1], as many as the card's shape has."""
+    """Return the ends of the equal pieces of [-1, 1] into which the card's shape divides it."""
     if card.shape == TABLE:
         pieces = 1 << card.knot_bits
     elif card.shape == WINDOW:
@@ -264,7 +290,7 @@ def _even_knots(card: Card) -> list[Fraction]:
 
 
 def moments(card: Card) -> Moments:
-    """Means and second moments at the knots.
+    """Return the mean and the second moment of the card's value at each knot.
 
     Raises Biased where the card has no unbiased values, and CardError as `knots` does.
     """
@@ -273,24 +299,32 @@ def moments(card: Card) -> Moments:
 
 @lru_cache(maxsize=256)
 def _moments(data: bytes) -> Moments:
+    """Compute `moments` for the bytes of a card, which can be cached by them."""
     card = cards.decode(data)
     inputs = knots(card)
+    # Shapes with shortcuts: these cards can have many outputs.
     if card.shape == MIXTURE:
         return _moments_of_mixture(card, inputs)
-    if card.shape == LAPLACE:
+    if card.shape == LAPLACE:  # unbiased by construction: the means are the inputs
         return Moments(inputs, inputs, _laplace_seconds(card))
     if card.shape == WINDOW:
         factor = scale(card)
         return Moments(inputs, _window_sums(card, factor, 1), _window_sums(card, factor, 2))
+
     outputs = values(card)
     squares = [y**2 for y in outputs]
-    rows = [at_knot(card, i) for i in range(len(inputs))]
-    means = [mean(row, outputs) for row in rows]
-    return Moments(inputs, means, [mean(row, squares) for row in rows])
+    means = []
+    seconds = []
+    for i in range(len(inputs)):
+        probabilities = at_knot(card, i)
+        means.append(mean(probabilities, outputs))
+        seconds.append(mean(probabilities, squares))
+    return Moments(inputs, means, seconds)
 
 
 def _moments_of_mixture(card: Card, inputs: list[Fraction]) -> Moments:
-    share = Fraction(card.threshold, T)
+    """Return the moments of a mixture: those of its two cards, weighted by how likely each is."""
+    share = Fraction(card.threshold, T)  # the probability of the first card
     first, second = moments(card.first), moments(card.second)
     means, seconds = [], []
     for x in inputs:
@@ -302,25 +336,40 @@ def _moments_of_mixture(card: Card, inputs: list[Fraction]) -> Moments:
 
 
 def mean(row: Row, values: Row) -> Fraction:
-    """The mean of the values of outputs, which have the probabilities `row`."""
-    return sum((p * y for p, y in zip(row, values, strict=True)), Fraction(0))
+    """Return the mean of the outputs' `values`, where `row` has the outputs' probabilities."""
+    total = Fraction(0)
+    for probability, value in zip(row, values, strict=True):
+        total += probability * value
+    return total
 
 
 def _window_sums(card: Card, factor: Fraction, power: int) -> list[Fraction]:
-    """Expectation of value**power at every window start, from prefix sums of twice the levels."""
+    """Return the expectation of value**power at each window start of a window card.
+
+    factor: the card's scale. Prefix sums of (2 level)**power, which are whole, make it linear in
+    the number of outputs.
+    """
     doubled = [(2 * j - (card.symbols - 1)) ** power for j in range(card.symbols)]
-    prefix = [0, *accumulate(doubled)]
-    others = card.symbols - card.window
-    inside = Fraction(card.threshold, T * card.window)
-    outside = Fraction(T - card.threshold, T * others)
-    within = [prefix[u + card.window] - prefix[u] for u in range(others + 1)]
-    return [(factor / 2) ** power * (inside * w + outside * (prefix[-1] - w)) for w in within]
+    prefix_sums = [0, *accumulate(doubled)]
+    total = prefix_sums[-1]
+    outputs_outside = card.symbols - card.window
+    probability_inside = Fraction(card.threshold, T * card.window)
+    probability_outside = Fraction(T - card.threshold, T * outputs_outside)
+
+    expectations = []
+    for start in range(outputs_outside + 1):
+        inside = prefix_sums[start + card.window] - prefix_sums[start]
+        outside = total - inside
+        doubled_mean = probability_inside * inside + probability_outside * outside
+        expectations.append((factor / 2) ** power * doubled_mean)
+    return expectations
 
 
 def _laplace_seconds(card: Card) -> list[Fraction]:
-    """Second moments on the grid.
+    """Return the second moment of a laplace card's value at each knot, which is a grid point.
 
-    Clamping replaces each tail by its mean, without its variance g/(1-g)**2.
+    The noise is two-sided geometric with ratio g, of variance 2 g/(1-g)**2. Clamping replaces each
+    tail, which is geometric, by its mean, and so removes the variance g/(1-g)**2 of that tail.
     """
     g = _geometric(card.s, card.t)
     powers = _powers(card)
@@ -328,19 +377,22 @@ def _laplace_seconds(card: Card) -> list[Fraction]:
     one = 1 << card.grid_bits
     seconds = []
     for i in range(-one, one + 1):
-        ends = powers[card.symbols - 1 + card.lowest - i] + powers[i - card.lowest]
-        in_steps = i * i + 2 * variance_of_tail - variance_of_tail * ends / (1 + g)
-        seconds.append(in_steps / one**2)
+        steps_to_lowest = i - card.lowest
+        steps_to_highest = card.symbols - 1 - steps_to_lowest
+        weight_of_ends = powers[steps_to_highest] + powers[steps_to_lowest]
+        removed = variance_of_tail * weight_of_ends / (1 + g)
+        second_in_steps = i * i + 2 * variance_of_tail - removed
+        seconds.append(second_in_steps / one**2)
     return seconds
 
 
 def bias(card: Card) -> Fraction:
-    """The largest |mean - input|, 0 for every unbiased card. Raises Biased.
+    """Return the largest |mean - input| over the card's knots; 0 means that it is unbiased.
 
-    Of a laplace card it is 0 by its memoryless tails (cards.md).
+    A laplace card is unbiased by its memoryless tails (cards.md). Raises Biased.
     """
-    of_knots = moments(card)
-    pairs = zip(of_knots.means, of_knots.knots, strict=True)
+    card_moments = moments(card)
+    pairs = zip(card_moments.means, card_moments.knots, strict=True)
     return max(abs(mean - x) for mean, x in pairs)
 
 
@@ -355,32 +407,42 @@ def distribution(card: Card, v: int) -> Row:
 
 
 def _at(card: Card, x: Fraction) -> Row:
-    """The probability of every symbol for an input from -1 to 1."""
+    """Return the probability of each symbol for an input x from -1 to 1."""
     if card.shape == MIXTURE:
+        # Its symbols are those of the first card, and then those of the second.
         share = Fraction(card.threshold, T)
-        of_first = [share * p for p in _at(card.first, x)]
-        of_second = [(1 - share) * p for p in _at(card.second, x)]
-        return of_first + of_second
+        row_of_first = [share * p for p in _at(card.first, x)]
+        row_of_second = [(1 - share) * p for p in _at(card.second, x)]
+        return row_of_first + row_of_second
     if card.shape == HIERARCHY:
         return _level_and_value(card, hierarchy(card).level(x * ONE), x)
-    low, up = divmod((x + 1) / 2 * (len(knots(card)) - 1), 1)
-    if up == 0:
+
+    # Other cards round the input to one of its two neighbouring knots, which are evenly spaced.
+    last_knot = len(knots(card)) - 1
+    low, probability_of_higher = divmod((x + 1) / 2 * last_knot, 1)
+    if probability_of_higher == 0:
         return at_knot(card, low)
-    neighbours = zip(at_knot(card, low), at_knot(card, low + 1), strict=True)
-    return [(1 - up) * p + up * q for p, q in neighbours]
+    row = []
+    for p, q in zip(at_knot(card, low), at_knot(card, low + 1), strict=True):
+        row.append((1 - probability_of_higher) * p + probability_of_higher * q)
+    return row
 
 
 def _level_and_value(card: Card, level: int, x: Fraction) -> Row:
-    """The probability of every level and value for an x in the range of `level`, its ends included."""
-    reported = at_knot(hierarchy(card).level_cards[level], level)
+    """Return the probability of each reported level and value, for an input x of a hierarchy.
+
+    level: whose range x lies in, ends included. The reported level may be another one; its value
+    card then draws the value.
+    """
+    level_probabilities = at_knot(hierarchy(card).level_cards[level], level)
     row: Row = []
-    for p, value_card in zip(reported, _parts(card), strict=True):
-        row += [p * q for q in _at(value_card, x)]
+    for probability, value_card in zip(level_probabilities, _parts(card), strict=True):
+        row += [probability * p for p in _at(value_card, x)]
     return row
 
 
 def at_knot(card: Card, i: int) -> Row:
-    """The probability of every symbol at knot `i`. For a window card: at window start i."""
+    """Return the probability of each symbol at knot `i`, which is a window card's start i."""
     if card.shape == MIXTURE:
         return _at(card, knots(card)[i])
     if card.shape == HIERARCHY:
@@ -395,6 +457,7 @@ def at_knot(card: Card, i: int) -> Row:
 
 
 def _row_of_window(card: Card, start: int) -> Row:
+    """Return the probability of each symbol of a window card whose window begins at `start`."""
     inside = Fraction(card.threshold, T * card.window)
     outside = Fraction(T - card.threshold, T * (card.symbols - card.window))
     row = [outside] * card.symbols
@@ -403,7 +466,10 @@ def _row_of_window(card: Card, start: int) -> Row:
 
 
 def _row_of_laplace(card: Card, centre: int) -> Row:
-    """The law around an input of so many grid steps, rounded as `_powers`."""
+    """Return the probability of each symbol of a laplace card, rounded as `_powers`.
+
+    centre: the input, in grid steps.
+    """
     g = _geometric(card.s, card.t)
     powers = _powers(card)
     outputs = range(card.lowest, card.lowest + card.symbols)
@@ -416,18 +482,20 @@ def _row_of_laplace(card: Card, centre: int) -> Row:
 
 
 def _row(card: Card, i: int) -> list[int]:
-    """How many of the T draws at knot `i` of a table card give each symbol."""
+    """Return how many of the T draws at knot `i` of a table card give each symbol."""
+    # The card has cumulative counts, knot after knot, without the last of each, which is T.
     columns = card.symbols - 1
-    row = card.thresholds[i * columns : (i + 1) * columns]
-    return [above - below for below, above in pairwise((0, *row, T))]
+    cumulative = card.thresholds[i * columns : (i + 1) * columns]
+    return [above - below for below, above in pairwise((0, *cumulative, T))]
 
 
 def _rounded(value: Fraction) -> Fraction:
+    """Round to the nearest multiple of 2**-200, so that denominators do not grow."""
     return Fraction(round(value * (1 << _EXP_BITS)), 1 << _EXP_BITS)
 
 
 def _powers(card: Card) -> list[Fraction]:
-    """g**n for each distance n between two outputs of a laplace card."""
+    """Return g**n, rounded, for each distance n between two outputs of a laplace card."""
     g = _geometric(card.s, card.t)
     powers = [Fraction(1)]
     for _ in range(card.symbols - 1):
@@ -437,16 +505,18 @@ def _powers(card: Card) -> list[Fraction]:
 
 @lru_cache(maxsize=64)
 def _geometric(s: int, t: int) -> Fraction:
-    """g = exp(-s/t) within 2**-199.
+    """Return g = exp(-s/t), within 2**-199, from integers.
 
-    An alternating Taylor series, after halving the argument below 1/2.
+    The argument s/t is halved until it is below 1/2. An alternating Taylor series, in fixed-point
+    numbers with guard bits, gives the exponential there. It is then squared as often.
     """
     halvings = max((2 * s // t).bit_length(), 0)
-    guard = _EXP_BITS + halvings + 40
-    one = 1 << guard
+    fraction_bits = _EXP_BITS + halvings + 40
+    one = 1 << fraction_bits
     argument = Fraction(s, t << halvings)
+
     term, total, n = one, one, 1
-    while term:
+    while term:  # term: argument**n / n!, rounded down
         term = term * argument.numerator // (argument.denominator * n)
         if n % 2:
             total -= term
@@ -454,5 +524,5 @@ def _geometric(s: int, t: int) -> Fraction:
             total += term
         n += 1
     for _ in range(halvings):
-        total = total * total >> guard
+        total = total * total >> fraction_bits
     return _rounded(Fraction(total, one))

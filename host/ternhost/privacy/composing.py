@@ -50,14 +50,15 @@ _ROUNDED_UP = 1 + 1e-12  # above the errors of floats in a logarithm
 
 @dataclass(frozen=True)
 class ReportKind:
-    """What accounting knows of a report: the cost of all its `values` together, and how it is drawn.
+    """A kind of report, as accounting sees it: what it costs and how it is drawn.
 
-    cost: in micro-epsilon (gaussian: micro-rho). card: of each value, or empty where only the cost
-    is known. mixed: how many reports an intermediary adds up, this one among them; 0: the reader
-    knows who sent it. alone: mixing hides nothing of it. unit: of a sum, the records of a run that
-    it protects; 0: the whole device. normal: the micro-rho of normal noise that discloses at least
-    as much as its Gaussian noise; 0: none is known. group: the devices that were asked for these,
-    some of which may be dishonest; None: all of `mixed` are honest.
+    cost: of all its `values` together, in micro-epsilon (gaussian: micro-rho). card: of each value,
+    or empty where only the cost is known. mixed: how many reports an intermediary adds up, this one
+    among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of a sum,
+    the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal
+    noise that discloses at least as much as its Gaussian noise; 0: none is known. group: the
+    devices that were asked for these, some of which may be dishonest; None: all of `mixed` are
+    honest.
     """
 
     cost: int
@@ -72,7 +73,11 @@ class ReportKind:
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
-        """A report of so many values. whole: the card's epsilon covers all values together."""
+        """Return the kind of report that a card makes.
+
+        values: how many values a report has, each drawn by the card. whole: the card's epsilon
+        covers all of them together, so only the cost is known.
+        """
         cost = int(card.epsilon)
         if card.shape == cards.SUM:
             body = sums.of(card)
@@ -88,7 +93,8 @@ class ReportKind:
 
     @classmethod
     def of_question(cls, question: frames.Round) -> Self:
-        """The report that a question asks for."""
+        """Return the kind of report that a question asks for."""
+        # All classes of softmax regression are drawn from one budget.
         whole = question.model == wire.SOFTMAX and question.k > 1
         kind = cls.of(cards.decode(bytes(question.card)), int(question.k), whole)
         # Each device then hashes its category by a hash of its own.
@@ -96,9 +102,10 @@ class ReportKind:
         return replace(kind, alone=kind.alone or hashed)
 
     def among(self, reports: int, group: Group | None = None) -> Self:
-        """The same report where an intermediary adds up so many.
+        """Return this report as one of `reports` that an intermediary adds up.
 
-        group: of whom; None: all of them are honest.
+        group: the devices that were asked for them, some of which may be dishonest; None if all are
+        honest. A report that mixing does not hide, or that costs too much, stays as it is.
         """
         is_hidden = not self.alone and self.cost <= MOST * MICRO
         if not is_hidden:
@@ -107,9 +114,10 @@ class ReportKind:
         return replace(self, mixed=mixed, group=group)
 
     def among_honest(self, share: float, delta: float) -> Self:
-        """The same report among the honest ones, where this share of a site's devices is honest.
+        """Return this report as mixed with the honest reports of its group alone.
 
-        delta: the probability, over all random draws of groups, that fewer are honest.
+        share: of the site's devices that are honest. delta: the probability that fewer reports are
+        honest, over all random draws of groups.
         """
         if self.group is None:
             return self
@@ -150,20 +158,21 @@ class ReportKind:
         return self.rho if measure == ledger.RHO else self.cost
 
     def for_steps(self, steps: int) -> Self:
-        """What it costs data sets that are so many neighbours apart (ledger.md, Neighbours).
+        """Return the report at its cost for data sets that are `steps` neighbours apart.
 
-        A report about the whole device costs any two data sets of the device the same. A sum over
-        runs of records costs so many times its epsilon, or so many times squared its rho.
+        A report about the whole device costs the same for any two data sets of that device. A sum
+        over runs of records costs `steps` times its epsilon, or steps**2 times its rho (ledger.md,
+        Neighbours).
         """
         if not self.unit:
             return self
-        if not self.gaussian:  # all that is known then is the epsilon
+        if not self.gaussian:  # beyond one step only the epsilon is known, not the law
             return replace(self, cost=steps * self.cost, card=b"", values=1)
         return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
 
     @property
     def laws(self) -> list[Part]:
-        """The laws of one draw at extreme inputs; of the worst mechanism where they are not known."""
+        """The laws of one draw at extreme inputs; if unknown, those of the worst mechanism."""
         if self.card and self.times == self.values:
             return parts(cards.decode(self.card))
         return randomised_response(self.cost / self.times / MICRO)
@@ -184,12 +193,14 @@ class ReportKind:
 
 @lru_cache(maxsize=256)
 def _largest(report: ReportKind, tail: float) -> float:
+    """Return a privacy loss that one draw of a report exceeds with probability `tail` at most."""
     laws = report.laws
     local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP + 2 * LESS
     if not report.mixed:
         return local_epsilon
 
     def is_beyond(loss: float) -> bool:
+        """Whether this loss is exceeded with probability `tail` at most."""
         return shuffling.delta_at(laws, local_epsilon, loss, report.mixed) <= tail
 
     if is_beyond(0.0):
@@ -199,11 +210,16 @@ def _largest(report: ReportKind, tail: float) -> float:
 
 @lru_cache(maxsize=256)
 def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
+    """Return the distribution of the privacy loss of one draw, on a grid of this step."""
     return LossDistribution.of_profile(both_sides(_points(report, step, tail), step), step)
 
 
 def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fraction]]:
-    """The profile's points at losses of 0 and more, up to one that has at most `tail` beyond it."""
+    """Return points (i, delta) of a draw's privacy profile: delta at epsilon = i step, rounded up.
+
+    i goes from 0 to a loss that is exceeded with probability `tail` at most. Large ranges are
+    sampled: straight lines between points are an upper bound, since the profile is convex.
+    """
     laws = report.laws
     local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP
     last = math.ceil(report.largest(tail) / step * (1 - 1e-12))
@@ -211,24 +227,28 @@ def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fra
 
     points = []
     for i in (*range(0, last, stride), last):
-        g = at(i, step)
+        exp_epsilon = at(i, step)
         delta: float | Fraction
         if report.mixed:
-            delta = shuffling.delta_of(laws, local_epsilon, g, report.mixed)
+            delta = shuffling.delta_of(laws, local_epsilon, exp_epsilon, report.mixed)
         else:
-            delta = profile(laws, g)
+            delta = profile(laws, exp_epsilon)
         points.append((i, min(Fraction(1), Fraction(delta))))
     return points
 
 
 @lru_cache(maxsize=4096)
 def renyi(report: ReportKind, alpha: float) -> float:
-    """At least the Renyi divergence of order `alpha` of a report between two inputs of its device."""
-    plain = alpha * report.rho / MICRO
+    """Return an upper bound of a report's Renyi divergence of order `alpha`, at any two inputs.
+
+    It is the least of the bounds by epsilon, by rho and, for a mixed report, by the distribution of
+    its privacy loss.
+    """
+    unmixed = alpha * report.rho / MICRO
     if not report.gaussian:
-        plain = min(report.cost / MICRO, plain)
+        unmixed = min(report.cost / MICRO, unmixed)
     if not report.mixed:
-        return plain
+        return unmixed
 
     local_epsilon = math.log(greatest_ratio(report.laws)) * _ROUNDED_UP
     # Beyond the grid the profile is a line to the largest loss, which is to count for nothing.
@@ -238,9 +258,11 @@ def renyi(report: ReportKind, alpha: float) -> float:
     points = [*_points(report, step, tail), beyond]
     losses = LossDistribution.of_profile(both_sides(points, step), step)
     draws = losses.draws(1)
+    # ln E[exp((alpha - 1) loss)], from the losses' masses.
     log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.at
     log_moment = float(np.logaddexp.reduce(log_terms))
-    return min(plain, log_moment / (alpha - 1) * (1 + 1e-9) + 1e-12)
+    with_rounding = log_moment / (alpha - 1) * (1 + 1e-9) + 1e-12
+    return min(unmixed, with_rounding)
 
 
 @dataclass(frozen=True)
@@ -265,26 +287,29 @@ class PrivacyLoss:
 
 
 def compose(reports: Mapping[ReportKind, int], delta: float) -> PrivacyLoss:
-    """The privacy loss of so many reports of each kind, mixed or not.
+    """Return the privacy loss of many reports together, by three accounts (`PrivacyLoss`).
 
-    Raises UsageError for a delta that is not between 0 and 1.
+    reports: how many reports of each kind, mixed or not. Raises UsageError for a delta that is not
+    between 0 and 1.
     """
     zcdp = sums.epsilon_of(_rho_sum(reports), delta)
-    noise = {report: times for report, times in reports.items() if report.gaussian}
-    if not noise:
+    gaussian = {report: times for report, times in reports.items() if report.gaussian}
+    pure = {report: times for report, times in reports.items() if not report.gaussian}
+    if not gaussian:
         return PrivacyLoss(pure_sum(reports), zcdp, compose_exactly(reports, delta), delta)
 
-    others = {report: times for report, times in reports.items() if not report.gaussian}
-    if not others:
-        is_known = all(report.normal for report in noise)
-        exact = _epsilon_of_gaussian(noise, delta) if is_known else None
+    if not pure:
+        exact = None
+        if all(report.normal for report in gaussian):
+            exact = _epsilon_of_gaussian(gaussian, delta)
         return PrivacyLoss(None, zcdp, exact, delta)
 
-    # Either the others take no part of delta, or half of it.
+    # Of both kinds the epsilons add up, and so do the deltas. The pure reports take either nothing
+    # of delta or half of it, whichever is better.
     half = delta / 2
-    others_pure = pure_sum(others) + _epsilon_of_gaussian(noise, delta)
-    others_at_half = compose_exactly(others, half) + _epsilon_of_gaussian(noise, half)
-    return PrivacyLoss(None, zcdp, min(others_pure, others_at_half), delta)
+    without_delta = pure_sum(pure) + _epsilon_of_gaussian(gaussian, delta)
+    with_half = compose_exactly(pure, half) + _epsilon_of_gaussian(gaussian, half)
+    return PrivacyLoss(None, zcdp, min(without_delta, with_half), delta)
 
 
 def pure_sum(reports: Mapping[ReportKind, int]) -> float:
@@ -297,9 +322,10 @@ def _rho_sum(reports: Mapping[ReportKind, int]) -> int:
 
 
 def _epsilon_of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> float:
-    """The epsilon at `delta` of reports with Gaussian noise.
+    """Return the least proved epsilon at `delta` of reports that all have Gaussian noise.
 
-    By Theorem 6 of docs/guides/accounting.md where it can be, else by their rho.
+    It follows from their rho and, if all have a known normal bound, from Theorem 6 of
+    docs/guides/accounting.md.
     """
     by_rho = sums.epsilon_of(_rho_sum(reports), delta)
     if not all(report.normal for report in reports):
@@ -309,29 +335,38 @@ def _epsilon_of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> flo
 
 
 def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind, int]:
-    """The reports, each as `ReportKind.for_steps`."""
+    """Return the reports at their cost for data sets that are `steps` neighbours apart.
+
+    Kinds that become equal are counted together.
+    """
     changed: dict[ReportKind, int] = {}
     for report, times in reports.items():
-        apart = report.for_steps(steps)
-        changed[apart] = changed.get(apart, 0) + times
+        changed_report = report.for_steps(steps)
+        changed[changed_report] = changed.get(changed_report, 0) + times
     return changed
 
 
 def compose_exactly(reports: Mapping[ReportKind, int], delta: float) -> float:
-    """The epsilon at `delta` of so many reports of each kind, mixed or not, none of them Gaussian."""
+    """Return the epsilon at `delta` of many reports together, by their privacy losses.
+
+    reports: how many of each kind, mixed or not, none of them with Gaussian noise.
+    """
     return _compose_exactly(frozenset(reports.items()), delta)
 
 
 @lru_cache(maxsize=1024)
 def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> float:
+    """Compute `compose_exactly`. kinds: pairs of a report and its number, which can be cached."""
     reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
     pure = pure_sum(reports)
+    # Losses beyond MOST are not computed: floats would not be exact enough.
     if any(report.cost > report.times * MOST * MICRO for report in draws):
         return pure
     if not draws:
         return 0.0
 
+    # A power of ten, so that similar plans share the cached distributions.
     tail = 10.0 ** math.floor(math.log10(_TAIL * delta / sum(draws.values())))
     step = _common_step(draws, tail)
     if not step:
@@ -345,7 +380,11 @@ def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> 
 
 
 def _common_step(draws: Mapping[ReportKind, int], tail: float) -> float:
-    """The grid step of the losses of these draws; 0 if no loss is above 0."""
+    """Return a grid step that suits the losses of all these draws; 0 if no loss is above 0.
+
+    draws: how many of each kind. tail: the probability of a loss that the grid may leave out. The
+    step is fine for the smallest losses, unless the grid or the sum's range would get too large.
+    """
     extents = [report.largest(tail) for report in draws]
     largest = max(extents)
     if not largest:

@@ -19,27 +19,30 @@ _ROUNDING = 1e-9  # the share by which floats may be wrong in a delta
 
 
 def rho_of_card(card: Sum) -> int:
-    """The micro-rho of normal noise that discloses at least as much as a report of this card.
+    """Return the micro-rho of normal noise that discloses at least as much as a report of `card`.
 
-    Normal noise is on real numbers. 0 if none is known.
+    Normal noise is continuous, the card's is on a grid (docs/guides/accounting.md, Theorem 6).
+    Returns 0 if no such rho is known: for Laplace noise, and for noise that is too small.
     """
     if card.norm != 2:
         return 0
     variance = Fraction(card.c * card.t, card.m)
     if variance < _FINEST:
         return 0
-    vectors = 1 if card.unit else 2  # as Sum.keeps
+    # By how many vectors of one unit two neighbours may differ, as in Sum.keeps.
+    vectors = 1 if card.unit else 2
     squared_distance = vectors**2 * (int(card.radius) ** 2 + int(card.tally) ** 2)
     return math.ceil(Fraction(MICRO * squared_distance, 2) / (variance - _SMOOTHED))
 
 
 def rho_of_cards(micro_rho: int, card: Sum) -> int:
-    """At least the sum of `rho_of_card` over cards like this one whose costs add up to `micro_rho`.
+    """Return an upper bound of the sum of `rho_of_card` over cards that cost `micro_rho` together.
 
-    Like this one: of its radius or a larger one, and of its kind of unit. 0 if none is known.
+    card: one of them; the others have its radius or a larger one, and its kind of unit. Returns 0
+    if no bound is known.
     """
-    vectors = 1 if card.unit else 2
-    # Of one card that costs all of it.
+    vectors = 1 if card.unit else 2  # as in `rho_of_card`
+    # The least variance is that of a single card that costs all of it.
     variance = Fraction(MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho))
     if card.norm != 2 or variance < _FINEST:
         return 0
@@ -47,28 +50,31 @@ def rho_of_cards(micro_rho: int, card: Sum) -> int:
 
 
 def delta_of(micro_rho: int, epsilon: float) -> float:
-    """At least the delta, at `epsilon`, of normal noise with this total of rho.
+    """Return an upper bound of the delta at `epsilon` of normal noise with this total of rho.
 
-    Source: Balle and Wang 2018, Theorem 8.
+    Source: Balle and Wang 2018, Theorem 8: with means that are s standard deviations apart, it is
+    Phi(s/2 - epsilon/s) - e**epsilon Phi(-s/2 - epsilon/s).
     """
     from scipy.special import log_ndtr  # slow to load
 
     if not micro_rho:
         return 0.0
     shift = math.sqrt(2 * micro_rho / MICRO)  # between the two means, in standard deviations
-    near = float(log_ndtr(shift / 2 - epsilon / shift))
-    far = epsilon + float(log_ndtr(-shift / 2 - epsilon / shift))
-    difference = -math.expm1(min(0.0, far - near))  # 1 - far / near
-    return math.exp(near) * (difference + _ROUNDING)
+    log_first = float(log_ndtr(shift / 2 - epsilon / shift))
+    log_second = epsilon + float(log_ndtr(-shift / 2 - epsilon / shift))
+    relative_difference = -math.expm1(min(0.0, log_second - log_first))  # 1 - second / first
+    return math.exp(log_first) * (relative_difference + _ROUNDING)
 
 
 def epsilon_of(micro_rho: int, delta: float) -> float:
-    """The least epsilon that is proved at `delta`, rounded up to millionths.
+    """Return the least epsilon that is proved at `delta`, rounded up to millionths.
 
     micro_rho: the sum of `rho_of_card` over all reports.
     """
     if delta_of(micro_rho, 0.0) <= delta:
         return 0.0
+
+    # Double until `high` is enough, then bisect.
     high = 1.0
     while delta_of(micro_rho, high) > delta:
         high *= 2
@@ -83,9 +89,11 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 
 
 def exceeded(micro_rho: int, epsilon: float) -> float:
-    """At most the probability that such reports change somebody's odds by more than e**epsilon.
+    """Return an upper bound of the probability that the privacy loss exceeds `epsilon`.
 
-    Losses above epsilon count with at least 1 - exp(t - epsilon) in the delta of every t below it.
+    micro_rho: the sum of `rho_of_card` over all reports. A loss above epsilon counts with at least
+    1 - exp(t - epsilon) in the delta at every t < epsilon, so delta(t) / (1 - exp(t - epsilon)) is
+    a bound for each t. The least of 200 of them is taken.
     """
     steps = 200
     bounds = [1.0]

@@ -33,10 +33,10 @@ class Group:
     draw: int = 0
 
     def honest(self, reports: int, share: float, delta: float) -> int:
-        """The least number of honest reports among these, one device's own included.
+        """Return how many of `reports` are honest at least, one device's own included.
 
-        share: of the site's devices that are honest. delta: the probability, over all draws, that
-        fewer are honest.
+        share: of the site's devices that are honest. delta: the probability that fewer are honest,
+        over all draws together; draw i may take 6 / (pi i)**2 of it.
         """
         if not reports:
             return 0
@@ -48,37 +48,42 @@ class Group:
 
 
 def dishonest_of(devices: int, share: float) -> int:
-    """How many of these devices may be dishonest where this share is honest: rounded up."""
+    """Return how many devices may be dishonest, rounded up, if a share of them is honest."""
     return math.ceil((1 - Fraction(str(share))) * devices)
 
 
 @lru_cache(maxsize=4096)
 def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
-    """The most dishonest devices beside an honest one in a group of `asked` that is drawn at random.
+    """Return how many dishonest devices an honest one finds beside it in a random group, at most.
 
-    pool: the devices from which it is drawn, so many of them `dishonest`. A group has more with at
-    most the probability `tail`.
+    The group has `asked` devices, drawn from a pool of `pool` devices of which `dishonest` are
+    dishonest. It has more dishonest devices than the result with probability `tail` at most.
     """
-    from scipy.special import gammaln  # slow to load
-
+    # The honest device itself is in the group; the rest is drawn from the rest of the pool.
     others = pool - 1
     drawn = asked - 1
-    marked = min(dishonest, others)
-    most = min(marked, drawn)
-    least = max(0, drawn - (others - marked))
+    dishonest = min(dishonest, others)
+    honest = others - dishonest
+    most = min(dishonest, drawn)
+    least = max(0, drawn - honest)
     if tail <= 0 or most == least:
         return most
 
-    def log_choose(n, k):  # type: ignore[no-untyped-def]
-        return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-
-    # The hypergeometric law of the counts, from the largest down.
+    # The hypergeometric law of the number of dishonest devices, from the largest number down.
     counts = np.arange(most, least, -1, dtype=np.float64)
     log_law = (
-        log_choose(marked, counts)
-        + log_choose(others - marked, drawn - counts)
-        - log_choose(others, drawn)
+        _log_choose(dishonest, counts)
+        + _log_choose(honest, drawn - counts)
+        - _log_choose(others, drawn)
     )
     at_least = np.cumsum(np.exp(log_law)) * (1 + _ROUNDING)  # the probability of a count or more
+    # The largest counts are left out as long as they have the probability `tail` at most together.
     left_out = int(np.searchsorted(at_least, tail, side="right"))
     return most - left_out
+
+
+def _log_choose(n, k):  # type: ignore[no-untyped-def]
+    """Return the logarithm of the binomial coefficient "n choose k", for numbers or arrays."""
+    from scipy.special import gammaln  # slow to load
+
+    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)

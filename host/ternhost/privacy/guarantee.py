@@ -91,30 +91,32 @@ class Bounds:
 
 
 def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
-    """At most the probability that the loss of these reports is above epsilon, or below -epsilon.
+    """Return an upper bound of the probability that the privacy loss leaves [-epsilon, epsilon].
 
-    Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
+    reports: how many of each kind. The bound is the least of those by rho and by the Gaussian noise
+    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
     loss there is above epsilon.
     """
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
-    noise = {report: times for report, times in reports.items() if report.gaussian}
-    others = {report: times for report, times in reports.items() if not report.gaussian}
-    left_for_noise = epsilon - pure_sum(others)  # no loss of the others is above their sum
-    if noise and left_for_noise > 0:
-        bound = min(bound, _exceeded_by_noise(noise, left_for_noise))
+    gaussian = {report: times for report, times in reports.items() if report.gaussian}
+    pure = {report: times for report, times in reports.items() if not report.gaussian}
+    # The losses of pure reports never exceed their sum, so the Gaussian ones must exceed the rest.
+    left_for_gaussian = epsilon - pure_sum(pure)
+    if gaussian and left_for_gaussian > 0:
+        bound = min(bound, _exceeded_by_noise(gaussian, left_for_gaussian))
     return min(1.0, bound * (1 + math.exp(-epsilon)))
 
 
-def _exceeded_by_noise(noise: Mapping[ReportKind, int], epsilon: float) -> float:
-    """At most the probability that the loss of these reports is above epsilon.
+def _exceeded_by_noise(reports: Mapping[ReportKind, int], epsilon: float) -> float:
+    """Return an upper bound of the probability that the privacy loss is above epsilon.
 
-    noise: reports with Gaussian noise alone.
+    reports: how many of each kind, all of them with Gaussian noise.
     """
-    rho = sum(times * report.rho for report, times in noise.items())
+    rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
-    if all(report.normal for report in noise):
-        normal = sum(times * report.normal for report, times in noise.items())
+    if all(report.normal for report in reports):
+        normal = sum(times * report.normal for report, times in reports.items())
         bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
     return bound
 
@@ -151,11 +153,11 @@ class Guarantee:
         share: float = 1.0,
         fixed: bool | None = None,
     ) -> Self:
-        """The guarantee of these reports of a device toward everybody, at `delta`.
+        """Return the guarantee that a device's reports give toward everybody, at `delta`.
 
-        Of sums over runs of records and reports about the whole device together, only the runs are
-        protected; of sums over runs of several lengths, only the shortest. fixed: as of the
-        guarantee; None: unless it is about a life.
+        reports: how many of each kind. If some are sums over runs of records, only the shortest
+        such run is protected. share: of the devices for which it holds. fixed: whether the reports
+        were fixed before the first one; by default yes, except over a life.
         """
         if fixed is None:
             fixed = span != Span.LIFE
@@ -172,9 +174,10 @@ class Guarantee:
     def of_budget(
         cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET
     ) -> Self:
-        """The guarantee of a ledger's budget, for whatever it pays for.
+        """Return the guarantee of a ledger's budget, whatever reports it pays for.
 
-        budget: in millionths of the ledger's measure. span: LIFE for what a ledger has paid so far.
+        budget: in millionths of the ledger's measure. unit: the records of a run that is protected;
+        0: the device. span: LIFE if `budget` is what a ledger has paid so far.
         """
         if measure == ledger.RHO:
             paid = ReportKind(budget, gaussian=True, unit=unit)
@@ -184,16 +187,17 @@ class Guarantee:
 
     @classmethod
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
-        """What the counts of a site disclose to the owner of the server about one of its devices.
+        """Return the guarantee for a device of a site toward the owner of the server.
 
-        epsilon: of all rounds so far, at `delta`.
+        The owner sees only the site's counts. epsilon: of all rounds so far, at `delta`. honest:
+        the share of the site's devices that are not the owner's.
         """
         bounds = Bounds(None, epsilon, delta)
         return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest, fixed=False)
 
     @property
     def needs_fixed(self) -> bool:
-        """Whether one of the numbers holds only if the reports were fixed before the first of them."""
+        """Whether one of the numbers holds only for reports that were fixed beforehand."""
         known = (self.bounds, self.content, self.event)
         return any(bounds.epsilon != bounds.pure for bounds in known if bounds is not None)
 
@@ -218,7 +222,7 @@ class Guarantee:
         return f"with epsilon {self.bounds.words} (that it was there) and {self.content.words} (what it says)"
 
     def words(self) -> str:
-        """The guarantee in one sentence, without a full stop. Numbers are rounded up."""
+        """Return the guarantee as a sentence without a full stop. Numbers are rounded up."""
         subject, verb = _SUBJECTS[self.span], _VERBS[self.span]
         if self.reader == Reader.OWNER:
             subject, verb = f"the counts of {self.site}", "protect"
@@ -231,7 +235,7 @@ class Guarantee:
         return text
 
     def conditions(self) -> Iterable[str]:
-        """Under which the numbers hold: clauses that follow an "if"."""
+        """Yield the conditions under which the numbers hold, as clauses after an "if"."""
         if self.honest < 1:
             yield f"{100 * self.honest:g} % of the site's devices are honest"
         if self.needs_fixed and not self.fixed:
@@ -240,7 +244,7 @@ class Guarantee:
     # For JSON
 
     def as_json(self) -> dict[str, Any]:
-        """The exact numbers; `from_json` takes them back."""
+        """Return the exact numbers and their meaning in words; `from_json` takes them back."""
         return {
             **asdict(self),
             "protects": self.protects,
@@ -250,7 +254,7 @@ class Guarantee:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The guarantee of which `as_json` gave these fields."""
+        """Return the guarantee that `as_json` turned into these fields."""
         return cls(
             span=Span(fields["span"]),
             unit=fields["unit"],
@@ -272,25 +276,24 @@ def _optional_bounds(fields: Mapping[str, Any] | None) -> Bounds | None:
 
 
 def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
-    """The same reports, each at what it costs one run of `unit` records.
+    """Return the reports at what each of them costs one run of `unit` records.
 
-    unit: the shortest run that any of them protects. It lies in one run of a longer report if the
-    shorter length divides the longer one, and else in at most two. It changes each of these, which
-    is two steps (ledger.md, Neighbours).
+    unit: the length of the shortest run that any of the reports protects; 0: none protects a run.
     """
-    of_unit: Counter[ReportKind] = Counter()
+    reports_of_unit: Counter[ReportKind] = Counter()
     for report, times in reports.items():
         if report.unit in (0, unit):
-            of_unit[report] += times
-        elif report.unit % unit == 0:
-            of_unit[replace(report.for_steps(REPLACED), unit=unit)] += times
-        else:
-            of_unit[replace(report.for_steps(_REPLACED_TWICE), unit=unit)] += times
-    return of_unit
+            reports_of_unit[report] += times
+            continue
+        # The short run changes what a longer one says, which is two steps (ledger.md, Neighbours).
+        # It lies in one longer run if its length divides the longer one, and else in two at most.
+        steps = REPLACED if report.unit % unit == 0 else _REPLACED_TWICE
+        reports_of_unit[replace(report.for_steps(steps), unit=unit)] += times
+    return reports_of_unit
 
 
 def rounded(number: float) -> str:
-    """A number for people, rounded up to three digits, and from 1,000 on whole.
+    """Return a number for people, rounded up to three digits, or whole from 1,000 on.
 
     3.99999 becomes "4", 0.927374 becomes "0.928".
     """

@@ -20,11 +20,12 @@ SLACKS = tuple(1e-8 * 2**k for k in range(29))
 
 
 def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilon: int) -> bytes:
-    """The table card of rounded real rows that keeps `epsilon` (micro).
+    """Return a table card of rounded real probabilities that keeps `epsilon` (micro).
 
-    rows: takes an epsilon and returns the real rows that keep it. `levels` and rows are symmetric
-    about 0: row i from the end is row i mirrored. The first of `SLACKS` that suffices is given up.
-    Raises CardError if none does.
+    rows: takes a real epsilon and returns the probabilities that keep it, a row for each knot.
+    `levels` and rows are symmetric about 0: row i from the end is row i mirrored. Rounding can
+    raise the privacy loss, so rows are designed for an epsilon that is smaller by the first of
+    `SLACKS` that suffices. Raises CardError if none does.
     """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
@@ -40,18 +41,24 @@ def certified_table(levels: Sequence[int], rows: Callable[[float], Rows], epsilo
 
 
 def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
-    """Round rows to counts that add up to T, means exactly proportional to the knots (cards.md).
+    """Round rows of probabilities to counts out of T, without a bias.
 
-    Raises CardError.
+    levels: the integer level of each column. rows: one for each knot, symmetric about 0. The counts
+    of a row add up to T, and the means of rows are exactly proportional to their knots (cards.md):
+    row i of n + 1 has the mean B (2 i - n) counts, with a whole B. Raises CardError.
     """
     last = len(rows) - 1
     largest_mean = sum(p * level for p, level in zip(rows[last], levels, strict=True))
     step = math.floor(largest_mean * T / last)  # B of cards.md
-    divisor = math.gcd(*(b - a for a, b in pairwise(levels)))
-    offset = levels[0] * T  # every mean is this plus a multiple of the divisor
-    if offset % divisor:
+
+    # T counts have a mean of levels[0] T plus a multiple of the levels' common divisor.
+    differences = [higher - lower for lower, higher in pairwise(levels)]
+    divisor = math.gcd(*differences)
+    if levels[0] * T % divisor:
         raise cards.CardError("levels and T have no means in common")
     step -= step % divisor
+
+    # Rows from the middle up are rounded; those below are their mirror images.
     counts: list[list[int]] = [[] for _ in rows]
     for i in range((last + 1) // 2, last + 1):
         if 2 * i == last:
@@ -63,7 +70,7 @@ def integer_rows(levels: Sequence[int], rows: Rows) -> list[list[int]]:
 
 
 def _round_symmetric_row(row: Sequence[float]) -> list[int]:
-    """The counts of a row that is its own mirror image, as they are at x = 0: they add up to T."""
+    """Return the counts, T in all, of a row that is its own mirror image: the one at x = 0."""
     half = [round(p * T) for p in row[: len(row) // 2]]
     if len(row) % 2:
         return [*half, T - 2 * sum(half), *half[::-1]]
@@ -72,41 +79,50 @@ def _round_symmetric_row(row: Sequence[float]) -> list[int]:
 
 
 def _round_row(levels: Sequence[int], row: Sequence[float], mean: int) -> list[int]:
-    """The counts of a row that add up to T, and times the levels to `mean`. Raises CardError."""
+    """Round a row of probabilities to counts that add up to T and have exactly this mean.
+
+    mean: the sum of counts times levels. Raises CardError if a count would not be positive.
+    """
     counts = [round(p * T) for p in row]
+    # The largest count takes the rounding error of the total, since that changes it least.
     counts[counts.index(max(counts))] += T - sum(counts)
     error = mean - sum(n * level for n, level in zip(counts, levels, strict=True))
-    for lower, upper, moves in _moves(levels, counts, error):
-        counts[lower] -= moves
-        counts[upper] += moves
+    for lower, upper, units in _moves(levels, counts, error):
+        counts[lower] -= units
+        counts[upper] += units
     if min(counts) < 1:
         raise cards.CardError("a count is not positive")
     return counts
 
 
 def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tuple[int, int, int]]:
-    """Few moves of counts that change the sum of counts times levels by `error`.
+    """Return a few moves of counts that change the sum of counts times levels by `error`.
 
-    A move is (index of the lower level, of the upper one, units up or, if negative, down). They are
-    between levels of large counts, which a unit changes least, if these suffice. Raises CardError.
+    A move is (index of the lower level, index of the upper level, units that move up; negative:
+    down). Levels with large counts are preferred, since a unit changes these relatively least.
+    Raises CardError if no moves give `error`.
     """
-    large = [j for j, n in enumerate(counts) if n >= max(counts) >> 8]
+    least_large = max(counts) >> 8
+    large = [j for j, count in enumerate(counts) if count >= least_large]
     for usable in (large, range(len(levels))):
-        pairs = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
-        if not pairs or error % math.gcd(*pairs):
-            continue
+        pair_of_gap = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}
+        if not pair_of_gap or error % math.gcd(*pair_of_gap):
+            continue  # sums of these gaps never give the error
         moves = []
-        for gap, units in _sum_of_gaps(sorted(pairs), error).items():
+        for gap, units in _sum_of_gaps(sorted(pair_of_gap), error).items():
+            lower, upper = pair_of_gap[gap]
             if units:
-                moves.append((*pairs[gap], units))
+                moves.append((lower, upper, units))
         return moves
     raise cards.CardError("the differences of the levels have a common divisor")
 
 
 def _sum_of_gaps(gaps: Sequence[int], error: int) -> dict[int, int]:
-    """How often to add each gap for a sum of `error`, a multiple of their common divisor.
+    """Return how often to add each gap so that the sum is `error`; negative: to subtract it.
 
-    It searches the residues modulo the widest gap breadth first; the rest is moves across that gap.
+    gaps: ascending. error: a multiple of their common divisor. A breadth-first search over residues
+    modulo the widest gap finds the fewest additions with the residue of `error`. Additions of the
+    widest gap make up the rest.
     """
     widest = gaps[-1]
     times_by_residue: dict[int, dict[int, int]] = {0: {}}

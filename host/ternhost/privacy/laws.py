@@ -33,7 +33,11 @@ class Part:
 
     @classmethod
     def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
-        """Outputs that have the same probability at each input count as one."""
+        """Return the part with these probabilities, as integers over a common denominator.
+
+        share: of the card's draws. rows: one for each input, with a probability for each output.
+        Outputs that have the same probability at each input are merged, which hides nothing.
+        """
         columns = []
         for column, times in Counter(zip(*rows, strict=True)).items():
             columns.append([p * times for p in column])
@@ -50,38 +54,46 @@ class Part:
         return least
 
     def largest(self, scale: int, e: int, t: int = 0) -> int:
-        """The largest sum over the outputs of max(0, scale P - e Q - t b) for two inputs.
+        """Return the largest sum over outputs of max(0, scale P - e Q - t b), over pairs of inputs.
 
-        b is the blanket.
+        P and Q are the rows of the two inputs, b is the blanket. Exact: floats only choose the
+        pairs that are computed.
         """
-        i, j = self._near(e / scale, t / scale)
-        gained: npt.NDArray[np.object_] = self.rows[i] * scale - self.rows[j] * e - self.blanket * t
-        return int(np.maximum(gained, 0).sum(axis=1).max())
+        first, second = self._near(e / scale, t / scale)
+        # A row for each pair, a column for each output.
+        excess: npt.NDArray[np.object_] = (
+            self.rows[first] * scale - self.rows[second] * e - self.blanket * t
+        )
+        return int(np.maximum(excess, 0).sum(axis=1).max())
 
     def _near(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The pairs of inputs that may be the largest, by floats.
+        """Return the pairs of inputs whose sum of max(0, P - g Q - t b) is the largest, by floats.
 
-        Their errors are relative to 1 and to what t < 0 adds.
+        The result has the indices of P and those of Q. Pairs within the errors of floats are
+        included; these errors are relative to 1 and to what t < 0 adds.
         """
         if len(self.rows) == 2:
             return np.array([0, 1]), np.array([1, 0])
-        p, b = self._floats
-        gained = np.maximum(p[:, None] - g * p - t * b, 0).sum(axis=2)
-        np.fill_diagonal(gained, -np.inf)
-        i, j = np.nonzero(gained >= gained.max() - _NEAR * (1 + max(0.0, -t)))
-        return i, j
+        probabilities, blanket = self._floats
+        # By input of P, input of Q and output; then the sum over outputs.
+        excess = probabilities[:, None] - g * probabilities - t * blanket
+        sums = np.maximum(excess, 0).sum(axis=2)
+        np.fill_diagonal(sums, -np.inf)
+        first, second = np.nonzero(sums >= sums.max() - _NEAR * (1 + max(0.0, -t)))
+        return first, second
 
     @cached_property
     def _floats(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The probabilities (a row for each input) and the blanket, rounded to floats."""
         rows = (self.rows / self.whole).astype(np.float64)
         blanket = (self.blanket / self.whole).astype(np.float64)
         return rows, blanket
 
 
 def randomised_response(epsilon: float) -> list[Part]:
-    """The worst mechanism of a local epsilon: its answer between two values.
+    """Return the laws of the mechanism that discloses the most at a local epsilon.
 
-    In rationals that round towards more.
+    That is randomised response between two values. Rounding to rationals is towards more.
     """
     e = Fraction(math.exp(epsilon) * (1 + 1e-12))
     low = 1 / (1 + e)
@@ -89,24 +101,31 @@ def randomised_response(epsilon: float) -> list[Part]:
 
 
 def parts(card: Card, share: Fraction = Fraction(1)) -> list[Part]:
-    """The laws of a card at the ends between which it is linear.
+    """Return the laws of a card's outputs at its extreme inputs, which disclose the most.
 
-    A mixture has those of its two cards, in their shares. A window card has its first and last
-    window: others overlap more, and a pair of laws tells more where a symbol of both and one of
-    neither become one of each. So has a projection the vectors of two opposite directions; its
-    symbols of one probability under each are counted as one.
+    share: of the draws that this card makes, if it is part of a mixture. Returns a part for each
+    card of a mixture, and one for any other card.
     """
     if card.shape == PROJECTION:
+        # Two opposite vectors differ the most. Symbols that have one probability under each vector
+        # are merged: those likely under the first, those likely under the second, and the rest.
         body = projection.of(card)
         likely, unlikely = body.k * body.a, body.k * body.b
         rest = 2 * (body.size - body.k) * body.b
         rows = np.array([[likely, unlikely, rest], [unlikely, likely, rest]], object)
         return [Part(share, rows, body.total)]
     if card.shape == MIXTURE:
-        first = Fraction(card.threshold, T)
-        return [*parts(card.first, share * first), *parts(card.second, share * (1 - first))]
+        share_of_first = Fraction(card.threshold, T)
+        first_parts = parts(card.first, share * share_of_first)
+        second_parts = parts(card.second, share * (1 - share_of_first))
+        return [*first_parts, *second_parts]
+
+    # Between knots a law is a mean of two laws. Of windows the first and the last overlap the
+    # least, and the less two windows overlap, the more their laws disclose.
     last = len(certify.knots(card)) - 1
-    knots = (0, last) if card.shape == WINDOW else range(last + 1)
+    knots: Sequence[int] = range(last + 1)
+    if card.shape == WINDOW:
+        knots = (0, last)
     return [Part.of(share, [certify.at_knot(card, i) for i in knots])]
 
 
@@ -118,7 +137,7 @@ def are_known(card: Card) -> bool:
 
 
 def greatest_ratio(laws: Sequence[Part]) -> Fraction:
-    """The largest factor by which an output is likelier at one input than at another."""
+    """Return the largest factor by which an output is likelier at one input than at another."""
     ratios = []
     for part in laws:
         for column in part.rows.T:
@@ -128,9 +147,9 @@ def greatest_ratio(laws: Sequence[Part]) -> Fraction:
 
 
 def profile(laws: Sequence[Part], g: Fraction) -> Fraction:
-    """The largest sum over the outputs of max(0, P - g Q) for two inputs, exactly.
+    """Return delta at epsilon = ln g, exactly.
 
-    That is delta at epsilon ln g.
+    It is the largest sum over the outputs of max(0, P - g Q), for the laws P and Q of two inputs.
     """
     delta = Fraction(0)
     for part in laws:

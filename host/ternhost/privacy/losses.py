@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,14 +56,15 @@ class Draws:
         return float(np.abs(self.at).max())
 
     def log_moment(self, tilt: float) -> float:
-        """ln E[exp(tilt X)] of one."""
-        place = -1 if tilt > 0 else 0
-        top = float(self.at[place])
-        scaled = self.masses * np.exp(tilt * (self.at - top))
-        return float(np.log(scaled.sum()) + tilt * top)
+        """Return ln E[exp(tilt X)] of one draw X."""
+        # exp(tilt * at) is divided by its largest value, so that it does not overflow.
+        place_of_largest = -1 if tilt > 0 else 0
+        largest = float(self.at[place_of_largest])
+        scaled = self.masses * np.exp(tilt * (self.at - largest))
+        return float(np.log(scaled.sum()) + tilt * largest)
 
     def tilted(self, tilt: float) -> Floats:
-        """The law of one, times exp(tilt X), made to add up to 1."""
+        """Return the tilted law of one draw X: its masses times exp(tilt X), normalised to 1."""
         raised = self.masses * np.exp(tilt * self.at - self.log_moment(tilt))
         law: Floats = raised / raised.sum()
         return law
@@ -89,18 +90,25 @@ class TiltedSum:
     share: float
 
     def above(self, threshold: float, gain: Callable[[Floats], Floats]) -> float:
-        """At least the sum of gain(s) over the law of the sums s above a threshold, 0 <= gain(s)."""
+        """Return an upper bound of E[gain(s)] over the sums s above a threshold.
+
+        gain: a function of an array of sums, nowhere negative. What lies beyond the ends is not
+        included: see `lost`.
+        """
         first = int(np.searchsorted(self.sums, threshold, side="right"))
         sums = self.sums[first:].astype(np.float64)
+        # The law was multiplied by exp(tilt s); this takes the tilt back.
         log_weights = np.minimum(self.log_scale - self.tilt * sums, _MOST_LOG)
         weights = gain(sums) * np.exp(log_weights)
-        wrong = self.wrong * math.sqrt(float((weights * weights).sum()))
-        return (float((weights * self.law[first:]).sum()) + wrong) * (1 + 1e-9 + self.share)
+        # Cauchy and Schwarz bound the effect of the transform's errors.
+        error = self.wrong * math.sqrt(float((weights * weights).sum()))
+        expectation = float((weights * self.law[first:]).sum())
+        return (expectation + error) * (1 + 1e-9 + self.share)
 
     def lost(self, threshold: float) -> float:
-        """At most what lies beyond the ends, of the law of sums above a threshold.
+        """Return an upper bound of the probability beyond the ends, of sums above a threshold.
 
-        threshold: not below `sums`.
+        threshold: not below the least of `sums`.
         """
         return math.exp(min(0.0, self.log_scale - self.tilt * threshold - LOST))
 
@@ -130,20 +138,24 @@ class _TiltedDraws:
 
 
 def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
-    """The law of the sum of all draws, about the mean that this tilt gives it."""
-    tilted = [_TiltedDraws.of(each, tilt) for each in draws]
+    """Return the law of the sum of all draws, computed under a tilt.
+
+    The tilt moves the mean to where the law must be exact. draws: all independent. The result says
+    how wrong it may be.
+    """
+    tilted = [_TiltedDraws.of(kind, tilt) for kind in draws]
     low, high = _range_of_sum(tilted)
     law = _law_of_sum(tilted, low, high)
 
     # A transform is wrong by 8 log2(size) ulp of its length at most (Higham, Accuracy and
-    # Stability, 2002, 24.1), and a power by as many times that; exponents of tilts round by their
-    # size.
-    times = sum(each.times for each in draws)
+    # Stability, 2002, 24.1), and a power by as many times that.
+    times = sum(kind.times for kind in draws)
     size = _transform_size(low, high)
     length = math.sqrt(float((law * law).sum()))
     wrong = 8 * _ULP * math.log2(2 * size) * (1 + times) * length
-    steepness = sum(each.times * (1 + abs(tilt) * each.largest_size) for each in draws)
-    log_scale = sum(each.times * each.log_moment(tilt) for each in draws)
+    # The exponent of a tilt rounds by its size.
+    steepness = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
+    log_scale = sum(kind.times * kind.log_moment(tilt) for kind in draws)
     return TiltedSum(
         sums=np.arange(low, high + 1),
         law=law,
@@ -155,36 +167,48 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
 
 
 def _range_of_sum(tilted: Sequence[_TiltedDraws]) -> tuple[int, int]:
-    """Sums between which all but e**-LOST of the tilted law lies, by Bernstein's inequality."""
-    sigma = math.sqrt(sum(each.variance for each in tilted))
-    widest = max(float(np.abs(each.distances).max()) for each in tilted)
-    slack = LOST * widest / (3 * sigma) if sigma else 0.0
-    reach = (slack + math.sqrt(slack * slack + 2 * LOST)) * sigma
-    centre = sum(each.draws.times * each.mean for each in tilted)
-    lowest = sum(each.draws.times * int(each.draws.at[0]) for each in tilted)
-    highest = sum(each.draws.times * int(each.draws.at[-1]) for each in tilted)
-    return max(lowest, math.floor(centre - reach)), min(highest, math.ceil(centre + reach))
+    """Return the ends between which the tilted sum lies with all but probability e**-LOST.
+
+    Bernstein's inequality: for draws within b of their means, with variance sigma**2 in all, the
+    sum leaves its mean by more than t with probability exp(-t**2 / (2 sigma**2 + 2 b t / 3)).
+    """
+    # The least and the largest sum that can be at all.
+    lowest = sum(kind.draws.times * int(kind.draws.at[0]) for kind in tilted)
+    highest = sum(kind.draws.times * int(kind.draws.at[-1]) for kind in tilted)
+
+    mean = sum(kind.draws.times * kind.mean for kind in tilted)
+    sigma = math.sqrt(sum(kind.variance for kind in tilted))
+    widest = max(float(np.abs(kind.distances).max()) for kind in tilted)  # b
+    slack = 0.0
+    if sigma:
+        slack = LOST * widest / (3 * sigma)
+    reach = (slack + math.sqrt(slack * slack + 2 * LOST)) * sigma  # t
+    return max(lowest, math.floor(mean - reach)), min(highest, math.ceil(mean + reach))
 
 
 def _transform_size(low: int, high: int) -> int:
+    """Return a size of a Fourier transform that holds the sums from low to high and is fast."""
     from scipy import fft  # slow to load
 
     return int(fft.next_fast_len(high - low + 1, real=True))
 
 
 def _law_of_sum(tilted: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
-    """The probabilities of the sums from low to high, by a Fourier transform of that size."""
+    """Return the probabilities of the sums from low to high.
+
+    The spectrum of a sum is the product of its draws' spectra. Sums beyond the ends wrap around.
+    """
     from scipy import fft  # slow to load
 
     size = _transform_size(low, high)
     spectrum = np.ones(size // 2 + 1, np.complex128)
     lowest = 0
-    for each in tilted:
-        first = int(each.draws.at[0])
-        law_of_one = np.zeros(size)
-        np.add.at(law_of_one, (each.draws.at - first) % size, each.law)
-        spectrum *= fft.rfft(law_of_one) ** each.draws.times
-        lowest += each.draws.times * first
+    for kind in tilted:
+        first = int(kind.draws.at[0])
+        law_of_one = np.zeros(size)  # shifted, so that its least value is at 0
+        np.add.at(law_of_one, (kind.draws.at - first) % size, kind.law)
+        spectrum *= fft.rfft(law_of_one) ** kind.draws.times
+        lowest += kind.draws.times * first
     law: Floats = np.roll(fft.irfft(spectrum, size), (lowest - low) % size)
     return np.abs(law)[: high - low + 1]
 
@@ -207,22 +231,24 @@ class LossDistribution:
 
     @classmethod
     def of_profile(cls, points: Sequence[tuple[int, Fraction]], step: float) -> Self:
-        """Of a profile's upper bounds at ascending (i, H): H(exp(i step)).
+        """Return the distribution of losses whose profile joins these points by straight lines.
 
-        At the last point H counts as infinite.
+        points: (i, bound) by ascending i, where `bound` is an upper bound of the profile H(g) at g
+        = exp(i step). What is left of H at the last point counts as an infinite loss. At a bend of
+        the profile, the loss ln g has the probability g times the change of slope.
         """
-        corners = [(Fraction(0), Fraction(1), 0)]
-        corners += [(at(i, step), bound, i) for i, bound in points]
+        corners = [Corner(Fraction(0), Fraction(1), 0)]
+        corners += [Corner(at(i, step), bound, i) for i, bound in points]
         hull = _hull(corners)
-        slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(hull)]
-        slopes.append(Fraction(0))  # beyond the last point: what is left there is infinite
+        slopes = [left.slope_to(right) for left, right in pairwise(hull)]
+        slopes.append(Fraction(0))  # beyond the last point
 
         mass_at: dict[int, float] = {}
-        for (g, _, i), (before, after) in zip(hull[1:], pairwise(slopes), strict=True):
-            mass_at[i] = float(g * (after - before))
+        for corner, (before, after) in zip(hull[1:], pairwise(slopes), strict=True):
+            mass_at[corner.i] = float(corner.g * (after - before))
         first, last = min(mass_at), max(mass_at)
         masses = tuple(mass_at.get(i, 0.0) for i in range(first, last + 1))
-        return cls(step, first, masses, float(hull[-1][1]))
+        return cls(step, first, masses, infinite=float(hull[-1].bound))
 
     def draws(self, times: int) -> Draws:
         """So many independent losses, in steps; the infinite ones are left out."""
@@ -233,19 +259,23 @@ class LossDistribution:
 
 @lru_cache(maxsize=1 << 16)
 def at(i: int, step: float) -> Fraction:
-    """exp(i step), or a little less, so that a loss of it counts as i steps, which is more."""
+    """Return exp(i step), rounded down a little, for i steps of the grid of losses.
+
+    Rounding down is safe: the logarithm then counts as i steps, which is more.
+    """
     loss = i * step
-    if abs(loss) < 0.5:  # what matters of a small loss is what it has beyond 1
-        more = math.expm1(loss)
-        return 1 + Fraction(more - abs(more) * LESS)
+    if abs(loss) < 0.5:  # exp is close to 1: only the difference from 1 is rounded
+        difference = math.expm1(loss)
+        return 1 + Fraction(difference - abs(difference) * LESS)
     return Fraction(math.exp(loss) * (1 - LESS))
 
 
 def least(low: float, high: float, share: float, holds: Callable[[float], bool]) -> float:
-    """A number at which a condition holds, by less than this share of itself above the least one.
+    """Return nearly the least number above `low` at which a condition holds, by bisection.
 
-    The condition holds at `high` and from some number on. If it holds everywhere, the result is
-    just above `low`.
+    holds: a condition that is true at `high` and from some number on; it is true at the result.
+    share: the relative error, by which the result may be too large. If the condition holds
+    everywhere, the result is just above `low`.
     """
     while high - low > share * high:
         middle = (low + high) / 2
@@ -256,11 +286,23 @@ def least(low: float, high: float, share: float, holds: Callable[[float], bool])
     return high
 
 
-Corner = tuple[Fraction, Fraction, int]  # g, the bound of H(g), and the step i of which g is `at`
+class Corner(NamedTuple):
+    """A point of a profile: g, which is `at` step i, and an upper bound of H(g)."""
+
+    g: Fraction
+    bound: Fraction
+    i: int
+
+    def slope_to(self, other: Self) -> Fraction:
+        """The slope of the line from this point to another one."""
+        return (other.bound - self.bound) / (other.g - self.g)
 
 
 def _hull(points: Sequence[Corner]) -> list[Corner]:
-    """The lower convex hull of upper bounds of a convex function: upper bounds, too."""
+    """Return the lower convex hull of the points, which are sorted by g.
+
+    They are upper bounds of a convex function, so the hull is one, too.
+    """
     hull: list[Corner] = []
     for point in points:
         while len(hull) > 1 and _turns_down(hull[-2], hull[-1], point):
@@ -270,35 +312,43 @@ def _hull(points: Sequence[Corner]) -> list[Corner]:
 
 
 def _turns_down(a: Corner, b: Corner, c: Corner) -> bool:
-    return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0])
+    """Whether b lies on the line from a to c, or above it."""
+    return (b.bound - a.bound) * (c.g - a.g) >= (c.bound - a.bound) * (b.g - a.g)
 
 
 def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tuple[int, Fraction]]:
-    """A profile for two laws in either order, from its points at i >= 0: H(1/g) = 1 - 1/g + H(g)/g."""
+    """Return a profile's points at losses of either sign, from those at i >= 0.
+
+    points: (i, bound) as in `LossDistribution.of_profile`. The profile is to hold for two laws in
+    either order, for which H(1/g) = 1 - 1/g + H(g)/g.
+    """
     below = [(-i, 1 - (1 - bound) * at(-i, step)) for i, bound in points if i]
     return [*reversed(below), *points]
 
 
 def epsilon(reports: Mapping[LossDistribution, int], delta: float) -> float:
-    """The least epsilon that is proved at `delta` for so many reports of each kind together.
+    """Return the least epsilon that is proved at `delta` for many reports together.
 
-    All have the same step. Infinity if nothing is proved.
+    reports: how many reports have each distribution of the loss, all on a grid of one step. The
+    result is infinite if nothing is proved.
     """
-    made = {losses: times for losses, times in reports.items() if times}
-    if not made:
+    reports = {losses: times for losses, times in reports.items() if times}
+    if not reports:
         return 0.0
-    (step,) = {losses.step for losses in made}
-    delta_left = delta - sum(times * losses.infinite for losses, times in made.items())
+    (step,) = {losses.step for losses in reports}  # it is the same for all
+    # Infinite losses are paid from delta.
+    delta_left = delta - sum(times * losses.infinite for losses, times in reports.items())
     if delta_left <= 0:
         return math.inf
-    draws = [losses.draws(times) for losses, times in made.items()]
-    largest_sum = sum(int(each.at[-1]) * each.times for each in draws)
+    draws = [losses.draws(times) for losses, times in reports.items()]
+    largest_sum = sum(int(kind.at[-1]) * kind.times for kind in draws)
     if largest_sum <= 0:
         return 0.0
 
     total = add_up(draws, _tilt(draws, delta_left))
 
     def is_proved(threshold: float) -> bool:
+        """Whether delta suffices at an epsilon of this many steps: E[max(0, 1 - e**(eps - L))]."""
         excess = total.above(threshold, lambda sums: -np.expm1((threshold - sums) * step))
         return excess + total.lost(threshold) <= delta_left
 
@@ -309,22 +359,24 @@ def epsilon(reports: Mapping[LossDistribution, int], delta: float) -> float:
 
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
-    """The tilt whose mean has a Chernoff bound of delta.
+    """Return the tilt under which the mean of the sum has a Chernoff bound of delta.
 
-    Where the largest sum is likelier than that, a lesser tilt.
+    That is where the law must be exact for an epsilon at delta. If the largest sum is likelier than
+    delta, no tilt has that bound, and a lesser one is taken.
     """
-    log_largest = sum(each.times * math.log(each.masses[-1]) for each in draws)
+    log_largest = sum(kind.times * math.log(kind.masses[-1]) for kind in draws)
     log_bound = max(math.log(delta), log_largest / 2)
 
     def excess(tilt: float) -> float:
+        """By how much the logarithm of the Chernoff bound of the tilted mean is too large."""
         log_chernoff = sum(
-            each.times * (each.log_moment(tilt) - tilt * each.mean(tilt)) for each in draws
+            kind.times * (kind.log_moment(tilt) - tilt * kind.mean(tilt)) for kind in draws
         )
         return log_chernoff - log_bound
 
     if excess(0.0) <= 0:  # a delta of nearly 1
         return 0.0
-    steepest = _STEEPEST / max(each.largest_size for each in draws)
+    steepest = _STEEPEST / max(kind.largest_size for kind in draws)
     if excess(steepest) >= 0:
         return steepest
     return least(0.0, steepest, 1e-3, lambda tilt: excess(tilt) <= 0)

@@ -56,37 +56,49 @@ class Certificate:
         return self.ratio is not None and self.ratio <= exp_bound(epsilon)
 
     def delta(self, epsilon: int) -> Fraction:
-        """The least delta for which the mechanism is (epsilon, delta)-private, rounded up.
+        """Return the least delta at which the mechanism is (epsilon, delta)-private, rounded up.
 
-        epsilon: micro.
+        epsilon: micro. Delta is the largest sum over the outputs of max(0, P - e**epsilon Q), for
+        the probabilities P and Q at two inputs.
         """
-        bound = exp_bound(epsilon)  # below e**epsilon: delta is more
-        denominators = [p.denominator for p in itertools.chain(*self.rows)]
+        bound = exp_bound(epsilon)  # below e**epsilon, so delta is rounded up
+        # Integers over the common denominator `whole` are faster than fractions.
+        denominators = [p.denominator for row in self.rows for p in row]
         whole = math.lcm(*denominators)
         rows = []
         for row in self.rows:
             rows.append([int(p * whole) for p in row])
-        worst = 0
+
+        largest = 0
         for first, second in itertools.permutations(rows, 2):
             excess = 0
             for p, q in zip(first, second, strict=True):
                 excess += max(0, p * bound.denominator - q * bound.numerator)
-            worst = max(worst, excess)
-        return Fraction(worst, whole * bound.denominator)
+            largest = max(largest, excess)
+        return Fraction(largest, whole * bound.denominator)
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON: fractions as "num/den" and, named `..._decimal`, as decimals."""
+        """Return the certificate for JSON.
+
+        Fractions appear as "num/den" and, with names that end in `_decimal`, as decimals.
+        """
+        epsilon = None
+        if self.epsilon is not None:
+            epsilon = self.epsilon / MICRO
         fields: dict[str, Any] = {
             "pair": self.pair,
             "output": self.output,
             "bias_at": self.bias_at,
             "variance_at": self.variance_at,
-            "epsilon_certified": None if self.epsilon is None else self.epsilon / MICRO,
+            "epsilon_certified": epsilon,
         }
         values = {"ratio": self.ratio, "bias": self.bias, "variance": self.variance}
         for name, value in values.items():
-            fields[name] = None if value is None else fraction(value)
-            fields[f"{name}_decimal"] = None if value is None else float(value)
+            fields[name] = None
+            fields[f"{name}_decimal"] = None
+            if value is not None:
+                fields[name] = fraction(value)
+                fields[f"{name}_decimal"] = float(value)
         return fields
 
 
@@ -109,9 +121,9 @@ def certify(
     if len(rows) < 2 or len(lengths) > 1 or not rows[0]:
         text = "a table of probabilities has two rows or more, all of one length"
         raise UsageError(text, hint="give a row for each input, and a column for each output")
-    names, xs = _labels(inputs, len(rows), "input")
-    outputs, ys = _labels(values, len(rows[0]), "output")
-    for name, row in zip(names, rows, strict=True):
+    input_names, input_values = _labels(inputs, len(rows), "input")
+    output_names, output_values = _labels(values, len(rows[0]), "output")
+    for name, row in zip(input_names, rows, strict=True):
         _require_law(name, row)
 
     ratio, most, least, output = _worst(rows)
@@ -119,14 +131,23 @@ def certify(
     if ratio is not None and ratio <= exp_bound(MAX_EPSILON):
         epsilon = bisected(-1, MAX_EPSILON, lambda micro: ratio <= exp_bound(micro))
     accuracy: dict[str, Any] = {}
-    if ys is not None:
-        accuracy = _accuracy(rows, names, xs, ys)
-    pair = (names[most], names[least])
-    return Certificate(tuple(rows), ratio, epsilon, pair, outputs[output], **accuracy)
+    if output_values is not None:
+        accuracy = _accuracy(rows, input_names, input_values, output_values)
+    return Certificate(
+        rows=tuple(rows),
+        ratio=ratio,
+        epsilon=epsilon,
+        pair=(input_names[most], input_names[least]),
+        output=output_names[output],
+        **accuracy,
+    )
 
 
 def _require_law(name: str, row: Row) -> None:
-    """Raise UsageError where the probabilities of an input are not from 0 to 1, and 1 in all."""
+    """Raise UsageError if the probabilities of an input are negative or do not sum to 1.
+
+    name: of the input, for the message. row: its probabilities, by output.
+    """
     if min(row) < 0:
         text = f"input {name} has the probability {min(row)}"
         raise UsageError(text, "give probabilities from 0 to 1")
@@ -136,22 +157,37 @@ def _require_law(name: str, row: Row) -> None:
         raise UsageError(text, "write 1/3, not 0.333; a table with names has an empty first cell")
 
 
-def _accuracy(rows: Sequence[Row], names: Sequence[str], xs: Row | None, ys: Row) -> dict[str, Any]:
-    """The largest variance and, where the inputs are numbers, the largest bias."""
-    squares = [y * y for y in ys]
-    means = [mean(row, ys) for row in rows]
-    variances = [mean(row, squares) - m**2 for row, m in zip(rows, means, strict=True)]
-    worst = max(variances)
-    accuracy = {"variance": worst, "variance_at": names[variances.index(worst)]}
-    if xs is not None:
-        biases = [abs(m - x) for m, x in zip(means, xs, strict=True)]
-        largest = max(biases)
-        accuracy |= {"bias": largest, "bias_at": names[biases.index(largest)]}
+def _accuracy(
+    rows: Sequence[Row], input_names: Sequence[str], input_values: Row | None, output_values: Row
+) -> dict[str, Any]:
+    """Return the largest variance and, if the inputs are numbers, the largest bias.
+
+    rows: a row of probabilities for each input. The result has fields of `Certificate`.
+    """
+    squares = [value * value for value in output_values]
+    means = []
+    variances = []
+    for row in rows:
+        row_mean = mean(row, output_values)
+        means.append(row_mean)
+        variances.append(mean(row, squares) - row_mean**2)
+    largest_variance = max(variances)
+    variance_at = input_names[variances.index(largest_variance)]
+    accuracy = {"variance": largest_variance, "variance_at": variance_at}
+
+    if input_values is not None:
+        pairs = zip(means, input_values, strict=True)
+        biases = [abs(row_mean - value) for row_mean, value in pairs]
+        largest_bias = max(biases)
+        accuracy |= {"bias": largest_bias, "bias_at": input_names[biases.index(largest_bias)]}
     return accuracy
 
 
 def read(path: str | Path) -> Certificate:
-    """Certify the table in a file, CSV or JSON by its name. Raises UsageError or OSError."""
+    """Certify the table of probabilities in a file, which is JSON if its name says so, else CSV.
+
+    Raises UsageError or OSError.
+    """
     path = Path(path)
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
@@ -159,7 +195,9 @@ def read(path: str | Path) -> Certificate:
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
         text = data.decode("utf-8-sig")
-        parse = _json if path.suffix.lower() == ".json" else _csv
+        parse = _csv
+        if path.suffix.lower() == ".json":
+            parse = _json
         return certify(*parse(text))
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
@@ -169,25 +207,34 @@ def read(path: str | Path) -> Certificate:
 
 
 def _csv(text: str) -> tuple[Any, ...]:
-    """(matrix, values, inputs).
+    """Parse CSV into the arguments (matrix, values, inputs) of `certify`.
 
-    A table whose first cell is not a number has a row and a column of names.
+    Cells are separated by commas, semicolons or tabs. A table whose first cell is not a number has
+    the outputs' names in its first row and the inputs' names in its first column.
     """
-    lines = text.splitlines() or [""]
-    mark = max(",;\t", key=lines[0].count)
+    lines = text.splitlines()
+    if not lines:
+        lines = [""]
+    delimiter = max(",;\t", key=lines[0].count)
     rows = []
-    for row in csv.reader(lines, delimiter=mark):
-        if any(cell.strip() for cell in row):
+    for row in csv.reader(lines, delimiter=delimiter):
+        is_blank = not any(cell.strip() for cell in row)
+        if not is_blank:
             rows.append(row)
     if not rows or _NUMBER.fullmatch(rows[0][0].strip()):
         return rows, None, None
-    return [row[1:] for row in rows[1:]], rows[0][1:], [row[0] for row in rows[1:]]
+
+    heading, *body = rows
+    matrix = [row[1:] for row in body]
+    inputs = [row[0] for row in body]
+    return matrix, heading[1:], inputs
 
 
 def _json(text: str) -> tuple[Any, ...]:
-    """(matrix, values, inputs) of a list of rows, or of an object with those as named fields.
+    """Parse JSON into the arguments (matrix, values, inputs) of `certify`.
 
-    The object has `rows`, `outputs` and `inputs`.
+    It is a list of rows, or an object with `rows` and, optionally, `outputs` and `inputs`. Numbers
+    stay texts, since floats would not be exact.
     """
     table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     if isinstance(table, dict):
@@ -205,9 +252,13 @@ def _number(entry: Entry, what: str) -> Fraction:
 
 
 def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list[str], Row | None]:
-    """The names of inputs or outputs, and their values if all of them are numbers."""
+    """Return the names of inputs or outputs, and their values if all names are numbers.
+
+    labels: as given; None: they are numbered from 1 and have no values. count: how many there must
+    be. what: "input" or "output". Raises UsageError.
+    """
     if labels is None:
-        return [str(i + 1) for i in range(count)], None
+        return [str(number) for number in range(1, count + 1)], None
     names = [str(label).strip() for label in labels]
     if len(names) != count or len(set(names)) < count:
         text = f"the table has {count} {what}s, and their names are {', '.join(names)}"
@@ -218,15 +269,16 @@ def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list
 
 
 def _worst(rows: Sequence[Row]) -> tuple[Fraction | None, int, int, int]:
-    """The largest ratio of the probabilities of an output at two inputs; None for a ratio to 0.
+    """Find the output whose probabilities at two inputs have the largest ratio.
 
-    Gives (ratio, input of the larger probability, input of the smaller one, output).
+    Returns (ratio, input of the larger probability, input of the smaller one, output), with indices
+    for inputs and outputs. The ratio is None if the smaller probability is 0.
     """
     worst = Fraction(0), 0, 0, 0
     for output, column in enumerate(zip(*rows, strict=True)):
         most, least = column.index(max(column)), column.index(min(column))
         if not column[most]:
-            continue
+            continue  # an output that never occurs
         if not column[least]:
             return None, most, least, output
         ratio = column[most] / column[least]

@@ -50,12 +50,14 @@ class Mechanism:
     slow: bool = False
 
     def chosen(self, options: Mapping[str, Any], use: str | None = None) -> dict[str, Any]:
-        """The options that differ from their defaults.
+        """Return the options to design with: those that differ from their defaults.
 
-        The ones tuned for `use` are among them, unless one of these is given.
+        options: as the user gave them; a value of None counts as not given. use: GRADIENTS or
+        VALUES; the options tuned for it are added, unless the user gave one of these.
         """
         declared = {option.name: option for option in self.options}
-        changed, given = {}, set()
+        changed = {}
+        given = set()
         for name, value in options.items():
             if value is not None:
                 given.add(name)
@@ -76,9 +78,10 @@ def fixed(
     notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
     **stated: Any,
 ) -> Mechanism:
-    """A mechanism without options, whose cards have so many outputs.
+    """Return a mechanism without options, whose cards all have the same number of outputs.
 
-    card, notes: of a design at an epsilon (micro). stated: further fields of the Mechanism.
+    card, notes: functions that return a design's card and remarks at an epsilon (micro). stated:
+    further fields of the Mechanism.
     """
 
     def design(epsilon: int, levels: int | None = None) -> Design:

@@ -54,21 +54,24 @@ class ProjectionDesign:
 
 @cache
 def cosines(size: int) -> Floats:
-    """The mean of the i-th largest absolute coordinate of a uniformly distributed direction.
+    """Return the mean absolute coordinates of a uniformly random direction, largest first.
 
-    size: its dimensions, and the length of the result.
+    size: the number of dimensions N. Entry i is the mean of the (i + 1)-th largest coordinate.
     """
     from scipy import stats  # slow to load
 
-    # Of N independent normal sizes: the integral over t of the probability that i or more of them
-    # are above t.
+    # A direction is a vector of N independent normal numbers, divided by its length, of which it is
+    # independent. The mean of the i-th largest of N absolute values is the integral over t of the
+    # probability that at least i of them are above t.
     t = np.linspace(0, _FARTHEST, _POINTS)
-    above = stats.binom.sf(np.arange(size)[:, None], size, 2 * stats.norm.sf(t))
-    sizes = np.trapezoid(above, t, axis=1)
-    length = math.sqrt(2) * math.exp(math.lgamma((size + 1) / 2) - math.lgamma(size / 2))
-    found: Floats = sizes / length
-    found.setflags(write=False)
-    return found
+    ranks = np.arange(size)[:, None]
+    probability_above = 2 * stats.norm.sf(t)  # of one absolute value
+    at_least_so_many = stats.binom.sf(ranks, size, probability_above)  # by rank and t
+    mean_sizes = np.trapezoid(at_least_so_many, t, axis=1)
+    mean_length = math.sqrt(2) * math.exp(math.lgamma((size + 1) / 2) - math.lgamma(size / 2))
+    mean_coordinates: Floats = mean_sizes / mean_length
+    mean_coordinates.setflags(write=False)
+    return mean_coordinates
 
 
 def gain(body: Projection) -> float:
@@ -101,18 +104,26 @@ def size_of(values: int) -> int:
 
 @cache
 def weights(epsilon: int, size: int) -> tuple[int, int, int]:
-    """k, a and b of the least variance at epsilon (micro), in `size` dimensions.
+    """Return the weights (k, a, b) of a projection with the least variance.
 
-    Raises UsageError where there are none.
+    Of 2 * size directions, the k next to the vector have the weight a each, all others b (cards.md).
+    epsilon: micro; it keeps a / b at most e**epsilon. Raises UsageError if it is too small.
     """
-    lower = exp_lower(epsilon)
-    k = _likely_directions(lower / (1 << EXP_BITS), size)
+    exp_epsilon = exp_lower(epsilon)  # in units of 2**-EXP_BITS
+    directions = 2 * size
+    k = _likely_directions(exp_epsilon / (1 << EXP_BITS), size)
     candidates = []
-    for b in range(1, min(_MOST_TOTAL // (2 * size), _MOST_B) + 1):
-        a = min(b * lower >> EXP_BITS, (_MOST_TOTAL - (2 * size - k) * b) // k)
+    largest_b = min(_MOST_TOTAL // directions, _MOST_B)
+    for b in range(1, largest_b + 1):
+        a_by_epsilon = b * exp_epsilon >> EXP_BITS
+        a_by_total = (_MOST_TOTAL - (directions - k) * b) // k
+        a = min(a_by_epsilon, a_by_total)
         if a <= b:
             continue
-        total = k * a + (2 * size - k) * b
+
+        # The larger a / b, the less variance. A total far below a power of two costs a little,
+        # since a device repeats more of its draws.
+        total = k * a + (directions - k) * b
         ratio = a / b
         if total < _FULL * (1 << (total - 1).bit_length()):
             ratio = a / b * (1 - _UNFULL)
@@ -125,19 +136,24 @@ def weights(epsilon: int, size: int) -> tuple[int, int, int]:
 
 
 def _likely_directions(ratio: float, size: int) -> int:
-    """How many of the directions next to the vector are to be likely, by this ratio."""
-    counts = 1 + np.arange(size)
+    """Return how many of the directions next to the vector should be likely: k of `weights`.
+
+    ratio: of the weights a and b. It maximises the mean of a codeword along the vector.
+    """
+    counts = 1 + np.arange(size)  # the candidates for k
     gains = (ratio - 1) * np.cumsum(cosines(size)) / (counts * ratio + 2 * size - counts)
     return 1 + int(gains.argmax())
 
 
 def design(epsilon: int, values: int, radius: float) -> ProjectionDesign:
-    """The card of the least variance that keeps `epsilon` (micro) for vectors of so many values.
+    """Design the projection of the least variance that keeps `epsilon` (micro).
 
-    radius: to which vectors are clipped (l2 norm, real units). Raises UsageError.
+    values: of a vector. radius: to which vectors are clipped (l2 norm, real units); it is rounded
+    to a whole number of steps, as fine as the question's `range` allows. Raises UsageError.
     """
     size = size_of(values)
-    range_, steps = 0, 0
+    range_ = 0
+    steps = 0  # refused below, for a radius that is not a positive number
     if math.isfinite(radius) and radius > 0:
         range_ = min(MAX_FINE, max(0, math.floor(-math.log2(radius))))
         steps = round(radius * (_STEP << range_))
@@ -158,23 +174,29 @@ def with_radius(card: cards.Card, steps: int) -> bytes:
 
 
 def law(body: Projection, length: float) -> tuple[Floats, Floats]:
-    """The cosines of all codewords with a vector's direction, ascending, and how likely each is.
+    """Return the cosines of all codewords with a vector's direction, and their probabilities.
 
-    length: of the vector in radii, -1 to 1; below 0 the opposite one. Both results have 2 N
-    entries; the cosines are means over rotations.
+    length: of the vector in radii, -1 to 1; negative for the opposite vector. Both results have 2 N
+    entries, by ascending cosine; the cosines are means over rotations.
     """
-    near = cosines(body.size)
-    values = np.concatenate([-near, near[::-1]])
-    likely = np.full(2 * body.size, body.b / body.total)
-    likely[-body.k :] = body.a / body.total
-    return values, (1 + length) / 2 * likely + (1 - length) / 2 * likely[::-1]
+    positive_cosines = cosines(body.size)
+    all_cosines = np.concatenate([-positive_cosines, positive_cosines[::-1]])
+    # For a vector of the whole radius, the k nearest codewords are likely. A shorter one is rounded
+    # at random to it or to its opposite, so that its mean is right.
+    whole = np.full(2 * body.size, body.b / body.total)
+    whole[-body.k :] = body.a / body.total
+    opposite = whole[::-1]
+    return all_cosines, (1 + length) / 2 * whole + (1 - length) / 2 * opposite
 
 
 def fields(body: Projection) -> dict[str, Any]:
-    """What `tern card show` tells of a card beside what it tells of each."""
-    inside, outside = body.a / body.total, body.b / body.total
-    # "radius" is in units of 2**-range; "second_moment" of all N coordinates of an estimate, in
-    # radii
+    """Return the fields of `tern card show` that only a projection has.
+
+    `radius` is in units of 2**-range. `second_moment` is that of all N coordinates of an estimate
+    together, in squared radii.
+    """
+    inside = body.a / body.total  # the probability of each of the k likely directions
+    outside = body.b / body.total  # and of each other one
     return {
         "values": body.size,
         "likely": body.k,

@@ -79,10 +79,11 @@ class Shuffled:
 def account(
     local: int, reports: int, delta: float, card: Card | None = None, values: int = 1
 ) -> Shuffled:
-    """Account for one report of each of `reports` honest clients.
+    """Return bounds on the central epsilon of a report that is shuffled with others.
 
-    local: what each of its `values` costs, in micro-epsilon. Several values a report take the bound
-    for any mechanism, whatever the `card`. Raises UsageError.
+    local: the epsilon (micro) of each of the report's `values`. reports: how many honest clients
+    send one report each. delta: of the bounds. card: the mechanism of a value, whose law gives a
+    sharper bound if a report has one value. Raises UsageError.
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
@@ -97,34 +98,39 @@ def account(
             f" {MOST:g} nothing is hidden",
             hint="fewer --values, or a smaller epsilon",
         )
-    of_card = None
+
+    card_epsilon = None
     any_mechanism = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
     if card is not None and values == 1 and are_known(card):
-        of_card = _least_epsilon(parts(card), epsilon, reports, delta)
+        card_epsilon = _least_epsilon(parts(card), epsilon, reports, delta)
     return Shuffled(
         local=epsilon,
         reports=reports,
         delta=delta,
         closed=closed(epsilon, reports, delta),
         any_mechanism=any_mechanism,
-        card=of_card,
+        card=card_epsilon,
     )
 
 
 def closed(epsilon: float, reports: int, delta: float) -> float | None:
-    """The closed bound on the central epsilon; None where it does not apply.
+    """Return the closed bound on the central epsilon; None where it does not apply.
 
-    Its condition is epsilon <= log(reports / (16 log(2 / delta))).
+    Source: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. epsilon
+    is the local one, and must be at most log(reports / (16 log(2 / delta))).
     """
     if epsilon > math.log(reports / (16 * math.log(2 / delta))):
         return None
     e = math.exp(epsilon)
-    root = 8 * math.sqrt(e * math.log(4 / delta) / reports)
-    return math.log1p((e - 1) / (e + 1) * (root + 8 * e / reports))
+    leading_term = 8 * math.sqrt(e * math.log(4 / delta) / reports)
+    return math.log1p((e - 1) / (e + 1) * (leading_term + 8 * e / reports))
 
 
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
-    """The least central epsilon that is proved at `delta`."""
+    """Return the least central epsilon that is proved at `delta`, by bisection.
+
+    laws: of one report, which keeps the local epsilon `local`.
+    """
 
     def is_proved(epsilon: float) -> bool:
         return delta_at(laws, local, epsilon, reports) <= delta
@@ -135,15 +141,24 @@ def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: floa
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
-    """An upper bound of delta at central `epsilon`, of laws that keep the local epsilon."""
+    """Return an upper bound of delta at a central epsilon.
+
+    laws: of one report, which keeps the local epsilon `local`. reports: shuffled together.
+    """
     g = Fraction(math.exp(epsilon) * (1 - 1e-15))  # a smaller g has a larger delta
     return delta_of(laws, local, g, reports)
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
-    """The same at e**epsilon = g."""
-    one = 1 << _BITS
+    """Return an upper bound of delta at the central epsilon ln g.
+
+    This is E[max(0, X_1 + ... + X_n)] / n of the privacy blanket, as this module's text explains.
+    The points of pi(t) = E[max(0, X - t)] on a grid are turned into a law of X on this grid, whose
+    pi joins the points by straight lines. Other arguments are as in `delta_at`.
+    """
+    one = 1 << _BITS  # 1.0 as a fixed-point number
     cells = _CELLS if reports < _MANY else _FEWER_CELLS
+    # X is from `low` to `high`; the grid goes from `first` to `last` steps.
     low = 1 - float(g) * math.exp(local)
     high = math.exp(local) - float(g)
     step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * one))
@@ -153,27 +168,33 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
         return 0.0
 
     grid = [step * j for j in range(first, last + 1)]
-    e = math.floor(g * one)
-    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, e, grid) for part in laws)
-    unit = Fraction(step, one)
-    beyond = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
-    bends = beyond[2:] - 2 * beyond[1:-1] + beyond[:-2]
-    masses = np.array([float(bend / unit) for bend in bends])
+    fixed_g = math.floor(g * one)
+    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, fixed_g, grid) for part in laws)
+    unit = Fraction(step, one)  # the step as a number
+    # The probability of a grid point is the change of pi's slope there, which is its second
+    # difference. Below the grid the slope is -1, above it pi is 0.
+    extended = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
+    second_differences = extended[2:] - 2 * extended[1:-1] + extended[:-2]
+    masses = np.array([float(difference / unit) for difference in second_differences])
     return _mean_positive(masses, first, float(unit), reports)
 
 
-def _envelope(part: Part, e: int, at: Sequence[int]) -> npt.NDArray[np.object_]:
-    """The largest pi of any two inputs at points `at` (in 2**-60), exactly."""
+def _envelope(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
+    """Return the largest pi(t) over all pairs of inputs, exactly, at each grid point t.
+
+    g and the grid points are fixed-point numbers in units of 2**-60.
+    """
     scale = 1 << _BITS
+    # X is 0 where a client sends no report of the blanket, with the probability `rest` / whole.
     rest = part.whole - int(part.blanket.sum())
-    largest = [part.largest(scale, e, t) + rest * max(-t, 0) for t in at]
+    largest = [part.largest(scale, g, t) + rest * max(-t, 0) for t in grid]
     return np.array([Fraction(n, part.whole * scale) for n in largest], object)
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
-    """At least E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
+    """Return an upper bound of E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
 
-    X is (first + j) unit with probability masses[j].
+    The X_i are independent: each is (first + j) unit with probability masses[j].
     """
     at = np.arange(first, first + len(masses))
     draws = Draws(at[masses > 0], masses[masses > 0], reports)
@@ -182,8 +203,9 @@ def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> flo
 
     tilt = _centring_tilt(draws)
     total = add_up([draws], tilt)
+    # What lies beyond the ends of the tilted law counts with the largest value of s exp(-tilt s).
     if tilt:
-        largest = 1 / (math.e * tilt)  # of s exp(-tilt s)
+        largest = 1 / (math.e * tilt)
     else:
         largest = reports * draws.largest_size
     lost = math.exp(total.log_scale - LOST) * largest
@@ -191,7 +213,7 @@ def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> flo
 
 
 def _centring_tilt(draws: Draws) -> float:
-    """The tilt at which the mean is 0; no tilt if the mean is above 0 already."""
+    """Return the tilt at which the draws' mean is 0; no tilt (0) if it is not negative already."""
     from scipy import optimize  # slow to load
 
     if draws.mean(0.0) >= 0:

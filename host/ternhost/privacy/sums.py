@@ -34,9 +34,9 @@ def rho_of_pure(epsilon: int) -> int:
 
 
 def pure_of(micro_rho: int) -> int:
-    """The largest micro-epsilon, up to 20, of a report that costs at most this rho (micro).
+    """Return the largest micro-epsilon, up to 20, of a pure report that costs at most this rho.
 
-    0 if there is none.
+    micro_rho: in millionths. Returns 0 if there is no such epsilon.
     """
 
     def is_too_much(epsilon: int) -> bool:
@@ -46,9 +46,9 @@ def pure_of(micro_rho: int) -> int:
 
 
 def rho_of(epsilon: float, delta: float) -> int:
-    """The largest micro-rho whose total is (epsilon, delta)-DP, rounded down; 0 if there is none.
+    """Return the largest micro-rho whose total is (epsilon, delta)-DP, rounded down; else 0.
 
-    Raises UsageError.
+    It solves the formula of `epsilon_of` for rho and maximises over alpha. Raises UsageError.
     """
     if not 0 < epsilon < math.inf:
         raise UsageError(f"epsilon must be above 0, not {epsilon:g}")
@@ -57,14 +57,15 @@ def rho_of(epsilon: float, delta: float) -> int:
         excess = log_ratio + (log_inverse_delta - log_alpha) / alpha_less_1 - epsilon
         return excess / alpha
 
-    least = _least(minus_rho, epsilon, _log_inverse(delta))
-    return max(0, math.floor(-least * MICRO))
+    least_minus_rho = _least(minus_rho, epsilon, _log_inverse(delta))
+    return max(0, math.floor(-least_minus_rho * MICRO))
 
 
 def epsilon_of(micro_rho: int, delta: float) -> float:
-    """The epsilon of a total of rho (micro) at `delta`, rounded up to millionths.
+    """Return the epsilon of a total of rho (micro) at `delta`, rounded up to millionths.
 
-    Raises UsageError.
+    Source: Canonne, Kamath and Steinke 2020, corollary 13: the least over alpha > 1 of
+    alpha rho + ln(1 - 1/alpha) + ln(1 / (alpha delta)) / (alpha - 1). Raises UsageError.
     """
     log_inverse_delta = _log_inverse(delta)
     if not micro_rho:
@@ -77,6 +78,7 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
     rounded_up = max(0, math.ceil(least * MICRO)) / MICRO
     if Fraction(rounded_up) >= least:
         return rounded_up
+    # The float nearest to the decimal number is a little below it.
     return math.nextafter(rounded_up, math.inf)
 
 
@@ -87,8 +89,9 @@ def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
 
 
 def exceeded(micro_rho: int, epsilon: float) -> float:
-    """At most the probability that reports of this rho change somebody's odds by over e**epsilon.
+    """Return an upper bound of the probability that the privacy loss exceeds `epsilon`.
 
+    micro_rho: the total of the reports. The bound is exp(-(epsilon - rho)**2 / (4 rho)), by
     Markov's inequality for the Renyi divergence of the best order.
     """
     rho = micro_rho / MICRO
@@ -100,10 +103,10 @@ def exceeded(micro_rho: int, epsilon: float) -> float:
 
 
 def group(cost: int, units: int, delta: float | None = None) -> float:
-    """The epsilon of `units` units together, a whole device's, where each loses `cost`.
+    """Return the epsilon of `units` units together, such as all those of a device.
 
-    cost: micro-rho at this delta (n**2 rho: Bun and Steinke 2016, proposition 1.9), or, without a
-    delta, pure micro-epsilon (n epsilon).
+    cost: of each unit. With a delta it is micro-rho, and n units cost n**2 rho (Bun and Steinke
+    2016, proposition 1.9). Without one it is pure micro-epsilon, and n units cost n epsilon.
     """
     if delta is None:
         return units * cost / MICRO
@@ -111,7 +114,7 @@ def group(cost: int, units: int, delta: float | None = None) -> float:
 
 
 def parse_delta(text: str) -> float:
-    """The delta of --delta. Raises UsageError."""
+    """Return the number that a user gave as --delta, after checking it. Raises UsageError."""
     try:
         delta = float(text)
     except ValueError:
@@ -130,22 +133,25 @@ def _log_inverse(delta: float) -> Decimal:
 
 
 def _least(formula: Callable[..., Any], *given: float | Decimal) -> Fraction:
-    """At least the least value of a formula over all alpha > 1, and by no more than rounding.
+    """Return the least value of a formula over all alpha > 1, or slightly more.
 
-    It is called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given), with floats to
-    find the best alpha and with 60 digits there.
+    formula: called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given). given: further
+    arguments. Floats search for the best alpha; 60 digits then compute the formula there, which is
+    valid for any alpha.
     """
     floats = [float(value) for value in given]
 
-    def at(x: float) -> float:
-        alpha_less_1 = math.exp(x)
+    def value_at(log_alpha_less_1: float) -> float:
+        alpha_less_1 = math.exp(log_alpha_less_1)
         log_alpha = math.log1p(alpha_less_1)
-        return float(formula(1 + alpha_less_1, alpha_less_1, log_alpha, x - log_alpha, *floats))
+        log_ratio = log_alpha_less_1 - log_alpha
+        return float(formula(1 + alpha_less_1, alpha_less_1, log_alpha, log_ratio, *floats))
 
-    best = min((i / 10 for i in range(-300, 301)), key=at)
+    # On the logarithm of alpha - 1: a search over a grid, and then with ever smaller steps.
+    best = min((i / 10 for i in range(-300, 301)), key=value_at)
     step = 0.1
     for _ in range(100):
-        best = min((best - step, best, best + step), key=at)
+        best = min((best - step, best, best + step), key=value_at)
         step *= 0.8
 
     with localcontext() as context:
@@ -224,22 +230,30 @@ class SumPlan:
 
 
 def design(plan: SumPlan) -> SumDesign:
-    """The card with the smallest noise that keeps the cost. Raises UsageError if there is none."""
-    fine = plan.fine
-    while fine > 0 and plan.radius * (1 << 14 + fine) > _MOST_REACH:
-        fine -= 1
-    _require_bounds(plan, fine)
+    """Design the sum with the smallest noise that keeps the cost of the plan.
+
+    Raises UsageError if there is none.
+    """
+    # The largest range of the question at which the radius still fits the card.
+    range_ = plan.fine
+    while range_ > 0 and plan.radius * (1 << 14 + range_) > _MOST_REACH:
+        range_ -= 1
+    _require_bounds(plan, range_)
     _require_room(plan.bits, plan.most_bits, plan.values)
 
     t, c, m = _noise(plan)
-    noise_variance = Fraction(c * t, m) if plan.norm == 2 else Fraction(2 * t * t)
+    if plan.norm == 2:
+        noise_variance = Fraction(c * t, m)
+    else:
+        noise_variance = Fraction(2 * t * t)
     coarse = _coarseness(noise_variance)
     bits = plan.bits
     if not bits:
         largest_sum = plan.units * max(plan.steps, plan.tally)
         spread = _SPREADS * math.sqrt(noise_variance)
         bits = min(_bits_for((largest_sum + spread) / 2**coarse), plan.most_bits)
-    reach = round(plan.radius * (1 << 14 + fine))
+
+    reach = round(plan.radius * (1 << 14 + range_))
     lengths = plan.norm, plan.unit, plan.steps, reach, plan.clipped, plan.kept
     try:
         card = finish(cards.SUM, struct.pack(BODY, *lengths, t, c, m, coarse, bits))
@@ -247,25 +261,32 @@ def design(plan: SumPlan) -> SumDesign:
         hint = "use more steps, or spend less"
         raise UsageError(f"there is no such sum: {error}", hint) from None
     decoded = of(cards.decode(card))
-    step = grid(decoded, fine)
+    step = grid(decoded, range_)
     sigma = step * math.sqrt(variance(decoded))
-    return SumDesign(card=card, range=fine, step=step * 2**coarse, sigma=sigma)
+    return SumDesign(card=card, range=range_, step=step * 2**coarse, sigma=sigma)
 
 
-def _require_bounds(plan: SumPlan, fine: int) -> None:
-    """Raise UsageError where a number is out of the bounds of cards. fine: the question's range."""
+def _require_bounds(plan: SumPlan, range_: int) -> None:
+    """Raise UsageError if a number is out of the bounds of cards (cards.md).
+
+    range_: of the question; it sets the unit of lengths, 2**-(14 + range_).
+    """
     if not 1 <= plan.cost <= MAX_EPSILON:
         raise UsageError(f"a report cannot cost {plan.cost / MICRO:g}", "at most 20")
     if not (0 <= plan.unit < 1 << 16 and plan.units >= 1):
         raise UsageError("a unit has up to 65535 records", "0: all of the device")
     if not 1 <= plan.steps <= _MOST_STEPS or plan.tally > _MOST_STEPS:
         raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
-    if not 0.5 < plan.radius * (1 << 14 + fine) <= _MOST_REACH:
+    if not 0.5 < plan.radius * (1 << 14 + range_) <= _MOST_REACH:
         raise UsageError(f"a radius cannot be {plan.radius:g}", "from 0.000002 to 65535")
 
 
 def _require_room(bits: int | None, most_bits: int, values: int) -> None:
-    """Raise UsageError where so many values do not fit a report."""
+    """Raise UsageError if a report has no room for its values.
+
+    bits: of a value; None: they are chosen later, and 8 must fit. most_bits: for which there is
+    room. values: of a report.
+    """
     if bits:
         fits = 2 <= bits <= min(16, most_bits)
     else:
@@ -292,7 +313,11 @@ def _bits_for(largest_sum: float) -> int:
 
 
 def _noise(plan: SumPlan) -> tuple[int, int, int]:
-    """t, c and m of the smallest noise. Raises UsageError where it is out of bounds."""
+    """Return t, c and m of the card with the smallest noise that the plan's cost allows.
+
+    Gaussian noise has the variance c t / m; Laplace noise has the scale t, and c = m = 0 (cards.md).
+    Raises UsageError if the noise is out of bounds.
+    """
     # By how many vectors the sums of two neighbours may differ: 1 where a run of records is there
     # or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
     vectors = 1 if plan.unit else 2
@@ -311,10 +336,11 @@ def _noise(plan: SumPlan) -> tuple[int, int, int]:
 
 
 def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
-    """t, c and m of a variance that is at least this; whether they are within bounds.
+    """Return t, c and m for Gaussian noise of at least this variance, and whether they fit a card.
 
-    t and m are powers of two: uniform(t m) then rejects nothing. The smallest m that wastes little
-    is taken, or else the largest.
+    The variance is c t / m. t and m are powers of two, so that uniform draws below t m reject
+    nothing. The smallest m is taken whose variance is hardly larger than needed, or else the
+    largest m.
     """
     t = 1 << max(0, round(math.log2(variance) / 2))
     allowed = []

@@ -13,7 +13,7 @@ UNIT_HELP = (
 
 
 def parse_unit(text: str) -> int:
-    """The records of a unit, 0 for a device. Raises UsageError."""
+    """Return how many records the unit of --unit has; 0 for a device. Raises UsageError."""
     named = {"device": DEVICE, "record": 1}
     if text in named:
         return named[text]

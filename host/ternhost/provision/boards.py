@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.int16]
 
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
-    """A fresh key of the operating system's generator for each device."""
+    """Draw a key for each device from the operating system's generator."""
     drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))  # at once: there may be a million
     keys = {}
     for start, device in zip(range(0, len(drawn), wire.KEY_BYTES), devices, strict=True):
@@ -65,26 +65,30 @@ def board_files(
     settings: BoardSettings = _DEFAULTS,
     spent: int = 0,
 ) -> dict[str, bytes]:
-    """The contents of the files that `provision_board` writes, by path below the board's directory.
+    """Return the contents of the files that `provision_board` writes.
 
-    spent: what the client has spent in an earlier life, in rounds up to the last; millionths, below
-    its budget.
+    spent: what the only client has paid in an earlier life, for rounds up to the last one, in
+    millionths and below its budget. The contents are by path below the board's directory.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
         provision_board(board, first, keys, rows, policy, settings)
         if spent:
             _pay(board / storage.ledger_name(first), spent)
-        files = [path for path in board.rglob("*") if path.is_file()]
-        return {path.relative_to(board).as_posix(): path.read_bytes() for path in files}
+        contents = {}
+        for path in board.rglob("*"):
+            if path.is_file():
+                contents[path.relative_to(board).as_posix()] = path.read_bytes()
+        return contents
 
 
 def _pay(path: Path, amount: int) -> None:
-    """Pay this for the last round of a ledger, which has no report any more."""
+    """Enter a payment for the last round of a ledger, without a report that could be repeated."""
     account = ledger.Ledger()
     account.load(str(path))
-    account.round -= 1
-    account.pay(account.round + 1, bytes(wire.KEY_BYTES), amount, b"")
+    last_round = account.round
+    account.round = last_round - 1  # a ledger pays only for a later round than its last
+    account.pay(last_round, bytes(wire.KEY_BYTES), amount, b"")
 
 
 def provision_board(
@@ -95,17 +99,20 @@ def provision_board(
     policy: Policy | Sequence[Policy],
     settings: BoardSettings = _DEFAULTS,
 ) -> None:
-    """Write the files of a board whose clients are `first`, `first + 1`, ..., one for each key.
+    """Write the files of a board with clients `first`, `first + 1`, and so on, one for each key.
 
-    rows: int16, a record of d features and a label (Q1.14) in each, shared as evenly as possible.
-    Raises UsageError; and StorageError, also where there is a board already: its ledgers must not
-    be reset.
+    rows: the records of all clients (n x d + 1, in Q1.14): d features and a label in each row. The
+    clients share them as evenly as possible. policy: of all clients, or of each. Raises UsageError;
+    and StorageError, also if the directory holds a board already: its ledgers must not be reset.
     """
     directory = Path(directory)
     devices = range(first, first + len(keys))
     if not 1 <= first <= devices.stop - 1 < wire.FLEET or not len(keys) <= len(rows):
         raise UsageError("every client needs an id from 1 and at least one record")
-    policies = [policy] * len(keys) if isinstance(policy, Policy) else policy
+    if isinstance(policy, Policy):
+        policies: Sequence[Policy] = [policy] * len(keys)
+    else:
+        policies = policy
     clients = _clients_table(devices, keys, policies, len(rows))
     clients["shapes"] = settings.shapes
     header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
@@ -126,8 +133,11 @@ def provision_board(
 def _clients_table(
     devices: range, keys: Sequence[bytes], policies: Sequence[Policy], records: int
 ) -> npt.NDArray[np.void]:
-    """The rows of clients.bin (storage.md). records: of the board, shared by its clients."""
-    starts = np.arange(len(keys) + 1) * records // len(keys)
+    """Return the rows of clients.bin (storage.md).
+
+    policies: of each device. records: how many the board has; its clients share them evenly.
+    """
+    starts = np.arange(len(keys) + 1) * records // len(keys)  # the last one is the end
     clients = np.zeros(len(keys), _CLIENT)
     clients["id"] = devices
     clients["key"] = np.frombuffer(b"".join(keys), "V32")
@@ -147,7 +157,7 @@ def fleet_file(
     records: int = 0,
     unit: int = 0,
 ) -> bytes:
-    """The bytes of fleet.bin. Raises UsageError.
+    """Encode fleet.bin (storage.md), which all boards of a fleet have. Raises UsageError.
 
     pause: least seconds between two debits. slot: ms after which to send. ahead: reports paid for
     at once. epoch: of the key. records: public upper bound on records per client (0: none). unit:
@@ -168,7 +178,10 @@ _EMULATED = "emulated"  # in a store: the last of the emulated devices, which be
 
 
 def board_directories(directory: Path, boards: int) -> list[Path]:
-    """The directories of the boards that tern makes for a run. boards: their number."""
+    """Return the directories of the boards that tern makes for a run.
+
+    directory: of the run. boards: how many there are.
+    """
     return [directory / FLEET_NAME / f"board-{board:03d}" for board in range(boards)]
 
 
@@ -180,35 +193,42 @@ def provision_fleet(
     each: int = 1,
     unit: int = 0,
 ) -> None:
-    """Make boards with devices from 1 on, and store their keys.
+    """Make emulated boards with devices from 1 on, and store their keys.
 
-    rows: records with labels, `each` for a device. unit: that the boards protect. Raises UsageError
-    where the store has the keys of other devices.
+    rows: records with labels, `each` of them for a device. policies: of all devices, or of each.
+    unit: how many records of a run the boards protect; 0: the whole device. Raises UsageError if
+    the store has the keys of other devices.
     """
     devices = len(rows) // each
-    made = store.state(_EMULATED) or 0
-    if max(store.keys(), default=0) > made:
+    last_emulated = store.state(_EMULATED) or 0
+    if max(store.keys(), default=0) > last_emulated:
         text = f"{store.path} holds keys of devices that are not emulated, and they would be lost"
         raise UsageError(text, "name another --store")
     keys = new_keys(range(1, devices + 1))
     settings = BoardSettings(last_round=last_number(store))
+    # Board b has the devices after the first `bounds[b]`, up to `bounds[b + 1]`.
     bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
     for directory, (start, end) in zip(directories, pairwise(bounds), strict=True):
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
         board_rows = rows[start * each : end * each]
-        allowed = policies if isinstance(policies, Policy) else policies[start:end]
-        provision_board(directory, start + 1, board_keys, board_rows, allowed, settings)
-        if unit:  # with a key that nobody uses: it answers under its own key
-            alone = fleet_file(secrets.token_bytes(wire.KEY_BYTES), epoch=OWN_KEY_ONLY, unit=unit)
-            _write(directory / storage.FLEET, alone)
-    store.save_state({_EMULATED: max(made, devices)})
+        board_policies = policies
+        if not isinstance(policies, Policy):
+            board_policies = policies[start:end]
+        provision_board(directory, start + 1, board_keys, board_rows, board_policies, settings)
+        if unit:
+            # The unit stands beside the fleet's key. Here that is a key that nobody uses: the
+            # devices answer under their own keys.
+            unused_key = secrets.token_bytes(wire.KEY_BYTES)
+            content = fleet_file(unused_key, epoch=OWN_KEY_ONLY, unit=unit)
+            _write(directory / storage.FLEET, content)
+    store.save_state({_EMULATED: max(last_emulated, devices)})
     store.add_devices(keys)  # last: existing boards keep their keys
 
 
 def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) -> Rows:
-    """Records for so many clients, `each` for one, drawn by this seed.
+    """Draw records of a data set for clients, `each` for every client.
 
-    Raises UsageError where the data set has fewer.
+    Raises UsageError if the data set has fewer.
     """
     most = len(dataset.training)
     if clients * each > most:
@@ -221,10 +241,11 @@ def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) 
 
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
-    """[epsilon spent, number of clients] by the ledgers of these boards, the least first.
+    """Count the clients of boards by what they have spent, as their ledgers say.
 
-    delta: at which the epsilon of a ledger in rho is. A ledger that cannot be read is left out: its
-    client never reports again.
+    Return pairs [epsilon, number of clients], the smallest epsilon first. delta: at which the rho
+    of a ledger is converted to an epsilon. A ledger that cannot be read is left out: its client
+    never reports again.
     """
     clients_by_spent: Counter[float] = Counter()
     account = ledger.Ledger()
@@ -244,16 +265,19 @@ def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list
 def _write_ledgers(
     directory: Path, devices: Sequence[int], policies: Sequence[Policy], settings: BoardSettings
 ) -> None:
-    """Write a fresh ledger of each device. Those of one budget are equal: one is made and copied."""
-    fresh = settings.last_round, settings.step, policies[0].measure
-    made: dict[int, bytes] = {}  # by budget
+    """Write a fresh ledger for each device.
+
+    Ledgers with the same budget have the same contents: one is made, and copied for the others.
+    """
+    measure = policies[0].measure
+    contents_by_budget: dict[int, bytes] = {}
     for device, policy in zip(devices, policies, strict=True):
         path = directory / storage.ledger_name(device)
-        if policy.budget in made:
-            _write(path, made[policy.budget])
+        if policy.budget in contents_by_budget:
+            _write(path, contents_by_budget[policy.budget])
         else:
-            ledger.create(str(path), policy.budget, *fresh)
-            made[policy.budget] = path.read_bytes()
+            ledger.create(str(path), policy.budget, settings.last_round, settings.step, measure)
+            contents_by_budget[policy.budget] = path.read_bytes()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -29,7 +29,7 @@ __all__ = [
 
 MAX_AT_ONCE = 1_000_000
 LAST = wire.FLEET - 1  # the largest id of a device
-_WRITTEN = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
+_ID_OR_RANGE = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Device:
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give each device a key.
+    """Give new devices a key each, and return the keys by device.
 
-    Raises UsageError for an id that no device may have, or that has a key.
+    Raises UsageError for an id that no device may have, or that has a key already.
     """
     _check(devices)
     existing = sorted(set(devices) & store.keys().keys())
@@ -58,7 +58,10 @@ def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give each device a new key, which replaces the old one. Raises UsageError."""
+    """Replace the key of each device, and return the new keys by device.
+
+    Raises UsageError if a device has no key.
+    """
     _require(store, devices)
     keys = new_keys(devices)
     store.add_devices(keys)
@@ -66,10 +69,10 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
-    """Revoke the keys of these devices, and make a new key of the fleet.
+    """Revoke the keys of these devices, and return the new key of the fleet.
 
-    In one transaction, so that a serving host sends it to no revoked board. Raises UsageError where
-    a device has no key.
+    Both happen in one transaction, so that a serving host sends the new key to no revoked board.
+    Raises UsageError if a device has no key.
     """
     with store.transaction():
         _require(store, devices)
@@ -78,7 +81,7 @@ def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
 
 
 def list_devices(store: Store) -> list[Device]:
-    """Every device that has a key or had one, by id."""
+    """List every device that has a key or had one, by id."""
     keys, revoked = store.keys(), store.revoked()
     wakes, heard = sleepers.wakes(store), sleepers.heard(store)
     devices = []
@@ -89,8 +92,8 @@ def list_devices(store: Store) -> list[Device]:
 
 
 def parse_range(text: str) -> range:
-    """The ids that `7` or `10-19` names. Raises UsageError."""
-    match = _WRITTEN.fullmatch(text)
+    """Read an id or a range of ids, such as `7` or `10-19`. Raises UsageError."""
+    match = _ID_OR_RANGE.fullmatch(text)
     if not match:
         raise UsageError(f"{text!r} is not a device", hint="give an id, or a range such as 10-19")
     ids = range(int(match[1]), int(match[2] or match[1]) + 1)
@@ -102,9 +105,9 @@ def parse_range(text: str) -> range:
 
 
 def check_apart(sites: Mapping[str, range]) -> None:
-    """Raise UsageError where two sites would have the same device.
+    """Raise UsageError if two sites would have the same device.
 
-    sites: by name, the ids of the devices.
+    sites: the ids of the devices of each site, by its name.
     """
     by_first_id = sorted(sites, key=lambda site: (sites[site].start, sites[site].stop, site))
     for site, next_site in itertools.pairwise(by_first_id):

@@ -48,12 +48,15 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Funds:
-    """What the devices of a run have left, an entry for each group of devices alike."""
+    """What the devices of a run have left of their budgets, by groups of equal devices.
 
-    devices: _Floats  # how many; of a site also parts of devices
-    left: Integers  # millionths
-    measure: Integers  # of their ledgers
-    of_class: Integers  # of the run's designs
+    Entry i of each array is of group i.
+    """
+
+    devices: _Floats  # how many; of a site also fractions of a device
+    left: Integers  # of the budget of each of them, millionths of `measure`
+    measure: Integers  # of their ledgers (tern.ledger)
+    of_class: Integers  # the index of their class among the run's designs
 
     @classmethod
     def of(
@@ -63,26 +66,31 @@ class Funds:
         budgets: Sequence[BoardBudget],
         disclosures: Disclosures,
     ) -> Funds:
-        """members: the devices of the run. disclosures: what they have disclosed before, by the store."""
-        shares = [design.share for design in learner.designs]
-        ids = np.sort(members)
-        left, measure = _left_by_device(ids, budgets, disclosures)
-        known = left >= 0
-        classes = class_of(ids[known], shares, learner.options.seed)
-        funds = cls(np.ones(len(classes)), left[known], measure[known], classes)
+        """Gather what is known of the devices of a run.
 
+        members: the devices of the run. budgets: as boards report them. disclosures: what the
+        devices have disclosed before, by the rounds of the store.
+        """
+        shares = [design.share for design in learner.designs]
+        device_ids = np.sort(members)
+        left, measures = _left_by_device(device_ids, budgets, disclosures)
+        is_known = left >= 0
+        classes = class_of(device_ids[is_known], shares, learner.options.seed)
+
+        # Devices whose ids are known are groups of one. Of other boards' devices only the number
+        # is known: it is split by the shares of the classes.
         more_devices, more_left, more_measures, more_classes = [], [], [], []
-        for number, budget in _unnamed(ids, budgets):
+        for device_count, budget in _budgets_without_ids(device_ids, budgets):
             for of_class, share in enumerate(shares):
-                more_devices.append(number * share)
+                more_devices.append(device_count * share)
                 more_left.append(budget.left)
                 more_measures.append(budget.measure)
                 more_classes.append(of_class)
         return cls(
-            np.append(funds.devices, more_devices),
-            np.append(funds.left, integers(more_left)),
-            np.append(funds.measure, integers(more_measures)),
-            np.append(funds.of_class, integers(more_classes)),
+            devices=np.append(np.ones(len(classes)), more_devices),
+            left=np.append(left[is_known], integers(more_left)),
+            measure=np.append(measures[is_known], integers(more_measures)),
+            of_class=np.append(classes, integers(more_classes)),
         )
 
     @property
@@ -91,61 +99,80 @@ class Funds:
         return float(self.devices.sum())
 
     def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
-        """Which of these can pay. prices: by class and measure; None: a ledger of that measure
-        never pays.
-        """
-        table = np.full((len(prices), len(MEASURES)), np.iinfo(np.int64).max)
-        for of_class, row in enumerate(prices):
-            for measure, price in enumerate(row):
-                if price is not None:
-                    table[of_class, measure] = price
-        return np.asarray(self.left >= table[self.of_class, self.measure])
+        """Return for each group whether its devices can pay.
 
-    def count(self, which: npt.NDArray[np.bool_]) -> float:
-        """The number of devices of these groups."""
-        return float(self.devices[which].sum())
+        prices: by class and by measure of the ledger, in millionths; None: a ledger of that
+        measure never pays.
+        """
+        price_table = np.full((len(prices), len(MEASURES)), np.iinfo(np.int64).max)
+        for of_class, prices_of_class in enumerate(prices):
+            for measure, price in enumerate(prices_of_class):
+                if price is not None:
+                    price_table[of_class, measure] = price
+        return np.asarray(self.left >= price_table[self.of_class, self.measure])
+
+    def count(self, groups: npt.NDArray[np.bool_]) -> float:
+        """Return the number of devices in the groups for which `groups` is true."""
+        return float(self.devices[groups].sum())
 
 
 def _left_by_device(
-    ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
-) -> tuple[Integers, npt.NDArray[np.int64]]:
-    """What each of these devices (ascending) has left, millionths, and the measure of its ledger;
-    -1: not known.
+    device_ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
+) -> tuple[Integers, Integers]:
+    """Return the budget that each device has left, and the measure of its ledger.
 
-    A board speaks for its first device. Another one is taken to have had the same budget, less what
-    it has told more than the first by the store. Where two boards claim a device, the larger amount
-    counts: one of them lies, and none is to stop a run by that.
+    device_ids: ascending. Amounts are in millionths; -1: not known.
+
+    A board speaks for its first device. Each other device of the board is taken to have had the
+    same budget, less what it has disclosed beyond the first one by the store. If two boards claim
+    a device, the larger amount counts: one of them lies, and that must not stop a run.
     """
-    left, measures = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
-    named = [budget for budget in budgets if budget.first is not None]
-    if not named:
+    left = np.full(len(device_ids), -1, np.int64)
+    measures = np.zeros(len(device_ids), np.int64)
+    boards, first_devices = [], []
+    for budget in budgets:
+        if budget.first is not None:
+            boards.append(budget)
+            first_devices.append(budget.first)
+    if not boards:
         return left, measures
-    members = Members(ids)
-    firsts = integers([budget.first for budget in named if budget.first is not None])
-    paid = {measure: disclosures.prices(ids, measure) for measure in (EPSILON, RHO)}
-    paid_by_firsts = {measure: disclosures.prices(firsts, measure) for measure in (EPSILON, RHO)}
-    for i, budget in enumerate(named):
-        at = members.find(integers(budget.devices))
-        at = at[at >= 0]
-        more = paid[budget.measure][at] - paid_by_firsts[budget.measure][i]
-        amount = np.clip(budget.left - more, 0, budget.left + budget.spent)
-        larger = amount > left[at]
-        left[at] = np.where(larger, amount, left[at])
-        measures[at] = np.where(larger, budget.measure, measures[at])
+
+    members = Members(device_ids)
+    paid, paid_by_firsts = {}, {}
+    for measure in (EPSILON, RHO):
+        paid[measure] = disclosures.prices(device_ids, measure)
+        paid_by_firsts[measure] = disclosures.prices(integers(first_devices), measure)
+    for number, budget in enumerate(boards):
+        paid_by_first = paid_by_firsts[budget.measure][number]
+        places = members.find(integers(budget.devices))
+        places = places[places >= 0]  # those of the board's devices that are in `device_ids`
+
+        paid_beyond_first = paid[budget.measure][places] - paid_by_first
+        most = budget.left + budget.spent
+        amounts = np.clip(budget.left - paid_beyond_first, 0, most)
+        is_larger = amounts > left[places]
+        left[places] = np.where(is_larger, amounts, left[places])
+        measures[places] = np.where(is_larger, budget.measure, measures[places])
     return left, measures
 
 
-def _unnamed(ids: Integers, budgets: Sequence[BoardBudget]) -> Iterator[tuple[float, BoardBudget]]:
-    """Each budget of a board that is not named, and how many of these devices have it."""
-    inside: dict[int, int] = {}  # by site, those of these devices that are there
+def _budgets_without_ids(
+    device_ids: Integers, budgets: Sequence[BoardBudget]
+) -> Iterator[tuple[float, BoardBudget]]:
+    """Yield the budgets of boards whose devices are not named, each with how many devices have it.
+
+    Of such a board only its site is known. The devices of the site that are in `device_ids` are
+    taken to be spread evenly over its boards.
+    """
+    present: dict[int, int] = {}  # devices of `device_ids` at a site, by the id() of its devices
     for budget in budgets:
         if budget.first is not None or not len(budget.devices):
             continue
         site = id(budget.devices)
-        if site not in inside:
-            inside[site] = int(np.count_nonzero(np.isin(ids, budget.devices)))
-        if inside[site]:
-            yield budget.count * inside[site] / len(budget.devices), budget
+        if site not in present:
+            present[site] = int(np.count_nonzero(np.isin(device_ids, budget.devices)))
+        if present[site]:
+            yield budget.count * present[site] / len(budget.devices), budget
 
 
 # Before the first round
@@ -159,14 +186,15 @@ def require(
     disclosures: Disclosures,
     before: int,
 ) -> None:
-    """Warn where some devices cannot pay for the whole run.
+    """Refuse a run that most devices cannot pay for, and warn if some cannot.
 
-    budgets: what boards say. devices: how many can be asked. members: those of the run. disclosures: what
-    they have disclosed before it, by the store; before: what that cost, at most.
+    budgets: as boards report them. devices: how many can be asked. members: those of the run.
+    disclosures: what the members have disclosed before the run, by the store. before: the most
+    that this has cost one of them, in millionths.
 
-    Raises RefusedError where that exceeds a named budget, or where fewer than half of the devices
-    whose budget is known can pay. A served run has no end: there, one device that may pay for a
-    report is enough.
+    Raises RefusedError if the run exceeds a named budget, or if fewer than half of the devices
+    whose budget is known can pay for all of it. A served run has no end: it is refused only if no
+    device can pay for a single report.
     """
     _require_named_budget(run.accounts, before)
     learner = run.algorithm
@@ -176,34 +204,42 @@ def require(
     if not funds.known:
         return
     if run.schedule is not None:
-        nobody = not funds.able(_prices(learner, 1)).any()
-        if nobody and funds.known >= devices:
-            raise _refused(run, funds, 1)
+        nobody_can_pay = not funds.able(_prices(learner, 1)).any()
+        if nobody_can_pay and funds.known >= devices:
+            raise _refusal(run, funds, 1)
         return
-    able = funds.count(funds.able(_prices(learner, learner.times)))
-    if able < _LEAST_SHARE * funds.known:
-        raise _refused(run, funds, learner.times)
-    if able < funds.known:
-        unable = round(funds.known - able)
+
+    able_devices = funds.count(funds.able(_prices(learner, learner.times)))
+    if able_devices < _LEAST_SHARE * funds.known:
+        raise _refusal(run, funds, learner.times)
+    if able_devices < funds.known:
+        unable = round(funds.known - able_devices)
+        known = counted(round(funds.known), "device")
         run.watcher.warn(
-            f"{unable:,} of {counted(round(funds.known), 'device')} whose budget is known cannot pay for the whole run"
-            f"{_as_far_as(run, funds)}: they refuse the rest"
+            f"{unable:,} of {known} whose budget is known cannot pay for the whole run"
+            f"{_affordable_reports(run, funds)}: they refuse the rest"
         )
 
 
 def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> None:
+    """Raise RefusedError if a run, with what was spent before it, exceeds a budget of --budget."""
     for account in accounts:
         cost = before + account.user_level
         if account.budget is not None and cost > account.budget:
+            measure = account.measure
+            spent_before = f"with the {measure} of {before / MICRO:g} that was spent before"
             raise RefusedError(
-                f"with the {account.measure} of {before / MICRO:g} that was spent before, this would cost a client "
-                f"{cost / MICRO:g}, more than its budget of {account.budget / MICRO:g}",
-                hint=f"ask fewer rounds or values, use a smaller {account.measure}, or raise --budget",
+                f"{spent_before}, this would cost a client {cost / MICRO:g}, "
+                f"more than its budget of {account.budget / MICRO:g}",
+                hint=f"ask fewer rounds or values, use a smaller {measure}, or raise --budget",
             )
 
 
 def _prices(learner: Learner, times: int) -> list[list[int | None]]:
-    """The price of so many reports, in millionths, by class and by the measure of the ledger."""
+    """Return the price of `times` reports, in millionths, by class and measure of the ledger.
+
+    None: a ledger of that measure cannot pay for them.
+    """
     prices = []
     for of_class in range(len(learner.designs)):
         in_epsilon = _price(learner, of_class, EPSILON, times)
@@ -213,6 +249,7 @@ def _prices(learner: Learner, times: int) -> list[list[int | None]]:
 
 
 def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | None:
+    """Return the price of `times` reports for a ledger of this measure; None: it cannot pay."""
     release = learner.designs[of_class].release(times)
     if release.gaussian and measure == EPSILON:
         return None  # a ledger in epsilon cannot pay for Gaussian noise
@@ -224,23 +261,29 @@ def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | N
 
 @dataclass(frozen=True)
 class _Unable:
-    """The devices that cannot pay for so many reports (`times`), and the middle one of them."""
+    """The devices that cannot pay for `times` reports.
+
+    of_class, measure, left and price are those of the median device: half of the devices that
+    cannot pay have as much left as it has, or less.
+    """
 
     count: int
-    known: int  # devices whose budget is known
-    alike: bool  # whether all of them have the same left
+    known: int  # devices whose budget is known, also of those that can pay
+    alike: bool  # whether all of them have the same amount left
     times: int
     of_class: int
-    measure: int  # of the middle one's ledger
-    left: int
-    price: int | None
+    measure: int  # of its ledger
+    left: int  # millionths
+    price: int | None  # of the reports, millionths; None: its ledger cannot pay for any
 
     @classmethod
     def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
+        """Describe the devices of these funds that cannot pay; there must be some."""
         prices = _prices(learner, times)
         unable = ~funds.able(prices)
-        place = _middle(funds, unable)
-        of_class, measure = int(funds.of_class[place]), int(funds.measure[place])
+        median = _median_group(funds, unable)
+        of_class = int(funds.of_class[median])
+        measure = int(funds.measure[median])
         return cls(
             count=round(funds.count(unable)),
             known=round(funds.known),
@@ -248,13 +291,16 @@ class _Unable:
             times=times,
             of_class=of_class,
             measure=measure,
-            left=int(funds.left[place]),
+            left=int(funds.left[median]),
             price=prices[of_class][measure],
         )
 
 
-def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
-    """The error for a run that too few devices can pay for."""
+def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
+    """Return the error for a run of which too few devices can pay for `times` reports.
+
+    Its hint names options with which the run would fit.
+    """
     learner = run.algorithm
     unable = _Unable.of(learner, funds, times)
     if unable.price is None:
@@ -265,7 +311,7 @@ def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
     text = _unaffordable(run, unable, unable.price)
     if run.schedule is not None:
         return RefusedError(text, hint=WHEN_SPENT)
-    enough = _reports(learner, unable.of_class, unable.measure, unable.left)
+    enough = _reports_for(learner, unable.of_class, unable.measure, unable.left)
     if enough is not None:
         text += f", enough for {enough} of its {counted(times, 'report')}"
     fitting = _that_fit(run, unable.left, unable.measure)
@@ -276,7 +322,10 @@ def _refused(run: Run, funds: Funds, times: int) -> RefusedError:
 
 
 def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
-    """What the run costs, and what its devices have left."""
+    """Say what the run costs a device, and what devices have left.
+
+    price: of the median device that cannot pay, in millionths.
+    """
     learner = run.algorithm
     subject = "this run" if run.schedule is None else "a report of this run"
     gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
@@ -291,19 +340,22 @@ def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
     return f"{text}half of them have {left} left, or less"
 
 
-def _middle(funds: Funds, which: npt.NDArray[np.bool_]) -> int:
-    """The place of the device of these that has the median left."""
-    places = np.flatnonzero(which)
-    ascending = places[np.argsort(funds.left[places], kind="stable")]
+def _median_group(funds: Funds, groups: npt.NDArray[np.bool_]) -> int:
+    """Return the index of the group with the median device, by what devices have left.
+
+    groups: which of the groups of `funds` to look at.
+    """
+    indices = np.flatnonzero(groups)
+    ascending = indices[np.argsort(funds.left[indices], kind="stable")]
     devices_up_to = np.cumsum(funds.devices[ascending])
     middle = int(np.searchsorted(devices_up_to, devices_up_to[-1] / 2))
     return int(ascending[min(middle, len(ascending) - 1)])
 
 
 def _amount(millionths: int, measure: int, delta: float) -> str:
-    """An amount of a ledger, for people, rounded down.
+    """Write an amount of a ledger for people, rounded down.
 
-    "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)".
+    For instance "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)".
     """
     words = f"{MEASURES[measure]} {_rounded_down(millionths) / MICRO:g}"
     if measure == RHO and millionths:
@@ -313,9 +365,9 @@ def _amount(millionths: int, measure: int, delta: float) -> str:
 
 
 def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
-    """A price, for people, rounded up.
+    """Write a price for people, rounded up.
 
-    Only of Gaussian noise the epsilon of a rho is what the reports disclose.
+    The epsilon of a rho is added only for Gaussian noise: there it is what the reports disclose.
     """
     unit = _unit_of_last_digit(millionths)
     rounded_up = -(-millionths // unit) * unit
@@ -325,8 +377,8 @@ def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
     return words
 
 
-def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
-    """How many reports of the run a device can pay for.
+def _reports_for(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
+    """Return how many reports of the run a device with `left` millionths can pay for.
 
     None if the reports do not cost the same, or there is only one.
     """
@@ -336,25 +388,30 @@ def _reports(learner: Learner, of_class: int, measure: int, left: int) -> int | 
     return 0 if price is None else left // price
 
 
-def _as_far_as(run: Run, funds: Funds) -> str:
-    """How far devices get that cannot pay for the whole run: ", only for 3 to 4 of its 5 reports"."""
+def _affordable_reports(run: Run, funds: Funds) -> str:
+    """Say how many reports the devices can pay for that cannot pay for the whole run.
+
+    For instance ", only for 3 to 4 of its 5 reports"; empty if the reports do not cost the same.
+    """
     learner = run.algorithm
     if learner.times == 1 or any(design.release(1).total for design in learner.designs):
         return ""
     unable = ~funds.able(_prices(learner, learner.times))
-    affordable: list[int] = []  # reports
-    for of_class, row in enumerate(_prices(learner, 1)):
-        for measure, price in enumerate(row):
-            alike = unable & (funds.of_class == of_class) & (funds.measure == measure)
-            left = funds.left[alike]
+    report_counts: list[int] = []  # the least and the most of each class and measure
+    for of_class, prices_of_class in enumerate(_prices(learner, 1)):
+        for measure, price in enumerate(prices_of_class):
+            is_here = unable & (funds.of_class == of_class) & (funds.measure == measure)
+            left = funds.left[is_here]
             if not len(left):
                 continue
             if price is None:
-                affordable.append(0)
+                report_counts.append(0)
             else:
-                affordable += [int(left.min()) // price, int(left.max()) // price]
-    least, most = min(affordable), max(affordable)
-    span = f"{least}" if least == most else f"{least} to {most}"
+                report_counts += [int(left.min()) // price, int(left.max()) // price]
+    least, most = min(report_counts), max(report_counts)
+    span = f"{least}"
+    if most > least:
+        span += f" to {most}"
     return f", only for {span} of its {learner.times} reports"
 
 
@@ -362,9 +419,9 @@ def _as_far_as(run: Run, funds: Funds) -> str:
 
 
 def _that_fit(run: Run, left: int, measure: int) -> list[str]:
-    """Options with which this run would cost no more than is `left`, as on the command line.
+    """Return options with which this run would cost no more than `left`, as on the command line.
 
-    Each was tried.
+    Each option alone is enough: a learner was made with it, and its price looked at.
     """
     changes: dict[str, Any] = {}
     changes |= _fewer_reports(run, left, measure)
@@ -378,39 +435,53 @@ def _that_fit(run: Run, left: int, measure: int) -> list[str]:
 
 
 def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
-    """The option with fewer reports or rounds, by its name; empty if the run has none."""
+    """Return the option for as many reports or rounds as `left` pays for, by its name.
+
+    Empty if the run has no such option, or `left` does not pay for a report.
+    """
     learner, options = run.algorithm, run.options.learning
-    reports = _reports(learner, 0, measure, left)
+    reports = _reports_for(learner, 0, measure, left)
     if not reports:
         return {}
-    name, number = learner.rounds_option, reports
-    if getattr(options, "reports", None):
-        name, number = "reports", reports * (learner.clients or 1)
-    return {name: number} if name in names_of(type(options)) else {}
+    if getattr(options, "reports", None):  # it counts the reports of all clients
+        return {"reports": reports * (learner.clients or 1)}
+    if learner.rounds_option not in names_of(type(options)):
+        return {}
+    return {learner.rounds_option: reports}
 
 
 def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
-    """The option --life for what is left in a ledger in rho; empty if the run has none."""
+    """Return the option `life` for what is left in a ledger in rho, by its name.
+
+    Empty if the run has no such option, or too little is left.
+    """
     if "life" not in names_of(type(run.options.learning)) or measure != RHO or not left:
         return {}
     epsilon = sums.epsilon_of(left, run.algorithm.delta)
     life = _rounded_down(math.floor(epsilon * MICRO))
-    return {"life": f"{life / MICRO:g}"} if life >= _LEAST_EPSILON else {}
+    if life < _LEAST_EPSILON:
+        return {}
+    return {"life": f"{life / MICRO:g}"}
 
 
 def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
-    """The option --epsilon for what is left; empty if the run's epsilon comes from elsewhere."""
+    """Return the option `epsilon` of a report that `left` pays for in every round, by its name.
+
+    Empty if the run's epsilon comes from another option, or too little is left.
+    """
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):
         return {}
     if any(getattr(options, name, None) for name in ("epsilons", "card", "choices")):
         return {}
     epsilon = _rounded_down(_epsilon_of(left // learner.times, measure))
-    return {"epsilon": f"{epsilon / MICRO:g}"} if epsilon >= _LEAST_EPSILON else {}
+    if epsilon < _LEAST_EPSILON:
+        return {}
+    return {"epsilon": f"{epsilon / MICRO:g}"}
 
 
 def _epsilon_of(amount: int, measure: int) -> int:
-    """The largest micro-epsilon of a report that costs a ledger at most this amount."""
+    """Return the largest micro-epsilon of a report that costs a ledger at most this amount."""
     if measure == EPSILON:
         return int(min(amount, MAX_EPSILON))
     return sums.pure_of(amount)
@@ -427,7 +498,10 @@ def _unit_of_last_digit(number: int) -> int:
 
 
 def _fits(run: Run, change: Mapping[str, Any], left: int, measure: int) -> bool:
-    """Whether the run with these options costs a device of each class at most this amount."""
+    """Return whether the run with changed options would cost no class of devices more than `left`.
+
+    change: the values of the options that change, by name.
+    """
     stored = run.store.run(run.files.name)
     assert stored is not None
     try:

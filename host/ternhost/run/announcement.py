@@ -25,9 +25,10 @@ _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
 
 
 def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
-    """Say what a run costs, and keep it in the run's state. again: it was said before.
+    """Tell the watcher what a run costs, and save the guarantees in the run's state.
 
-    Raises as `affordable.require`.
+    members: the devices of the run. again: an earlier start has told it already; then only the
+    state is set. Raises RefusedError if most devices cannot pay (`affordable.require`).
     """
     learner = run.algorithm
     # Boards that are made for this run have spent nothing.
@@ -35,7 +36,9 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     if run.state.payments is None:
         run.state.payments = _unknown_payments(run, budgets)
     disclosures = disclosures_before(run, members)
-    measure = learner.designs[0].policy.measure if learner.designs else EPSILON
+    measure = EPSILON
+    if learner.designs:
+        measure = learner.designs[0].policy.measure
     spent_before = costs.spent(disclosures.report_counts(of=members), measure)
     classes = guarantees.of_classes(learner, disclosures, members, float(run.options.delta))
     run.state.spent_before = spent_before
@@ -53,33 +56,36 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
-    """The payments that boards report and the store does not know. Warns of them."""
-    found = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
-    warning = payments.warning(found)
+    """Return the payments that boards report and the store does not know, and warn of them."""
+    unknown = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
+    warning = payments.warning(unknown)
     if warning:
         run.watcher.warn(warning)
-    return [asdict(payment) for payment in found]
+    return [asdict(payment) for payment in unknown]
 
 
 def _earlier_disclosures(run: Run) -> Disclosures:
-    """What devices have disclosed in other runs of the store. Boards made for a run are new."""
-    if run.fleet.provisions:
+    """Return what devices have disclosed in other runs of the store."""
+    if run.fleet.provisions:  # boards made for this run are new
         return Disclosures()
     return costs.earlier_disclosures(run.store, run.files.name)
 
 
 def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
-    """What devices have disclosed before a run: in other runs, and by what their boards say."""
+    """Return what devices have disclosed before a run.
+
+    That is in other runs of the store, and in what their boards have paid for elsewhere.
+    """
     return payments.with_payments(
         _earlier_disclosures(run), run.state.payments or (), members, run.algorithm.unit
     )
 
 
 def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfClass]) -> None:
-    """Say what a run will cost a device of each class.
+    """Tell the watcher what a run will cost a device of each class, and what it promises.
 
     spent_before: the most that a device has spent in the run's measure, in millionths. left: the
-    least that a board says is left.
+    least that a board reports as left of its budget.
     """
     learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
     endless = learner.rounds is None and not learner.once  # the accounts are of a round
@@ -88,7 +94,9 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
         classes_of_clients = f"there are {len(accounts)} classes of clients"
         watcher.note(f"{classes_of_clients}; these spend the least and the most:")
     for account in shown:
-        sentence = account.words("in every round") if endless else account.words()
+        sentence = account.words()
+        if endless:
+            sentence = account.words("in every round")
         if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
             sentence += f" (one a round: {flag(learner.rounds_option)} sets how many)"
         if spent_before:
@@ -96,13 +104,15 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
             if account.budget is not None:
                 sentence += f", of a budget of {account.budget / MICRO:g}"
         watcher.note(sentence + _left_words(accounts, left))
-    lines = guarantees.words_of_reports(classes) if endless else guarantees.words_of(classes)
+    lines = guarantees.words_of(classes)
+    if endless:
+        lines = guarantees.words_of_reports(classes)
     for line in lines:
         watcher.note(line)
 
 
 def _left_words(accounts: Sequence[PrivacyAccount], left: Left) -> str:
-    """What boards have left of the measures that can pay for these accounts."""
+    """Say what boards have left, in the measures that can pay for these accounts."""
     # A ledger in epsilon refuses Gaussian noise, whatever is left.
     gaussian = any(account.releases[0].gaussian for account in accounts)
     words = ""

@@ -48,79 +48,102 @@ class Place:
     anew: bool = False
 
 
-def written(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Learner]:
-    """Make the directory of a run and write the run into its store.
+def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Learner]:
+    """Check the options of a new run, make its directory, and write the run into its store.
 
     Return the open store, the files, and the learner that checked the options: designing its card
     may take a minute. After TernError no directory and no run are left.
     """
     kind = fleet.parse(options.fleet)
-    path = _store_of(kind, place.store)
+    path = _path_of_store(kind, place.store)
     run_directory.check_name(place.name)
-    learner = _checked_early(options, kind, path)
+    learner = _check_before_opening(options, kind, path)
+    # Whatever fails below, `undo` closes the store and removes what was made so far.
     with ExitStack() as undo:
-        opened = None if path is None else undo.enter_context(Store(path))
-        taken = [] if opened is None else [run.name for run in opened.runs()]
-        directory = run_directory.new_directory(place.name, place.parent, taken)
+        store: Store | None = None
+        names_in_use: list[str] = []
+        if path is not None:
+            store = undo.enter_context(Store(path))
+            names_in_use = [run.name for run in store.runs()]
+        directory = run_directory.new_directory(place.name, place.parent, names_in_use)
         undo.callback(run_directory.remove, directory)
-        if opened is None:
-            opened = undo.enter_context(Store(directory / store_file.NAME))
-        require_no_run(opened, place.anew)
+        if store is None:
+            store = undo.enter_context(Store(directory / store_file.NAME))
+        require_no_run(store, place.anew)
 
-        first = check_skip(opened, options.after_round) + 1
-        clients = population(kind, options.schedule, opened)
-        options, learner = _fitted(options, learner, kind, opened, clients)
-        _check(learner, kind, options, first)
-        asked = {
+        first_round = check_skip(store, options.after_round) + 1
+        clients = population(kind, options.schedule, store)
+        options, learner = _fit_to_fleet(options, learner, kind, store, clients)
+        _check_options(learner, kind, options, first_round)
+
+        settings = {
             **asdict(options),
             "directory": str(directory.resolve()),
             "simulated": kind.simulated,
             "devices": None if options.schedule else clients.devices,
             "references": costs.references(learner, clients.devices),
         }
-        files = RunFiles(directory, opened.path, directory.name)
-        undo.callback(opened.forget_run, files.name)
-        skip(opened, options.after_round)
-        state = RunState(first_round=first).as_json()
-        opened.begin_run(StoredRun(files.name, time.time(), PREPARING, asked, state))
+        files = RunFiles(directory, store.path, directory.name)
+        undo.callback(store.forget_run, files.name)
+        skip(store, options.after_round)
+        state = RunState(first_round).as_json()
+        store.begin_run(
+            StoredRun(files.name, began=time.time(), status=PREPARING, asked=settings, state=state)
+        )
         files.write()
-        undo.pop_all()
-    return opened, files, learner
+        undo.pop_all()  # all went well: the caller gets the store open
+    return store, files, learner
 
 
-def _store_of(kind: Fleet, store: str | Path | None) -> Path | None:
-    """The store that is named, or that of the fleet; None for one in the directory of the run."""
-    own = kind.default_store  # read in any case: it says what a fleet lacks
-    return own if store is None else store_path(store)
+def _path_of_store(kind: Fleet, store: str | Path | None) -> Path | None:
+    """Return the path of the store that is named, or else of the fleet's own.
 
-
-def _checked_early(options: RunOptions, kind: Fleet, path: Path | None) -> Learner | None:
-    """The learner, if its options can be checked before a store is opened or made.
-
-    path: of the store. Raises UsageError.
+    None: the store is made in the directory of the run.
     """
-    made = kind.provisions or kind.simulated
-    is_new = path is None or not path.is_file()
-    if is_new:
+    default_store = kind.default_store  # read in any case: it says what a fleet lacks
+    return default_store if store is None else store_path(store)
+
+
+def _check_before_opening(options: RunOptions, kind: Fleet, path: Path | None) -> Learner | None:
+    """Check the options of a run before its store is opened, and return its learner.
+
+    Return None if only the store tells how many devices there are. path: of the store; None: it
+    is to be made in the directory of the run. Raises UsageError.
+    """
+    tern_makes_devices = kind.provisions or kind.simulated
+    store_is_new = path is None or not path.is_file()
+    if store_is_new:
         check_skip(None, options.after_round)
-    if options.schedule is None and (made or (is_new and kind.has_keys)):
-        learner = _learner(options, population(kind, None, None))
-        _check(learner, kind, options, (options.after_round or 0) + 1)
+
+    is_served = options.schedule is not None
+    device_count_is_known = tern_makes_devices or (store_is_new and kind.has_keys)
+    if device_count_is_known and not is_served:
+        learner = _make_learner(options, population(kind, schedule=None, store=None))
+        _check_options(learner, kind, options, _first_round(options))
         return learner
-    if path is None and not made:
+    if path is None and not tern_makes_devices:
         raise UsageError("--store must name the store with the devices' keys")
     return None
 
 
-def _learner(options: RunOptions, clients: Population) -> Learner:
+def _first_round(options: RunOptions) -> int:
+    """Return the number of the first round of a run in a store without rounds."""
+    if options.after_round is None:
+        return 1
+    return options.after_round + 1
+
+
+def _make_learner(options: RunOptions, clients: Population) -> Learner:
+    """Make the learner of the algorithm that the options name. Raises TernError."""
     return ALGORITHMS.named(options.algorithm)(options.learning, clients)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that nobody has begun.
+    """A run that is planned, and that nobody has begun.
 
-    disclosures: what its devices were asked to tell before. statement_parts: of extensions.
+    disclosures: what earlier rounds asked its devices to disclose. statement_parts: the sections
+    that extensions add to the privacy statement.
     """
 
     options: RunOptions
@@ -129,64 +152,66 @@ class Plan:
     statement_parts: Sequence[StatementPart] = ()
 
 
-def planned(options: RunOptions, store: str | Path | None) -> Plan:
-    """Plan a run as `written` begins it, and write nothing. Raises TernError as that does."""
+def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
+    """Plan a run as `create_run` creates it, and write nothing. Raises TernError as that does."""
     kind = fleet.parse(options.fleet)
     path = kind.default_store if store is None else store_path(store)
-    first = (options.after_round or 0) + 1
+    first_round = _first_round(options)
     if path is None or not path.is_file():
         if not (kind.provisions or kind.simulated):
             raise UsageError("--store must name the store with the devices' keys")
-        learner = _learner(options, population(kind, options.schedule, None))
-        _check(learner, kind, options, first)
+        learner = _make_learner(options, population(kind, options.schedule, None))
+        _check_options(learner, kind, options, first_round)
         return Plan(options, learner, Disclosures())
 
     with Store(path, create=False, beside=True) as opened:
         clients = population(kind, options.schedule, opened)
-        options, learner = _fitted(options, None, kind, opened, clients)
-        _check(learner, kind, options, first)
+        options, learner = _fit_to_fleet(options, None, kind, opened, clients)
+        _check_options(learner, kind, options, first_round)
         disclosures = Disclosures()
-        if not kind.provisions:
-            disclosures = costs.asked_of(opened, kind.simulated)
+        if not kind.provisions:  # boards made for the run are new, and have disclosed nothing
+            disclosures = costs.asked_disclosures(opened, kind.simulated)
         parts = []
         for extension in EXTENSIONS.available():
             parts.append(extension.statement_part(opened, kind, options, learner))
     return Plan(options, learner, disclosures, parts)
 
 
-def _fitted(
+def _fit_to_fleet(
     options: RunOptions, learner: Learner | None, kind: Fleet, store: Store, clients: Population
 ) -> tuple[RunOptions, Learner]:
-    """The options as extensions fit them to the fleet, and their learner. Raises TernError.
+    """Have extensions adapt the options to the fleet; return the options and their learner.
 
-    learner: of the options as they are, if there is one.
+    learner: that of the options as they are; None: it is made here. Raises TernError.
     """
     if learner is None:
-        learner = _learner(options, clients)
-    fitted = options
+        learner = _make_learner(options, clients)
+    adapted = options
     for extension in EXTENSIONS.available():
-        fitted = extension.fitted(fitted, learner, kind, store)
-    if fitted is options:
+        adapted = extension.fitted(adapted, learner, kind, store)
+    if adapted is options:
         return options, learner
-    return fitted, _learner(fitted, clients)
+    return adapted, _make_learner(adapted, clients)
 
 
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """The clients that an algorithm can ask.
+    """Return the clients that an algorithm can ask for reports.
 
-    devices: how many there were when the run began. None: as many as have a key, where tern does
-    not make them or they are served.
+    schedule: of a served fleet. store: with the devices' keys, if there is one. devices: how many
+    there were when the run began. None: as many as have a key, if tern does not make the devices
+    or they are served.
     """
-    made = kind.provisions or kind.simulated
+    tern_makes_devices = kind.provisions or kind.simulated
     is_served = schedule is not None
     if devices is None:
         devices = 0
-        if store is not None and (is_served or not made):
+        if store is not None and (is_served or not tern_makes_devices):
             devices = kind.census(store, is_served)
-    if is_served and made:
-        devices = devices or kind.clients or kind.most_clients or 0
+    if is_served and tern_makes_devices and not devices:
+        # No device has a key yet: there will be as many as the fleet is made with.
+        devices = kind.clients or kind.most_clients or 0
     return Population(
         clients=kind.clients,
         most=kind.most_clients,
@@ -198,7 +223,10 @@ def population(
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
-    """For how many clients boards are made."""
+    """Return for how many clients tern makes emulated boards.
+
+    As many as the algorithm asks; or else all that hold records, if the fleet has room for them.
+    """
     if algorithm.clients is not None:
         return algorithm.clients
     assert algorithm.holdings is not None
@@ -209,48 +237,56 @@ def made_clients(kind: Fleet, algorithm: Learner) -> int:
 def make_boards(
     store: Store, boards: Sequence[Path], algorithm: Learner, dealt: Devices, budget: int | None
 ) -> None:
-    """Make or remake the emulated boards of a run.
+    """Make or remake the emulated boards of a run, with the keys and records of their clients.
 
-    dealt: the device that each client is. budget: of a device for its life, micro-epsilon; None:
-    the cost of the run.
+    boards: their directories. dealt: the device of each client. budget: the lifetime budget of a
+    device, micro-epsilon; None: the cost of the run.
     """
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
+    # Clients x records x width becomes one row a record, in the order of the devices.
     rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
     policies = costs.policies(algorithm, devices, budget)
     provision_fleet(store, boards, rows, policies, holdings.each, algorithm.unit)
 
 
-def _check(algorithm: Learner, kind: Fleet, options: RunOptions, first: int) -> None:
-    """Raise UsageError for options that no run can have. first: the number of its first round."""
-    costs.accounts(algorithm, options.budget_micro)
-    cost = max(costs.costs(algorithm), default=0)
-    if options.schedule is None and cost > ledger.MAX_BUDGET:
-        text = (
-            f"a client would spend epsilon {cost / MICRO:g}, and no budget for life is above 1000"
-        )
-        raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
-    if options.schedule is not None and algorithm.once and kind.simulated:
-        text = f"{algorithm.name} asks each device once, and to a simulated fleet no device is ever added"
-        raise UsageError(
-            text, hint=f"'tern train --algorithm {algorithm.name}' asks simulated ones once"
-        )
+def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_round: int) -> None:
+    """Raise UsageError for options with which no run can begin."""
+    costs.accounts(algorithm, options.budget_micro)  # refuses a run beyond the named budget
+    if options.schedule is None:
+        _check_cost(algorithm)
+    elif algorithm.once and kind.simulated:
+        name = algorithm.name
+        text = f"{name} asks each device once, and to a simulated fleet no device is ever added"
+        raise UsageError(text, hint=f"'tern train --algorithm {name}' asks simulated ones once")
     if kind.provisions:
         clients = made_clients(kind, algorithm)
         if kind.count > clients:
             text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"
             raise UsageError(text, hint="ask for fewer boards, or more reports or clients")
     rounds = algorithm.rounds
-    if rounds is not None and first + rounds - 1 > wire.MAX_ROUND:
-        text = f"{rounds} rounds from {first} on would go beyond {wire.MAX_ROUND}"
+    if rounds is not None and first_round + rounds - 1 > wire.MAX_ROUND:
+        text = f"{rounds} rounds from {first_round} on would go beyond {wire.MAX_ROUND}"
         raise UsageError(text, hint="give a smaller --after-round, or larger groups")
 
 
+def _check_cost(algorithm: Learner) -> None:
+    """Raise UsageError if a run costs more than the largest budget that a ledger can hold."""
+    cost = max(costs.costs(algorithm), default=0)
+    if cost > ledger.MAX_BUDGET:
+        epsilon = cost / MICRO
+        text = f"a client would spend epsilon {epsilon:g}, and no budget for life is above 1000"
+        raise UsageError(text, hint="ask for fewer --reports or --rounds, or a smaller --epsilon")
+
+
 def store_path(text: str | Path) -> Path:
-    """The file that --store names: itself, or the one in a directory. Raises UsageError."""
+    """Return the file that --store names: `text` itself, or the store in that directory.
+
+    Raises UsageError if the text is empty.
+    """
     if not str(text):
         raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
     path = Path(text)
@@ -258,16 +294,19 @@ def store_path(text: str | Path) -> Path:
 
 
 def require_no_run(store: Store, anew: bool = False) -> None:
-    """Make sure that no other run is under way in a store; one that has asked nobody is forgotten.
+    """Make sure that no other run is under way in a store.
 
-    anew: end what is under way, and lose its open rounds. Raises UsageError.
+    A run that has asked no device yet is abandoned. anew: abandon any other, too, and lose its
+    open rounds; otherwise that raises UsageError.
     """
     for run in store.runs():
         if not run.unfinished:
             continue
-        idle = run.status == PREPARING or (not run.state["rounds"] and not store.open_rounds())
-        if not anew and not idle:
-            hint = f"resume it: {run_directory.going_on(run)}; or abandon it with --anew"
+        has_asked_nobody = run.status == PREPARING
+        if not run.state["rounds"] and not store.open_rounds():
+            has_asked_nobody = True
+        if not anew and not has_asked_nobody:
+            hint = f"resume it: {run_directory.resume_command(run)}; or abandon it with --anew"
             raise UsageError(
                 f"{store.path} holds the run {run.name}, which has not finished", hint=hint
             )
@@ -277,15 +316,17 @@ def require_no_run(store: Store, anew: bool = False) -> None:
 
 
 def take_back(store: Store, files: RunFiles, error: TernError) -> None:
-    """Close the store, and forget a new run that no device took part in.
+    """Forget a new run that failed with `error` before any device took part, and close its store.
 
-    A board that failed may come back to it.
+    A run with an open round stays if it can be resumed: a device has reported, or a board failed
+    and may come back.
     """
-    numbers = [round_.number for round_ in store.open_rounds() if round_.run == files.name]
-    may_go_on = isinstance(error, DeviceError) or any(map(store.report_count, numbers))
-    if numbers and may_go_on:
+    open_rounds = [round_.number for round_ in store.open_rounds() if round_.run == files.name]
+    has_reports = any(store.report_count(number) for number in open_rounds)
+    may_go_on = isinstance(error, DeviceError) or has_reports
+    if open_rounds and may_go_on:
         return
-    for number in numbers:
+    for number in open_rounds:
         store.end_round(number, ABANDONED)
     if isinstance(error, refusals.AllRefused) and refusals.nobody_will_report(error.result):
         store.forget_questions(files.name)
@@ -295,8 +336,14 @@ def take_back(store: Store, files: RunFiles, error: TernError) -> None:
 
 
 def moved(saved: str, named: str) -> str:
-    """The fleet of a run that is resumed; boards may be elsewhere by now. Raises UsageError."""
-    if named != saved and not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
+    """Return the fleet of a run that is resumed, where its boards may be elsewhere by now.
+
+    saved: the fleet that the run began with. named: the one of this start. Raises UsageError if
+    the run cannot move from the one to the other.
+    """
+    if named == saved:
+        return named
+    if not (fleet.parse(saved).may_move and fleet.parse(named).may_move):
         hint = "only boards that tern did not make may move"
         raise UsageError(f"a resumed run keeps its fleet, {saved}", hint=hint)
     return named

@@ -31,6 +31,7 @@ _WORDS = {
     wire.SOFTMAX: "softmax",
 }
 _NO_EPOCH = 2  # of a model.bin: a MODEL of any round replaces it
+_ROUND_BYTES = slice(5, 9)  # of a MODEL, behind its type and its device
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,7 +54,10 @@ class DeviceModel:
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
-        """Take the model of a learner."""
+        """Take the model of a learner, made after round `number`.
+
+        names: the `features` and `labels`, where they are known.
+        """
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
         return cls(averaged.model, mantissas, averaged.exponent, number, **names)
 
@@ -71,7 +75,7 @@ class DeviceModel:
 
     @classmethod
     def of_result(cls, result: Mapping[str, Any]) -> Self:
-        """Take the model of a result. Raises UsageError if the run learned none."""
+        """Take the model of the result of a run. Raises UsageError if the run learned none."""
         if "weights" not in result:
             raise UsageError(
                 f"a run of {result['algorithm']} learns no model", hint="'tern train' does"
@@ -79,30 +83,38 @@ class DeviceModel:
         # Exact: the weights of a result are mantissas of one exponent.
         parameters = quantise(result["weights"])
         labels = result.get("labels") or ()
-        model = wire.SOFTMAX if labels else MODELS[result["options"]["model"]]
+        if labels:
+            model, classes = wire.SOFTMAX, len(labels)
+        else:
+            model, classes = MODELS[result["options"]["model"]], 1
         history = result["history"]
         number = history[-1]["round"] if history else 1
-        averaged = Averaged(model, parameters.mantissas, parameters.exponent, len(labels) or 1)
+        averaged = Averaged(model, parameters.mantissas, parameters.exponent, classes)
         return cls.of(averaged, number, features=result["features"], labels=labels)
 
     @classmethod
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
-        """The last model that a store's host sent to devices; run: since this one began.
+        """Take the last model that the host of a store has sent to devices.
 
-        Raises UsageError, StorageError.
+        run: the name of a run; a model from before it began does not count. Raises UsageError if
+        there is none, StorageError.
         """
         with Store(path, create=False, beside=True) as store:
-            kept = kept_model.kept(store)
-            stored = None if run is None else store.run(run)
-        first = stored.state["first_round"] if stored else 0
-        if int.from_bytes(kept[5:9], "little") < max(1, first):
+            frame = kept_model.kept(store)  # without its tag; empty if there is none
+            stored_run = None if run is None else store.run(run)
+        first_round = 1
+        if stored_run is not None:
+            first_round = max(1, stored_run.state["first_round"])
+        if int.from_bytes(frame[_ROUND_BYTES], "little") < first_round:
             hint = "a run sends one as it ends, or goes on: --model-every"
             raise UsageError(f"{path} keeps no model yet", hint)
-        return cls.of_frame(kept + bytes(frames.tag(b"", kept)))
+        return cls.of_frame(frame + bytes(frames.tag(b"", frame)))
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
-        """The model of a run's result, or the last one sent to devices if the run has not finished.
+        """Take the model of a run: that of its result, or the last one sent to devices.
+
+        The latter is for a run that has not finished.
 
         run: its name in `parent` (a directory or a store), its own directory, or its result.json.
         Raises UsageError, StorageError.
@@ -110,11 +122,11 @@ class DeviceModel:
         try:
             result = results.load(run, Path(parent))
         except UsageError:
-            for line in run_directory.listed(run_directory.existing(parent)):
-                is_named = line["run"] == str(run)
-                is_there = Path(line["directory"]).resolve() == Path(run).resolve()
-                if "store" in line and (is_named or is_there):
-                    return cls.of_store(line["store"], line["run"])
+            for summary in run_directory.list_runs(run_directory.existing_place(parent)):
+                has_name = summary["run"] == str(run)
+                has_path = Path(summary["directory"]).resolve() == Path(run).resolve()
+                if "store" in summary and (has_name or has_path):
+                    return cls.of_store(summary["store"], summary["run"])
             raise
         return cls.of_result(result)
 
@@ -136,9 +148,10 @@ class DeviceModel:
         return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
 
     def score(self, rows: npt.ArrayLike) -> Integers:
-        """w.x of each row in 2**-14 units: n, of softmax n x classes.
+        """Return the product of the weights and each row, in units of 2**-14.
 
-        Raises UsageError for rows of another d.
+        rows: n x d. The result has n scores; for softmax it is n x classes. Raises UsageError for
+        rows of another width.
         """
         fixed = np.atleast_2d(np.asarray(rows))
         if not np.issubdtype(fixed.dtype, np.integer):
@@ -152,9 +165,10 @@ class DeviceModel:
         return scores if self.classes > 1 else scores[:, 0]
 
     def probability(self, rows: npt.ArrayLike) -> Integers:
-        """The probability (Q1.14) of label 1 of each row: n; for softmax of every class: n x classes.
+        """Return the probability of label 1 for each row (n), in Q1.14.
 
-        Raises UsageError for a model that has none, and as `score`.
+        For softmax it is the probability of every class (n x classes). Raises UsageError for a
+        model without probabilities, and as `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LOGISTIC:
@@ -166,9 +180,11 @@ class DeviceModel:
         return vectorised.class_probabilities(scores).astype(np.int64)
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
-        """The predicted label of each row: a number in Q1.14, or 16384 or -16384.
+        """Return the predicted label of each row.
 
-        For softmax it is the class, from 0, the first of the largest score. Raises as `score`.
+        Linear regression predicts a number in Q1.14; logistic regression and the SVM predict 1 or
+        -1 in Q1.14; softmax predicts a class from 0 on, the first one with the largest score.
+        Raises UsageError as `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:

@@ -23,8 +23,8 @@ RUNS = Path("runs")
 RESULT_NAME = "result.json"
 RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
-# The parts of an entry of the history that are no figures.
-_COMMON = {
+# What every entry of the history has; the other numbers are figures of the algorithm.
+_COMMON_KEYS = {
     "round",
     "began",
     "finished",
@@ -54,9 +54,11 @@ def new_directory(
     taken: Collection[str] = (),
     hint: str = "change to a directory that you may write to",
 ) -> Path:
-    """Make a run's directory, by default named by the time, not one of `taken`.
+    """Make the directory of a run and return its path.
 
-    Raises StorageError, which gives the hint, and UsageError.
+    name: None: the time, with a number behind it if that is in use. taken: names that the
+    directory must not have. hint: of the StorageError if it cannot be made. Raises UsageError if
+    the name is in use.
     """
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
@@ -85,7 +87,7 @@ def remove(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run: its directory, its store, and its name there."""
+    """Where a run is kept: its directory, its store, and its name in the store."""
 
     directory: Path
     store: Path
@@ -94,31 +96,36 @@ class RunFiles:
     def write(self) -> None:
         """Write run.json. Raises StorageError."""
         store = self.store.resolve()
-        near = os.path.relpath(store, self.directory.resolve())  # where both are moved together
-        content = {"name": self.name, "store": near, "store_was": str(store)}
+        # The relative path still holds if both are moved together.
+        relative = os.path.relpath(store, self.directory.resolve())
+        content = {"name": self.name, "store": relative, "store_was": str(store)}
         write_json(self.directory / RUN_NAME, content)
 
     def make(self) -> None:
-        """Make the directory where somebody has removed it. Raises StorageError."""
+        """Make the directory again if somebody has removed it. Raises StorageError."""
         with storage_errors(what=self.directory):
             self.directory.mkdir(exist_ok=True)
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """From a directory with run.json. Raises UsageError, StorageError."""
+        """Read run.json of a directory. Raises UsageError, StorageError."""
         path = directory / RUN_NAME
         try:
-            kept = read_object(path)
-            store = Path(os.path.normpath(directory / kept["store"]))
-            if not store.is_file():
-                store = Path(kept["store_was"])
-            return cls(directory, store, kept["name"])
+            content = read_object(path)
+            store = Path(os.path.normpath(directory / content["store"]))
+            if not store.is_file():  # the directory was moved without its store
+                store = Path(content["store_was"])
+            return cls(directory, store, content["name"])
         except (KeyError, TypeError) as error:
             raise UsageError(f"{path} does not name a run: {error}") from error
 
 
 def find(text: str, parent: Path = RUNS) -> RunFiles:
-    """The run of this name, directory, store, or directory of a store. Raises UsageError."""
+    """Find a run by what --resume names.
+
+    text: the name of the run's directory in `parent`, its path, a store, or a directory with one
+    store. Raises UsageError if there is no such run.
+    """
     if not text:
         raise UsageError("--resume must name a run", hint="'tern runs' lists them")
     for directory in (Path(text), parent / text):
@@ -136,7 +143,10 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
 
 
 def _only_run(path: Path) -> StoredRun:
-    """The unfinished run of a store, or else the last one. Raises UsageError."""
+    """Return the unfinished run of a store, or the last run if all have finished.
+
+    Raises UsageError if there is no run, or more than one has not finished.
+    """
     with Store(path, create=False, beside=True) as store:
         runs = store.runs()
     if not runs:
@@ -146,14 +156,20 @@ def _only_run(path: Path) -> StoredRun:
         names = ", ".join(run.name for run in unfinished)
         text = f"{path} holds several runs that have not finished: {names}"
         raise UsageError(text, "name one of them")
-    return unfinished[0] if unfinished else runs[-1]
+    if unfinished:
+        return unfinished[0]
+    return runs[-1]
 
 
 def directory_of(run: StoredRun, store: Path) -> Path:
-    """The directory of a run: as it was, or where it is to be sought after both were moved."""
+    """Return the directory of a run, also after it was moved together with its store.
+
+    store: the path of the store, beside or in which the directory is sought.
+    """
     saved = Path(run.asked["directory"])
     if saved.is_dir():
         return saved
+
     directories = [store.parent]
     directories += [path.parent for path in store.parent.parent.glob(f"*/{RUN_NAME}")]
     for directory in directories:
@@ -170,15 +186,17 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
-    """Keep the boards of a finished run, keys, records and ledgers, as one file instead of several
-    a client.
+    """Pack the emulated boards of a finished run into one archive, instead of several files each.
+
+    warn: gets a message if that fails; the files then stay as they are.
     """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
     try:
         with (
-            replacing(packed) as new,
-            open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+            replacing(packed) as new_path,
+            # It holds the devices' keys: only the owner may read it.
+            open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
             tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
         ):
             archive.add(boards, FLEET_NAME)
@@ -187,10 +205,10 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
         warn(f"the boards' files stay in {boards}: {error.strerror}")
 
 
-def existing(place: str | Path) -> Path:
-    """The place to list runs of.
+def existing_place(place: str | Path) -> Path:
+    """Return the directory or store whose runs are to be listed.
 
-    Raises UsageError where there is nothing; the default may be missing.
+    Raises UsageError if it does not exist; only the default directory may be missing.
     """
     path = Path(place)
     if not path.exists() and path != RUNS:
@@ -198,47 +216,54 @@ def existing(place: str | Path) -> Path:
     return path
 
 
-def listed(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """A line for each run of a store (a file), of a run's directory, or below a directory.
+def list_runs(parent: Path = RUNS) -> list[dict[str, Any]]:
+    """Summarise each run of a store, of a run's directory, or of the directories below `parent`.
 
-    The oldest first. Raises StorageError for a file that is no store.
+    Return a dict for JSON for each run, the oldest first. Raises StorageError for a file that is
+    no store.
     """
     if parent.is_file():
-        return _by_age(_of_store(parent))
-    lines = {}
+        return _sort_by_age(_summarise_store(parent))
+
+    summaries = {}  # by directory
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         directory = path.parent
-        line = _of_directory(directory)
-        if line is not None:
-            lines[str(directory.resolve())] = line
+        summary = _summarise_directory(directory)
+        if summary is not None:
+            summaries[str(directory.resolve())] = summary
     for path in sorted(parent.glob("*.sqlite")):
-        for line in _of_store(path):
-            lines.setdefault(str(Path(line["directory"]).resolve()), line)
-    return _by_age(lines.values())
+        for summary in _summarise_store(path):
+            summaries.setdefault(str(Path(summary["directory"]).resolve()), summary)
+    return _sort_by_age(summaries.values())
 
 
-def _of_directory(directory: Path) -> dict[str, Any] | None:
-    """The line of the run of a directory; None if its store does not know it."""
+def _summarise_directory(directory: Path) -> dict[str, Any] | None:
+    """Summarise the run of a directory; None if its store does not know the run.
+
+    If run.json or the store cannot be read, the status says why.
+    """
     try:
         files = RunFiles.read(directory)
         with Store(files.store, create=False, beside=True) as store:
             run = store.run(files.name)
-            return None if run is None else _line(store, run, directory)
+            if run is None:
+                return None
+            return _summary(store, run, directory)
     except (StorageError, UsageError) as error:
         return {"run": directory.name, "directory": str(directory), "status": error.message}
 
 
-def _by_age(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(lines, key=lambda line: float(line.get("began", 0)))
+def _sort_by_age(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(summaries, key=lambda summary: float(summary.get("began", 0)))
 
 
-def _of_store(path: Path) -> list[dict[str, Any]]:
+def _summarise_store(path: Path) -> list[dict[str, Any]]:
     with Store(path, create=False, beside=True) as store:
-        return [_line(store, run, directory_of(run, path)) for run in store.runs()]
+        return [_summary(store, run, directory_of(run, path)) for run in store.runs()]
 
 
-def going_on(run: StoredRun) -> str:
-    """The command that goes on with a run."""
+def resume_command(run: StoredRun) -> str:
+    """Return the command that resumes a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
     name = run.asked["algorithm"]
@@ -246,8 +271,8 @@ def going_on(run: StoredRun) -> str:
     return f"tern {learner.command} --resume {shlex.quote(run.name)}"
 
 
-def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
-    """A run, for JSON."""
+def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
+    """Summarise a run: where it is, how far it has come, and what it promises, for JSON."""
     status = status_now(run.status, store.path)
     learning = run.asked["learning"]
     return {
@@ -256,7 +281,7 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
         "store": str(store.path),
         "began": run.began,
         "status": status,
-        "resume": going_on(run) if status == STOPPED else None,
+        "resume": resume_command(run) if status == STOPPED else None,
         "algorithm": run.asked["algorithm"],
         "dataset": None if learning.get("dimension") else learning.get("dataset"),
         "fleet": run.asked["fleet"],
@@ -268,9 +293,14 @@ def _line(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
-    """The figures of a round, by name: its entry in the history without what every entry says."""
+    """Return the algorithm's figures of a round by name, such as the accuracy of its model.
+
+    entry: of the history of a run; None: no round has ended yet.
+    """
+    if entry is None:
+        return {}
     figures = {}
-    for name, value in (entry or {}).items():
-        if name not in _COMMON and isinstance(value, (int, float)):
+    for name, value in entry.items():
+        if name not in _COMMON_KEYS and isinstance(value, (int, float)):
             figures[name] = value
     return figures

@@ -18,9 +18,9 @@ from ternhost.privacy.guarantee import Guarantee, Span
 
 @dataclass(frozen=True)
 class OfClass:
-    """What devices of a class are promised.
+    """The privacy that devices of a class are guaranteed: in a report, in the run, for life.
 
-    They may lose as much as the most telling account of one of them says.
+    They are those of the device of the class that may lose most.
     """
 
     report: Guarantee
@@ -28,7 +28,10 @@ class OfClass:
     life: Guarantee
 
     def words(self) -> list[str]:
-        """The run and the life in sentences; one, where the life has had no other reports."""
+        """Write the guarantees of the run and for life as sentences.
+
+        If the life has had no other reports than the run's, there is one sentence for both.
+        """
         if self.life.bounds == self.run.bounds and self.life.unit == self.run.unit:
             return [self.run.words()]
         return [self.run.words(), self.life.words()]
@@ -63,10 +66,11 @@ def of_classes(
     delta: float,
     fixed: bool = True,
 ) -> list[OfClass]:
-    """What a run promises the devices of each class.
+    """Return the guarantees of a run for each class of devices.
 
-    disclosures: by these devices before, in other runs. fixed: whether the number of its reports
-    was fixed before the first one.
+    disclosures: what these devices have disclosed before, in other runs. members: the devices.
+    delta: at which epsilon holds. fixed: whether the number of the run's reports was fixed before
+    the first one.
     """
     counts_before: dict[int, list[ReportCounts]] = {}
     if disclosures:
@@ -82,13 +86,18 @@ def of_classes(
 def _of_class(
     design: ReportDesign, times: int, before: Sequence[ReportCounts], delta: float, fixed: bool
 ) -> OfClass:
-    of_run = design.report_counts(times)
+    """Return the guarantees of one class, whose devices make `times` reports in the run.
+
+    before: the reports that devices of the class may have made in earlier runs, by kind; the
+    worst of these cases counts.
+    """
+    reports_of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
-    run = Guarantee.of(Span.RUN, of_run, delta, design.share, fixed)
+    run = Guarantee.of(Span.RUN, reports_of_run, delta, design.share, fixed)
     lives = []
-    for counts in before:
-        in_all = Counter(counts) + Counter(of_run)
-        lives.append(Guarantee.of(Span.LIFE, in_all, delta, design.share))
+    for reports_before in before:
+        reports_of_life = Counter(reports_before) + Counter(reports_of_run)
+        lives.append(Guarantee.of(Span.LIFE, reports_of_life, delta, design.share))
     return OfClass(report, run, life=max(lives, key=_epsilon))
 
 
@@ -97,7 +106,10 @@ def _epsilon(guarantee: Guarantee) -> float:
 
 
 def words_of(classes: Sequence[OfClass]) -> list[str]:
-    """The sentences of each class; of many classes, of those that lose least and most."""
+    """Write the guarantees of the classes as sentences.
+
+    Of many classes only those that lose least and most are described.
+    """
     lines: list[str] = []
     for of_class in ends(classes, lambda each: each.life.bounds.epsilon):
         lines += of_class.words()
@@ -105,14 +117,20 @@ def words_of(classes: Sequence[OfClass]) -> list[str]:
 
 
 def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
-    """The same of a report: all that can be said before a run that has no end."""
+    """Write the guarantees of single reports as sentences.
+
+    That is all that can be said before a run that has no end.
+    """
     of_reports = [each.report for each in classes]
     return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
-    """The guarantee of the class that loses most; None if no report is protected."""
-    of_span: list[Guarantee] = [getattr(each, span.value) for each in classes]
-    if not of_span:
+    """Return the guarantee of the class that loses most in this span, as one for all devices.
+
+    None if no report is protected.
+    """
+    guarantees: list[Guarantee] = [getattr(each, span.value) for each in classes]
+    if not guarantees:
         return None
-    return replace(max(of_span, key=_epsilon), share=1.0)
+    return replace(max(guarantees, key=_epsilon), share=1.0)

@@ -68,12 +68,19 @@ class RunOptions:
         return parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
 
     def flat(self) -> dict[str, Any]:
-        """By name, those of all its parts, for a result."""
+        """Return the values of all options by name, for a result.
+
+        Those of the algorithm, of the rounds, of extensions and of the run itself are in one dict.
+        """
         values = {**values_of(self.learning), **asdict(self.terms)}
         parts: list[Any] = [self]
         for extension in EXTENSIONS.available():
-            if extension.Options is not None:
-                parts.append(self.extensions.get(extension.name) or extension.Options())
+            if extension.Options is None:
+                continue
+            own_options = self.extensions.get(extension.name)
+            if own_options is None:
+                own_options = extension.Options()  # the defaults
+            parts.append(own_options)
         for part in parts:
             for name in names_of(part):
                 values[name] = getattr(part, name)
@@ -87,86 +94,111 @@ class RunOptions:
         algorithms: Mapping[str, type[Learner]],
         served: bool = False,
     ) -> Self:
-        """From the named options of any part; `served` gives those of a schedule to the schedule.
+        """Sort options by the part of a run that they belong to, and check them.
 
-        algorithm: None where nobody named one. Raises UsageError for an option that belongs to
-        another of `algorithms`, and for options that do not go together.
+        algorithm: its name; None: it is chosen by the options. named: the values of the options
+        that somebody named. algorithms: those to choose from, by name. served: whether the options
+        of a schedule belong to the run, too. Raises UsageError for an option of another algorithm,
+        and for options that do not go together.
         """
         reason = ""
         if algorithm is None:
-            algorithm, reason = _chosen_algorithm(named, algorithms, served)
+            algorithm, reason = _choose_algorithm(named, algorithms, served)
         learner = algorithms[algorithm]
+        learner_options = names_of(learner.Options)
         remaining = dict(named)
-        if reason and named.get("public") == "none" and "public" not in names_of(learner.Options):
-            del remaining["public"]  # it told what to choose
+        if reason and named.get("public") == "none" and "public" not in learner_options:
+            del remaining["public"]  # it only helped to choose the algorithm
 
-        schedule = Schedule(**_taken(Schedule, remaining)) if served else None
-        terms = Terms(**_taken(Terms, remaining))
-        own = {"fleet": default_fleet(learner.command), **_taken(cls, remaining)}
-        if "delta" in own and "delta" in names_of(learner.Options):
-            remaining["delta"] = own["delta"]
-        own["extensions"] = _options_of_extensions(named, remaining)
-        _require_no_other(remaining, learner, reason, algorithms)
-        check_named(
-            learner.Options,
-            {name: value for name, value in remaining.items() if value is not None},
-        )
+        schedule = None
+        if served:
+            schedule = Schedule(**_take_options(Schedule, remaining))
+        terms = Terms(**_take_options(Terms, remaining))
+        run_options = {"fleet": default_fleet(learner.command)}
+        run_options |= _take_options(cls, remaining)
+        if "delta" in run_options and "delta" in learner_options:
+            remaining["delta"] = run_options["delta"]  # both use it
+        run_options["extensions"] = _take_extension_options(named, remaining)
+
+        # What remains is for the algorithm.
+        _require_no_foreign_option(remaining, learner, reason, algorithms)
+        given = {name: value for name, value in remaining.items() if value is not None}
+        check_named(learner.Options, given)
         learning = learner.Options(**remaining)
-        return cls(algorithm, learning, terms=terms, schedule=schedule, reason=reason, **own)
+        return cls(
+            algorithm, learning, terms=terms, schedule=schedule, reason=reason, **run_options
+        )
 
     @classmethod
-    def stored(cls, asked: Mapping[str, Any]) -> Self:
-        """From what a store has of them: `asdict`, with more beside it."""
-        values = {each.name: asked[each.name] for each in fields(cls)}
-        values["learning"] = ALGORITHMS.named(asked["algorithm"]).Options(**asked["learning"])
-        values["terms"] = Terms(**asked["terms"])
-        values["schedule"] = None if asked["schedule"] is None else Schedule(**asked["schedule"])
+    def stored(cls, saved: Mapping[str, Any]) -> Self:
+        """Restore the options of a run from a store.
+
+        saved: what `asdict` made of them, beside other settings of the run.
+        """
+        values = {option.name: saved[option.name] for option in fields(cls)}
+        learner = ALGORITHMS.named(saved["algorithm"])
+        values["learning"] = learner.Options(**saved["learning"])
+        values["terms"] = Terms(**saved["terms"])
+        if saved["schedule"] is not None:
+            values["schedule"] = Schedule(**saved["schedule"])
         values["extensions"] = {}
-        for name, own in asked["extensions"].items():
-            values["extensions"][name] = EXTENSIONS.named(name).Options(**own)
+        for name, extension_options in saved["extensions"].items():
+            extension = EXTENSIONS.named(name)
+            values["extensions"][name] = extension.Options(**extension_options)
         return cls(**values)
 
 
-def _chosen_algorithm(
+def _choose_algorithm(
     named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], served: bool
 ) -> tuple[str, str]:
-    """The algorithm for these options, and the reason for it."""
-    first = next(iter(algorithms.values()))
-    kind = fleet.parse(named.get("fleet", default_fleet(first.command)))
-    made = kind.provisions or kind.simulated
-    return choice.choose(named, algorithms, names_of_run(), made, served)
+    """Choose the algorithm for these options; return its name and the reason for it."""
+    any_algorithm = next(iter(algorithms.values()))  # all of them belong to one command
+    kind = fleet.parse(named.get("fleet", default_fleet(any_algorithm.command)))
+    tern_makes_devices = kind.provisions or kind.simulated
+    return choice.choose(named, algorithms, names_of_run(), tern_makes_devices, served)
 
 
-def _taken(part: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of this part out of all of them."""
-    return {name: options.pop(name) for name in names_of(part) & options.keys()}
+def _take_options(part: Any, remaining: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of a dataclass from the remaining ones, and return them by name."""
+    names = names_of(part) & remaining.keys()
+    return {name: remaining.pop(name) for name in names}
 
 
-def _options_of_extensions(named: Mapping[str, Any], remaining: dict[str, Any]) -> dict[str, Any]:
-    """The `Options` of extensions, taken out of the remaining ones."""
-    of_extensions = {}
+def _take_extension_options(named: Mapping[str, Any], remaining: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of extensions from the remaining ones.
+
+    Return the `Options` of each extension of which an option was named, by its name.
+    """
+    options_by_extension = {}
     for extension in EXTENSIONS.available():
         if extension.Options is None:
             continue
-        own = _taken(extension.Options, remaining)
-        if own:
-            of_extensions[extension.name] = extension.options_from(named, own)
-    return of_extensions
+        own_options = _take_options(extension.Options, remaining)
+        if own_options:
+            options_by_extension[extension.name] = extension.options_from(named, own_options)
+    return options_by_extension
 
 
-def _require_no_other(
+def _require_no_foreign_option(
     options: Mapping[str, Any],
     learner: type[Learner],
     reason: str,
     algorithms: Mapping[str, type[Learner]],
 ) -> None:
-    """Raise UsageError for an option that the learner does not have, but another algorithm has."""
-    for name in options.keys() - {each.name for each in fields(learner.Options)}:
-        others = [other for other, cls in algorithms.items() if name in names_of(cls.Options)]
-        text = f"{flag(name)} belongs to {' and '.join(others)}, and this run is {learner.name}"
+    """Raise UsageError for an option that only other algorithms have.
+
+    reason: why the algorithm of this run was chosen; empty if somebody named it.
+    """
+    own_names = {option.name for option in fields(learner.Options)}
+    for name in options.keys() - own_names:
+        owners = []
+        for algorithm, other_learner in algorithms.items():
+            if name in names_of(other_learner.Options):
+                owners.append(algorithm)
+        text = f"{flag(name)} belongs to {' and '.join(owners)}, and this run is {learner.name}"
         if reason:
             text += f": {reason}"
-        hint = f"leave it out, or choose the algorithm {' or '.join(others)}"
+        hint = f"leave it out, or choose the algorithm {' or '.join(owners)}"
         raise UsageError(text, hint=hint)
 
 

@@ -13,7 +13,10 @@ from ternhost.registry import Registry
 
 
 def require_all(run: str, asked: Mapping[str, Any]) -> None:
-    """Raise UsageError, which names it, where a stored run needs something that is not registered."""
+    """Raise UsageError, which names it, if a stored run needs a plugin that is not registered.
+
+    asked: the settings of the run in its store.
+    """
     _require(run, ALGORITHMS, asked["algorithm"])
     _require(run, KINDS, asked["fleet"].partition(":")[0])
     _require(run, mechanisms.REGISTRY, asked["learning"].get("mechanism"))
@@ -23,7 +26,7 @@ def require_all(run: str, asked: Mapping[str, Any]) -> None:
 
 
 def learner_of(result: Mapping[str, Any]) -> type[Learner]:
-    """The learner of a result. Raises UsageError, which names it, where it is not registered."""
+    """Return the learner of a result. Raises UsageError, which names it, if it is not registered."""
     _require(result["run"], ALGORITHMS, result["algorithm"])
     return ALGORITHMS[result["algorithm"]]
 

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from ternhost.run.run import Run
 
 
-def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
-    """The result of a run, for JSON. boards: those that tern made for it."""
+def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
+    """Return the result of a run, for JSON.
+
+    boards: the directories of the emulated boards that tern made for it; empty for other fleets.
+    """
     algorithm, files, state = run.algorithm, run.files, run.state
     history = run.store.history(files.name)
-    paid: dict[str, float] = {}
-    if run.accounts:
-        paid["epsilon_paid"] = max(account.epsilon for account in run.accounts)
-    of_extensions: dict[str, Any] = {}
-    for extension in EXTENSIONS.available():
-        of_extensions |= extension.result(run)
-    return {
+    result: dict[str, Any] = {
         "run": files.name,
         "algorithm": algorithm.name,
         "reason": run.options.reason or None,  # for the algorithm, where nobody named it
         **algorithm.result(history),
-        **paid,
+    }
+    if run.accounts:
+        result["epsilon_paid"] = max(account.epsilon for account in run.accounts)
+    result |= {
         "reports": state.reports,
         "asked": state.asked,
         "refusals": state.refusals,
@@ -47,17 +47,21 @@ def whole(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
         "protects": protected(algorithm.unit) if run.accounts else None,
         "epsilon_before": state.spent_before / MICRO,
         "guarantees": state.guarantees or [],
-        **of_extensions,
+    }
+    for extension in EXTENSIONS.available():
+        result |= extension.result(run)
+    result |= {
         "accounting": [account.summary() for account in run.accounts],
         "options": replace(run.options, learning=algorithm.options).flat(),
         "directory": str(files.directory),
         "store": str(files.store),
         "history": history,
     }
+    return result
 
 
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
-    """What a run has disclosed about a device, by class, and what extensions say, for people."""
+    """Return the sentences on the privacy of a run: its guarantees, and those of extensions."""
     lines = guarantees.words_of(guarantees.classes_of(result))
     for extension in EXTENSIONS.available():
         lines += extension.sentences(result)
@@ -65,7 +69,7 @@ def privacy_words(result: Mapping[str, Any]) -> list[str]:
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
-    """The result of a finished run.
+    """Load the result of a finished run.
 
     run: its name in `parent` (a directory or a store), its own directory, or its result.json.
     Raises UsageError if there is none, StorageError if it cannot be read.
@@ -78,7 +82,10 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The result in a file. Raises UsageError if it is not one, or of an earlier version."""
+    """Read a result from a JSON file.
+
+    Raises UsageError if the file holds none, or one that an earlier version of tern wrote.
+    """
     result = read_object(path, "name the run: 'tern runs' lists the runs")
     if "algorithm" not in result:
         raise UsageError(f"{path} is not the result of a run: it names no algorithm")
@@ -88,17 +95,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _places(run: str, parent: Path) -> Iterator[Path]:
+    """Yield where the result of a run may be, the quickest to look at first."""
     yield Path(run)
     yield parent / run
-    for line in run_directory.listed(parent):  # which opens every store there
-        if line["run"] == run:
-            yield Path(line["directory"])
+    for entry in run_directory.list_runs(parent):  # which opens every store there
+        if entry["run"] == run:
+            yield Path(entry["directory"])
 
 
 def draw(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the report of a result, and its pictures, into the run's directory; where they are.
+    """Write the report of a result and its pictures into the run's directory.
 
-    Raises StorageError.
+    Return the paths of the report and of its pictures, for JSON. Raises StorageError.
     """
     from ternhost.run.report import page, page_of  # matplotlib takes a second
 
@@ -110,23 +118,28 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
         hint = f"make room, then draw it: tern runs --draw {directory}"
         raise StorageError(error.message, hint=hint) from error
     except KeyboardInterrupt:
-        raise InterruptedByUser(
-            f"interrupted while drawing its report; the run has finished: see {directory / run_directory.RESULT_NAME}",
-            hint=f"draw it: tern runs --draw {directory}",
-        ) from None
+        result_path = directory / run_directory.RESULT_NAME
+        text = f"interrupted while drawing its report; the run has finished: see {result_path}"
+        hint = f"draw it: tern runs --draw {directory}"
+        raise InterruptedByUser(text, hint=hint) from None
     pictures = [str(directory / f"{name}.png") for name in report.pictures]
     return {"report": str(path), "pictures": pictures}
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """0, or the code for missing reports: REFUSED where devices refused most of them, else SHORT."""
+    """Return the exit code of a run: OK if no report is missing.
+
+    REFUSED if devices refused at least half of the missing reports, otherwise SHORT.
+    """
     if not result["missing"]:
         return OK
-    return REFUSED if 2 * result["refusals"] >= result["missing"] else SHORT
+    if 2 * result["refusals"] >= result["missing"]:
+        return REFUSED
+    return SHORT
 
 
 def missing_words(result: Mapping[str, Any]) -> str | None:
-    """The number of missing reports and the reasons, for people; None where no report is missing."""
+    """Say how many reports are missing, and why; None if no report is missing."""
     if not result["missing"]:
         return None
     refused = min(result["refusals"], result["missing"])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _IDLE = 0.5  # seconds until a served fleet without devices is looked at again
 _LONGEST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
-_MOST_DOUBLINGS = 10  # of the pause
+_MOST_DOUBLINGS = 10  # of the pause, whose length doubles with every round without a report
 _MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
 
 
@@ -33,15 +33,16 @@ class RoundLoop:
     def __init__(self, run: Run, driver: Driver) -> None:
         self._run = run
         self._driver = driver
-        self.members: Sequence[int] | Devices = ()  # when it began
-        self._asked: Sequence[int] | Devices = ()  # members that the last round asked
-        self._starts = 0.0  # the next round, by the monotonic clock
-        self._began = 0.0  # the last round, seconds since 1970
-        self._published = 0  # the number of rounds when the devices last got the model
-        self._without_report = 0  # rounds in a row
-        self._refused = 0  # rounds in a row that every device refused
+        self.members: Sequence[int] | Devices = ()  # the devices when the loop began
+        self._asked: Sequence[int] | Devices = ()  # the members that the last round asked
+        self._next_start = 0.0  # of the next round, by the monotonic clock
+        self._began = 0.0  # when the last round began, seconds since 1970
+        self._published_rounds = 0  # how many rounds had ended when devices last got the model
+        self._silent_rounds = 0  # rounds in a row without a report
+        self._refused_rounds = 0  # rounds in a row that every device refused
         self._bound_reached = False  # the fleet keeps a bound, and asks nobody any more
-        self._reporters: tuple[int, Devices] | None = None  # after so many rounds
+        # How many rounds had ended when the store was last read, and who had reported by then.
+        self._reporters: tuple[int, Devices] | None = None
 
     def run(self) -> None:
         """Go on until the algorithm is done, the run is stopped, or no device may be asked.
@@ -49,17 +50,20 @@ class RoundLoop:
         Raises TernError.
         """
         run, driver = self._run, self._driver
-        self.members = self._asked = run.members(driver)
+        self.members = run.members(driver)
+        self._asked = self.members
         if not run.fleet.simulated and run.schedule is None:
-            boards = f"{counted(run.fleet.count, 'board')} with " if run.fleet.count else ""
-            run.watcher.note(f"found {boards}{counted(len(driver.devices), 'client')}")
-        open_rounds = driver.resume()
+            self._note_fleet()
+        open_rounds = driver.resume()  # the numbers of rounds that an earlier start has opened
         if not run.state.rounds:
             announcement.announce_costs(run, driver, self.members, again=bool(open_rounds))
 
         while not self._is_over:
-            number = open_rounds.pop(0) if open_rounds else self._open_next()
-            if number is None:
+            if open_rounds:
+                number: int | None = open_rounds.pop(0)
+            else:
+                number = self._open_next()
+            if number is None:  # it has waited; there may be a reason to end by now
                 continue
             self._began = time.time()
             result = self._collect(number)
@@ -70,21 +74,34 @@ class RoundLoop:
         if run.algorithm.done or run.schedule is not None:
             self._publish()
 
+    def _note_fleet(self) -> None:
+        """Say how many boards and clients the driver has found."""
+        run = self._run
+        found = counted(len(self._driver.devices), "client")
+        if run.fleet.count:
+            found = f"{counted(run.fleet.count, 'board')} with {found}"
+        run.watcher.note(f"found {found}")
+
     @property
     def _is_over(self) -> bool:
+        """Whether no further round is to be opened."""
         run = self._run
         if run.algorithm.done or run.stopped or self._bound_reached:
             return True
-        return run.schedule is not None and self._refused >= _MOST_REFUSED
+        return run.schedule is not None and self._refused_rounds >= _MOST_REFUSED
 
     # Opening a round
 
     def _open_next(self) -> int | None:
-        """Open the next round and return its number. None if this waited instead."""
+        """Open the next round and return its number.
+
+        Return None after waiting instead, because it is too early or no device is to be asked,
+        and if the fleet's bound allows no further round.
+        """
         run, driver = self._run, self._driver
         now = time.monotonic()
-        if now < self._starts:
-            driver.wait(self._starts - now)
+        if now < self._next_start:
+            driver.wait(self._next_start - now)
             return None
         if run.schedule is not None:
             self._asked = self._served_members()
@@ -95,51 +112,61 @@ class RoundLoop:
         number = driver.next_round(run.state.first_round + run.state.rounds)
         try:
             driver.open(number, self._cohorts(number))
-        except RefusedError as error:  # of a fleet that keeps a bound
+        except RefusedError as error:  # raised by a fleet that keeps a bound
             if not run.state.rounds:
                 raise
             run.state.refusal = error.message, error.hint
             self._bound_reached = True
             return None
-        self._starts = now
+        self._next_start = now
         if run.schedule is not None:
-            self._starts += run.schedule.interval
+            self._next_start += run.schedule.interval
         return number
 
     def _cohorts(self, number: int) -> Cohorts:
+        """Return the questions of a round, each with the devices that it is for."""
         algorithm = self._run.algorithm
         cohorts = algorithm.cohorts(self._asked)
         pools = algorithm.pools(self._asked)
         if pools is None:
             return cohorts
+        # The driver draws the devices of each cohort from its pool.
         return self._driver.drawn(number, cohorts, pools)
 
     def _served_members(self) -> Sequence[int] | Devices:
-        """The devices of a served fleet to ask now.
+        """Return the devices of a served fleet that are to be asked now.
 
-        An algorithm that asks each device once gets those that have not reported. Once there are
-        none, the devices get the model.
+        For an algorithm that asks each device once, these are the devices that have not reported
+        yet. Once all have, they are sent the model.
         """
         run = self._run
         members = run.members(self._driver)
         if not run.algorithm.once:
             return members
-        if self._reporters is None or self._reporters[0] != run.state.rounds:
-            self._reporters = (
-                run.state.rounds,
-                costs.devices_that_reported(run.store, run.files.name),
-            )
-        waiting = np.setdiff1d(members, self._reporters[1])
-        if len(members) and not len(waiting) and self._published != run.state.rounds:
+        unasked_devices = np.setdiff1d(members, self._devices_that_reported())
+        all_have_reported = len(members) > 0 and not len(unasked_devices)
+        if all_have_reported and self._published_rounds != run.state.rounds:
             self._publish()
             devices = counted(len(members), "device")
             run.watcher.note(f"all {devices} have answered; waiting for others")
-        return waiting
+        return unasked_devices
+
+    def _devices_that_reported(self) -> Devices:
+        """Return the devices that have reported in this run; the store is read once a round."""
+        run = self._run
+        if self._reporters is None or self._reporters[0] != run.state.rounds:
+            devices = costs.devices_that_reported(run.store, run.files.name)
+            self._reporters = run.state.rounds, devices
+        return self._reporters[1]
 
     # Collecting reports
 
     def _collect(self, number: int) -> RoundResult | None:
-        """The result of a round, also of one that all devices refused. None after a stop."""
+        """Collect the reports of a round and return its result; None if the run was stopped.
+
+        A round that all devices refused has a result, too, unless the run is pointless then:
+        that raises AllRefused.
+        """
 
         def on_progress(progress: RoundProgress) -> None:
             event = PROGRESS if progress.reports else ROUND
@@ -155,27 +182,34 @@ class RoundLoop:
             return error.result
 
     def _is_pointless(self, result: RoundResult) -> bool:
-        """Whether a first round says that no device will ever report in this run, and none has paid.
+        """Return whether no device will ever report in this run, and none has paid for it.
 
-        To a fleet that is served others may come.
+        That is known after the first round, if all devices have refused for good. To a served
+        fleet other devices may come.
         """
         run = self._run
         is_first = run.schedule is None and not run.state.rounds
         return is_first and refusals.nobody_will_report(result)
 
     def _warn_of_refusal(self, number: int, error: refusals.AllRefused) -> None:
-        """Warn once for each remedy: the number of devices in the message changes.
+        """Warn that all devices refused a round, once for each hint.
 
-        A run that ends without any report says it at its end instead.
+        The message itself has the number of devices in it, which changes from round to round. A
+        run that ends without any report says it at its end instead.
         """
         state = self._run.state
-        is_last = state.rounds + 1 == self._run.algorithm.rounds and not state.reports
-        earlier_hint = state.refusal[1] if state.refusal is not None else ""
+        ends_without_report = state.rounds + 1 == self._run.algorithm.rounds and not state.reports
+        earlier_hint: str | None = ""
+        if state.refusal is not None:
+            earlier_hint = state.refusal[1]
         state.refusal = error.message, error.hint
-        if is_last or error.hint == earlier_hint:
+        if ends_without_report or error.hint == earlier_hint:
             return
-        remedy = f"; {error.hint}" if error.hint else ""
-        self._run.watcher.warn(f"round {number}: {error.message}{remedy}")
+
+        text = f"round {number}: {error.message}"
+        if error.hint:
+            text += f"; {error.hint}"
+        self._run.watcher.warn(text)
 
     # Learning
 
@@ -184,13 +218,13 @@ class RoundLoop:
         run = self._run
         run.algorithm.learn(result, self._asked)
         if result.reports:
-            self._without_report = 0
+            self._silent_rounds = 0
         else:
-            self._without_report += 1
+            self._silent_rounds += 1
         if result.refusals and not result.reports:
-            self._refused += 1
+            self._refused_rounds += 1
         else:
-            self._refused = 0
+            self._refused_rounds = 0
 
         run.state.add_round(result, run.options.terms.reports(result.asked))
         run.state.seconds = run.elapsed
@@ -212,7 +246,10 @@ class RoundLoop:
         run.watcher.status(Status(**status))
 
     def _store(self, result: RoundResult, figures: Mapping[str, float]) -> None:
-        """End a round in the store, with the run's state and model. figures: for its history."""
+        """End a round in the store, and save the run's state and model with it.
+
+        figures: of the round, for the history of the run.
+        """
         run = self._run
         entry: dict[str, Any] = {
             "round": result.number,
@@ -237,7 +274,11 @@ class RoundLoop:
         run.store.end_run_round(run.files.name, run.state.as_json(), ended)
 
     def _status(self, event: str, number: int, asked: int, reports: int) -> dict[str, Any]:
-        """The fields of a status now, with `reports` of the open round."""
+        """Return the fields of a `Status` of the open round.
+
+        event: of `run.status`. number: of the round. asked: the devices that it asks. reports:
+        those that have come so far.
+        """
         run = self._run
         return {
             "event": event,
@@ -255,21 +296,23 @@ class RoundLoop:
     # After a round
 
     def _after_round(self) -> None:
+        """Send a served fleet the model when it is due, and pause if nobody has reported."""
         schedule = self._run.schedule
         if schedule is None:
             return
         if self._run.state.rounds % schedule.model_every == 0:
             self._publish()
-        if self._without_report:  # nothing is gained by asking at once
-            pause = schedule.patience * 2 ** min(self._without_report, _MOST_DOUBLINGS)
-            self._starts = max(self._starts, time.monotonic() + min(_LONGEST_PAUSE, pause))
+        if self._silent_rounds:  # nothing is gained by asking again at once
+            pause = schedule.patience * 2 ** min(self._silent_rounds, _MOST_DOUBLINGS)
+            earliest_start = time.monotonic() + min(_LONGEST_PAUSE, pause)
+            self._next_start = max(self._next_start, earliest_start)
 
     def _publish(self) -> None:
         """Send the devices what was learned since the last time, for their own use."""
         run = self._run
-        if not run.state.reports or self._published == run.state.rounds:
+        if not run.state.reports or self._published_rounds == run.state.rounds:
             return
         model = run.algorithm.averaged
         if model is not None:
-            self._published = run.state.rounds
+            self._published_rounds = run.state.rounds
             self._driver.publish(model)

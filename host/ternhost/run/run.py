@@ -37,17 +37,17 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 
 
-def _require_to_go_on(stored: StoredRun, files: RunFiles) -> None:
-    """Raise UsageError if there is nothing to go on with, and no result to show."""
+def _require_resumable(stored: StoredRun, files: RunFiles) -> None:
+    """Raise UsageError for a run that can neither go on nor show a result."""
     if stored.unfinished:
         return
     if stored.status != FINISHED:
-        how = "was abandoned"
+        reason = "was abandoned"
     elif not (files.directory / run_directory.RESULT_NAME).exists():
-        how = "has finished, and nobody reported in it"
+        reason = "has finished, and nobody reported in it"
     else:
-        return
-    raise UsageError(f"the run {files.name} {how}", hint="begin another: tern train --help")
+        return  # it has finished, and has a result
+    raise UsageError(f"the run {files.name} {reason}", hint="begin another: tern train --help")
 
 
 class Run(Closing):
@@ -59,9 +59,10 @@ class Run(Closing):
     def __init__(
         self, store: Store, files: RunFiles, watcher: Watcher, algorithm: Learner | None = None
     ) -> None:
-        """For a run in the store. algorithm: the learner, if the run begins with it now.
+        """Load a run from its open store.
 
-        Raises TernError.
+        watcher: gets its status and messages. algorithm: the learner of a run that begins now;
+        None: the run is resumed, and its learner is made from the stored options. Raises TernError.
         """
         stored = store.run(files.name)
         if stored is None:
@@ -115,12 +116,15 @@ class Run(Closing):
     def begin(
         cls, options: RunOptions, place: Place | None = None, watcher: Watcher | None = None
     ) -> Self:
-        """Begin a run in a directory of its own. Raises TernError."""
+        """Begin a run in a directory of its own.
+
+        place: where to keep it (default: in `RUNS`, named by the time). Raises TernError.
+        """
         watcher = watcher or Watcher()
         opening = fleet.parse(options.fleet).opening
         if opening:
             watcher.note(opening)
-        store, files, learner = begin.written(options, place or Place())
+        store, files, learner = begin.create_run(options, place or Place())
         return cls(store, files, watcher, learner)
 
     @classmethod
@@ -142,7 +146,7 @@ class Run(Closing):
         try:
             stored = store.run(files.name)
             if stored is not None:
-                _require_to_go_on(stored, files)
+                _require_resumable(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
                 moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
@@ -154,10 +158,14 @@ class Run(Closing):
 
     @property
     def _boards(self) -> list[Path]:
+        """The directories of the emulated boards that tern makes for this run."""
         return board_directories(self.directory, self.fleet.count)
 
     def _prepare(self) -> None:
-        """Make the boards, again where that was interrupted: no board has spoken yet."""
+        """Make the emulated boards of a new run, and mark the run as running.
+
+        If that was interrupted, all are made again: no board has spoken yet.
+        """
         if self._status != PREPARING:
             return
         if self.fleet.provisions:
@@ -174,23 +182,30 @@ class Run(Closing):
 
     @property
     def _clients(self) -> int | None:
-        """The number of clients in the run; None: all that there are."""
+        """The number of clients that take part in the run; None: all that there are."""
         if self.fleet.provisions:
             return begin.made_clients(self.fleet, self.algorithm)
         return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """The devices in the order of the clients: dealt, so that boards share each group."""
+        """Shuffle the devices by the run's seed: client i is device i of the result.
+
+        So the clients of each group are spread over all boards.
+        """
         rng = np.random.default_rng([self.algorithm.options.seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def members(self, driver: Driver) -> Sequence[int] | Devices:
-        """The device that each client of the run is.
+        """Return the device of each client of the run.
 
-        Those that were there when it began, or all that are served.
+        These are the devices that were there when the run began; of a served or simulated fleet,
+        all that there are now.
         """
         if self.schedule is not None or self.fleet.simulated:
-            return self._dealt(driver.devices) if self.fleet.provisions else driver.devices
+            if self.fleet.provisions:
+                return self._dealt(driver.devices)
+            return driver.devices
+
         if not self.state.devices:
             self.state.devices = ranges_of(driver.devices)
             self._plan_for(len(driver.devices))
@@ -202,6 +217,10 @@ class Run(Closing):
         return dealt[:clients]
 
     def _too_few_devices(self, devices: int, clients: int) -> UsageError:
+        """Return the error for a fleet with fewer devices than the run has clients.
+
+        Its hint names the option that says how many clients there are, if one has that value.
+        """
         hint = "ask fewer devices"
         for name, value in vars(self.options.learning).items():
             if value == clients:
@@ -210,7 +229,10 @@ class Run(Closing):
         return UsageError(text, hint=hint)
 
     def _plan_for(self, devices: int) -> None:
-        """Plan the run for the devices that are there: a store may hold keys of more boards."""
+        """Plan the run again for the number of devices that the driver has found.
+
+        It was planned for all devices in the store, which may hold keys of more boards.
+        """
         stored = self.store.run(self.files.name)
         assert stored is not None
         asked = dict(stored.asked)
@@ -263,7 +285,7 @@ class Run(Closing):
 
     @contextmanager
     def _driving(self) -> Iterator[Driver]:
-        """The driver, open; `stop` stops it, too."""
+        """Open the driver that asks the fleet's devices; `stop` stops it, too."""
         learner = self.algorithm
         schedule = self.schedule or Schedule()
         context = RunContext(
@@ -289,8 +311,8 @@ class Run(Closing):
     def _interrupted(self) -> InterruptedByUser:
         """The error after Ctrl-C, which says what is safe, and how to go on."""
         if self._status == FINISHED:
-            result = self.directory / run_directory.RESULT_NAME
-            text = f"interrupted; the run has finished: see {result}"
+            result_path = self.directory / run_directory.RESULT_NAME
+            text = f"interrupted; the run has finished: see {result_path}"
             hint = f"'tern runs --draw {self.directory}' makes its report"
             return InterruptedByUser(text, hint=hint)
 
@@ -311,34 +333,43 @@ class Run(Closing):
     # The end
 
     def _conclude(self, members: Sequence[int] | Devices) -> dict[str, Any]:
-        """End the run and return its result. members: the devices when this start began."""
+        """End the run, write its result to its directory, and return it.
+
+        members: the devices when this start of the host began. Raises RefusedError or DeviceError
+        if no device reported.
+        """
         if self.stopped and not self.algorithm.done:
-            return self._result(members)
+            return self._result(members)  # the run goes on later
         state = self.state
-        result = self._result(members) if state.reports or not state.rounds else {}
-        if result:
+        result: dict[str, Any] = {}
+        if state.reports or not state.rounds:
+            result = self._result(members)
             run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
+
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
         if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
             run_directory.pack_boards(self.directory, self.watcher.warn)
-        if state.refusal is not None and not (result and self.algorithm.done):
-            raise RefusedError(*state.refusal)
+
+        is_complete = bool(result) and self.algorithm.done
+        if state.refusal is not None and not is_complete:
+            message, hint = state.refusal
+            raise RefusedError(message, hint)
         if not result:
             text = f"no device reported in {counted(state.rounds, 'round')}"
-            hint = (
-                "check the boards ('tern device ping BOARD'), or give them longer with --deadline"
-            )
-            raise DeviceError(text, hint=hint)
+            advice = "check the boards ('tern device ping BOARD'), or give them longer"
+            raise DeviceError(text, hint=f"{advice} with --deadline")
         return result
 
     def _result(self, members: Sequence[int] | Devices) -> dict[str, Any]:
+        """Return the result of the run so far, for JSON."""
         if self.schedule is not None:  # devices have come and gone: its cost is known only now
             self._account_for(members)
-        return results.whole(self, self._boards if self.fleet.provisions else [])
+        boards = self._boards if self.fleet.provisions else []
+        return results.result_of(self, boards)
 
     def _account_for(self, members: Sequence[int] | Devices) -> None:
-        """Set what a served run has cost the devices that it asked."""
+        """Compute the accounts and guarantees of a served run from the rounds that it has had."""
         assert self.schedule is not None
         self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,

@@ -9,7 +9,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
 from ternhost.run.begin import Place, moved, store_path
-from ternhost.run.directory import RunFiles, directory_of, going_on
+from ternhost.run.directory import RunFiles, directory_of, resume_command
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.run.status import Watcher
@@ -29,24 +29,27 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """The run of a served fleet: the one in its store goes on, or else one begins.
+    """Resume the served run in the store, or begin one if there is none; return the run.
 
-    The run goes on with the fleet, terms and schedule of this start. new_model: give up the one in
-    the store, but keep its keys, rounds and models. named: the options given explicitly (None:
-    all). Raises UsageError if one of them differs from those of the run that goes on.
+    A resumed run takes the fleet, terms and schedule of this start.
+
+    store: by default that of the fleet. name: of the directory of a new run. new_model: abandon
+    the run in the store, whose keys, rounds and models stay, and begin another one. named: the
+    options given explicitly (None: all). Raises UsageError if one of them differs from those of
+    the run that is resumed.
     """
     watcher = watcher or Watcher()
     path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
-            options = _long_enough(options, opened, watcher)
+            options = _fit_deadline_to_sleepers(options, opened, watcher)
             last = _last_served(opened)
             if last is not None and not new_model:
-                _check_the_same(opened, last, options, named)
+                _require_same_run(opened, last, options, named)
                 if name not in (None, last.name):
                     text = f"the run {last.name} goes on, and keeps its name"
                     raise UsageError(text, hint="leave --name out")
-                return _again(opened, last, options, watcher)
+                return _resume(opened, last, options, watcher)
             if last is not None and last.unfinished:
                 opened.save_run(last.name, status=ABANDONED)
     place = Place(name, store=path, anew=new_model)
@@ -54,33 +57,37 @@ def serve(
 
 
 def _last_served(store: Store) -> StoredRun | None:
-    """The last run of a served fleet in a store that was not abandoned."""
+    """Return the last run of a served fleet in the store that was not abandoned, if any."""
     for run in reversed(store.runs()):
         if run.asked["schedule"] is not None and run.status != ABANDONED:
             return run
     return None
 
 
-def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
-    """The options with a deadline that sleeping devices can keep.
+def _fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
+    """Return the options with a deadline that gives sleeping devices the time to wake and answer.
 
-    Raises UsageError where another was asked for.
+    Only the default deadline is made longer; a shorter one that was asked for raises UsageError.
     """
-    wakes = sleepers.wakes(store)
-    asleep = wakes.keys() & store.keys().keys()
-    least = sleepers.least_deadline(wakes[device] for device in asleep)
+    seconds_asleep = sleepers.wakes(store)
+    sleeping_devices = seconds_asleep.keys() & store.keys().keys()
     deadline = options.terms.deadline
-    if not asleep or deadline is None:
+    if not sleeping_devices or deadline is None:
         return options
-    assert options.schedule is not None
-    longest = max(wakes[device] for device in asleep)
-    sleepers_text = f"{counted(len(asleep), 'sleeping device')}, up to {longest} s at a time"
+
+    sleep_times = [seconds_asleep[device] for device in sleeping_devices]
+    least = sleepers.least_deadline(sleep_times)
+    device_count = counted(len(sleeping_devices), "sleeping device")
+    sleepers_text = f"{device_count}, up to {max(sleep_times)} s at a time"
     if deadline < least and deadline != Terms.deadline:
         text = f"{sleepers_text}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
-    if options.schedule.interval < least:
+
+    assert options.schedule is not None
+    interval = options.schedule.interval
+    if interval < least:
         text = f"{sleepers_text}: a round lasts until they have answered, whatever --interval "
-        text += f"{options.schedule.interval:g} says; --interval {least} gives each of them a round a wake"
+        text += f"{interval:g} says; --interval {least} gives each of them a round a wake"
         watcher.note(text)
     if deadline < least:
         watcher.note(f"{sleepers_text}: rounds have {least} s, not {deadline:g} (--deadline)")
@@ -88,36 +95,51 @@ def _long_enough(options: RunOptions, store: Store, watcher: Watcher) -> RunOpti
     return options
 
 
-def _check_the_same(
+def _require_same_run(
     store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
-    """Raise UsageError if the run that goes on has other options, or another run is under way."""
+    """Raise UsageError if the options differ from those of the run that is to be resumed.
+
+    Only the options in `named` are compared (None: all). Raises UsageError, too, if another run
+    of the store has not finished.
+    """
     hint = "go on with that, or begin another one with --new-model"
-    stored = last.asked
-    if stored["algorithm"] != options.algorithm and (named is None or "algorithm" in named):
-        text = f"this store holds a run of {stored['algorithm']}, not of {options.algorithm}"
+    saved = last.asked
+    compares_algorithm = named is None or "algorithm" in named
+    if compares_algorithm and saved["algorithm"] != options.algorithm:
+        text = f"this store holds a run of {saved['algorithm']}, not of {options.algorithm}"
         raise UsageError(text, hint=hint)
-    kept = values_of(RunOptions.stored(stored).learning)
+
+    saved_values = values_of(RunOptions.stored(saved).learning)
     for name, value in values_of(options.learning).items():
-        if (named is None or name in named) and kept.get(name) != value:
-            raise UsageError(
-                f"the run {last.name} has {flag(name)} {kept.get(name)}, not {value}", hint=hint
-            )
-    if options.fleet != stored["fleet"]:
-        moved(stored["fleet"], options.fleet)
+        if named is not None and name not in named:
+            continue
+        saved_value = saved_values.get(name)
+        if saved_value != value:
+            text = f"the run {last.name} has {flag(name)} {saved_value}, not {value}"
+            raise UsageError(text, hint=hint)
+
+    if options.fleet != saved["fleet"]:
+        moved(saved["fleet"], options.fleet)
     for other in store.runs():
         if other.unfinished and other.name != last.name:
             raise UsageError(
-                f"{store.path} holds another unfinished run, {other.name}", hint=going_on(other)
+                f"{store.path} holds another unfinished run, {other.name}",
+                hint=resume_command(other),
             )
 
 
-def _again(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
-    """The run that goes on; what it learns stays."""
+def _resume(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
+    """Resume a served run with the fleet, terms and schedule of this start.
+
+    The algorithm and its options stay those that the run began with. Closes `store`.
+    """
     skip(store, options.after_round)
-    kept = {name: last.asked[name] for name in ("algorithm", "learning")}
+    settings = {**last.asked, **asdict(options)}
+    for name in ("algorithm", "learning"):
+        settings[name] = last.asked[name]
     status = RUNNING if last.status == FINISHED else last.status
-    store.save_run(last.name, status=status, asked={**last.asked, **asdict(options), **kept})
+    store.save_run(last.name, status=status, asked=settings)
     files = RunFiles(directory_of(last, store.path), store.path, last.name)
     store.close()
     return Run(Store(files.store, create=False), files, watcher)

@@ -51,10 +51,10 @@ class Watcher:
     note: Callable[[str], None] = lambda message: None
 
     def also(self, tell: Callable[[Status], None]) -> Self:
-        """The same, which tells every status to `tell` as well."""
+        """Return a watcher that passes every status to `tell`, too."""
 
-        def both(status: Status) -> None:
+        def tell_both(status: Status) -> None:
             self.status(status)
             tell(status)
 
-        return replace(self, status=both)
+        return replace(self, status=tell_both)

@@ -161,7 +161,7 @@ EVIDENCE: dict[str, Evidence] = {
 
 
 def find(key: str) -> Evidence:
-    """What stands behind a sentence that names this key, of the core or of an extension."""
+    """Return the evidence with this key, of the core or of an extension. Raises KeyError."""
     if key in EVIDENCE:
         return EVIDENCE[key]
     for extension in EXTENSIONS.available():

@@ -48,7 +48,7 @@ class Facts:
     promised: the guarantees of a report, of the run, and of all runs so far, of each class of
     devices. budgets: what ledgers allow for life, the largest first. parts: what extensions say.
     link: how frames travel, as the word of a fleet. not_real: why no person's data is in it, or
-    empty. asked: the most reports that the run asks of one device. together: the bounds for all
+    empty. most_reports: the most reports that the run asks of one device. together: the bounds for all
     records of a device, where a run of records is protected. results: reports are results of a
     model, not of learning. about: more that identifies it, by name.
     """
@@ -65,7 +65,7 @@ class Facts:
     link: str = ""
     not_real: str = ""
     reported: Sequence[Reported] = ()
-    asked: int | None = None
+    most_reports: int | None = None
     endless: bool = False
     together: Bounds | None = None
     results: bool = False

@@ -29,9 +29,11 @@ from ternhost.datasets.base import CONSTANT
 from ternhost.errors import TernError, UsageError
 from ternhost.extensions import EXTENSIONS, StatementPart
 from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.privacy.accounting import MEASURES
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import for_steps
 from ternhost.privacy.guarantee import REPLACED, Bounds, Guarantee, Span
+from ternhost.privacy.units import DEVICE
 from ternhost.reach import fleet
 from ternhost.reach.driver import BoardBudget
 from ternhost.reach.fleet import Fleet
@@ -66,7 +68,7 @@ _MADE = (
 
 
 def of_run(files: RunFiles) -> Facts:
-    """The facts of a run that has begun, from its store. Raises TernError."""
+    """Collect the facts of a run that has begun, from its store. Raises TernError."""
     with Store(files.store, create=False, beside=True) as store:
         run = _begun_run(store, files)
         options = RunOptions.stored(run.asked)
@@ -74,30 +76,33 @@ def of_run(files: RunFiles) -> Facts:
         simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
         records = run.asked["learning"].get("records")
-        disclosures = costs.asked_of(store, simulated, files.name)
+        disclosures = costs.asked_disclosures(store, simulated, files.name)
         accounts = disclosures.report_counts()
         endless = run.asked["schedule"] is not None
 
         promised = guarantees.classes_of(run.state)
         if endless and accounts:  # there were more rounds since it began
             promised = [_of_rounds(store, accounts, simulated, delta)]
-        unit = promised[0].run.unit if promised else 0
+        unit = 0
+        if promised:
+            unit = promised[0].run.unit
         parts = _parts(store, kind, options)
-        device = _some_device(disclosures)
+        learning = run.asked["learning"]
+        features = _features_in_result(files.directory)
         return Facts(
             kind=Kind.RUN,
             name=files.name,
             made=time.time(),
             unit=unit,
             delta=delta,
-            held=_held(run.asked["learning"], device, _features_in_result(files.directory)),
+            held=_held(learning, _some_device(disclosures), features),
             promised=_flat(promised),
             budgets=_budgets_of_run(store, kind, options, accounts),
             parts=parts,
             link=kind.word,
             not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated, files.name),
-            asked=_most_reports(accounts),
+            most_reports=_most_reports(accounts),
             endless=endless,
             together=bounds_of_all_records(accounts, unit, records, delta),
             results=ALGORITHMS.named(options.algorithm).command == "infer",
@@ -106,7 +111,10 @@ def of_run(files: RunFiles) -> Facts:
 
 
 def _begun_run(store: Store, files: RunFiles) -> StoredRun:
-    """The run in the store. Raises UsageError if it is missing or has asked no device yet."""
+    """Return the run that the store holds for these files.
+
+    Raises UsageError if it is missing or has asked no device yet, so that nothing is promised.
+    """
     run = store.run(files.name)
     if run is None:
         text = f"{files.store} holds no run {files.name}"
@@ -120,12 +128,13 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
 def _of_rounds(
     store: Store, accounts: Sequence[ReportCounts], simulated: bool, delta: float
 ) -> OfClass:
-    """The guarantees of the device that has disclosed most in the rounds so far.
+    """Return the worst guarantees over all devices, for the rounds so far.
 
-    accounts: of the run. The guarantee for life counts all rounds of the store.
+    accounts: how many reports of each kind every device of the run has made. The guarantee for life
+    counts all rounds of the store instead.
     """
     kinds = set(itertools.chain(*accounts))
-    accounts_for_life = costs.asked_of(store, simulated).report_counts()
+    accounts_for_life = costs.asked_disclosures(store, simulated).report_counts()
     return OfClass(
         _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
         _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
@@ -134,11 +143,12 @@ def _of_rounds(
 
 
 def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
+    """Return the guarantee with the largest epsilon."""
     return max(guarantees, key=lambda guarantee: guarantee.bounds.epsilon)
 
 
 def _flat(classes: Sequence[OfClass]) -> list[Guarantee]:
-    """The guarantees of each class in turn: of a report, of the run, and for life."""
+    """Return the guarantees of each class in turn: of a report, of the run, and for life."""
     flat = []
     for of_class in classes:
         flat += [of_class.report, of_class.run, of_class.life]
@@ -182,15 +192,21 @@ def _is_emulated(text: str | None) -> bool:
 
 
 def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
-    """What devices hold, by the options of a learner."""
-    data = ""
+    """Describe what devices hold. learning: the options of a learner, by name.
+
+    device: one of them, as an example. features: the names of some.
+    """
+    data = ""  # a learner with a dimension learns from records that the host does not know
     if not learning.get("dimension"):
         data = str(learning.get("dataset") or "")
     return Held(device, learning.get("records"), data, features)
 
 
 def _features_in_result(directory: Path) -> Sequence[str]:
-    """The names of some features in the result of a run, if there is one that names them."""
+    """Return the names of a few features in the result of a run; none if it names none.
+
+    directory: of the run. Its result may not be there yet.
+    """
     with suppress(OSError, ValueError):
         result = json.loads((directory / run_directory.RESULT_NAME).read_text())
         names = result.get("features")
@@ -201,6 +217,7 @@ def _features_in_result(directory: Path) -> Sequence[str]:
 
 
 def _some_features(names: Iterable[str]) -> list[str]:
+    """Return the first few names, without that of the constant."""
     return [name for name in names if name != CONSTANT][:_MOST_NAMES]
 
 
@@ -213,7 +230,10 @@ def _some_device(disclosures: Disclosures) -> int | None:
 
 
 def _reported_in(store: Store, simulated: bool, run: str | None = None) -> list[Reported]:
-    """The kinds of reports in the rounds of a store, or of one run of it."""
+    """Return the kinds of reports that the rounds of a store asked for, each once.
+
+    run: only of the rounds of the run with this name.
+    """
     kinds: dict[tuple[bytes, int], Reported] = {}
     for round_ in store.rounds(simulated):
         if run is not None and round_.run != run:
@@ -227,6 +247,7 @@ def _reported_in(store: Store, simulated: bool, run: str | None = None) -> list[
 
 
 def _reported(card: bytes, values: int) -> Reported:
+    """Describe a report with so many values, each drawn by the card."""
     symbols = cards.decode(card).symbols
     return Reported(card, values, report_bytes(frames.packed_size(symbols, values)))
 
@@ -234,14 +255,15 @@ def _reported(card: bytes, values: int) -> Reported:
 def bounds_of_all_records(
     accounts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
 ) -> Bounds | None:
-    """The bounds for all records of a device together.
+    """Return the worst bounds for all records of a device together.
 
-    unit: the length of the runs of records that are protected. None where it is 0 (the device),
-    where the number of records is not known, and without accounts.
+    accounts: the reports of each device. unit: how many consecutive records are protected; 0: the
+    device. records: the most that a device holds; None: not known. Returns None if the device is
+    protected already, or if records or accounts are missing.
     """
     if not unit or not records or not accounts:
         return None
-    # A program's newest records may begin within a run.
+    # The records lie in so many runs of `unit` records; the first and the last may be cut.
     runs = min(records, (records - 1) // unit + 2)
     bounds = [Bounds.of(for_steps(account, REPLACED * runs), delta) for account in accounts]
     return max(bounds, key=lambda bound: bound.epsilon)
@@ -261,6 +283,7 @@ def _reason_of(parts: Sequence[StatementPart]) -> str:
 
 
 def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
+    """Return what identifies a run, for the table of particulars."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
     return {
         "run": run.name,
@@ -273,6 +296,7 @@ def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str
 
 
 def _about_options(options: RunOptions) -> dict[str, str]:
+    """Return the fleet, the algorithm and the given options of a run, as texts."""
     learning = []
     for name, value in vars(options.learning).items():
         if name != "card" and value not in (None, "", {}, []):
@@ -290,9 +314,10 @@ def _about_options(options: RunOptions) -> dict[str, str]:
 def _budgets_of_run(
     store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[ReportCounts]
 ) -> list[Guarantee]:
-    """What ledgers allow for life: as boards report it, or the run's --budget of simulated clients.
+    """Return the guarantees of the budgets for life that hold in a run.
 
-    accounts: of the run.
+    They are what boards report, or the run's --budget if its clients are simulated. accounts: how
+    many reports of each kind every device of the run has made.
     """
     delta = float(options.delta)
     if not kind.simulated:
@@ -300,27 +325,27 @@ def _budgets_of_run(
     if options.budget_micro is None:
         return []
     measure = EPSILON
-    if any(kind.gaussian for kind in itertools.chain(*accounts)):
+    if any(report.gaussian for account in accounts for report in account):
         measure = RHO
     budget = costs.in_measure(options.budget_micro, measure, delta)
     return [Guarantee.of_budget(budget, measure, _unit_of(accounts), delta)]
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
-    """What the ledgers of all boards of a store allow for life, as the boards report it."""
-    budgets = set()
+    """Return the guarantees of the largest budgets for life that a store's boards report."""
+    budgets = set()  # (amount, measure, unit)
     for board in store.boards():
         left, spent = board.hello.get("budget"), board.hello.get("spent")
         budgets.add((int(left or 0) + int(spent or 0), board.measure, board.unit))
     for extension in store.extensions():
-        for known in extension.budgets(store):
-            if known.unit is not None:
-                budgets.add((known.left + known.spent, known.measure, known.unit))
+        for budget in extension.budgets(store):
+            if budget.unit is not None:
+                budgets.add((budget.left + budget.spent, budget.measure, budget.unit))
 
     allowed = []
-    for budget, measure, unit in budgets:
-        if budget:
-            allowed.append(Guarantee.of_budget(budget, measure, unit, delta))
+    for amount, measure, unit in budgets:
+        if amount:
+            allowed.append(Guarantee.of_budget(amount, measure, unit, delta))
     return _largest(allowed)
 
 
@@ -334,11 +359,12 @@ def _largest(budgets: Iterable[Guarantee]) -> list[Guarantee]:
 
 
 def of_store(path: Path) -> Facts:
-    """The facts of all runs of a store. Raises TernError."""
+    """Collect the facts of all runs of a store. Raises TernError."""
     with Store(path, create=False, beside=True) as store:
-        runs, boards = store.runs(), store.boards()
+        runs = store.runs()
+        boards = store.boards()
         simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
-        disclosures = costs.asked_of(store, simulated)
+        disclosures = costs.asked_disclosures(store, simulated)
         device = _some_device(disclosures)
         if not simulated:
             disclosures = _with_payments(store, disclosures)
@@ -348,12 +374,16 @@ def of_store(path: Path) -> Facts:
         life = []
         if accounts:
             life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
-        link, learning = "", {}
+
+        # What devices hold and how they are reached is taken from the last run.
+        link = ""
+        learning: dict[str, Any] = {}
         parts: list[StatementPart] = []
         if runs:
             last_run = runs[-1].asked
             kind = fleet.parse(last_run["fleet"])
-            link, learning = kind.word, last_run["learning"]
+            link = kind.word
+            learning = last_run["learning"]
             parts = _parts(store, kind, RunOptions.stored(last_run))
         return Facts(
             kind=Kind.STORE,
@@ -368,7 +398,7 @@ def of_store(path: Path) -> Facts:
             link=link,
             not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
             reported=_reported_in(store, simulated),
-            asked=_most_reports(accounts),
+            most_reports=_most_reports(accounts),
             together=bounds_of_all_records(accounts, unit, learning.get("records"), _DELTA),
             about={
                 "store": str(path),
@@ -380,18 +410,18 @@ def of_store(path: Path) -> Facts:
 
 
 def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
-    """The disclosures of the store's rounds, and what its boards have paid beyond them."""
+    """Add to the disclosures of a store's rounds what its boards have paid beyond them."""
     budgets = []
     for board in store.boards():
         if board.paid is None:
             continue
         budget = BoardBudget(
-            range(board.first, board.first + board.clients),
-            board.clients,
-            board.measure,
-            board.budget_left or 0,
-            board.paid or 0,
-            board.first,
+            devices=range(board.first, board.first + board.clients),
+            count=board.clients,
+            measure=board.measure,
+            left=board.budget_left or 0,
+            spent=board.paid,
+            first=board.first,
         )
         budgets.append(budget)
 
@@ -404,37 +434,46 @@ def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
 
 
 def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
-    """The shortest unit that a store's reports protect; without reports, that of its boards."""
-    units = [kind.unit for kind in itertools.chain(*accounts)]
+    """Return the shortest run of records that reports protect; 0 if they protect devices.
+
+    accounts: the reports of each device. boards: the units of boards, which count if there are no
+    reports.
+    """
+    units = [report.unit for account in accounts for report in account]
     if not units:
         units = list(boards)
-    return min((unit for unit in units if unit), default=0)
+    lengths_of_runs = [unit for unit in units if unit != DEVICE]
+    return min(lengths_of_runs, default=DEVICE)
 
 
 # A plan
 
 
 def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Facts:
-    """The facts of a run that has not begun. words: its command line.
+    """Collect the facts of a run that has not begun.
 
-    Raises TernError as the run would.
+    options: of the run. store: its path, if it is given. words: the command line. Raises TernError
+    as the run would.
     """
-    plan = begin.planned(options, store)
+    plan = begin.plan_run(options, store)
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
-    kind, delta = fleet.parse(options.fleet), float(options.delta)
+    kind = fleet.parse(options.fleet)
+    delta = float(options.delta)
     records = getattr(learner.options, "records", None)
     accounts = [design.report_counts(learner.times) for design in learner.designs]
     endless = learner.rounds is None and not learner.once
 
     classes = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
-    if endless:
+    if endless:  # only a report has a guarantee that does not depend on the number of rounds
         promised = [of_class.report for of_class in classes]
         most_reports = together = None
     else:
         promised = _flat(classes)
         most_reports = learner.times
         together = bounds_of_all_records(accounts, learner.unit, records, delta)
-    device = int(disclosures.devices[0]) if disclosures else 1
+    device = 1
+    if disclosures:
+        device = int(disclosures.devices[0])
     command = f"tern {' '.join(words)}"
     return Facts(
         kind=Kind.PLAN,
@@ -449,7 +488,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         link=kind.word,
         not_real=_not_real(kind),
         reported=[_reported(design.card.data, design.k) for design in learner.designs],
-        asked=most_reports,
+        most_reports=most_reports,
         endless=endless,
         together=together,
         results=learner.command == "infer",
@@ -458,15 +497,18 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
 
 
 def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
-    """What ledgers allow for life, or will allow where they are made for the run.
+    """Return the guarantees of the budgets for life that will hold in a run.
 
-    Of simulated clients, what the run allows.
+    Boards that are made for the run get budgets for it, and simulated clients have that of the run.
+    Other boards have those that they last reported. store: the path of the run's store, if given.
     """
-    kind, delta = fleet.parse(options.fleet), float(options.delta)
+    kind = fleet.parse(options.fleet)
+    delta = float(options.delta)
     budget = costs.ledger_budget(learner, options.budget_micro)
     if budget is not None and (kind.simulated or kind.provisions):
         return [Guarantee.of_budget(budget, costs.measure(learner), learner.unit, delta)]
-    if kind.provisions:  # boards that are made for a run get what it costs
+    if kind.provisions:
+        # Without --budget, boards that are made for a run get what it costs.
         budgets = []
         for design, cost in zip(learner.designs, costs.costs(learner), strict=True):
             budget = max(design.policy.budget, cost)
@@ -481,7 +523,7 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
 
 
 def _features_of(learner: Learner) -> Sequence[str]:
-    """The names of some features of the data set of a learner, if it has one that names them."""
+    """Return the names of a few features of a learner's data set; none if it has no data set."""
     name = getattr(learner.options, "dataset", None)
     if not name or getattr(learner.options, "dimension", None):
         return ()
@@ -494,13 +536,15 @@ def _features_of(learner: Learner) -> Sequence[str]:
 
 
 def of_board(name: str) -> Facts:
-    """The facts that the board of this name reports, as `--fleet port:NAME` finds it.
+    """Collect the facts that a board reports itself.
 
-    Raises TernError.
+    name: of the board, as `--fleet port:NAME` takes it. Raises TernError.
     """
     hello = _hello_of(name)
-    measure, unit = hello.measure or 0, hello.unit or 0
-    left, spent = hello.budget or 0, hello.spent or 0
+    measure = hello.measure or 0
+    unit = hello.unit or 0
+    left = hello.budget or 0
+    spent = hello.spent or 0
     total = left + spent
     if not total:
         text = "the board cannot read its ledger, or it is not provisioned"
@@ -509,9 +553,18 @@ def of_board(name: str) -> Facts:
     life = []
     if spent:
         life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)]
-    first, clients = hello.first or 0, hello.clients or 0
-    devices = f"{first}" if clients == 1 else f"{first} to {first + clients - 1}"
-    measure_name = ("epsilon", "rho")[measure]
+    first = hello.first or 0
+    clients = hello.clients or 0
+    devices = f"{first}"
+    if clients != 1:
+        devices = f"{first} to {first + clients - 1}"
+    measure_name = MEASURES[measure]
+    not_real = ""
+    if _is_emulated(hello.text):
+        not_real = _EMULATED
+    entropy = "passed its tests"
+    if hello.entropy == wire.FAILED:
+        entropy = "failed"
     return Facts(
         kind=Kind.BOARD,
         name=name,
@@ -522,19 +575,19 @@ def of_board(name: str) -> Facts:
         promised=life,
         budgets=[Guarantee.of_budget(total, measure, unit, _DELTA)],
         link="port",
-        not_real=_EMULATED if _is_emulated(hello.text) else "",
+        not_real=not_real,
         about={
             "board": str(hello.text),
             "devices": devices,
             "ledger": f"{left / MICRO:g} of {total / MICRO:g} left, in {measure_name}",
             "wire schema": hello.schema.hex(),
-            "entropy": "failed" if hello.entropy == wire.FAILED else "passed its tests",
+            "entropy": entropy,
         },
     )
 
 
 def _hello_of(name: str) -> Hello:
-    """The greeting of the only board of this name. Raises TernError."""
+    """Connect to the only board of this name and return its greeting. Raises TernError."""
     with fleet.parse(f"port:{name}").boards(()) as boards:
         port, *others = boards.ports
         if others:

@@ -45,7 +45,7 @@ def title(facts: Facts) -> str:
 
 
 def numbered(sections: Sequence[Section]) -> dict[str, int]:
-    """The number of each piece of evidence, in the order in which sentences need it."""
+    """Number the pieces of evidence from 1 on, in the order in which the page refers to them."""
     numbers: dict[str, int] = {}
     for section in sections:
         for part in section.parts:
@@ -62,7 +62,10 @@ def stamp(facts: Facts) -> str:
 
 
 def picture(facts: Facts) -> Figure | None:
-    """What the guarantees mean for beliefs; None where there are none."""
+    """Draw what the guarantees mean for an observer's beliefs; None if there are no guarantees.
+
+    A guarantee about a run of records has two bars: for whether it was there, and what it says.
+    """
     epsilons: dict[str, float] = {}
     for guarantee in sentences.shown(facts):
         if guarantee.span not in _PICTURED:
@@ -82,7 +85,7 @@ def picture(facts: Facts) -> Figure | None:
 
 
 def html(facts: Facts) -> str:
-    """The page as one HTML file."""
+    """Return the page as one HTML file, with its picture inside."""
     sections = sentences.sections(facts)
     numbers = numbered(sections)
     body = [f"<h1>{as_html(title(facts))}</h1>", f"<p class=evidence>{as_html(stamp(facts))}</p>"]
@@ -103,6 +106,7 @@ def html(facts: Facts) -> str:
 
 
 def _figure_as_html(facts: Facts) -> Iterable[str]:
+    """Yield the picture of beliefs with its caption, if there is one."""
     figure = picture(facts)
     if figure is not None:
         svg = canvas.svg(figure, "beliefs")
@@ -111,6 +115,7 @@ def _figure_as_html(facts: Facts) -> Iterable[str]:
 
 
 def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
+    """Return a sentence or a table as HTML, with the numbers of its evidence."""
     marks = f"<sup>{_refer(part.keys, numbers)}</sup>"
     if isinstance(part, Sentence):
         return f"<p>{as_html(part.text)} {marks}</p>"
@@ -124,6 +129,7 @@ def _refer(keys: Iterable[str], numbers: Mapping[str, int]) -> str:
 
 
 def _evidence_as_html(evidence: Evidence) -> str:
+    """Return what is shown, where it is written and which tests try to break it, as HTML."""
     html = as_html(_claim(evidence))
     for label, names in _places(evidence):
         codes = [f"<code>{as_html(name)}</code>" for name in names]
@@ -149,7 +155,7 @@ def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def markdown(facts: Facts) -> str:
-    """The page as Markdown. Its picture is a file beside it."""
+    """Return the page as Markdown, which refers to the picture as a file beside it."""
     sections = sentences.sections(facts)
     numbers = numbered(sections)
     lines = [f"# {_plain(title(facts))}", "", _plain(stamp(facts))]
@@ -166,10 +172,12 @@ def markdown(facts: Facts) -> str:
 
 
 def _part_as_markdown(part: Sentence | Table, numbers: Mapping[str, int]) -> list[str]:
+    """Return the lines of a sentence or a table, with the numbers of its evidence."""
     marks = f"({_refer(part.keys, numbers)})"
     if isinstance(part, Sentence):
         return [f"{_plain(part.text)} {marks}"]
-    lines = [_row_as_markdown(part.head), f"| {' | '.join(['---'] * len(part.head))} |"]
+    rules = ["---"] * len(part.head)
+    lines = [_row_as_markdown(part.head), f"| {' | '.join(rules)} |"]
     lines += [_row_as_markdown(row) for row in part.rows]
     return [*lines, "", marks]
 
@@ -179,6 +187,7 @@ def _row_as_markdown(row: Sequence[str]) -> str:
 
 
 def _evidence_as_markdown(evidence: Evidence) -> str:
+    """Return what is shown, where it is written and which tests try to break it, as Markdown."""
     text = _plain(_claim(evidence))
     for label, names in _places(evidence):
         codes = [f"`{name}`" for name in names]
@@ -195,9 +204,11 @@ def _plain(text: str) -> str:
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
-    """The exact guarantees, and the page part by part."""
+    """Return the exact guarantees and the sections of the page, ready for JSON."""
     sections = sentences.sections(facts)
-    evidence = {str(key): asdict(find(key)) for key in numbered(sections)}
+    evidence = {}
+    for key in numbered(sections):
+        evidence[str(key)] = asdict(find(key))
     return {
         "kind": facts.kind.value,
         "name": facts.name,
@@ -207,17 +218,17 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "schema": wire.SCHEMA.hex(),
             "python": platform.python_version(),
         },
-        "guarantees": [each.as_json() for each in facts.guarantees],
-        "cards": [each.card.hex() for each in facts.reported],
+        "guarantees": [guarantee.as_json() for guarantee in facts.guarantees],
+        "cards": [report.card.hex() for report in facts.reported],
         "sections": [asdict(section) for section in sections],
         "evidence": evidence,
     }
 
 
 def write(facts: Facts, directory: Path) -> dict[str, str]:
-    """Write the page as HTML and Markdown, and its picture, and return where they are.
+    """Write the page as HTML and Markdown, and its picture as PNG, into a folder.
 
-    Raises StorageError.
+    Returns the path of each file by the ending of its name: html, md, png. Raises StorageError.
     """
     contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
     figure = picture(facts)

@@ -63,7 +63,7 @@ class Section:
 
 
 def sections(facts: Facts) -> list[Section]:
-    """The whole statement but for the list of evidence."""
+    """Return the sections of the statement, in order; the list of evidence is not among them."""
     return [
         Section("In short", list(_in_short(facts))),
         Section("What is protected", list(_what(facts))),
@@ -79,6 +79,7 @@ def sections(facts: Facts) -> list[Section]:
 
 
 def _in_short(facts: Facts) -> Iterable[Sentence]:
+    """Yield the summary: the worst guarantee of each span, and what limits an endless run."""
     if facts.not_real:
         yield Sentence(facts.not_real, (Key.FACT, Key.SEED))
     for guarantee in _worst_of_each_span(facts):
@@ -99,9 +100,9 @@ def _in_short(facts: Facts) -> Iterable[Sentence]:
 
 
 def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
-    """The worst guarantee of this run, of all runs so far, and of the budget.
+    """Return the worst guarantee of this run, of all runs so far, and of the budget.
 
-    All runs so far are left out where no run came before.
+    The one of all runs so far is left out if it is that of this run, since no run came before.
     """
     worst: dict[Span, Guarantee] = {}
     for guarantee in (*facts.promised, *facts.budgets):
@@ -116,7 +117,7 @@ def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
 
 
 def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
-    """The evidence of a guarantee's numbers."""
+    """Return the keys of the evidence behind a guarantee's numbers."""
     keys = [Key.NEIGHBOURS, Key.CARD]
     if guarantee.span != Span.REPORT:
         keys.append(Key.COMPOSITION)
@@ -133,6 +134,7 @@ def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
 
 
 def _what(facts: Facts) -> Iterable[Sentence]:
+    """Yield what the guarantees protect: a device, or a run of records; with an example."""
     keys = (Key.NEIGHBOURS,)
     if facts.unit == DEVICE:
         yield Sentence(
@@ -157,7 +159,7 @@ def _what(facts: Facts) -> Iterable[Sentence]:
 
 
 def _example(facts: Facts) -> str:
-    """What a device holds, and what nobody can tell about it."""
+    """Return an example: what a device holds, and what nobody can tell about it."""
     held = facts.held
     device = "a device"
     if held.device is not None:
@@ -186,11 +188,25 @@ def _example(facts: Facts) -> str:
 
 
 def _against_whom(facts: Facts) -> Iterable[Sentence]:
-    of_extensions: list[Sentence] = []
+    """Yield against whom the guarantees hold, and under which conditions."""
+    yield from _against_host(facts)
+    if _some_number_needs_fixed_reports(facts):
+        yield Sentence(
+            "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "
+            "ended by the results of earlier ones. Numbers without a delta need no such condition, nor do those of a "
+            "budget, which was fixed before.",
+            (Key.COMPOSITION,),
+        )
+    yield from _against_others(facts)
+
+
+def _against_host(facts: Facts) -> Iterable[Sentence]:
+    """Yield what holds against the host and whoever can send programs to boards."""
+    sentences_of_extensions: list[Sentence] = []
     for part in facts.parts:
-        of_extensions += part.against
-    yield from of_extensions
-    if not of_extensions:
+        sentences_of_extensions += part.against
+    yield from sentences_of_extensions
+    if not sentences_of_extensions:
         yield Sentence(
             "The host sees each report and knows which device sent it. The numbers below hold against its questions, "
             "and against everybody who reads the reports in its store.",
@@ -211,14 +227,13 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
         "questions that it asked: it may choose its models by earlier answers, but not how much noise a report has.",
         (Key.HOST, Key.LEDGER, Key.COMPOSITION),
     )
-    if _some_number_needs_fixed_reports(facts):
-        yield Sentence(
-            "A number at a delta that sums up what was told so far has a condition: no run was chosen, repeated or "
-            "ended by the results of earlier ones. Numbers without a delta need no such condition, nor do those of a "
-            "budget, which was fixed before.",
-            (Key.COMPOSITION,),
-        )
-    way = fleet.KINDS[facts.link].way if facts.link in fleet.KINDS else ""
+
+
+def _against_others(facts: Facts) -> Iterable[Sentence]:
+    """Yield what holds against those who listen on the network or hold a board."""
+    way = ""
+    if facts.link in fleet.KINDS:
+        way = fleet.KINDS[facts.link].way
     yield Sentence(
         f"{way} Who listens on the network sees at most what the host sees, so the same numbers hold. It also sees "
         "when a device sends, and how many bytes. Nobody can answer for a device without its key, or ask it without "
@@ -239,7 +254,7 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
 
 
 def _some_number_needs_fixed_reports(facts: Facts) -> bool:
-    """Whether a number holds only if reports were fixed before the first one, and they were not."""
+    """Whether a number holds only if its reports were fixed beforehand, and they were not."""
     guarantees = shown(facts)
     for part in facts.parts:
         guarantees += part.guarantees
@@ -250,6 +265,7 @@ def _some_number_needs_fixed_reports(facts: Facts) -> bool:
 
 
 def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
+    """Yield the table of all numbers, and what they mean."""
     guarantees = shown(facts)
     rows: list[tuple[str, ...]] = []
     for guarantee in guarantees:
@@ -284,9 +300,12 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
 
 
 def shown(facts: Facts) -> list[Guarantee]:
-    """The guarantees of the table: without the life of devices that have had one run."""
+    """Return the guarantees that the table shows, those of budgets last.
+
+    The guarantee for life is left out for devices that have had one run, whose numbers it repeats.
+    """
     guarantees: list[Guarantee] = []
-    run = None  # of the same class of devices, whose guarantees follow each other
+    run = None  # the last guarantee of a run; that for life of the same devices follows it
     for guarantee in facts.promised:
         if guarantee.span == Span.RUN:
             run = guarantee
@@ -299,7 +318,7 @@ def shown(facts: Facts) -> list[Guarantee]:
 
 
 def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
-    """The rows of the table about a guarantee: one for each question and each epsilon."""
+    """Yield the rows of the table about a guarantee: one for each question and each epsilon."""
     about = SPANS[guarantee.span]
     if facts.kind == Kind.BOARD and guarantee.span == Span.LIFE:
         about = _ALREADY_PAID
@@ -322,7 +341,10 @@ def _numbered(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, 
 
 
 def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    """The epsilon at delta 0, and the smaller one at delta, each with its odds and beliefs."""
+    """Yield cells for the epsilon at delta 0 and for the smaller one at delta, if there are both.
+
+    The cells of each are the epsilon, the factor of odds, and the belief after each of PRIORS.
+    """
     if bounds.pure is not None:
         yield rounded(bounds.pure), *_odds(bounds.pure)
     if bounds.epsilon != bounds.pure:
@@ -350,7 +372,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _about_delta(facts: Facts) -> Iterable[Sentence]:
-    """What delta means, where a number has one."""
+    """Yield a sentence on the meaning of delta, if a number of the table holds at a delta."""
     at_delta: list[Bounds] = []
     for guarantee in shown(facts):
         for bounds in (guarantee.bounds, guarantee.content, guarantee.event):
@@ -364,20 +386,20 @@ def _about_delta(facts: Facts) -> Iterable[Sentence]:
     )
     probabilities = [bounds.exceeded for bounds in at_delta if bounds.exceeded is not None]
     if probabilities:
-        most = rounded_small(max(probabilities))
-        text += f": with a probability of at most {most}, for the numbers of the table"
+        largest = rounded_small(max(probabilities))
+        text += f": with a probability of at most {largest}, for the numbers of the table"
     yield Sentence(f"{text}.", (Key.GAUSSIAN, Key.COMPOSITION))
 
 
 def rounded_small(probability: float) -> str:
-    """A small probability with two digits, rounded up: 1.3e-05."""
+    """Return a small probability with two digits, rounded up, such as 1.3e-05."""
     exponent = math.floor(math.log10(probability)) - 1
     digits = math.ceil(probability / 10**exponent - 1e-9)
     return f"{digits * 10.0**exponent:.2g}"
 
 
 def _enforced(facts: Facts) -> Iterable[Sentence]:
-    """Who enforces the budgets."""
+    """Yield who enforces the budgets: each device, or the host for simulated clients."""
     if facts.link == _SIMULATED:
         text = "Simulated clients have no ledgers and no budget that would end their reports."
         if facts.budgets:
@@ -397,12 +419,15 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
 
 
 def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
+    """Yield all that leaves a device: when, how many bytes, and what it depends on."""
     how_often = "once for each question that asks the device"
-    if facts.asked is not None and facts.kind in (Kind.RUN, Kind.PLAN):
-        so_far = " so far" if facts.endless else ""
-        how_often += f": at most {counted(facts.asked, 'time')} in this run{so_far}"
+    if facts.most_reports is not None and facts.kind in (Kind.RUN, Kind.PLAN):
+        how_often += f": at most {counted(facts.most_reports, 'time')} in this run"
+        if facts.endless:
+            how_often += " so far"
+
     sizes = {report.size for report in facts.reported}
-    if not sizes:
+    if not sizes:  # no report is known: those of the shortest and the longest frame
         sizes = {report_bytes(1), wire.MAX_FRAME}
     report_size = f"{min(sizes):,}"
     if len(sizes) > 1:
@@ -446,27 +471,9 @@ def hello_bytes(text: str) -> int:
 
 
 def _not_protected(facts: Facts) -> Iterable[Sentence]:
+    """Yield what no guarantee covers."""
     if facts.unit != DEVICE:
-        yield Sentence(
-            "What many records of a device have in common is not protected: a habit shows in all of them.",
-            (Key.GROUP, Key.DEFINITION),
-        )
-        if facts.together is not None:
-            epsilon = facts.together.words
-            text = f"All records that a device holds at one time, together: epsilon {epsilon}"
-            if facts.together.epsilon >= _NOTHING:
-                text += ", which promises nothing"
-            yield Sentence(f"{text}.", (Key.GROUP, Key.COMPOSITION))
-        yield Sentence(
-            "How many records a device holds is not protected: the reports of a run together tell it roughly. Hidden "
-            "is only whether there is one more or less of what is protected.",
-            (Key.GROUP, Key.DEFINITION),
-        )
-        yield Sentence(
-            "Hiding one of several records that say the same hides little. An event that changes two of what is "
-            "protected has numbers of its own above.",
-            (Key.GROUP, Key.DEFINITION),
-        )
+        yield from _not_protected_by_runs(facts)
     yield Sentence(
         "A person behind several devices loses as much as these devices lose together.",
         (Key.COMPOSITION, Key.DEFINITION),
@@ -498,10 +505,35 @@ def _not_protected(facts: Facts) -> Iterable[Sentence]:
     )
 
 
+def _not_protected_by_runs(facts: Facts) -> Iterable[Sentence]:
+    """Yield what is not protected if guarantees are about runs of records, not about devices."""
+    yield Sentence(
+        "What many records of a device have in common is not protected: a habit shows in all of them.",
+        (Key.GROUP, Key.DEFINITION),
+    )
+    if facts.together is not None:
+        epsilon = facts.together.words
+        text = f"All records that a device holds at one time, together: epsilon {epsilon}"
+        if facts.together.epsilon >= _NOTHING:
+            text += ", which promises nothing"
+        yield Sentence(f"{text}.", (Key.GROUP, Key.COMPOSITION))
+    yield Sentence(
+        "How many records a device holds is not protected: the reports of a run together tell it roughly. Hidden "
+        "is only whether there is one more or less of what is protected.",
+        (Key.GROUP, Key.DEFINITION),
+    )
+    yield Sentence(
+        "Hiding one of several records that say the same hides little. An event that changes two of what is "
+        "protected has numbers of its own above.",
+        (Key.GROUP, Key.DEFINITION),
+    )
+
+
 # Particulars
 
 
 def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
+    """Yield tables of what identifies the run, store or board, and of the cards of its reports."""
     yield Table(("what", "value"), list(facts.about.items()), (Key.FACT,))
     if facts.reported:
         head = (
@@ -514,9 +546,10 @@ def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
 
 
 def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
-    """A row for all cards that are certified for the same.
+    """Yield the rows of the table of cards, with one row for all that are certified for the same.
 
-    Many differ only in what a public range allows.
+    Many cards differ only in what a public range allows. Cells: what the cards are certified for,
+    values and bytes of a report, and the cards' hashes, of which a few are shown.
     """
     hashes_by_row: dict[tuple[str, ...], list[str]] = {}
     for report in reported:
@@ -530,7 +563,7 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
 
 
 def _certified(data: bytes) -> str:
-    """What a card is certified for, in words."""
+    """Return what a card is certified for, in words: its epsilon or rho, and of which values."""
     card = cards.decode(data)
     amount = rounded(card.epsilon / MICRO)
     if card.shape != cards.SUM:

@@ -39,18 +39,23 @@ class BoardRow:
 
     @property
     def budget_left(self) -> int | None:
-        """What is left to its first device, in millionths: what it said, less its reports since.
+        """What its first device has left of its budget, in millionths; None if it is not known.
 
-        Lost reports leave less. None where it says nothing.
+        That is what the board said last, less the reports that have come since. Reports that were
+        lost are paid for, too, so there may be less.
         """
-        said = self.hello.get("budget")
-        return max(0, said - self.spent) if isinstance(said, int) else None
+        last_said = self.hello.get("budget")
+        if not isinstance(last_said, int):
+            return None
+        return max(0, last_said - self.spent)
 
     @property
     def paid(self) -> int | None:
-        """What its first device has paid in its life, in millionths; None where it says nothing."""
-        said = self.hello.get("spent")
-        return said + self.spent if isinstance(said, int) else None
+        """What its first device has paid in its life, in millionths; None if it is not known."""
+        last_said = self.hello.get("spent")
+        if not isinstance(last_said, int):
+            return None
+        return last_said + self.spent
 
 
 BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"
@@ -67,7 +72,10 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Update boards: `errors` are added; an empty `hello` keeps the last."""
+        """Insert boards or update them.
+
+        Their `errors` are added to those before; the last `hello` stays if the new one is empty.
+        """
         rows = []
         for board in boards:
             rows.append({**vars(board), "hello": json.dumps(dict(board.hello))})
@@ -100,14 +108,16 @@ _FIELDS = (
     "assessed",
     "text",
 )
-_ABSENCE = re.compile(r"; (was )?absent ([0-9]{1,3}) ([0-9]{1,9}) s(?:;|$)")
+_ABSENCE = re.compile(
+    r"; (?P<was>was )?absent (?P<reason>[0-9]{1,3}) (?P<seconds>[0-9]{1,9}) s(?:;|$)"
+)
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
-    """The fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`; none for another schema.
+    """Return the fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`.
 
-    On a board with a broker also its last absence: `absent`, the reason, `absent_seconds`, and
-    `absent_now`, whether it goes on.
+    Empty for a board of another schema. The text of a board on a broker tells of its last absence:
+    `absent` is the reason, `absent_seconds` its length, and `absent_now` whether it goes on.
     """
     if hello.first is None:
         return {}
@@ -115,8 +125,9 @@ def hello_fields(hello: Any) -> dict[str, Any]:
     absence = _ABSENCE.search(hello.text)
     if absence:
         fields |= {
-            "absent": int(absence[2]),
-            "absent_seconds": int(absence[3]),
-            "absent_now": not absence[1],
+            "absent": int(absence["reason"]),
+            "absent_seconds": int(absence["seconds"]),
+            "absent_now": not absence["was"],
         }
-    return {**fields, "release": ".".join(str(part) for part in hello.release)}
+    fields["release"] = ".".join(str(part) for part in hello.release)
+    return fields

@@ -1,5 +1,6 @@
 """A store as a file of SQLite: one writer at a time, written in transactions."""
 
+import socket
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -42,30 +43,36 @@ class Database(Closing):
     """
 
     def __init__(self, path: str | Path, create: bool = True, beside: bool = False) -> None:
-        """create: make a missing file (mode 0600: it holds the devices' keys). beside: allow
-        another process to have it open for writing, such as a host that serves; only to use the
-        keys. A file with hard links is refused.
+        """Open the file, and lock it for writing.
+
+        create: make a missing file (mode 0600: it holds the devices' keys). beside: take no lock,
+        so that another process may have the file open for writing, such as a host that serves;
+        only to use the keys. A file with hard links is refused.
         """
         self.path = real(Path(path))
-        with self._errors(), ExitStack() as unless_opened:
+        self._lock: sqlite3.Connection | None = None
+        self._held: socket.socket | None = None
+        with self._errors(), ExitStack() as close_on_error:
             files.make(self.path, create)
-            self._lock = None if beside else files.take_lock(self.path)
-            if self._lock:
-                unless_opened.callback(self._lock.close)
-            self._held = None if beside else files.hold_file(self.path)
-            if self._held:
-                unless_opened.callback(self._held.close)
+            if not beside:
+                self._lock = files.take_lock(self.path)
+                close_on_error.callback(self._lock.close)
+                self._held = files.hold_file(self.path)
+                if self._held is not None:
+                    close_on_error.callback(self._held.close)
             self._db = sqlite3.connect(self.path, isolation_level=None)
-            unless_opened.callback(self._db.close)
+            close_on_error.callback(self._db.close)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._check_schema()
-            unless_opened.pop_all()
+            close_on_error.pop_all()
 
     def _check_schema(self) -> None:
+        """Make the tables of an empty file, and check the version of any other."""
         with self.transaction():
-            if self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+            is_empty = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+            if is_empty:
                 schema.execute(self._db, schema.TABLES)
                 self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
@@ -73,7 +80,7 @@ class Database(Closing):
             schema.check_extensions(self._db, self.path)
 
     def add_tables(self, extension: Extension) -> None:
-        """Make the tables of an extension where the store does not have them yet."""
+        """Make the tables of an extension, unless the store has them already."""
         assert extension.tables is not None
         with self.transaction():
             if self.has_tables_of(extension):
@@ -92,6 +99,7 @@ class Database(Closing):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into StorageError with a hint."""
         try:
             yield
         except sqlite3.Error as error:
@@ -99,11 +107,12 @@ class Database(Closing):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all statements inside together or none of them; an inner transaction is part of
-        the outer one.
+        """Commit all statements of the block together, or none if it raises an error.
+
+        An inner transaction is part of the outer one.
         """
-        inside: bool = self._db.in_transaction
-        if inside:
+        is_inner: bool = self._db.in_transaction
+        if is_inner:
             yield
             return
         with self._errors():
@@ -139,7 +148,8 @@ class Database(Closing):
     def close(self) -> None:
         """Close the file; committed data is already on the disk."""
         if self._lock:
-            # Otherwise an observer keeps the log alive, and a copy of the file misses it.
+            # Move the log into the file: an observer would keep it alive beside the file, and a
+            # copy of the file alone would miss what is in it.
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._lock.close()

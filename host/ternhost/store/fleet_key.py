@@ -1,6 +1,7 @@
-"""The key of a whole fleet (wire.md) and its epoch: the second in which the key was made, so that
-no two keys share one after a store is restored from a copy, unless the clock is wrong or two copies
-make a key in the same second.
+"""The key of a whole fleet (wire.md) and its epoch.
+
+The epoch is the second in which the key was made. So no two keys share one after a store is
+restored from a copy, unless the clock is wrong or two copies make a key in the same second.
 """
 
 import secrets
@@ -24,9 +25,10 @@ class FleetKey(NamedTuple):
     epoch: int
 
     def frame(self, device: int, key: bytes) -> bytes:
-        """The FLEET_KEY frame for the board whose first client is `device`, with `key`."""
-        out = bytearray(wire.MAX_FRAME)
-        return bytes(out[: host_frames.encode_fleet_key(out, key, device, self.epoch, self.key)])
+        """Encode the FLEET_KEY frame for a board. device, key: of the board's first client."""
+        buffer = bytearray(wire.MAX_FRAME)
+        size = host_frames.encode_fleet_key(buffer, key, device, self.epoch, self.key)
+        return bytes(buffer[:size])
 
     def seal(self, frame: bytes) -> bytes:
         """Append the tag under this key to a frame for the whole fleet."""
@@ -34,14 +36,14 @@ class FleetKey(NamedTuple):
 
 
 def fleet_key(store: Store) -> FleetKey:
-    """The fleet's key; the first call makes it."""
+    """Return the fleet's key; make it if the store has none."""
     return _read(store) or rotate_fleet(store)
 
 
 def rotate_fleet(store: Store) -> FleetKey:
-    """Make a new key with a later epoch.
+    """Make a new key of the fleet, with a later epoch than the last one, and store it.
 
-    Raises StorageError where none is left: the clock was wrong by a century.
+    Raises StorageError if no later epoch is left: the clock was wrong by a century.
     """
     with store.transaction():
         current = _read(store)

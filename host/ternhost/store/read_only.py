@@ -38,7 +38,7 @@ _WAIT = 0.2  # seconds for a lock
 
 
 def _readable(table: str) -> Collection[str] | None:
-    """The columns of a table that may be read; None for a table that may not."""
+    """Return the columns of a table that may be read; None if the table may not be read."""
     if table in READABLE:
         return READABLE[table]
     for extension in EXTENSIONS.available():
@@ -47,35 +47,49 @@ def _readable(table: str) -> Collection[str] | None:
     return None
 
 
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """SQLite's authorizer: first and second are what the action is about, as SQLite defines them."""
-    return sqlite3.SQLITE_OK if _is_allowed(action, first, second) else sqlite3.SQLITE_DENY
+def _authorize(
+    action: int, first: str | None, second: str | None, *_database_and_trigger: str | None
+) -> int:
+    """Decide as SQLite's authorizer whether a statement may do this (sqlite3_set_authorizer).
+
+    first, second: what the action is about; their meaning depends on the action.
+    """
+    if _is_allowed(action, first, second):
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 def _is_allowed(action: int, first: str | None, second: str | None) -> bool:
+    """Return whether an action is one of those that this module lists; see `_authorize`."""
     if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION):
         return True
-    if action == sqlite3.SQLITE_READ:  # table, column; the column is empty where rows are counted
-        columns = _readable(first or "")
-        return columns is not None and second in {"", *columns}
+    if action == sqlite3.SQLITE_READ:
+        table, column = first or "", second  # the column is empty if rows are only counted
+        columns = _readable(table)
+        return columns is not None and column in {"", *columns}
     if action == sqlite3.SQLITE_FUNCTION:
-        return second in FUNCTIONS
+        function = second
+        return function in FUNCTIONS
     if action == sqlite3.SQLITE_PRAGMA:
-        return first in PRAGMAS and second is None
+        pragma, new_value = first, second
+        return pragma in PRAGMAS and new_value is None
     return False
 
 
 def at_rest(path: Path) -> bool:
-    """Whether no process writes to a store, and a reader cannot create the log that reading needs."""
+    """Return whether no process writes to a store that lies in a folder that we cannot write to.
+
+    There a reader cannot create the log that reading a store in use needs.
+    """
     path = real(path)
     return not path.with_name(f"{path.name}-wal").exists() and not os.access(path.parent, os.W_OK)
 
 
 def connect(path: Path, still: bool = False) -> sqlite3.Connection:
-    """A connection that can read only `READABLE`. still: no process writes to the store meanwhile.
+    """Open a connection to a store that can read only `READABLE`.
 
-    Raises StorageError unless the file is a store of this version, and sqlite3.Error where it
-    cannot be read now.
+    still: no process writes to the store meanwhile. Raises StorageError unless the file is a store
+    of this version, and sqlite3.Error if it cannot be read now.
     """
     path = real(path)
     if path.exists():
@@ -104,6 +118,7 @@ def connect(path: Path, still: bool = False) -> sqlite3.Connection:
 
 @contextmanager
 def _closed_by_errors(database: sqlite3.Connection) -> Iterator[None]:
+    """Close the connection if the block raises an error."""
     try:
         yield
     except BaseException:
@@ -112,5 +127,5 @@ def _closed_by_errors(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def _is_torn(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file, or a part of it, does not have the format of SQLite."""
+    """Return whether the file, or a part of it, does not have the format of SQLite."""
     return str(getattr(error, "sqlite_errorname", "")).startswith(_NO_STORE)

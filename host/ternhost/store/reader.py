@@ -51,12 +51,14 @@ _ROUNDS = (
 _ARRIVED = "SELECT max(id), sum(reports) FROM batch WHERE round = ? AND id > ?"
 _TALLIES = "SELECT body, counts FROM tally WHERE round = ? ORDER BY position"
 # Changes with every change of a board, since each message of a board updates `heard`.
-_OF_BOARDS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
+_BOARD_SUMS = "SELECT count(*), sum(heard), sum(online), sum(errors), sum(spent) FROM board"
 _EXTENSIONS = "SELECT name FROM extension"
 
-# Errors of SQLite for a file that is in use or being created.
+_SHAPE_MASK = 0x0F  # of the first byte of a card (cards.md)
+
+# Names of SQLite's errors for a file that is in use or being created.
 _PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA")
-# Errors for a damaged file; the last one also for invalid JSON.
+# Its errors for a damaged file; the last one also for invalid JSON.
 _TORN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")
 
 
@@ -93,6 +95,7 @@ class _RunRead:
 
     @property
     def last_round(self) -> int | None:
+        """The number of the last round that has been read; None before the first."""
         return self.history[-1]["round"] if self.history else None
 
 
@@ -107,18 +110,18 @@ class _Contents:
 
 
 class Reader(Closing):
-    """Snapshots of a store with the run of that name, else the unfinished or the newest one.
-
-    Not thread-safe.
-    """
+    """Takes snapshots of a store while another process writes to it. Not thread-safe."""
 
     def __init__(self, path: str | Path, run: str | None = None) -> None:
+        """run: the name of the run to look at; None: the unfinished or else the newest one."""
         self.path = Path(path)
-        self._wanted = run
+        self._wanted_run = run
         self._db: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
-        self._rested: int | None = None  # since when, of a store at rest (nanoseconds since 1970)
-        self._version: tuple[int, bool] | None = None  # and whether a process has the store open
+        self._file: tuple[int, int] | None = None  # device and inode
+        # Of a store that no process writes to: its last change (nanoseconds since 1970).
+        self._at_rest_since: int | None = None
+        # SQLite's number for the contents, and whether a process has the store open.
+        self._version: tuple[int, bool] | None = None
         self._contents = _Contents()
         self._last = views.Snapshot(str(path))
 
@@ -129,10 +132,11 @@ class Reader(Closing):
         self._db = self._version = None
 
     def snapshot(self) -> views.Snapshot:
-        """The store now; an unchanged one has the same serial and objects as before.
+        """Return a snapshot of the store as it is now.
 
-        A locked, missing or damaged store gives the last snapshot with a `note`; damage or another
-        version raises StorageError before the first.
+        Of an unchanged store it has the same serial and objects as the last one. If the store is
+        locked, missing or damaged, the last snapshot is returned with a `note`. StorageError is
+        raised only for damage or another version before the first snapshot.
         """
         try:
             self._open()
@@ -148,22 +152,28 @@ class Reader(Closing):
         except (OSError, sqlite3.Error, StorageError) as error:
             if isinstance(error, StorageError) and not self._last.read:
                 raise
-            self._last = replace(self._last, note=self._why(error))
+            self._last = replace(self._last, note=self._note(error))
         return self._last
 
     def _open(self) -> None:
+        """Open the file again if it is another one, or if a store at rest has changed."""
         status = os.stat(self.path)
         file = (status.st_dev, status.st_ino)
-        rested = status.st_mtime_ns if read_only.at_rest(self.path) else None
-        if self._db is not None and (file, rested) == (self._file, self._rested):
+        at_rest_since = None
+        if read_only.at_rest(self.path):
+            at_rest_since = status.st_mtime_ns
+        is_same = (file, at_rest_since) == (self._file, self._at_rest_since)
+        if self._db is not None and is_same:
             return
+
         self.close()
         if file != self._file:
             self._contents = _Contents()
-        self._db = read_only.connect(self.path, still=rested is not None)
-        self._file, self._rested = file, rested
+        self._db = read_only.connect(self.path, still=at_rest_since is not None)
+        self._file, self._at_rest_since = file, at_rest_since
 
-    def _why(self, error: Exception) -> str:
+    def _note(self, error: Exception) -> str:
+        """Say for people why the store could not be read; unless it is locked, close the file."""
         name = getattr(error, "sqlite_errorname", None) or ""
         if name.startswith(_PASSING):
             return "the store is locked by another program"
@@ -176,30 +186,10 @@ class Reader(Closing):
         return f"the store cannot be read: {error}"
 
     def _read(self, database: sqlite3.Connection) -> views.Snapshot:
-        database.execute("BEGIN")  # one moment for all of it
+        """Read a snapshot in one transaction. Raises StorageError if the store is damaged."""
+        database.execute("BEGIN")
         try:
-            runs = self._runs(database)
-            run = self._selected(runs)
-            self._begin_run(run)
-            open_rounds = self._open_rounds(database, run)
-            views_by_extension = self._views(database, open_rounds)
-            history = self._history(database, run)
-            return views.Snapshot(
-                store=str(self.path),
-                serial=self._last.serial + 1,
-                read=time.time(),
-                written=self._written(),
-                run=run,
-                runs=runs,
-                history=history,
-                open=tuple(_with_reports_of(views_by_extension, each) for each in open_rounds),
-                boards=self._boards(database),
-                views=views_by_extension,
-                tallies=self._tallies(database),
-                paid=dict(self._contents.run.paid),
-                demanded=dict(self._contents.run.demanded),
-                devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
-            )
+            return self._read_tables(database)
         except sqlite3.Error as error:
             if str(getattr(error, "sqlite_errorname", "")).startswith(_TORN):
                 raise StorageError(f"{self.path} is damaged", hint=read_only.TORN_HINT) from error
@@ -210,7 +200,36 @@ class Reader(Closing):
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
 
-    def _written(self) -> float:
+    def _read_tables(self, database: sqlite3.Connection) -> views.Snapshot:
+        """Read what has changed in each table since the last snapshot."""
+        runs = self._runs(database)
+        run = self._select(runs)
+        self._begin_run(run)
+        open_rounds = self._open_rounds(database, run)
+        views_by_extension = self._views(database, open_rounds)
+        # An extension may have taken reports of an open round into tables of its own.
+        rounds_with_reports = []
+        for open_round in open_rounds:
+            rounds_with_reports.append(_add_reports(open_round, views_by_extension))
+        return views.Snapshot(
+            store=str(self.path),
+            serial=self._last.serial + 1,
+            read=time.time(),
+            written=self._last_written(),
+            run=run,
+            runs=runs,
+            history=self._history(database, run),
+            open=tuple(rounds_with_reports),
+            boards=self._boards(database),
+            views=views_by_extension,
+            tallies=self._tallies(database),
+            paid=dict(self._contents.run.paid),
+            demanded=dict(self._contents.run.demanded),
+            devices=database.execute("SELECT count(*) FROM device").fetchone()[0],
+        )
+
+    def _last_written(self) -> float:
+        """Return when the store or its log was last written, in seconds since 1970."""
         times = [0.0]
         store = real(self.path)
         for path in (store, store.with_name(f"{store.name}-wal")):
@@ -220,32 +239,34 @@ class Reader(Closing):
         return max(times)
 
     def _runs(self, database: sqlite3.Connection) -> tuple[views.RunView, ...]:
+        """Return all runs, the oldest first. A finished run that has not changed is not read again."""
         runs = []
         for name, status, began, rounds in database.execute(_RUNS).fetchall():
             run = self._contents.runs.get(name)
-            # A served run goes on after it has finished, and may have finished again by now.
-            is_current = (
-                run is not None
-                and not run.unfinished
-                and (run.status, run.began, run.rounds) == (status, began, rounds)
-            )
+            is_current = False
+            if run is not None and not run.unfinished:
+                # A served run goes on after it has finished, and may have finished again by now.
+                is_current = (run.status, run.began, run.rounds) == (status, began, rounds)
             if run is None or not is_current:
-                run = _run(name, database.execute(_RUN, (name,)).fetchone(), self.path)
+                run = _run_view(name, database.execute(_RUN, (name,)).fetchone(), self.path)
             runs.append(run)
         self._contents.runs = {run.name: run for run in runs}
         return tuple(runs)
 
-    def _selected(self, runs: Sequence[views.RunView]) -> views.RunView | None:
-        """The wanted run; else the last unfinished one, or the newest."""
-        if self._wanted:
-            named = [run for run in runs if run.name == self._wanted]
-            return named[0] if named else None
-        unfinished = [run for run in runs if run.unfinished]
-        candidates = unfinished or runs
-        return candidates[-1] if candidates else None
+    def _select(self, runs: Sequence[views.RunView]) -> views.RunView | None:
+        """Return the wanted run; if none was named, the last unfinished one, or else the newest."""
+        if self._wanted_run:
+            for run in runs:
+                if run.name == self._wanted_run:
+                    return run
+            return None
+        for run in reversed(runs):
+            if run.unfinished:
+                return run
+        return runs[-1] if runs else None
 
     def _begin_run(self, run: views.RunView | None) -> None:
-        """Forget what is not of this run.
+        """Forget what was read of the rounds and boards, unless it was for the same run.
 
         A run that began at another time or has fewer rounds than before is another one, perhaps in
         another file: a new file may have the inode of a removed one.
@@ -262,7 +283,7 @@ class Reader(Closing):
     def _history(
         self, database: sqlite3.Connection, run: views.RunView | None
     ) -> tuple[Mapping[str, Any], ...]:
-        """The ended rounds of the run; those that are new are read."""
+        """Return the history of the run. Only the rounds that have ended since are read."""
         known = self._contents.run
         if run is None:
             return known.history
@@ -284,28 +305,28 @@ class Reader(Closing):
     def _open_rounds(
         self, database: sqlite3.Connection, run: views.RunView | None
     ) -> list[views.OpenRound]:
-        """The open rounds of the run, and those of no run."""
+        """Return the open rounds of the run, and those of no run."""
         known = self._contents.rounds
         open_rounds: list[views.OpenRound] = []
         rows = database.execute(_ROUNDS, (known.ended_to,)).fetchall()
         for number, quorum, deadline, ended, run_name, began in rows:
             if ended is not None:
-                if not open_rounds:
+                if not open_rounds:  # no earlier round is open either: skip this one next time
                     known.ended_to = number
                 continue
-            asked = self._asked(database, number)
-            arrived = self._arrived(database, number)
             open_rounds.append(
                 views.OpenRound(
                     number=number,
                     run=run_name,
                     began=began,
                     deadline=deadline,
-                    asked=asked,
+                    asked=self._asked(database, number),
                     wanted=quorum,
-                    reports=arrived,
+                    reports=self._arrived(database, number),
                 )
             )
+
+        # Forget the rounds that have ended.
         numbers = {round_.number for round_ in open_rounds}
         for by_round in (known.asked, known.arrived):
             for number in by_round.keys() - numbers:
@@ -315,6 +336,7 @@ class Reader(Closing):
         return [round_ for round_ in open_rounds if round_.run in (None, run.name)]
 
     def _asked(self, database: sqlite3.Connection, number: int) -> int:
+        """Return how many devices a round asks; it is read once."""
         asked = self._contents.rounds.asked
         if number not in asked:
             rows = database.execute("SELECT devices FROM cohort WHERE round = ?", (number,))
@@ -322,91 +344,111 @@ class Reader(Closing):
         return asked[number]
 
     def _arrived(self, database: sqlite3.Connection, number: int) -> int:
+        """Return how many reports of a round have arrived; only new batches are read."""
         arrived = self._contents.rounds.arrived
         last_batch, reports = arrived.get(number, (0, 0))
-        newest, more = database.execute(_ARRIVED, (number, last_batch)).fetchone()
-        if newest is not None:
-            reports += more
-            arrived[number] = newest, reports
+        newest_batch, new_reports = database.execute(_ARRIVED, (number, last_batch)).fetchone()
+        if newest_batch is not None:
+            reports += new_reports
+            arrived[number] = newest_batch, reports
         return reports
 
     def _boards(self, database: sqlite3.Connection) -> tuple[BoardRow, ...]:
-        """All boards. One that has not changed is the same object as before.
+        """Return all boards. One that has not changed is the same object as before.
 
-        Most have not changed: their JSON is not parsed again.
+        Most boards have not changed since the last snapshot: their JSON is not parsed again.
         """
         known = self._contents.boards
-        sums = database.execute(_OF_BOARDS).fetchone()
+        sums = database.execute(_BOARD_SUMS).fetchone()
         if sums == known.sums:
             return known.rows
         boards: dict[int, BoardRow] = {}
         texts: dict[int, str] = {}
         for name, first, clients, online, heard, text, *rest in database.execute(BOARDS):
-            before = known.by_first.get(first)
-            if before is not None and known.hello_texts[first] == text:
-                hello = before.hello
+            last_board = known.by_first.get(first)
+            if last_board is not None and known.hello_texts[first] == text:
+                hello = last_board.hello
             else:
                 hello = json.loads(text)
             board = BoardRow(name, first, clients, bool(online), heard, hello, *rest)
-            boards[first] = before if before == board else board
+            if last_board is not None and last_board == board:
+                board = last_board
+            boards[first] = board
             texts[first] = text
         rows = tuple(boards.values())
         self._contents.boards = _BoardsRead(sums, rows, boards, texts)
         return rows
 
     def _views(
-        self, database: sqlite3.Connection, opened: Sequence[views.OpenRound]
+        self, database: sqlite3.Connection, open_rounds: Sequence[views.OpenRound]
     ) -> dict[str, View]:
-        """What each installed extension shows of the store, by its name."""
+        """Return the view that each installed extension has of the store, by its name."""
 
         def query(statement: str, *values: Any) -> Sequence[Sequence[Any]]:
             return database.execute(statement, values).fetchall()
 
-        with_tables = {name for (name,) in query(_EXTENSIONS)}
-        shown = {}
+        have_tables = {name for (name,) in query(_EXTENSIONS)}
+        views_by_extension = {}
         for extension in EXTENSIONS.available():
-            readable: Query | None = query if extension.name in with_tables else None
-            shown[extension.name] = extension.view(readable, opened)
-        return shown
+            own_query: Query | None = None
+            if extension.name in have_tables:
+                own_query = query
+            views_by_extension[extension.name] = extension.view(own_query, open_rounds)
+        return views_by_extension
 
     def _tallies(self, database: sqlite3.Connection) -> tuple[views.TallyView, ...]:
-        """The counts of the run's last round."""
+        """Return the counts of the cohorts of the run's last round."""
         known = self._contents.run
         number = known.last_round
         if number is not None and number != known.tallied:
             rows = database.execute(_TALLIES, (number,)).fetchall()
-            known.tallies = tuple(_tally(body, packed) for body, packed in rows)
+            known.tallies = tuple(_tally_view(body, packed) for body, packed in rows)
             known.tallied = number
         return known.tallies
 
 
-def _with_reports_of(shown: Mapping[str, View], opened: views.OpenRound) -> views.OpenRound:
-    """An open round with the reports that are in the tables of extensions."""
-    elsewhere = sum(view.reports(opened.number) for view in shown.values())
-    return replace(opened, reports=opened.reports + elsewhere)
+def _add_reports(
+    open_round: views.OpenRound, views_by_extension: Mapping[str, View]
+) -> views.OpenRound:
+    """Add the reports in the tables of extensions to those of an open round."""
+    reports = open_round.reports
+    for view in views_by_extension.values():
+        reports += view.reports(open_round.number)
+    return replace(open_round, reports=reports)
 
 
-def _tally(body: bytes, packed: bytes) -> views.TallyView:
+def _tally_view(body: bytes, packed: bytes) -> views.TallyView:
+    """Sum the counts of a cohort over its coordinates.
+
+    body: its question, as in a ROUND. packed: its counts in the format of the store.
+    """
     request = decode_body(body)
-    counts, _ = unpack_counts(packed, body)
-    symbols = tuple(counts.sum(axis=0).tolist())
+    counts, _vectors = unpack_counts(packed, body)
+    symbols = tuple(counts.sum(axis=0).tolist())  # counts: coordinates x symbols
     return views.TallyView(request.card.hex(), symbols, _meaning_of_symbols(request))
 
 
 def _meaning_of_symbols(request: frames.Round) -> str:
-    if request.card[0] & 15 == PROJECTION:
+    """Return what the symbols of the reports on this question stand for, by a word of `views`."""
+    if request.card[0] & _SHAPE_MASK == PROJECTION:
         return views.DIRECTION
-    if request.model == wire.CATEGORIES and request.classes == 1:  # else they are counted: a sum
+    # With more classes, a device counts its categories and reports noisy sums.
+    if request.model == wire.CATEGORIES and request.classes == 1:
         return views.HASH if request.range else views.CATEGORY
     if request.model == wire.SOFTMAX and request.k == 1:
         return views.LABEL
     return views.VALUE
 
 
-def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
+def _run_view(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
+    """Return the view of a run. row: the columns of `_RUN`. store: its path."""
     began, status, options_text, *state_values = row
     options = json.loads(options_text)
     state = dict(zip(_STATE, state_values, strict=True))
+    epsilon_before = (state.pop("spent_before") or 0) / MICRO
+    guarantees = json.loads(state.pop("guarantees") or "[]")
+    planned = state.pop("planned")
+    numbers = {name: value or 0 for name, value in state.items()}  # of those that are left
     return views.RunView(
         name=name,
         began=began,
@@ -416,8 +458,8 @@ def _run(name: str, row: tuple[Any, ...], store: Path) -> views.RunView:
         options={**options["learning"], "budget": options.get("budget")},
         schedule=options["schedule"],
         references=options.get("references") or {},
-        epsilon_before=(state.pop("spent_before") or 0) / MICRO,
-        replanned=state.pop("planned"),
-        guarantees=json.loads(state.pop("guarantees") or "[]"),
-        **{name: value or 0 for name, value in state.items()},
+        epsilon_before=epsilon_before,
+        replanned=planned,
+        guarantees=guarantees,
+        **numbers,
     )

@@ -14,7 +14,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:
-    """Insert a row of reports, within a transaction."""
+    """Insert reports of a round as one row, within a transaction."""
     row = reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()
     database.execute("INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)", row)
 
@@ -29,15 +29,15 @@ class ReportLog:
     def __init__(
         self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]
     ) -> None:
-        """asked: the devices of the cohorts of a round."""
+        """database: of the store. asked: returns the devices of each cohort of a round."""
         self._db = database
         self._asked = asked
         self._reported: dict[int, tuple[Members, Flags]] = {}
 
     def add(self, reports: Iterable[Reports]) -> None:
-        """Add reports, in a transaction; after a rollback, call `forget`.
+        """Insert accepted reports, within a transaction; after a rollback, call `forget`.
 
-        Raises StorageError for a device that was not asked or has reported.
+        Raises StorageError for a device that was not asked or has reported already.
         """
         for batch in reports:
             members, reported = self._members(batch.round)
@@ -53,7 +53,7 @@ class ReportLog:
             insert(self._db, batch)
 
     def _members(self, number: int) -> tuple[Members, Flags]:
-        """The devices of a round, and which of them have reported."""
+        """Return the devices of a round, and for each of them whether it has reported."""
         if number not in self._reported:
             asked = [integers(devices) for devices in self._asked(number)]
             members = Members(np.concatenate([integers(()), *asked]))
@@ -68,12 +68,12 @@ class ReportLog:
         self._reported.clear()
 
     def of_round(self, number: int) -> list[Reports]:
-        """The reports of a round, grouped by the length of their symbols."""
+        """Return the reports of a round, grouped by the length of their symbols."""
         statement = "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id"
         ids_by_size: dict[int, list[Integers]] = {}
         packed_by_size: dict[int, list[bytes]] = {}
         for count, devices, packed in self._db.execute(statement, (number,)):
-            size = len(packed) // count
+            size = len(packed) // count  # bytes of a report
             ids_by_size.setdefault(size, []).append(integers(unpack_ids(devices)))
             packed_by_size.setdefault(size, []).append(packed)
         reports = []
@@ -84,11 +84,14 @@ class ReportLog:
         return reports
 
     def end(self, number: int) -> None:
-        """End a round, within a transaction."""
+        """Join the rows of a round that ends into one for each length, within a transaction.
+
+        Its reports are sorted by device: in which order they came is forgotten.
+        """
         self._reported.pop(number, None)
-        count = "SELECT count(*) FROM batch WHERE round = ?"
-        (rows,) = self._db.execute(count, (number,)).fetchone()
-        if rows <= 1:
+        statement = "SELECT count(*) FROM batch WHERE round = ?"
+        (row_count,) = self._db.execute(statement, (number,)).fetchone()
+        if row_count <= 1:
             return
         reports = self.of_round(number)
         self._db.execute("DELETE FROM batch WHERE round = ?", (number,))

@@ -1,7 +1,8 @@
-"""The numbers of a store's rounds, which only grow: a device answers no number twice, and none
-below its last one. The host believes no device that claims a later round: a liar would make it use
-up the numbers. After a store was restored from a copy, the user says where to go on
-(--after-round).
+"""The numbers of a store's rounds, which only grow.
+
+A device answers no number twice, and none below its last one. The host believes no device that
+claims a later round: a liar would make it use up the numbers. After a store was restored from a
+copy, the user says where to go on (--after-round).
 """
 
 from tern import wire
@@ -12,29 +13,30 @@ _SKIPPED = "skipped"  # state of a store: rounds up to this one are not asked
 
 
 def last_number(store: Store) -> int:
-    """The largest number that a store has used or skipped; 0 before the first."""
+    """Return the largest number that a store has used or skipped; 0 before the first round."""
     return max(store.last_round(), store.state(_SKIPPED) or 0)
 
 
 def check_skip(store: Store | None, after: int | None) -> int:
-    """The last number once those up to `after` are skipped.
+    """Return what the last number will be once the rounds up to `after` are skipped.
 
-    Raises UsageError for a number that is too far ahead.
+    store: None: it is yet to be made. after: None: no round is skipped. Raises UsageError if
+    `after` is too far ahead for devices, which refuse a round far beyond their last one.
     """
     last = 0 if store is None else last_number(store)
+    if after is None:
+        return last
     most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked
-    if after is not None and after > most:
-        text = (
-            f"--after-round must be at most {most}, not {after}: the store's last round is {last}"
-        )
-        raise UsageError(
-            text, "a device that tells of a round so far away lies, or is of another fleet"
-        )
-    return max(last, after or 0)
+    if after > most:
+        text = f"--after-round must be at most {most}, not {after}: "
+        text += f"the store's last round is {last}"
+        hint = "a device that tells of a round so far away lies, or is of another fleet"
+        raise UsageError(text, hint)
+    return max(last, after)
 
 
 def skip(store: Store, after: int | None) -> None:
-    """Ask no round up to `after` from now on. Raises UsageError as `check_skip` does."""
+    """Skip the rounds up to `after` from now on. Raises UsageError as `check_skip` does."""
     last = check_skip(store, after)
     if last > last_number(store):
         store.save_state({_SKIPPED: last})

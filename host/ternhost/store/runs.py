@@ -21,7 +21,10 @@ UNFINISHED = (PREPARING, RUNNING, STOPPED)
 
 
 def status_now(status: str, store: Path) -> str:
-    """The status of a run for people: STOPPED where it has not finished and its process is gone."""
+    """Return the status of a run for people: STOPPED if it is unfinished and its process is gone.
+
+    store: its path.
+    """
     if status in UNFINISHED and not store_file.in_use(store):
         return STOPPED
     return status
@@ -73,7 +76,7 @@ class RunTable(Database):
         self.write("DELETE FROM run WHERE name = ?", name)
 
     def forget_questions(self, name: str) -> None:
-        """Forget what a run asked, where each device refused: nobody paid.
+        """Delete the cohorts of a run that every device refused: nobody has paid for them.
 
         The numbers of its rounds stay used.
         """
@@ -85,9 +88,10 @@ class RunTable(Database):
         """All runs of this store, in the order in which they began."""
         return self._runs("ORDER BY rowid")
 
-    def _runs(self, which: str, *values: str) -> list[StoredRun]:
+    def _runs(self, clause: str, *values: str) -> list[StoredRun]:
+        """Return the runs that a clause of SQL selects or orders. values: its parameters."""
         runs = []
-        statement = f"SELECT name, began, status, asked, state FROM run {which}"
+        statement = f"SELECT name, began, status, asked, state FROM run {clause}"
         for name, began, status, asked, state in self.rows(statement, *values):
             run = StoredRun(name, began, status, asked=json.loads(asked), state=json.loads(state))
             runs.append(run)
@@ -106,7 +110,7 @@ class RunTable(Database):
         asked: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change the status, the options or the state of a run; those that are None stay."""
+        """Change the status, the options (`asked`) or the state of a run; None leaves them."""
         texts = {}
         if status is not None:
             texts["status"] = status
@@ -130,12 +134,12 @@ class RunTable(Database):
         return [json.loads(entry) for (entry,) in rows]
 
     def models(self, name: str) -> dict[int, bytes]:
-        """The weights of the model (float64, little-endian) after each round of a run that has one,
-        by its number.
+        """Return the weights of the models of a run, by the number of the round.
+
+        They are float64, little-endian. Rounds without a model are left out.
         """
-        return dict(
-            self.rows("SELECT number, weights FROM model WHERE run = ? ORDER BY number", name)
-        )
+        statement = "SELECT number, weights FROM model WHERE run = ? ORDER BY number"
+        return dict(self.rows(statement, name))
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Store JSON values by name."""

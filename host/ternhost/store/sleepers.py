@@ -32,7 +32,7 @@ def set_wake(store: Store, device: int, seconds: int | None) -> None:
 
 
 def wakes(store: Store) -> dict[int, int]:
-    """The seconds between wakes, for every device that sleeps."""
+    """Return the seconds between two wakes of every device that sleeps."""
     by_device = store.state(_WAKES) or {}
     return {int(device): seconds for device, seconds in by_device.items()}
 
@@ -49,14 +49,15 @@ def save_heard(store: Store, heard: Mapping[int, float]) -> None:
 
 
 def heard(store: Store) -> dict[int, float]:
-    """The time of the last message of each device that sleeps (seconds since 1970)."""
+    """Return when each device that sleeps was heard last, in seconds since 1970."""
     by_device = store.state(_HEARD) or {}
     return {int(device): at for device, at in by_device.items()}
 
 
 def least_deadline(seconds: Iterable[int]) -> int:
-    """Seconds until every device with these wake intervals has had a chance to answer a round; 0
-    without any.
+    """Return the seconds until every sleeping device has had a chance to answer a round.
+
+    seconds: between two wakes of each device. The result is 0 if there is no device.
     """
     longest = max(seconds, default=0)
     if not longest:

@@ -55,8 +55,9 @@ class RunView:
 
     @property
     def planned(self) -> int | None:
-        """The number of rounds of the run, None without an end; for a served run as its last start
-        set it.
+        """The number of rounds of the run; None if it has no end.
+
+        For a served run it is what its last start set.
         """
         if self.schedule is None:
             return self.replanned or self.references.get("rounds")
@@ -122,25 +123,28 @@ class Snapshot:
         return ended_reports + self.coming
 
     def silent(self, now: float) -> float | None:
-        """Seconds since an unfinished run that is overdue has written anything; else None.
+        """Return the seconds since an overdue run has written anything; None if it is on time.
 
-        It is overdue when a round is past its deadline, or the next one is late by more than the
-        --interval. now: seconds since 1970.
+        An unfinished run is overdue if a round is past its deadline, or if the next round is late
+        by more than the --interval. now: seconds since 1970.
         """
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
-        schedule = self.run.schedule or {}
-        longest_wait = float(schedule.get("interval") or 0.0)
+        longest_wait = 0.0
+        if self.run.schedule is not None:
+            longest_wait = float(self.run.schedule.get("interval") or 0.0)
         for round_ in self.open:
             if round_.deadline is None:
                 return None  # such a round may last for ever
             longest_wait = max(longest_wait, round_.deadline)
 
         silence = now - self._last_news(self.run)
-        return silence if silence > longest_wait + PATIENCE else None
+        if silence <= longest_wait + PATIENCE:
+            return None
+        return silence
 
     def _last_news(self, run: RunView) -> float:
-        """When anything was written or heard, seconds since 1970."""
+        """Return when anything was last written or heard, in seconds since 1970."""
         times = [run.began, self.written]
         times += [round_.began or 0.0 for round_ in self.open]
         times += [board.heard for board in self.boards]

@@ -62,23 +62,26 @@ class Store(RunTable, TallyTable, BoardTable):
             self._db.executemany("DELETE FROM device WHERE id = ?", rows)
 
     def _retire(self, devices: Iterable[int]) -> None:
+        """Move the keys of these devices to the revoked ones, within a transaction."""
         # Dated by the last opened round, since a clock may be set back. Of several keys of a device
         # in one round the first is kept: the round was opened with it.
         statement = (
-            "INSERT INTO revoked SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
+            "INSERT INTO revoked"
+            " SELECT id, (SELECT coalesce(max(number), 0) FROM round), key, ? FROM device"
             " WHERE id = ? ON CONFLICT DO UPDATE SET at = excluded.at"
         )
         self._db.executemany(statement, ((time.time(), device) for device in devices))
 
     def keys_before(self, round_: StoredRound) -> dict[int, bytes]:
-        """The former keys, with which a round was opened, of devices whose key has changed since or
-        was revoked.
+        """Return the keys with which a round was opened, of devices whose key has changed since.
+
+        A key that was revoked has changed, too.
         """
         later = "SELECT id, key FROM revoked WHERE round >= ? ORDER BY id, round DESC"
         return dict(self.rows(later, round_.number))
 
     def revoked(self) -> dict[int, float]:
-        """The last revocation of a key of each device (seconds since 1970)."""
+        """Return when a key of each device was last revoked, in seconds since 1970."""
         return dict(self.rows("SELECT id, at FROM revoked ORDER BY id, round"))
 
     # Rounds
@@ -89,6 +92,7 @@ class Store(RunTable, TallyTable, BoardTable):
             self._add_round(round_, time.time())
 
     def _add_round(self, round_: StoredRound, began: float | None) -> None:
+        """Insert a round and its cohorts, within a transaction. began: seconds since 1970."""
         number = round_.number
         statement = (
             "INSERT INTO round (number, quorum, deadline, run, began) VALUES (?, ?, ?, ?, ?)"
@@ -96,12 +100,12 @@ class Store(RunTable, TallyTable, BoardTable):
         row = number, round_.quorum, round_.deadline, round_.run, began
         self._db.execute(statement, row)
         for position, cohort in enumerate(round_.cohorts):
-            packed = self._packed(position, cohort.devices)
+            packed = self._pack(position, cohort.devices)
             cohort_row = number, position, cohort.body, packed
             self._db.execute("INSERT INTO cohort VALUES (?, ?, ?, ?)", cohort_row)
 
-    def _packed(self, position: int, devices: Sequence[int] | Integers) -> bytes:
-        """The packed ids of a cohort.
+    def _pack(self, position: int, devices: Sequence[int] | Integers) -> bytes:
+        """Return the device ids of a cohort in packed form. position: of the cohort in its round.
 
         Most rounds ask the same devices as the one before: these are packed once.
         """
@@ -119,9 +123,10 @@ class Store(RunTable, TallyTable, BoardTable):
         return self._rounds("WHERE ended IS NULL")
 
     def rounds(self, simulated: bool = False) -> list[StoredRound]:
-        """The rounds that asked devices, or else simulated clients, oldest first.
+        """Return the rounds that asked devices, oldest first.
 
-        Both have ids from 1 on.
+        simulated: return those that asked simulated clients instead. Both have ids from 1 on, so
+        they must not be mixed.
         """
         of_simulated = "SELECT name FROM run WHERE json_extract(asked, '$.simulated')"
         if simulated:
@@ -129,6 +134,7 @@ class Store(RunTable, TallyTable, BoardTable):
         return self._rounds(f"WHERE run IS NULL OR run NOT IN ({of_simulated})")
 
     def _rounds(self, where: str) -> list[StoredRound]:
+        """Return the rounds for which a condition of SQL holds, oldest first."""
         rows = self.rows(f"SELECT number, quorum, deadline, run FROM round {where} ORDER BY number")
         unpacked: dict[bytes, Sequence[int]] = {}  # many rounds ask the same devices
         rounds = []
@@ -138,7 +144,10 @@ class Store(RunTable, TallyTable, BoardTable):
         return rounds
 
     def _cohorts(self, number: int, unpacked: dict[bytes, Sequence[int]]) -> list[StoredCohort]:
-        """The cohorts of a round. unpacked: ids by their packed form; gets those that are new."""
+        """Return the cohorts of a round.
+
+        unpacked: a cache of device ids by their packed form, to which new ones are added.
+        """
         cohorts = []
         for body, packed in self.rows(_COHORTS, number):
             if packed not in unpacked:
@@ -167,9 +176,9 @@ class Store(RunTable, TallyTable, BoardTable):
     # Reports
 
     def add_reports(self, reports: Iterable[Reports]) -> None:
-        """Commit all reports or none.
+        """Commit these reports to the disk, all or none.
 
-        Raises StorageError where a device is not part of the round or has reported.
+        Raises StorageError if a device is not part of its round or has reported already.
         """
         if self._lock is None:
             raise StorageError(f"{self.path} was opened beside the process that takes reports")
@@ -186,7 +195,7 @@ class Store(RunTable, TallyTable, BoardTable):
             return self._log.of_round(number)
 
     def reports(self, number: int) -> list[tuple[int, bytes]]:
-        """(device, packed symbols) of every accepted report of a round, by device."""
+        """Return every accepted report of a round as (device, packed symbols), by device."""
         reports: list[tuple[int, bytes]] = []
         for batch in self.report_batches(number):
             rows = [row.tobytes() for row in batch.packed]
@@ -210,7 +219,10 @@ class Store(RunTable, TallyTable, BoardTable):
     # Runs and what they learn
 
     def end_run_round(self, run: str, state: Mapping[str, Any], ended: EndedRound) -> None:
-        """End a round, and store what the run keeps of it, with the state of the run."""
+        """End a round of a run, and store in one transaction what the run keeps of it.
+
+        state: of the run after the round, as JSON.
+        """
         with self.transaction():
             if ended.unstored:
                 self._add_ended_round(run, ended)

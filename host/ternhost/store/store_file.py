@@ -11,13 +11,15 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import close_to_others, real, require_one_name, storage_errors
 
 NAME = "store.sqlite"  # the default
-_SQLITE = b"SQLite format 3\0"  # how every file of SQLite begins
+_SQLITE_MAGIC = b"SQLite format 3\0"  # how every file of SQLite begins
+_OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
 
 
 def make(path: Path, create: bool) -> None:
-    """Make sure that the file is there (mode 0600; made if `create`) and only its owner's.
+    """Make sure that the file of a store exists, and that only its owner can read it.
 
-    Raises TernError.
+    create: make a missing file, with mode 0600. Raises UsageError if there is none, StorageError
+    if it cannot be made or others can read it.
     """
     with storage_errors("check the path and its owner", path):
         if create:
@@ -32,35 +34,38 @@ def make(path: Path, create: bool) -> None:
         # has on it.
         if status.st_nlink > 1 and _may_be_a_store(path):
             require_one_name(path)
-    if os.name == "posix" and status.st_mode & 0o077 and _may_be_a_store(path):
+    if os.name == "posix" and status.st_mode & _OTHERS and _may_be_a_store(path):
         raise StorageError(
             f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}"
         )
 
 
 def _may_be_a_store(path: Path) -> bool:
-    # Others are refused without a hint to hide them from others. (The application id may still be
-    # in the log.)
+    """Return whether the file is empty or one of SQLite.
+
+    Any other file is no store, and is none of our business: it is refused later, without advice
+    on who may read it. (The application id is not looked at: it may still be in the log.)
+    """
     with open(path, "rb") as file:
-        start = file.read(len(_SQLITE))
-    return not start or start == _SQLITE
+        start = file.read(len(_SQLITE_MAGIC))
+    return not start or start == _SQLITE_MAGIC
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """Lock the store for writing.
+    """Lock the store for writing, until the connection that is returned is closed.
 
-    Raises sqlite3.Error if another process has it, StorageError if none can.
+    Raises sqlite3.Error if another process has the lock, StorageError if it cannot be made.
     """
     # An open transaction on an empty database beside the store: on every platform only one process
     # can have it, it ends with the process however that dies, and others can read the store
     # meanwhile.
     if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it
         return sqlite3.connect(":memory:")
-    beside = f"{path}-lock"
+    lock_path = f"{path}-lock"
     # Whoever can read a lock can hold it, and keep tern from its store.
-    close_to_others(beside, make=True)
+    close_to_others(lock_path, make=True)
     # `in_use` may have it for a moment.
-    lock = sqlite3.connect(beside, isolation_level=None, timeout=0.1)
+    lock = sqlite3.connect(lock_path, isolation_level=None, timeout=0.1)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
         lock.execute("BEGIN EXCLUSIVE")
@@ -71,10 +76,11 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 def hold_file(path: Path) -> socket.socket | None:
-    """Lock the file itself, so that it stays locked where its name changes.
+    """Lock the file itself by its inode, so that it stays locked if its name changes.
 
-    Raises sqlite3.Error if another process has it. Only Linux has names for this that end with the
-    process; elsewhere a store that is in use must not be moved.
+    The lock lasts until the socket that is returned is closed. Raises sqlite3.Error if another
+    process has it. Only Linux has names of sockets that end with the process; elsewhere None is
+    returned, and a store in use must not be moved.
     """
     if sys.platform != "linux" or not hasattr(socket, "AF_UNIX"):
         return None
@@ -91,7 +97,7 @@ def hold_file(path: Path) -> socket.socket | None:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process holds the lock of `take_lock`: its run is under way."""
+    """Return whether a process holds the lock of a store (`take_lock`): its run is under way."""
     uri = f"{real(path).absolute().as_uri()}-lock?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=0)) as lock:

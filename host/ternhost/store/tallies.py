@@ -14,12 +14,15 @@ from ternhost.store.database import Database
 
 
 def pack_counts(counts: Counts) -> bytes:
-    """Counts in the format of the store."""
+    """Compress counts for the store: int64, little-endian."""
     return zlib.compress(np.ascontiguousarray(counts, "<i8").tobytes(), 1)
 
 
 def unpack_counts(packed: bytes, body: bytes) -> tuple[Counts, Counts | None]:
-    """The counts and the vectors of a cohort with this question, as in `CohortCounts`."""
+    """Read the counts of a cohort, and of projections also the sums of their vectors.
+
+    body: the question of the cohort, as in a ROUND. The counts are coordinates x symbols.
+    """
     card = cards.decode(bytes(decode_body(body).card))
     numbers = np.frombuffer(zlib.decompress(packed), "<i8").astype(np.int64)
     if card.shape == cards.PROJECTION:
@@ -27,7 +30,8 @@ def unpack_counts(packed: bytes, body: bytes) -> tuple[Counts, Counts | None]:
     return numbers.reshape(-1, card.symbols), None
 
 
-def _packed_numbers(tally: Tally) -> bytes:
+def _pack_tally(tally: Tally) -> bytes:
+    """Compress the counts of a cohort; of projections the sums of vectors follow them."""
     if tally.vectors is None:
         return pack_counts(tally.counts)
     return pack_counts(np.concatenate([tally.counts[0], tally.vectors]))
@@ -37,14 +41,15 @@ class TallyTable(Database):
     """The table tally."""
 
     def _add_tallies(self, number: int, tallies: Sequence[Tally]) -> None:
+        """Store the tallies of a round that ends, one for each cohort."""
         statement = "INSERT OR REPLACE INTO tally VALUES (?, ?, ?, ?, ?, ?)"
         for position, tally in enumerate(tallies):
-            counts = _packed_numbers(tally)
+            counts = _pack_tally(tally)
             row = number, position, tally.body, tally.asked, tally.reports, counts
             self._db.execute(statement, row)
 
     def counted_reports(self) -> dict[int, list[int]]:
-        """By the number of each ended round of a run, how many reports of each cohort were counted."""
+        """Return how many reports of each cohort were counted, by the number of the ended round."""
         statement = "SELECT round, reports FROM tally ORDER BY round, position"
         by_round: dict[int, list[int]] = {}
         for number, reports in self.rows(statement):
@@ -52,7 +57,7 @@ class TallyTable(Database):
         return by_round
 
     def tallies(self, number: int) -> list[Tally]:
-        """The cohorts of an ended round of a run."""
+        """Return the tally of each cohort of an ended round."""
         statement = (
             "SELECT body, asked, reports, counts FROM tally WHERE round = ? ORDER BY position"
         )

@@ -42,27 +42,33 @@ class Curve:
 
 
 def measures(run: RunView | None, history: History) -> list[str]:
-    """The figures of a run, the most important one first."""
+    """Return the names of the figures of a run, such as "accuracy", the most important one first.
+
+    history: an entry for each ended round. It is used if the run states no figures itself.
+    """
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
     return list(figures_of(history[-1] if history else None))
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
-    """The number of devices of a run: those with a key, else those emulated or simulated for it."""
+    """Return the number of devices of a run.
+
+    registered: the number of devices with a key; without any, those emulated or simulated count.
+    """
     references = run.references if run else {}
     return registered or int(references.get("clients") or references.get("devices") or 0)
 
 
 def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
-    """The 95 % interval of a figure on the held-out records.
+    """Return the ends of the 95 % interval of a figure on the held-out records.
 
-    None where the figure does not determine it.
+    The result is None where the value of the figure does not determine an interval.
     """
-    judged = run.references.get("judged") if run else None
-    if not judged:
+    held_out = run.references.get("judged") if run else None
+    if not held_out:
         return None
-    return _interval_of(measure, value, judged["records"], judged["positive"])
+    return _interval_of(measure, value, held_out["records"], held_out["positive"])
 
 
 def compared_with(run: RunView | None, measure: str) -> tuple[float | None, float | None]:
@@ -95,25 +101,26 @@ def cost_of_report(run: RunView | None) -> float:
     return float(sum(each["share"] * each["epsilon_per_report"] for each in classes))
 
 
-def spent(now: Snapshot) -> float | None:
-    """Mean epsilon spent per device in the run by accepted reports, or None where unknown.
+def spent(snapshot: Snapshot) -> float | None:
+    """Return the mean epsilon that a device has spent in the run by accepted reports.
 
     A report of an open round counts with the mean cost of the last round, or else of all classes.
-    Lost or refused reports may have cost as much.
+    Lost or refused reports may have cost as much. The result is None where it is not known.
     """
-    report_cost = cost_of_report(now.run)
-    devices = devices_of(now.run, now.devices)
-    if now.run is None or not report_cost or not devices:
+    report_cost = cost_of_report(snapshot.run)
+    devices = devices_of(snapshot.run, snapshot.devices)
+    if snapshot.run is None or not report_cost or not devices:
         return None
-    last_round = now.history[-1] if now.history else {}
+    last_round = snapshot.history[-1] if snapshot.history else {}
     if last_round.get("reports"):
         report_cost = last_round["spent"] / last_round["reports"]
-    elif in_rho(now.run):
-        report_cost = float(now.run.classes[0]["rho_per_report"])
-    paid = sum(cost * reports for cost, reports in now.paid.items()) / MICRO
-    reports_in_open_rounds = now.accepted - sum(now.paid.values())
-    amount = paid + reports_in_open_rounds * report_cost
-    return as_epsilon(now.run, amount / devices)
+    elif in_rho(snapshot.run):
+        report_cost = float(snapshot.run.classes[0]["rho_per_report"])
+    # Costs in ended rounds are known exactly: micro-units of the run's measure -> reports.
+    paid = sum(cost * reports for cost, reports in snapshot.paid.items()) / MICRO
+    reports_in_open_rounds = snapshot.accepted - sum(snapshot.paid.values())
+    total_cost = paid + reports_in_open_rounds * report_cost
+    return as_epsilon(snapshot.run, total_cost / devices)
 
 
 def in_rho(run: RunView | None) -> bool:
@@ -122,7 +129,7 @@ def in_rho(run: RunView | None) -> bool:
 
 
 def as_epsilon(run: RunView | None, amount: float) -> float:
-    """What a device has spent in a run, in the run's own measure, as an epsilon."""
+    """Convert a cost in the run's own measure (epsilon or rho) into an epsilon."""
     if run is None or not in_rho(run):
         return amount
     return _epsilon_of(round(amount * MICRO), run.options["delta"])
@@ -133,38 +140,39 @@ def _epsilon_of(micro_rho: int, delta: str) -> float:
     return epsilon_of(micro_rho, float(delta))
 
 
-def spent_by_class(now: Snapshot) -> list[float | None]:
-    """Mean epsilon spent per device of each class, by ended rounds, or None where unknown.
+def spent_by_class(snapshot: Snapshot) -> list[float | None]:
+    """Return the mean epsilon that a device of each class has spent in ended rounds.
 
     The share of a class among the requests estimates its share of the devices. Classes with equal
-    costs are counted together.
+    costs are counted together. An entry is None where the number of devices is not known.
     """
-    if now.run is None:
+    if snapshot.run is None:
         return []
-    costs = [float(each["epsilon_per_report"]) for each in now.run.classes]
-    devices = devices_of(now.run, now.devices)
+    costs = [float(each["epsilon_per_report"]) for each in snapshot.run.classes]
+    devices = devices_of(snapshot.run, snapshot.devices)
     if not devices:
         return [None] * len(costs)
-    paid = dict.fromkeys(costs, 0.0)
-    requests = dict.fromkeys(costs, 0)
-    for micro_cost, reports in now.paid.items():
+    paid_by_cost = dict.fromkeys(costs, 0.0)
+    requests_by_cost = dict.fromkeys(costs, 0)
+    for micro_cost, reports in snapshot.paid.items():
         cost = micro_cost / MICRO
-        nearest = _nearest(costs, cost)  # the parts of a question differ a little in cost
-        paid[nearest] += reports * cost
-        requests[nearest] += now.demanded[micro_cost]
-    all_requests = sum(now.demanded.values())
-    spent: list[float | None] = []
+        class_cost = _nearest(costs, cost)  # the parts of a question differ a little in cost
+        paid_by_cost[class_cost] += reports * cost
+        requests_by_cost[class_cost] += snapshot.demanded[micro_cost]
+    all_requests = sum(snapshot.demanded.values())
+    spent_per_device: list[float | None] = []
     for cost in costs:
-        if requests[cost]:
-            devices_of_class = devices * requests[cost] / all_requests
-            spent.append(as_epsilon(now.run, paid[cost] / devices_of_class))
+        if requests_by_cost[cost]:
+            devices_of_class = devices * requests_by_cost[cost] / all_requests
+            spent_per_device.append(as_epsilon(snapshot.run, paid_by_cost[cost] / devices_of_class))
         else:
-            spent.append(None)
-    return spent
+            spent_per_device.append(None)
+    return spent_per_device
 
 
-def _nearest(costs: Sequence[float], cost: float) -> float:
-    return min(costs, key=lambda of_class: abs(of_class - cost))
+def _nearest(costs: Sequence[float], wanted_cost: float) -> float:
+    """Return that one of `costs` that is closest to `wanted_cost`."""
+    return min(costs, key=lambda cost: abs(cost - wanted_cost))
 
 
 # Curves
@@ -179,9 +187,13 @@ def axes(run: RunView | None, registered: int) -> list[str]:
 
 
 def positions(run: RunView | None, history: History, by: str, registered: int) -> list[float]:
-    """The position of each round on an axis: rounds, reports, or mean epsilon spent per device."""
+    """Return the x coordinate of each round on an axis.
+
+    by: ROUNDS, REPORTS (both counted from the start) or EPSILON (mean spent per device so far).
+    registered: the number of devices with a key.
+    """
     if by == ROUNDS:
-        return [float(i) for i in range(1, len(history) + 1)]
+        return [float(number) for number in range(1, len(history) + 1)]
     if by == REPORTS:
         return list(accumulate(float(entry.get("reports", 0)) for entry in history))
     devices = max(1, devices_of(run, registered))
@@ -197,35 +209,42 @@ def curve(
     registered: int = 0,
     most: int = MOST,
 ) -> Curve:
-    """The curve of a figure, in at most `most` points. registered: the number of devices with a key."""
-    position = positions(run, history, by, registered)
+    """Return the curve of a figure over the rounds of a run, in at most `most` points.
+
+    by: the x axis, as for `positions`. registered: the number of devices with a key. Rounds without
+    this figure have no point, and points without an interval have no `low` and `high`.
+    """
+    x_of_round = positions(run, history, by, registered)
     points: list[Point] = []
     low: list[Point] = []
     high: list[Point] = []
-    for i in chosen(len(history), most):
-        value = history[i].get(measure)
+    for index in chosen(len(history), most):
+        value = history[index].get(measure)
         if not isinstance(value, (int, float)):
             continue
-        points.append((position[i], float(value)))
-        ends = interval(run, measure, float(value))
-        if ends:
-            low.append((position[i], ends[0]))
-            high.append((position[i], ends[1]))
+        points.append((x_of_round[index], float(value)))
+        interval_ends = interval(run, measure, float(value))
+        if interval_ends:
+            low.append((x_of_round[index], interval_ends[0]))
+            high.append((x_of_round[index], interval_ends[1]))
     optimum, baseline = compared_with(run, measure)
     return Curve(measure, by, tuple(points), tuple(low), tuple(high), optimum, baseline)
 
 
 def chosen(count: int, most: int = MOST) -> list[int]:
-    """At most `most` of `count` indices, evenly spaced, the first and the last included."""
+    """Choose at most `most` of `count` indices, evenly spaced, the first and the last included."""
     if count <= most:
         return list(range(count))
     return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
-def series(history: History, name: str, at: Sequence[float]) -> list[Point]:
-    """The parameter of that name (tau, rate) by round."""
+def series(history: History, name: str, x_of_round: Sequence[float]) -> list[Point]:
+    """Return the points of a parameter that the algorithm chooses for each round (tau, rate).
+
+    x_of_round: the x coordinate of each round, from `positions`.
+    """
     points = []
-    for i in chosen(len(history)):
-        if name in history[i]:
-            points.append((at[i], float(history[i][name])))
+    for index in chosen(len(history)):
+        if name in history[index]:
+            points.append((x_of_round[index], float(history[index][name])))
     return points

@@ -16,7 +16,7 @@ _PATIENCE = 5.0  # seconds that the other process has to end
 
 
 def add_parser(subparsers: object) -> None:
-    """Add `tern dashboard`."""
+    """Add `tern dashboard` to the commands."""
     summary = "show a run in the browser of this machine, during the run or afterwards"
     example = """tern dashboard
         tern dashboard my-fleet/store.sqlite --port 8700
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
     """Serve the page of a run in another process while the context is open.
 
-    The process ends when this one closes its standard input, even by crashing. quiet: print its
-    address on standard error.
+    The process ends when this one closes its standard input, even by crashing.
+    port: of the page, by default any free one. quiet: print its address on standard error.
     """
     command = [sys.executable, "-m", "ternhost", "dashboard", str(run), "--while-stdin"]
     if port is not None:

@@ -50,7 +50,10 @@ def states(boards: Sequence[BoardRow]) -> dict[str, int]:
 
 
 def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
-    """The figures of these boards. now: seconds since 1970."""
+    """Count boards by age, state, release, random generator and last error.
+
+    now: seconds since 1970.
+    """
     ages = dict.fromkeys((*AGES, OLDER), 0)
     releases: Counter[str] = Counter()
     generators = dict.fromkeys(_GENERATORS.values(), 0)
@@ -76,9 +79,9 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
 
 
 def _age(seconds: float) -> str:
-    """The shortest of the ages that is not less than this time."""
-    for age, most in AGES.items():
-        if seconds <= most:
+    """Return the name of the shortest of `AGES` that this many seconds do not exceed, or OLDER."""
+    for age, upper_bound in AGES.items():
+        if seconds <= upper_bound:
             return age
     return OLDER
 
@@ -95,28 +98,29 @@ def failed(board: BoardRow) -> bool:
 
 
 def budget(board: BoardRow) -> float | None:
-    """The epsilon left to a board's first device.
+    """Return the epsilon left to a board's first device, or None where the board reports no budget.
 
-    Of a ledger in rho: the epsilon at delta 1e-6. None where it reports no budget.
+    The rho of a ledger in rho is converted to the epsilon at delta 1e-6.
     """
-    left = board.budget_left
-    if left is None:
+    micro_left = board.budget_left
+    if micro_left is None:
         return None
-    if board.measure == RHO and left:
-        epsilon: float = math.exp(float(np.interp(math.log(left), *_epsilons())))
+    if board.measure == RHO and micro_left:
+        # Interpolated in a table, since the conversion is slow and fleets are large.
+        epsilon: float = math.exp(float(np.interp(math.log(micro_left), *_epsilons())))
         return epsilon
-    return left / MICRO
+    return micro_left / MICRO
 
 
 @lru_cache(maxsize=1)
 def _epsilons() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Logarithms of micro-rho and of their epsilons: boards are many, and may say any number."""
+    """Return a table for interpolation: the logarithms of micro-rho, and those of their epsilons."""
     rhos = np.geomspace(1, MAX_BUDGET, 100).astype(np.int64)
     return np.log(rhos), np.log([epsilon_of(int(rho), _DELTA) for rho in rhos])
 
 
 def budgets(boards: Sequence[BoardRow], now: float) -> list[float]:
-    """The budgets left on boards heard within a day, ascending."""
+    """Return the epsilons left on the boards heard within a day, in ascending order."""
     recent = (budget(board) for board in boards if now - board.heard <= AGES["1d"])
     return sorted(left for left in recent if left is not None)
 
@@ -126,25 +130,27 @@ def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:
     return next(iter(budgets(boards, now)), None)
 
 
-def worst(boards: Sequence[BoardRow], now: float, most: int) -> list[BoardRow]:
-    """The boards that need attention first.
+def worst(boards: Sequence[BoardRow], now: float, count: int) -> list[BoardRow]:
+    """Return the `count` boards that need attention first.
 
-    Those with a failed generator, then offline ones, most errors, smallest budget.
+    Boards with a failed random generator come first, then offline boards, then those with most
+    errors, then those with the smallest budget.
     """
 
     def order(board: BoardRow) -> tuple[bool, bool, int, float]:
-        left = budget(board)
-        if left is None:
-            left = float("inf")
-        return not failed(board), board.online, -board.errors, left
+        """Return the sort key of a board: False sorts before True."""
+        budget_left = budget(board)
+        if budget_left is None:
+            budget_left = float("inf")
+        return not failed(board), board.online, -board.errors, budget_left
 
-    return sorted(boards, key=order)[:most]
+    return sorted(boards, key=order)[:count]
 
 
 def _most_frequent(counts: Counter[str]) -> dict[str, int]:
-    """The most frequent values, and the sum of the others.
+    """Return the most frequent values with their counts, and the sum of the others as OTHER.
 
-    So lying boards cannot add values without limit.
+    The number and the length of values are limited: boards may report anything.
     """
     frequent: dict[str, int] = {}
     for value, count in counts.most_common():

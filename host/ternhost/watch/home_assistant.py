@@ -46,7 +46,7 @@ class HomeAssistant:
     """A fleet on a broker as Home Assistant sees it, from `begin` to `end`."""
 
     def __init__(self, text: str) -> None:
-        """text: the name of the fleet.
+        """Prepare to publish the fleet that `text` names.
 
         Raises UsageError unless its broker lets Home Assistant see it.
         """
@@ -72,9 +72,9 @@ class HomeAssistant:
         figures: Mapping[str, float],
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """Publish a served fleet.
+        """Publish the discovery message and the first figures of a served fleet.
 
-        figures: of its last round. warn: called where the broker refuses.
+        figures: of its last round. warn: called with a message where the broker refuses.
         """
         self._store = store
         topics = [self._publication.discovery, self._state_topic, self._availability_topic]
@@ -105,6 +105,11 @@ class HomeAssistant:
         self._notices.close({self._availability_topic: OFFLINE})
 
     def _publish_state(self) -> None:
+        """Publish the present values, with the least budget read from the store now and then.
+
+        Reading takes long for a large fleet, so the pause after a read is `_PAUSES` times as long
+        as the read.
+        """
         now = self._last_message = time.monotonic()
         if now - self._last_read >= _PAUSES * self._read_seconds:
             self._values["budget"] = least_budget(self._store.boards(), time.time())
@@ -114,10 +119,12 @@ class HomeAssistant:
         self._notices.put(self._state_topic, _packed(state))
 
     def _publish_discovery(self) -> None:
-        """Describe the fleet and as many of its values as fit into a message."""
+        """Describe the fleet to Home Assistant, with as many of its values as fit into a message."""
         release = version("tern-ldp")
         fleet_id = f"tern_{self._publication.prefix}"
         components: dict[str, Any] = {}
+        # The abbreviated keys are those of Home Assistant's MQTT discovery: "dev" for device, "mf" for
+        # manufacturer, "sw" for software version, "o" for origin, "cmps" for components.
         config = {
             "dev": {
                 "ids": [fleet_id],
@@ -140,7 +147,7 @@ class HomeAssistant:
 
 
 def _sensor(name: str, fleet_id: str) -> dict[str, Any]:
-    """The description of a value for Home Assistant."""
+    """Describe a value to Home Assistant, as a component of the discovery message ("p": platform)."""
     title = visible(WORDS.get(name, name.replace("_", " "))).capitalize()
     display_name, unit, icon = _SENSORS.get(name, (title, None, "mdi:chart-line"))
     # A name is no part of the template: an algorithm of one's own may call a figure anything.
@@ -164,9 +171,10 @@ def _packed(values: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
-    """Publish a run while the context is open.
+    """Publish a served run to Home Assistant while the context is open.
 
-    Without `home`, remove the retained messages of an earlier start.
+    home: None if the run is not to be published; then the retained messages of an earlier start are
+    removed.
     """
     if home is None:
         _forget(run.options.fleet, run.store, warn)
@@ -179,16 +187,18 @@ def shown(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> 
         home.end()
 
 
-def _forget(text: str, store: Store, warn: Callable[[str], None]) -> None:
-    """Remove the messages that a broker retains for Home Assistant. text: the name of the fleet."""
+def _forget(fleet: str, store: Store, warn: Callable[[str], None]) -> None:
+    """Remove the messages that a broker retains for Home Assistant. fleet: its name."""
     topics = store.state(_STATE)
     if not topics:
         return
-    publication = parse(text).publication()
+    publication = parse(fleet).publication()
     if publication:
-        *_, availability = topics
-        removed = publication.notices((availability, b""), warn).close(dict.fromkeys(topics, b""))
-        if not removed:
+        availability = topics[-1]
+        was_removed = publication.notices((availability, b""), warn).close(
+            dict.fromkeys(topics, b"")
+        )
+        if not was_removed:
             warn(
                 "Home Assistant still shows this fleet: its messages cannot be removed now; the "
                 "next start tries again"

@@ -10,11 +10,11 @@ REFUSED = b"This page is for its own address alone.\n"
 
 
 def is_welcome(port: int, headers: Iterable[tuple[str, str]], socket: bool = False) -> bool:
-    """Whether to answer a request with these headers. socket: it opens a websocket.
+    """Decide whether a server on a loopback port answers a request with these headers.
 
-    Refuses DNS rebinding (a website's name as Host), websockets with another Origin, and fetches
-    and frames of other sites, which browsers mark by Sec-Fetch-Site: other sites may only link
-    here.
+    socket: the request opens a websocket. Refused are DNS rebinding (a website's name as Host),
+    websockets with another Origin, and fetches and frames of other sites, which browsers mark by
+    Sec-Fetch-Site: other sites may only link here.
     """
     values: dict[str, list[str]] = {}
     for name, value in headers:

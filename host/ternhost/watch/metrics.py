@@ -64,9 +64,8 @@ class Metrics:
         self._run = _RunMetrics(self._registry)
         self.server, _ = start_http_server(port, ADDRESS, self._registry)
         self.port: int = self.server.server_port
-        self.server.set_app(
-            _only_here(self.server.get_app(), self.port)
-        )  # before there is a figure
+        # No figure exists yet, so nothing could be read before requests are checked.
+        self.server.set_app(_only_here(self.server.get_app(), self.port))
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, read at each scrape."""
@@ -83,7 +82,7 @@ class Metrics:
 
 
 def _only_here(app: Any, port: int) -> Any:
-    """A WSGI app that answers only requests from this machine, and from no other site."""
+    """Wrap a WSGI app so that it answers only requests from this machine, and from no other site."""
 
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
         headers = []
@@ -102,6 +101,7 @@ class _RunMetrics:
     """The figures of the run in this process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        """Create the gauges, counters and the histogram of a run in `registry`."""
         self._registry = registry
         self._gauges = [
             (Gauge(f"tern_{name}", text, registry=registry), value)
@@ -150,10 +150,12 @@ class _RunMetrics:
         self._current: tuple[int, float] | None = None  # number and start of the current round
 
     def update(self, status: Status) -> None:
+        """Take over the figures of a status; at the end of a round, those of the round too."""
         for gauge, value in self._gauges:
             gauge.set(float(value(status)))
         if status.boards is not None:
             self._set_boards(status.boards)
+        # The status counts frames since the start, a Prometheus counter is incremented.
         for fate, count in status.frames.items():
             self._frames.labels(fate).inc(count - self._frames_before.get(fate, 0))
             self._frames_before[fate] = count
@@ -169,6 +171,7 @@ class _RunMetrics:
         self._boards.set(float(boards))
 
     def _end_round(self, status: Status, begin: float) -> None:
+        """Record the figures of a round that ends now. begin: the time.monotonic() of its start."""
         self._rounds.observe(time.monotonic() - begin)
         self._ended.set_to_current_time()
         for name, value in status.figures.items():
@@ -194,6 +197,7 @@ class _StoreCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        """Read the store and yield its figures; called at each scrape."""
         with self._lock:
             try:
                 shown = self._reader.snapshot()
@@ -208,6 +212,7 @@ class _StoreCollector(Collector):
 
 
 def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
+    """Yield the figures of the boards of a store."""
     text = "Boards by the time since their last message"
     yield _family("tern_boards_heard", text, "age", fleet.ages)
     yield _family("tern_boards_by_state", "Boards by connection state", "state", fleet.states)
@@ -236,6 +241,7 @@ def _of_extensions(shown: Snapshot) -> Iterator[Metric]:
 
 
 def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
+    """Yield what reports cost, what devices have spent, and what is guaranteed to them."""
     if shown.run is None:
         return
     unit = words.epsilon_of(shown.run)
@@ -250,9 +256,10 @@ def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
 
 
 def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
-    """The guarantee of the class of devices that loses most.
+    """Yield the guarantees of the class of devices that loses most, as one family.
 
-    For each span of time, and each question about what is protected.
+    Each sample is labelled with the span of time, what is protected, the question that an observer
+    might ask about it, and delta.
     """
     text = (
         "What is proved of a report, of this run, and of all runs so far (at a delta: if none was "

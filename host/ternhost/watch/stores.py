@@ -10,10 +10,11 @@ Shown = tuple[Path, str | None]  # a store, and the name of a run in it where th
 
 
 def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
-    """Find the store that a text names.
+    """Find the store that an argument of the command line names.
 
-    It names a file, a run's directory or name, or a directory with runs, of which the newest is
-    meant (default: `parent`). Raises UsageError, StorageError.
+    text: a file, a run's directory or name, or a directory with runs, of which the newest is meant
+    (default: `parent`). Raises UsageError if nothing has that name, StorageError if a run has lost
+    its store.
     """
     path = parent if text is None else Path(text)
     for directory in (path, parent / path):
@@ -45,6 +46,7 @@ def _runs_in(directory: Path) -> list[Path]:
 
 
 def _of_run(directory: Path) -> Shown:
+    """Return the store and the name of the run in this directory."""
     files = RunFiles.read(directory)
     if not files.store.is_file():
         raise StorageError(
@@ -54,7 +56,10 @@ def _of_run(directory: Path) -> Shown:
 
 
 def beside(store: Path) -> list[Path]:
-    """That store and the stores of the runs in the same directory, the newest last."""
+    """List a store and the stores of the runs in the same directory, the newest last.
+
+    Runs that cannot be read are left out.
+    """
     stores = {store.resolve(): store}
     with suppress(OSError):
         for path in _runs_in(store.parent.parent):

@@ -53,12 +53,12 @@ class Summary:
     views: tuple[View, ...] = ()  # of extensions
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON, with only the main fields of the run."""
+        """Return the summary as an object for JSON, with only the main fields of the run."""
         run = None
         if self.run:
             run = {name: getattr(self.run, name) for name in _OF_RUN}
         boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
-        members = {each.name: getattr(self, each.name) for each in fields(self)}
+        members = {member.name: getattr(self, member.name) for member in fields(self)}
         del members["views"]
         for name in ("round", "curve", "fleet"):
             members[name] = members[name] and asdict(members[name])
@@ -67,41 +67,41 @@ class Summary:
         return {**members, "run": run, "worst": boards}
 
 
-def summary_of(shown: Snapshot) -> Summary:
-    """The summary of a snapshot."""
+def summary_of(snapshot: Snapshot) -> Summary:
+    """Summarise a snapshot of a store: its run, its fleet and what devices have spent."""
     now = time.time()
-    run = shown.run
+    run = snapshot.run
     if run is None:
-        return Summary(now, shown.store, shown.note)
-    last = shown.history[-1] if shown.history else {}
-    measures = [name for name in curves.measures(run, shown.history) if name in last]
+        return Summary(now, snapshot.store, snapshot.note)
+    last_entry = snapshot.history[-1] if snapshot.history else {}
+    measures = [name for name in curves.measures(run, snapshot.history) if name in last_entry]
     curve = None
     if measures:
         curve = curves.curve(
-            run, shown.history, measures[0], registered=shown.devices, most=_MOST_POINTS
+            run, snapshot.history, measures[0], registered=snapshot.devices, most=_MOST_POINTS
         )
-    fleet = fleet_of(shown.boards, now) if shown.boards else None
+    fleet = fleet_of(snapshot.boards, now) if snapshot.boards else None
     return Summary(
         at=now,
-        store=shown.store,
-        note=shown.note or words.old(shown),
+        store=snapshot.store,
+        note=snapshot.note or words.old(snapshot),
         run=run,
         rounds=run.planned,
-        round=shown.open[-1] if shown.open else None,
-        last=last,
-        figures={name: float(last[name]) for name in measures},
+        round=snapshot.open[-1] if snapshot.open else None,
+        last=last_entry,
+        figures={name: float(last_entry[name]) for name in measures},
         interval=_last_interval(curve),
         curve=curve,
-        reasons=dict(curves.reasons(shown.history).most_common()),
+        reasons=dict(curves.reasons(snapshot.history).most_common()),
         fleet=fleet,
-        worst=tuple(worst(shown.boards, now, _MOST_BOARDS)),
+        worst=tuple(worst(snapshot.boards, now, _MOST_BOARDS)),
         epsilon={
             "report": run.costliest,
-            "spent": curves.spent(shown),
+            "spent": curves.spent(snapshot),
             "before": run.epsilon_before,
             "left": fleet.least_budget if fleet else None,
         },
-        views=tuple(shown.views.values()),
+        views=tuple(snapshot.views.values()),
     )
 
 
@@ -111,12 +111,13 @@ def _last_interval(curve: Curve | None) -> tuple[float, float] | None:
     return curve.low[-1][1], curve.high[-1][1]
 
 
-def said(entry: Mapping[str, Any], which: str, figures: Iterable[str], fleet: str = "") -> str:
-    """An ended round, called `which`, in one line.
+def said(entry: Mapping[str, Any], label: str, figures: Iterable[str], fleet: str = "") -> str:
+    """Describe an ended round in one line of text, such as "round 3 of 9: 20 of 20 reports".
 
-    figures: the names of those to print. fleet: text to append.
+    entry: the round in the run's history. label: the beginning of the line. figures: the names of
+    the figures to print. fleet: text about the fleet, put before the figures.
     """
-    line = f"{which}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
+    line = f"{label}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
     line += f", {counted(entry.get('refusals', 0), 'refusal')}"
     if entry.get("reasons"):
         line += f" ({breakdown(entry['reasons'])})"

@@ -23,12 +23,15 @@ from ternhost.watch.words import ago, duration, epsilon_of, time_of
 
 _WIDE = 70  # columns of a terminal for all columns of the boards
 _CURVE_LINES = 5
+_NARROWEST_CURVE = 8  # characters
+_LINES_AROUND_BOARDS = 5  # of the terminal: around and below the table of boards
 # Columns of the boards that may be cut, to the room that is left, and to 12 characters.
 _LONG = ("board", "last error")
 _CUT = ("release",)
 _CUT_TO = 12
 _NUMBERS = ("heard", "left", "errors")
-# The bits of the dots of a Braille character (from U+2800), by row and column.
+_BLANK_BRAILLE = 0x2800  # the code point of the Braille character without dots
+# The bits of the dots of a Braille character, by row and column.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 Row = list[str | Text]
 _STATUS_STYLE = {RUNNING: "green", FINISHED: "blue"}
@@ -48,6 +51,7 @@ class Drawn:
         self._boards = boards
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the parts of the summary for rich, and as many boards as there is room for."""
         summary = self._summary
         parts = list(_head(summary))
         if summary.run is not None:
@@ -57,16 +61,16 @@ class Drawn:
             parts += _fleet(summary)
             parts += _privacy(summary)
         if summary.worst:
-            most = self._boards
-            if most is None:
+            board_count = self._boards
+            if board_count is None:
                 lines_above = len(console.render_lines(Group(*parts), options, pad=False))
-                most = max(1, options.size.height - lines_above - 5)
-            parts += _worst(summary, most, options.max_width)
+                board_count = max(1, options.size.height - lines_above - _LINES_AROUND_BOARDS)
+            parts += _worst(summary, board_count, options.max_width)
         yield Group(*parts)
 
 
 def _line(*words: str | tuple[str, str]) -> Text:
-    """A line, or more where the terminal is narrow. words: plain, or with a style."""
+    """Join words, plain or with a style, into a line of text, which a narrow terminal breaks."""
     line = Text()
     for part in words:
         if isinstance(part, str):
@@ -78,6 +82,7 @@ def _line(*words: str | tuple[str, str]) -> Text:
 
 
 def _head(summary: Summary) -> Iterable[RenderableType]:
+    """Yield the note, if there is one, and the name, status, algorithm and fleet of the run."""
     if summary.note:
         yield _line((summary.note, "yellow"))
     run = summary.run
@@ -90,35 +95,37 @@ def _head(summary: Summary) -> Iterable[RenderableType]:
 
 
 def _round(summary: Summary) -> Iterable[RenderableType]:
-    run, under_way, last = summary.run, summary.round, summary.last
+    """Yield the numbers of rounds and reports, and the progress of the open round."""
+    run, open_round, last_entry = summary.run, summary.round, summary.last
     assert run is not None
     yield Text()
     planned = f" of {summary.rounds:,}" if summary.rounds else ""
     answers = f"{counted(run.reports, 'report')}, {counted(run.refusals, 'refusal')}"
     yield _line(("Rounds ", "bold"), f"{run.rounds:,}{planned}, {answers}")
-    if under_way is not None:
-        yield _progress(f"round {run.rounds + 1:,}{planned} ", under_way)
-        time = time_of(under_way, summary.at)
-        if time:
-            yield _line((time, "dim"))
-    elif last:
-        ending = f"{last.get('ended', '')}, {ago(last.get('finished'))}"
+    if open_round is not None:
+        yield _progress(f"round {run.rounds + 1:,}{planned} ", open_round)
+        open_time = time_of(open_round, summary.at)
+        if open_time:
+            yield _line((open_time, "dim"))
+    elif last_entry:
+        ending = f"{last_entry.get('ended', '')}, {ago(last_entry.get('finished'))}"
         yield _line(f"round {run.rounds:,}{planned}: {ending}")
 
 
-def _progress(name: str, under_way: OpenRound) -> Table:
-    """The name of a round, a bar, and its counts."""
+def _progress(name: str, open_round: OpenRound) -> Table:
+    """Draw the name of a round, a bar, and the number of its reports."""
     row = Table.grid(expand=True)
     row.add_column(no_wrap=True)
-    row.add_column(ratio=1)
+    row.add_column(ratio=1)  # the bar takes the room that is left
     row.add_column(no_wrap=True)
-    wanted = max(under_way.wanted, 1)
-    bar = ProgressBar(total=wanted, completed=min(under_way.reports, wanted))
-    row.add_row(name, bar, f" {under_way.reports:,}/{under_way.wanted:,}")
+    wanted_reports = max(open_round.wanted, 1)
+    bar = ProgressBar(total=wanted_reports, completed=min(open_round.reports, wanted_reports))
+    row.add_row(name, bar, f" {open_round.reports:,}/{open_round.wanted:,}")
     return row
 
 
 def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableType]:
+    """Yield the figures of the model, and the learning curve where the terminal can show it."""
     curve = summary.curve
     if curve is None:
         return
@@ -140,12 +147,16 @@ def _learning(summary: Summary, options: ConsoleOptions) -> Iterable[RenderableT
 
 
 def _curve(curve: Curve, width: int) -> RenderableType:
+    """Draw a curve of characters, with its largest and smallest value at the left.
+
+    width: columns of the terminal.
+    """
     values = [y for _, y in curve.points]
-    labels = [""] * _CURVE_LINES
+    labels = [""] * _CURVE_LINES  # one for each line; only the first and the last say something
     labels[0] = f"{max(values):.3f} "
     labels[-1] = f"{min(values):.3f} "
-    width_of_labels = max(len(label) for label in labels)
-    lines = plot(curve.points, max(8, width - width_of_labels), _CURVE_LINES)
+    width_of_labels = max(map(len, labels))
+    lines = plot(curve.points, max(_NARROWEST_CURVE, width - width_of_labels), _CURVE_LINES)
     grid = Table.grid()
     for label, line in zip(labels, lines, strict=True):
         grid.add_row(Text(label, "dim", no_wrap=True), Text(line, "cyan", no_wrap=True))
@@ -160,6 +171,7 @@ def _refusals(summary: Summary) -> Iterable[RenderableType]:
 
 
 def _fleet(summary: Summary) -> Iterable[RenderableType]:
+    """Yield the lines of extensions, and counts of boards by state, age, release and error."""
     for view in summary.views:
         for line in view.lines():
             yield from _of_extension(line)
@@ -191,6 +203,7 @@ def _of_extension(line: Line) -> Iterable[RenderableType]:
 
 
 def _privacy(summary: Summary) -> Iterable[RenderableType]:
+    """Yield what is guaranteed to devices, what they have spent, and what they have left."""
     run = summary.run
     assert run is not None
     classes = [OfClass.from_json(each) for each in run.guarantees]
@@ -212,20 +225,20 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
         yield from map(_line, lines)
 
 
-def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
-    """The boards that need attention first, in a table that fits the width."""
+def _worst(summary: Summary, board_count: int, width: int) -> Iterable[RenderableType]:
+    """Yield a table of the boards that need attention first, as wide as the terminal, and a remark."""
     is_wide = width >= _WIDE
     columns = ["board", "", *_NUMBERS]
     if is_wide:
         columns += ["release", "last error"]
     rows = []
-    for board in summary.worst[:most]:
+    for board in summary.worst[:board_count]:
         rows.append(_cells(board, summary.at)[: len(columns)])
 
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    for name, size in _sizes(columns, rows, width).items():
+    for name, column_width in _sizes(columns, rows, width).items():
         side: Literal["right", "left"] = "right" if name in _NUMBERS else "left"
-        table.add_column(name, justify=side, no_wrap=True, width=size, overflow="ellipsis")
+        table.add_column(name, justify=side, no_wrap=True, width=column_width, overflow="ellipsis")
     for row in rows:
         table.add_row(*row)
     yield Text()
@@ -235,64 +248,83 @@ def _worst(summary: Summary, most: int, width: int) -> Iterable[RenderableType]:
 
 
 def _sizes(columns: Sequence[str], rows: Sequence[Row], width: int) -> dict[str, int]:
-    """The width of each column. A number is never cut: it would become another one."""
-    sizes = {}
-    for i, name in enumerate(columns):
-        size = max(len(name), *(len(row[i]) for row in rows))
-        sizes[name] = min(size, _CUT_TO) if name in _CUT else size
+    """Return the width of each column of the table of boards, by name.
 
-    long = [name for name in columns if name in _LONG]
-    taken = sum(size for name, size in sizes.items() if name not in long)
-    spaces = len(columns) - 1
-    room = max(4, (width - taken - spaces) // len(long))
-    for name in long:
-        sizes[name] = min(sizes[name], room)
-    return sizes
+    A number is never cut, since it would become another number. The columns in `_LONG` share the
+    room that the others leave.
+    """
+    widths = {}
+    for index, name in enumerate(columns):
+        widths[name] = max(len(name), *(len(row[index]) for row in rows))
+        if name in _CUT:
+            widths[name] = min(widths[name], _CUT_TO)
+
+    flexible_columns = [name for name in columns if name in _LONG]
+    fixed_width = len(columns) - 1  # the spaces between columns
+    for name in columns:
+        if name not in flexible_columns:
+            fixed_width += widths[name]
+    room = max(4, (width - fixed_width) // len(flexible_columns))
+    for name in flexible_columns:
+        widths[name] = min(widths[name], room)
+    return widths
 
 
 def _cells(board: BoardRow, now: float) -> Row:
+    """Return the cells of a board, in the order of the columns of `_worst`."""
     state = Text("online") if board.online else Text("offline", "yellow")
     if failed(board):
         state = Text("failed", "bold red")
-    heard = duration(max(0.0, now - board.heard))
-    left = budget(board)
-    left_text = "" if left is None else f"{left:g}"
+    time_since_heard = duration(max(0.0, now - board.heard))
+    budget_left = budget(board)
+    budget_text = "" if budget_left is None else f"{budget_left:g}"
     errors = f"{board.errors:,}" if board.errors else ""
     release = visible(str(board.hello.get("release") or ""))
     error = visible(board.error or absence.describe(board.hello))
-    return [visible(board.name), state, heard, left_text, errors, release, error]
+    return [visible(board.name), state, time_since_heard, budget_text, errors, release, error]
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
     """Draw a curve in Braille characters, scaled to the extreme values.
 
-    width, height: in characters. The x of the points must ascend.
+    Each character has 2 columns and 4 rows of dots. width, height: in characters. The x of the
+    points must ascend. Returns a text for each line.
     """
-    dots = [[0] * width for _ in range(height)]  # bits of each character
+    dots = [[0] * width for _ in range(height)]  # the bits of each character, by line and column
     pixels = _scaled(points, columns=2 * width, rows=4 * height)
-    for (x0, y0), (x1, y1) in zip(pixels, pixels[1:] or pixels, strict=False):
-        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-        for i in range(steps + 1):
-            x = x0 + round((x1 - x0) * i / steps)
-            y = y0 + round((y1 - y0) * i / steps)
+    for (start_x, start_y), (end_x, end_y) in zip(pixels, pixels[1:] or pixels, strict=False):
+        steps = max(abs(end_x - start_x), abs(end_y - start_y), 1)
+        for step in range(steps + 1):
+            x = start_x + round((end_x - start_x) * step / steps)
+            y = start_y + round((end_y - start_y) * step / steps)
             dots[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
-    return ["".join(chr(0x2800 + bits) for bits in line) for line in dots]
+    lines = []
+    for line_bits in dots:
+        lines.append("".join(chr(_BLANK_BRAILLE + bits) for bits in line_bits))
+    return lines
 
 
 def _scaled(
     points: Sequence[tuple[float, float]], columns: int, rows: int
 ) -> list[tuple[int, int]]:
-    """The column and the row, from the top, of each point."""
+    """Return the column and the row of each point in a grid of dots; row 0 is the topmost one.
+
+    Points with equal x are in the first column, points with equal y in the middle row.
+    """
     if not points:
         return []
-    first, last = points[0][0], points[-1][0]
-    low = min(y for _, y in points)
-    high = max(y for _, y in points)
+    x_values, y_values = zip(*points, strict=True)
+    first, last = x_values[0], x_values[-1]
+    low, high = min(y_values), max(y_values)
 
-    def column(x: float) -> int:
-        return round((x - first) / (last - first) * (columns - 1)) if last > first else 0
+    def column_of(x: float) -> int:
+        if last == first:
+            return 0
+        return round((x - first) / (last - first) * (columns - 1))
 
-    def row(y: float) -> int:
-        return round((high - y) / (high - low) * (rows - 1)) if high > low else rows // 2
+    def row_of(y: float) -> int:
+        if high == low:
+            return rows // 2
+        return round((high - y) / (high - low) * (rows - 1))
 
-    return [(column(x), row(y)) for x, y in points]
+    return [(column_of(x), row_of(y)) for x, y in points]

@@ -25,7 +25,7 @@ Show = Callable[[Snapshot], None]
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern watch`."""
+    """Add `tern watch` to the commands."""
     summary = "show a run and its fleet in the terminal, until Ctrl-C"
     example = """tern watch my-broker/store.sqlite
         tern watch --once --json
@@ -79,21 +79,23 @@ _FILES = {"grafana": grafana_dashboard, "alerts": alert_rules}  # by option, wha
 
 
 def _write_files(args: argparse.Namespace) -> None:
-    written = {}
-    for name, content in _FILES.items():
+    """Write the Grafana dashboard and the Prometheus alerts to the files that are named."""
+    written_files = {}
+    for name, content_of in _FILES.items():
         path = getattr(args, name)
         if path:
-            written[name] = path
+            written_files[name] = path
             with storage_errors("name another file", path):
-                write_file(Path(path), content().encode())
-    text = "\n".join(f"{name}: {path}" for name, path in written.items())
-    print_result(written, text, args.json)
+                write_file(Path(path), content_of().encode())
+    text = "\n".join(f"{name}: {path}" for name, path in written_files.items())
+    print_result(written_files, text, args.json)
 
 
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
-    """Snapshots of the named run, again and again.
+    """Yield snapshots of the named run, again and again, or only one for --once.
 
-    Another run may have begun meanwhile, or there is none yet.
+    Another run may begin in between, and at first there may be none. Raises UsageError or
+    StorageError where none can be shown.
     """
     with closing(_NewestReader(args.run)) as newest:
         while True:
@@ -121,12 +123,15 @@ class _NewestReader:
         self.reader: Reader | None = None  # of the last store that was there
 
     def find(self) -> None:
-        """Look which store is named now. Raises UsageError and StorageError if there is none."""
-        shown = stores.chosen(self._run)
-        if shown != self._shown:
+        """Find the store that is named now, and read that one from now on.
+
+        Raises UsageError and StorageError if there is none.
+        """
+        named_store = stores.chosen(self._run)
+        if named_store != self._shown:
             self.close()
-            self.reader = Reader(*shown)
-            self._shown = shown
+            self.reader = Reader(*named_store)
+            self._shown = named_store
 
     def close(self) -> None:
         if self.reader is not None:
@@ -135,6 +140,7 @@ class _NewestReader:
 
 @contextmanager
 def _showing(args: argparse.Namespace) -> Iterator[Show]:
+    """Yield a function that shows a snapshot, in the form that the options and the terminal want."""
     if args.json:
         yield _as_json()
     elif args.once:
@@ -147,15 +153,15 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
 
 
 def _as_json() -> Show:
-    """An object whenever something has changed."""
-    last: tuple[str, int, str | None] | None = None
+    """Return a function that prints a snapshot as a JSON object if something has changed."""
+    last_state: tuple[str, int, str | None] | None = None
 
-    def show(shown: Snapshot) -> None:
-        nonlocal last
-        now = shown.store, shown.serial, shown.note
-        if now != last:
-            last = now
-            print_line(json.dumps(summary_of(shown).as_json()))
+    def show(snapshot: Snapshot) -> None:
+        nonlocal last_state
+        state = snapshot.store, snapshot.serial, snapshot.note
+        if state != last_state:
+            last_state = state
+            print_line(json.dumps(summary_of(snapshot).as_json()))
 
     return show
 
@@ -168,6 +174,7 @@ def _print(shown: Snapshot) -> None:
 
 @contextmanager
 def _live() -> Iterator[Show]:
+    """Yield a function that redraws the whole terminal; the last picture stays on it at the end."""
     from rich.live import Live
 
     from ternhost.watch.terminal_view import Drawn, console
@@ -193,17 +200,18 @@ class Lines:
         self._run: tuple[str, str, float] | None = None  # store, run, and start of the run
         self._last_round = 0  # of which there is a line
 
-    def show(self, shown: Snapshot) -> None:
-        if shown.run is None:
-            self._show_note(shown.note or f"waiting for a run in {shown.store}")
+    def show(self, snapshot: Snapshot) -> None:
+        """Print the note if it is new, and a line for each round that has ended meanwhile."""
+        if snapshot.run is None:
+            self._show_note(snapshot.note or f"waiting for a run in {snapshot.store}")
             return
-        self._show_note(shown.note)
-        self._begin_run(shown, shown.run)
-        figures = curves.measures(shown.run, shown.history)
-        for count, entry in enumerate(shown.history, 1):
+        self._show_note(snapshot.note)
+        self._begin_run(snapshot, snapshot.run)
+        figures = curves.measures(snapshot.run, snapshot.history)
+        for number, entry in enumerate(snapshot.history, 1):
             if entry["round"] > self._last_round:
-                which = words.of_rounds(count, shown.run.planned)
-                print_line(visible(said(entry, which, figures)))
+                label = words.of_rounds(number, snapshot.run.planned)
+                print_line(visible(said(entry, label, figures)))
                 self._last_round = entry["round"]
 
     def _show_note(self, note: str | None) -> None:
@@ -211,10 +219,12 @@ class Lines:
             print_line(visible(note))
         self._note = note
 
-    def _begin_run(self, shown: Snapshot, run: RunView) -> None:
-        """If this is another run than before, begin with its last round."""
-        identity = shown.store, run.name, run.began
-        went_back = bool(shown.history) and shown.history[-1]["round"] < self._last_round
+    def _begin_run(self, snapshot: Snapshot, run: RunView) -> None:
+        """If this is another run than at the last call, begin with its last round."""
+        identity = snapshot.store, run.name, run.began
+        went_back = bool(snapshot.history) and snapshot.history[-1]["round"] < self._last_round
         if identity != self._run or went_back:
             self._run = identity
-            self._last_round = shown.history[-2]["round"] if len(shown.history) > 1 else 0
+            self._last_round = 0
+            if len(snapshot.history) > 1:
+                self._last_round = snapshot.history[-2]["round"]

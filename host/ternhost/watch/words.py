@@ -27,18 +27,20 @@ def title(now: Snapshot) -> str:
     return now.run.name if now.run else "no run yet"
 
 
-def lead(now: Snapshot) -> str:
-    """Algorithm, data and fleet of the run."""
-    if now.run is None:
-        return f"{now.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
+def lead(snapshot: Snapshot) -> str:
+    """Return a sentence about the run under its name: its algorithm, data and fleet."""
+    if snapshot.run is None:
+        return (
+            f"{snapshot.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
+        )
     data = None
-    if now.run.options.get("dimension") is None:
-        data = now.run.options.get("dataset")
-    return f"{now.run.algorithm} on {data or 'records of the devices'}, fleet {now.run.fleet}"
+    if snapshot.run.options.get("dimension") is None:
+        data = snapshot.run.options.get("dataset")
+    return f"{snapshot.run.algorithm} on {data or 'records of the devices'}, fleet {snapshot.run.fleet}"
 
 
 def reckoned(run: RunView) -> str:
-    """The rounds that `epsilon_run` of its classes covers, such as "in 40 rounds".
+    """Return for which rounds `epsilon_run` was computed, such as "in 40 rounds" or "in the run".
 
     They are those planned at its start; there may be more by now.
     """
@@ -49,9 +51,9 @@ def reckoned(run: RunView) -> str:
 
 
 def epsilon_of(run: RunView) -> str:
-    """What the epsilons of a run are about.
+    """Return what the epsilons of a run protect.
 
-    Such as "epsilon of one record of a device, that it was there, at delta 1e-06".
+    An example is "epsilon of one record of a device, that it was there, at delta 1e-06".
     """
     unit = parse_unit(run.options.get("unit") or "device")
     text = f"epsilon of {protected(unit)}"
@@ -76,15 +78,15 @@ def status(now: Snapshot) -> str:
     return "waiting" if now.run is None else now.run.status + _if_silent(now)
 
 
-def tone(now: Snapshot) -> str:
-    """The class of the badge.
+def tone(snapshot: Snapshot) -> str:
+    """Return the CSS class of the badge with the status.
 
-    "good" for a run under way, "warn" for one that has stopped before its end.
+    It is "good" for a run under way, "warn" for one that has stopped before its end, else "".
     """
-    if now.run is None or now.run.status == FINISHED:
+    if snapshot.run is None or snapshot.run.status == FINISHED:
         return ""
-    under_way = now.run.status in (PREPARING, RUNNING)
-    return "good" if under_way and not _if_silent(now) else "warn"
+    under_way = snapshot.run.status in (PREPARING, RUNNING)
+    return "good" if under_way and not _if_silent(snapshot) else "warn"
 
 
 def _if_silent(now: Snapshot) -> str:
@@ -95,57 +97,62 @@ def _if_silent(now: Snapshot) -> str:
 # The figures at the top
 
 
-def tiles(now: Snapshot) -> list[Tile]:
-    """The figures at the top."""
-    run = now.run
+def tiles(snapshot: Snapshot) -> list[Tile]:
+    """Return the figures at the top of the page, each with a name, a value and an explanation."""
+    run = snapshot.run
     if run is None:
-        return [("devices with a key", f"{now.devices:,}", "")]
+        return [("devices with a key", f"{snapshot.devices:,}", "")]
     planned = f"of {run.planned:,}" if run.planned else "no end planned"
-    arriving = f"{now.coming:,} of them in the round under way" if now.open else "each counted once"
+    arriving = (
+        f"{snapshot.coming:,} of them in the round under way"
+        if snapshot.open
+        else "each counted once"
+    )
     return [
         ("rounds ended", f"{run.rounds:,}", planned),
-        ("reports accepted", f"{now.accepted:,}", arriving),
-        *_figure_tile(now),
-        *_epsilon_tile(now, run),
-        *_devices_tile(now),
-        *_extension_tiles(now),
+        ("reports accepted", f"{snapshot.accepted:,}", arriving),
+        *_figure_tile(snapshot),
+        *_epsilon_tile(snapshot, run),
+        *_devices_tile(snapshot),
+        *_extension_tiles(snapshot),
         (REFUSALS, f"{run.refusals:,}", "by devices, see Round"),
     ]
 
 
-def _figure_tile(now: Snapshot) -> list[Tile]:
-    measures = curves.measures(now.run, now.history)
+def _figure_tile(snapshot: Snapshot) -> list[Tile]:
+    """Return the tile of the run's main figure, after the last round; none if it has no figure."""
+    measures = curves.measures(snapshot.run, snapshot.history)
     if not measures:
         return []
-    name = measures[0]
-    last = now.history[-1] if now.history else {}
-    value = f"{last[name]:.4f}" if name in last else "–"
-    optimum, _ = curves.compared_with(now.run, name)
+    measure = measures[0]
+    last = snapshot.history[-1] if snapshot.history else {}
+    value = f"{last[measure]:.4f}" if measure in last else "–"
+    optimum, _ = curves.compared_with(snapshot.run, measure)
     comparison = "" if optimum is None else f"without privacy {optimum:.4f}"
-    return [(curves.word(name), value, comparison)]
+    return [(curves.word(measure), value, comparison)]
 
 
-def _epsilon_tile(now: Snapshot, run: RunView) -> list[Tile]:
-    spent = curves.spent(now)
+def _epsilon_tile(snapshot: Snapshot, run: RunView) -> list[Tile]:
+    """Return the tile of the epsilon that devices have spent; none where it is not known."""
+    spent = curves.spent(snapshot)
     if spent is None:
         return []
     costs = {device_class["epsilon_per_report"] for device_class in run.classes}
-    each = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
-    explanation = f"{epsilon_of(run)}; by accepted reports, {each} each"
+    cost_of_report = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
+    explanation = f"{epsilon_of(run)}; by accepted reports, {cost_of_report} each"
     return [("epsilon spent, mean of devices", rounded(spent), explanation)]
 
 
-def _devices_tile(now: Snapshot) -> list[Tile]:
-    if now.boards:
-        online = states(now.boards)["online"]
-        return [
-            (f"boards online{_if_silent(now)}", f"{online:,}", f"of {len(now.boards):,} ever seen")
-        ]
-    devices = curves.devices_of(now.run, now.devices)
+def _devices_tile(snapshot: Snapshot) -> list[Tile]:
+    """Return the tile of the boards that are online, or else of the devices; none without devices."""
+    if snapshot.boards:
+        online = states(snapshot.boards)["online"]
+        name = f"boards online{_if_silent(snapshot)}"
+        return [(name, f"{online:,}", f"of {len(snapshot.boards):,} ever seen")]
+    devices = curves.devices_of(snapshot.run, snapshot.devices)
     if devices:
-        return [
-            ("devices", f"{devices:,}", "registered" if now.devices else "simulated or emulated")
-        ]
+        origin = "registered" if snapshot.devices else "simulated or emulated"
+        return [("devices", f"{devices:,}", origin)]
     return []
 
 
@@ -157,48 +164,54 @@ def _extension_tiles(now: Snapshot) -> list[Tile]:
 # What is wrong
 
 
-def refusing(now: Snapshot) -> str | None:
-    """Why the last ended round had only refusals, mostly, with a remedy; else None."""
-    last = now.history[-1] if now.history else {}
-    if last.get("reports") or not last.get("reasons"):
+def refusing(snapshot: Snapshot) -> str | None:
+    """Return why the last ended round had no report, with a remedy; None if it had one."""
+    last_entry = snapshot.history[-1] if snapshot.history else {}
+    if last_entry.get("reports") or not last_entry.get("reasons"):
         return None
-    reason, count = next(iter(last["reasons"].items()))
-    asked = last["asked"]
-    who = "every device refuses" if count >= asked else f"{count:,} of {asked:,} devices refuse"
+    reason, count = next(iter(last_entry["reasons"].items()))
+    asked = last_entry["asked"]
+    who_refuses = (
+        "every device refuses" if count >= asked else f"{count:,} of {asked:,} devices refuse"
+    )
     if reason != wire.error_name(wire.ERR_BUDGET):
-        return f"{who}: {reason}; the section Round counts the reasons"
-    return f"{who}: budget spent. {_SPENT}"
+        return f"{who_refuses}: {reason}; the section Round counts the reasons"
+    return f"{who_refuses}: budget spent. {_SPENT}"
 
 
-def old(now: Snapshot) -> str | None:
-    """The note above everything, or None.
+def old(snapshot: Snapshot) -> str | None:
+    """Return the note above everything, or None if all is well.
 
-    A snapshot may be out of date, a run silent or without a process, or a fleet may refuse.
+    It says that a snapshot is out of date, that a run is silent or has no process, or that a fleet
+    refuses.
     """
-    if now.note is not None:
-        if not now.read:
-            return f"{now.note}: nothing has been read yet"
-        age = max(0.0, time.time() - now.read)
-        return f"{now.note}: the figures are {duration(age)} old"
-    if now.run is not None and now.run.status == STOPPED:
+    if snapshot.note is not None:
+        if not snapshot.read:
+            return f"{snapshot.note}: nothing has been read yet"
+        age = max(0.0, time.time() - snapshot.read)
+        return f"{snapshot.note}: the figures are {duration(age)} old"
+    if snapshot.run is not None and snapshot.run.status == STOPPED:
         return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
-    silence = now.silent(time.time())
-    return refusing(now) if silence is None else _SILENT.format(duration(silence))
+    silence = snapshot.silent(time.time())
+    return refusing(snapshot) if silence is None else _SILENT.format(duration(silence))
 
 
 # Time
 
 
-def time_of(opened: OpenRound, now: float) -> str:
-    """How long a round has been open, and the time left to its deadline. now: seconds since 1970."""
-    if opened.began is None:
+def time_of(open_round: OpenRound, now: float) -> str:
+    """Return how long a round has been open, and the time left to its deadline, as a text.
+
+    now: seconds since 1970. The text is "" if the start of the round is not known.
+    """
+    if open_round.began is None:
         return ""
-    gone = max(0.0, now - opened.began)
-    text = f"for {duration(gone)}"
-    if opened.deadline is None:
+    elapsed = max(0.0, now - open_round.began)
+    text = f"for {duration(elapsed)}"
+    if open_round.deadline is None:
         return text
-    left = opened.deadline - gone
-    return f"{text}, {duration(left)} left" if left > 0 else f"{text}, past its deadline"
+    remaining = open_round.deadline - elapsed
+    return f"{text}, {duration(remaining)} left" if remaining > 0 else f"{text}, past its deadline"
 
 
 def ago(when: float | None) -> str:
@@ -207,7 +220,7 @@ def ago(when: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration with a unit that suits it."""
+    """Return a duration for people, with a unit that suits it: "20 ms", "3.5 s", "2 h"."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else "1 s"
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):

@@ -41,9 +41,10 @@ class CsvExport(Recording):
 
 
 def read(path: Path, volts: float | None = None) -> Trace:
-    """The whole trace in a file. Raises UsageError.
+    """Read the whole trace of a file.
 
-    volts: of the supply, if the file has no column of it.
+    volts: of the supply, if the file has no column of it. Raises UsageError for a file that lacks a
+    column, or has cells that are no numbers.
     """
     header, *rows = _rows(path)
     columns = _find_columns(header)
@@ -75,13 +76,14 @@ def read(path: Path, volts: float | None = None) -> Trace:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """The header of a file, and at least two rows. Raises UsageError."""
+    """Read the header of a file, and at least two rows. Raises UsageError."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
-    beginning = "".join(lines[:2])
-    delimiter = max(",;\t", key=beginning.count)
+    first_lines = "".join(lines[:2])
+    # The delimiter is the one that is most frequent in the header and the first row.
+    delimiter = max(",;\t", key=first_lines.count)
     rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
     if len(rows) < 3:
         raise UsageError(f"{path} holds no samples")
@@ -89,19 +91,19 @@ def _rows(path: Path) -> list[list[str]]:
 
 
 def _find_columns(header: list[str]) -> dict[str, Column]:
-    """The columns that a header names, by the keys of _PATTERNS: the first that fits of each."""
+    """Find the columns that a header names, by the keys of _PATTERNS: the first that fits of each."""
     columns: dict[str, Column] = {}
-    for kind, pattern in _PATTERNS.items():
+    for quantity, pattern in _PATTERNS.items():
         for position, title in enumerate(header):
             if pattern.search(title.strip()):
-                unit = 1.0 if kind == "marker" else _unit_in(title)
-                columns[kind] = Column(position, unit)
+                unit = 1.0 if quantity == "marker" else _unit_in(title)
+                columns[quantity] = Column(position, unit)
                 break
     return columns
 
 
 def _unit_in(title: str) -> float:
-    """The unit that ends a column's title, such as 1e-3 for "Time (ms)"; 1 without one."""
+    """Return the unit that ends a column's title, such as 1e-3 for "Time (ms)"; 1 without one."""
     match = _UNIT.search(title.strip())
     if match is None:
         return 1.0

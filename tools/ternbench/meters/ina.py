@@ -72,13 +72,17 @@ class Ina226(Instrument):
         return cls(ports.meter_port(args), args.shunt)
 
     def record(self, seconds: float) -> Trace:
+        """Run the logger on the second Pico for so many seconds, and decode what it sends.
+
+        Raises DeviceError if it stops before its end.
+        """
         output = bytearray()
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             program = f"log({self.kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
-                end = time.monotonic() + seconds + 5
-                while not output.endswith(_END) and time.monotonic() < end:
+                give_up_at = time.monotonic() + seconds + 5
+                while not output.endswith(_END) and time.monotonic() < give_up_at:
                     output += exchange(b"", b"\n")
         if not output.endswith(_END):
             text = f"the logger on {self._port} stopped in its recording"
@@ -94,26 +98,29 @@ class Ina228(Ina226):
         """The option --shunt is added once, by Ina226."""
 
 
-def decode(data: bytes, chip: Chip, ohms: float) -> Trace:
-    """The trace of the logger's lines; damaged lines are left out. Raises DeviceError."""
+def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
+    """Decode the lines of the logger into a trace; damaged lines are left out.
+
+    shunt_ohms: the resistance of the shunt. Raises DeviceError if no samples are left.
+    """
     rows: list[tuple[int, int, int]] = []
-    for line in data.splitlines():
+    for line in output.splitlines():
         with contextlib.suppress(binascii.Error, struct.error):
             rows += ROW.iter_unpack(binascii.a2b_base64(line))
     if len(rows) < 2:
         hint = "is the INA wired to GP4 (SDA) and GP5 (SCL)?"
         raise DeviceError("the logger sent no samples", hint)
 
-    ticks, bus, shunt = np.array(rows, np.int64).T
-    steps = np.diff(ticks) % _TICKS
+    ticks, bus_registers, shunt_registers = np.array(rows, np.int64).T
+    steps = np.diff(ticks) % _TICKS  # the counter of microseconds wraps
     microseconds = np.concatenate(([0], np.cumsum(steps)))
     is_later = np.concatenate(([True], steps > 0))
-    volts = (bus & (_MARKER - 1)) * chip.bus
-    amperes = shunt * chip.shunt / ohms
+    volts = (bus_registers & (_MARKER - 1)) * chip.bus
+    amperes = shunt_registers * chip.shunt / shunt_ohms
     return Trace(
         seconds=microseconds[is_later] / 1e6,
         amperes=amperes.astype(np.float64)[is_later],
         volts=volts.astype(np.float64)[is_later],
-        marker=(bus[is_later] & _MARKER) != 0,
-        clipped=abs(shunt[is_later]) >= chip.max_shunt,
+        marker=(bus_registers[is_later] & _MARKER) != 0,
+        clipped=abs(shunt_registers[is_later]) >= chip.max_shunt,
     )

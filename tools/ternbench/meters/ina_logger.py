@@ -32,6 +32,10 @@ def configure(bus, kind, address):
 
 
 def read_register(bus, address, register, buffer):
+    """Read a register of the chip as an integer.
+
+    register: as `configure` returns them. buffer: at least as large as the register.
+    """
     number, size, shift, signed = register
     view = memoryview(buffer)[:size]
     bus.readfrom_mem_into(address, number, view)
@@ -44,7 +48,10 @@ def read_register(bus, address, register, buffer):
 
 
 def log(kind, address, milliseconds):
-    """Send a line whenever _ROWS rows are full, and "end" after so long."""
+    """Send a line of base64 whenever _ROWS rows are full, and "end" after so many milliseconds.
+
+    kind: "ina226" or "ina228". address: of the chip on the I2C bus.
+    """
     bus = I2C(0, sda=Pin(4), scl=Pin(5), freq=400_000)  # the fastest that both chips take
     marker = Pin(2, Pin.IN, Pin.PULL_DOWN)
     bus_register, shunt_register = configure(bus, kind, address)

@@ -30,7 +30,10 @@ class Instrument(Meter):
         """Record for so long. Raises DeviceError."""
 
     def find(self, task: Task) -> Finding:
-        """Measure reports in several recordings; the median counts. Raises TernError."""
+        """Measure reports in several recordings, and return the one with the median energy.
+
+        Raises UsageError if no pin marks the windows, TernError if the figures would be wrong.
+        """
         with subjects.subject(task.fleet, task.marker) as device:
             bench = latency.Bench(device)
             bench.prepare(task.case)
@@ -67,10 +70,10 @@ class Instrument(Meter):
                 bursts += 1
 
         # The recording may have begun late, and ended within a burst.
-        most = bursts * _BURST
-        least = (most - _BURST) // 2
+        most_reports = bursts * _BURST
+        least_reports = (most_reports - _BURST) // 2
         trace = recording.result()
-        return energy.measure(trace, 1, self.source, task.active_low, (least, most))
+        return energy.measure(trace, 1, self.source, task.active_low, (least_reports, most_reports))
 
     def _measure_sleep(self, board: subjects.BoardSubject) -> float:
         """The mean current of the board in deep sleep, in microamperes."""

@@ -49,6 +49,7 @@ class Joulescope(Instrument):
         return cls(args.range)
 
     def record(self, seconds: float) -> Trace:
+        """Record for so many seconds, in the fixed range if there is one."""
         with self._device as device:
             device.parameter_set("current_lsb", "gpi0")
             if self._range is not None:
@@ -61,18 +62,18 @@ class Joulescope(Instrument):
 
 
 def from_samples(samples: Any, max_amperes: float = math.inf) -> Trace:
-    """The trace of what the package's `read(out_format="samples_get")` returns.
+    """Convert what the package's `read(out_format="samples_get")` returns into a trace.
 
-    max_amperes: the end of a fixed range.
+    max_amperes: the end of a fixed range; samples there are clipped.
     """
     signals = []
     for name in _SIGNALS:
         signals.append(np.asarray(samples["signals"][name]["value"], np.float64))
-    is_there = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
-    amperes, volts, marker, ranges = (signal[is_there] for signal in signals)
-    rate = float(samples["time"]["output_sampling_frequency"]["value"])
+    is_valid = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
+    amperes, volts, marker, ranges = (signal[is_valid] for signal in signals)
+    samples_per_second = float(samples["time"]["output_sampling_frequency"]["value"])
     return Trace(
-        seconds=np.flatnonzero(is_there) / rate,
+        seconds=np.flatnonzero(is_valid) / samples_per_second,
         amperes=amperes,
         volts=volts,
         marker=marker > 0.5,

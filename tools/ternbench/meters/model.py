@@ -23,6 +23,11 @@ class DatasheetModel(Meter):
         return cls()
 
     def find(self, task: Task) -> Finding:
+        """Time reports on a board, and compute their energies by the currents of its chip.
+
+        Besides the report of the task, reports of one and of all coordinates are drawn. Raises
+        UsageError if the fleet has no board's times.
+        """
         if not isinstance(fleet.parse(task.fleet), (OnPorts, Pico)):
             text = f"--meter model needs a board's times, and {task.fleet} has none"
             raise UsageError(text, hint="take --fleet pico-emulated:1, or name a board")

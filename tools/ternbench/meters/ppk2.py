@@ -36,9 +36,10 @@ class Ppk2(Instrument):
     source = "measured with a Power Profiler Kit II"
 
     def __init__(self, port: str, volts: float = _DEFAULT_VOLTS, supply: bool = True) -> None:
-        """supply: whether it powers the board with `volts`; if not, it measures at that voltage.
+        """Open the kit at a port, and switch it on.
 
-        Raises UsageError for another voltage than it can have, and DeviceError if no kit answers.
+        supply: whether it powers the board with `volts`; if not, it measures at that voltage.
+        Raises UsageError for a voltage that it cannot have, and DeviceError if no kit answers.
         """
         extras.require("ppk2_api")
         from ppk2_api.ppk2_api import PPK2_API
@@ -74,25 +75,27 @@ class Ppk2(Instrument):
         return cls(ports.meter_port(args), volts, supply=not args.no_supply)
 
     def record(self, seconds: float) -> Trace:
+        """Record for so many seconds. Raises DeviceError if too many samples were lost."""
         samples = self._read_samples(seconds)
-        lost_at = (np.diff(samples >> _COUNTER_SHIFT) - 1) % _COUNTER_PERIOD
-        jumps = np.count_nonzero(lost_at)
+        # The counter in a sample tells how many samples were lost since the last one.
+        lost_before_sample = (np.diff(samples >> _COUNTER_SHIFT) - 1) % _COUNTER_PERIOD
+        jump_count = np.count_nonzero(lost_before_sample)
 
         # Bytes out of step show as jumps everywhere. The counter does not show a loss of exactly 64
         # samples, but their number does.
         expected = seconds * RATE
-        if len(samples) < (1 - MAX_LOST) * expected or jumps > MAX_LOST * len(samples):
+        if len(samples) < (1 - MAX_LOST) * expected or jump_count > MAX_LOST * len(samples):
             text = (
                 f"the Power Profiler Kit II lost samples: {expected - len(samples):.0f} of "
-                f"{expected:.0f}, and its counter jumps {jumps} times"
+                f"{expected:.0f}, and its counter jumps {jump_count} times"
             )
             raise DeviceError(text, LOST_HINT)
 
         microamperes = self._kit.get_samples(samples.astype("<u4").tobytes())[0]
-        periods = np.concatenate(([0], np.cumsum(lost_at + 1)))
+        sample_times = np.concatenate(([0], np.cumsum(lost_before_sample + 1)))
         marker_shift = _INPUTS_SHIFT + MARKER_BIT
         return Trace(
-            seconds=periods / RATE,
+            seconds=sample_times / RATE,
             amperes=np.array(microamperes) * 1e-6,
             volts=np.full(len(samples), self._volts),
             marker=samples >> marker_shift & 1 == 1,
@@ -101,7 +104,7 @@ class Ppk2(Instrument):
         )
 
     def _read_samples(self, seconds: float) -> Ints:
-        """What the kit sends in so many seconds, a number of 32 bits for each sample."""
+        """Read what the kit sends in so many seconds: a number of 32 bits for each sample."""
         self._kit.stop_measuring()
         while self._kit.get_data():  # of an earlier recording
             time.sleep(_POLL)
@@ -109,9 +112,9 @@ class Ppk2(Instrument):
 
         received = bytearray()
         self._kit.start_measuring()
-        end = time.monotonic() + seconds
+        end_time = time.monotonic() + seconds
         try:
-            while time.monotonic() < end:
+            while time.monotonic() < end_time:
                 time.sleep(_POLL)
                 received += self._kit.get_data()
         finally:

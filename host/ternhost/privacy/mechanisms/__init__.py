@@ -52,17 +52,21 @@ NAMES: Collection[str] = REGISTRY.keys()  # a view: what is registered later is 
 
 
 def option(name: str, option_name: str) -> Option:
-    """The option of that name of a mechanism. Raises UsageError."""
+    """Return an option of the mechanism `name`.
+
+    Raises UsageError, with a hint at mechanisms that have the option, if this one does not.
+    """
     for declared in REGISTRY.named(name).options:
         if declared.name == option_name:
             return declared
-    takers = []
+
+    mechanisms_with_option = []
     for other, mechanism in REGISTRY.items():
         if any(declared.name == option_name for declared in mechanism.options):
-            takers.append(other)
+            mechanisms_with_option.append(other)
     hint = "'tern card design --help' lists all of them"
-    if takers:
-        hint = f"it is for {', '.join(takers)}"
+    if mechanisms_with_option:
+        hint = f"it is for {', '.join(mechanisms_with_option)}"
     raise UsageError(f"{name} has no option {flag(option_name)}", hint=hint)
 
 
@@ -92,7 +96,7 @@ def design(
         text = f"the epsilon of one card must not be below a millionth, but it is {given}"
         raise UsageError(text, "give a larger --epsilon, or report fewer coordinates")
     for option_name in options:
-        option(name, option_name)  # or refuse it
+        option(name, option_name)  # raises for one that the mechanism does not have
 
     chosen = mechanism.chosen(options, use)
     if levels is None:
@@ -111,40 +115,45 @@ _DEST = "mechanism_option_"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all mechanisms to `parser`, each once, under a heading of their own.
 
-    An option of the command that has the same name takes its place.
+    The help names the mechanisms that take an option. If the command itself has an option of the
+    same name, the mechanisms' is left out.
     """
-    first: dict[str, Option] = {}  # of each name
-    takers: dict[str, dict[str, list[str]]] = {}  # mechanisms by the option's name and help text
+    option_by_name: dict[str, Option] = {}
+    # The names of the mechanisms by the option's name and help text.
+    mechanisms_of: dict[str, dict[str, list[str]]] = {}
     for mechanism_name, mechanism in REGISTRY.items():
         for option in mechanism.options:
-            first.setdefault(option.name, option)
-            takers_by_help = takers.setdefault(option.name, {})
-            takers_by_help.setdefault(option.help_text(), []).append(mechanism_name)
+            option_by_name.setdefault(option.name, option)
+            mechanisms_by_help = mechanisms_of.setdefault(option.name, {})
+            mechanisms_by_help.setdefault(option.help_text(), []).append(mechanism_name)
 
     group = parser.add_argument_group("options of mechanisms")
-    for name, option in first.items():
+    for name, option in option_by_name.items():
         metavar = option.metavar
         if option.values:
             metavar = "{" + ",".join(option.values) + "}"
-        texts = [f"{', '.join(names)}: {text}" for text, names in takers[name].items()]
-        with contextlib.suppress(argparse.ArgumentError):
+        texts = [f"{', '.join(names)}: {text}" for text, names in mechanisms_of[name].items()]
+        with contextlib.suppress(argparse.ArgumentError):  # the command has such an option
             group.add_argument(
                 flag(name), dest=_DEST + name, metavar=metavar, help="; ".join(texts)
             )
 
 
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The given options of `add_options`, as keywords of `design`.
+    """Return the options on the command line for mechanism `name`, as keywords of `design`.
 
-    Raises UsageError for those of other mechanisms.
+    Raises UsageError for an option that this mechanism does not have.
     """
-    return {given: option(name, given).read(text) for given, text in _given(args).items()}
+    keywords = {}
+    for option_name, text in _given(args).items():
+        keywords[option_name] = option(name, option_name).read(text)
+    return keywords
 
 
 def options_named(args: argparse.Namespace, *others: str) -> list[str]:
-    """The flags, such as "--window", that the command line gives.
+    """Return the flags, such as "--window", of mechanisms' options on the command line.
 
-    They are options of `add_options`, and those of `others`.
+    others: names of the command's own options, whose flags are added if they are given.
     """
     given = list(_given(args))
     given += [name for name in others if getattr(args, name) is not None]
@@ -152,7 +161,7 @@ def options_named(args: argparse.Namespace, *others: str) -> list[str]:
 
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
-    """The options of `add_options` on the command line, and their texts."""
+    """Return the texts of the options of `add_options` that the command line has, by name."""
     given = {}
     for dest, text in vars(args).items():
         if dest.startswith(_DEST) and text is not None:

@@ -35,10 +35,11 @@ def design(
     bits: float = BITS,
     prior: str | None = None,
 ) -> Design:
-    """The card of the least objective among all mechanisms.
+    """Design the card with the least objective among all mechanisms.
 
-    epsilon: of one value (micro). levels, bits: the most outputs, and the most bits of a value.
-    d, k: k of d coordinates are reported (default: all). Raises UsageError.
+    epsilon: of one value (micro). levels: the most outputs. bits: the most bits of a value. d, k: k
+    of d coordinates are reported (default: all). objective, prior: what to minimise, as of
+    `optimal.design`. Notes name the runners-up. Raises UsageError.
     """
     if k is None:
         k = d
@@ -51,8 +52,9 @@ def design(
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
     if objective == WORST_VARIANCE and share != 1:
         goal["share"] = share
-    # This refuses a goal that makes no sense.
+    # This raises UsageError for a goal that makes no sense.
     programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})
+
     candidates = []
     for candidate, card in _candidates(epsilon, most, goal):
         score = _score(certify.moments(card), objective, prior, share)
@@ -92,11 +94,15 @@ class _Candidate:
 
 
 def _score(moments: certify.Moments, objective: str, prior: str | None, share: Fraction) -> float:
-    """The objective of a card with these moments."""
+    """Return the objective of a card: a variance or second moment; the less the better.
+
+    moments: of the card. prior: of "mean-second-moment". share: d/k, of "worst-variance".
+    """
     if objective == WORST_VARIANCE:
         return float(moments.worst_variance(share)[0])
     if objective == WORST_SECOND_MOMENT:
         return float(moments.worst_second_moment())
+    # The mean over the prior: the second moment is linear between knots.
     points, mass = programme.prior_points(prior)
     knots = np.array([float(x) for x in moments.knots])
     seconds = np.array([float(second) for second in moments.seconds])
@@ -104,9 +110,9 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
 
 
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
-    """Every mechanism's designs of at most `most` levels, each card once.
+    """Yield the designs of all mechanisms with at most `most` levels, each card once.
 
-    goal: options of mechanisms that can be designed for it.
+    epsilon: micro. goal: the objective as options, for the mechanisms that have such options.
     """
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():
@@ -114,8 +120,8 @@ def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple
             continue
         declared = {option.name for option in mechanism.options}
         goal_options = {option: value for option, value in goal.items() if option in declared}
-        for tried in mechanism.tries(most):
-            options = {**goal_options, **tried}
+        for tried_options in mechanism.tries(most):
+            options = {**goal_options, **tried_options}
             try:
                 candidate = mechanisms.design(name, epsilon_micro=epsilon, **options)
             except UsageError:

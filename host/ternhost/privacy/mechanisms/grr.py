@@ -14,7 +14,11 @@ CATEGORIES = 4
 
 
 def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) -> float:
-    """Variance of one report's estimate of a category's frequency."""
+    """Return the variance of one report's estimate of a category's frequency.
+
+    frequency: the true one. With e = e**epsilon and k categories it is (k - 2 + e) / (e - 1)**2 +
+    frequency (k - 2) / (e - 1).
+    """
     e = math.exp(epsilon)
     return (categories - 2 + e) / (e - 1) ** 2 + frequency * (categories - 2) / (e - 1)
 

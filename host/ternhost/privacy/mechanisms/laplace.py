@@ -31,28 +31,31 @@ worst_variance = variance
 
 
 def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
-    """(t, s): t/s grid steps is the least noise scale that keeps epsilon (micro).
+    """Return (t, s), where t/s grid steps is the least noise scale that keeps epsilon (micro).
 
-    It is at least 2 * 2**grid_bits / epsilon. Raises UsageError where there is none.
+    The scale must be at least 2 / epsilon, in steps of 2**-grid_bits; t and s are bounded by the
+    card's format. Raises UsageError if no such fraction exists.
     """
+    # The exact scale is numerator / epsilon. For each denominator s, t is rounded up.
     numerator = 2 * MICRO << grid_bits
-    most = min(max(_MAX_SCALE * epsilon // numerator, 1), _MAX_SCALE)
-    s = np.arange(1, most + 1, dtype=np.int64)
+    largest_s = min(max(_MAX_SCALE * epsilon // numerator, 1), _MAX_SCALE)
+    s = np.arange(1, largest_s + 1, dtype=np.int64)
     t = -(-numerator * s // epsilon)
     fits = t <= _MAX_SCALE
     if not fits.any():
         raise UsageError(f"epsilon {epsilon / MICRO} is too small for a grid of 2**-{grid_bits}")
     s, t = s[fits], t[fits]
-    waste = t * epsilon - numerator * s  # of each fraction, over s
-    best = int(np.argmin(waste / s))
+    excess = t * epsilon - numerator * s  # over s: what rounding adds, times epsilon
+    best = int(np.argmin(excess / s))
     return int(t[best]), int(s[best])
 
 
 def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
-    """Grid step 2**-grid, outputs clamped to `levels`, symmetric about 0.
+    """Design a laplace card at epsilon (micro).
 
-    By default the finest grid on which clamping begins some 8 noise scales outside [-1, 1], if
-    there is one.
+    levels: the number of outputs, odd, to which noisy values are clamped symmetrically about 0.
+    grid: the step is 2**-grid; by default the finest grid on which clamping begins about 8 noise
+    scales outside [-1, 1], or else a step of 1. Raises UsageError.
     """
     if levels is None:
         levels = LEVELS
@@ -71,16 +74,19 @@ def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> 
 
 
 def _finest_grid(epsilon: int, half: int) -> int:
-    """The grid of `design`, by default. half: the number of levels above 0."""
-    clamped_at = 1 + _REACH * (2 * MICRO / epsilon)
+    """Return the default grid of `design`. half: the number of levels above 0."""
+    noise_scale = 2 * MICRO / epsilon
+    clamped_at = 1 + _REACH * noise_scale
     if half <= clamped_at:
         return 0
     return min(math.floor(math.log2(half / clamped_at)), ONE.bit_length() - 1)
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the options that `auto` tries: the largest odd number of levels up to `most`."""
     if most >= 3:
-        yield {"levels": min(most - 1 + most % 2, _MOST_LEVELS)}
+        largest_odd = most - 1 + most % 2
+        yield {"levels": min(largest_odd, _MOST_LEVELS)}
 
 
 _GRID = Option(

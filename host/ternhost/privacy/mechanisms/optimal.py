@@ -38,6 +38,8 @@ LEVELS = 8
 LARGEST_LEVEL = 127
 
 _STARTS = 24
+_REACHES, _POWERS = (1.05, 1.2, 1.4), (1.0, 0.5)  # of evenly spaced starts
+_EVEN_STARTS = len(_REACHES) * len(_POWERS)
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of starts
 _KEPT = 4  # starts that are refined
 _COARSE, _EXACT = 1e-2, 1e-5  # where the region of trust ends, as a part of the largest value
@@ -63,7 +65,7 @@ def design(
     histogram's weights over [-1, 1] as a tuple or a text with commas; only the prior of |x| counts.
     Fewer levels are used where more do not help. Raises UsageError.
     """
-    most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
+    most = check_levels(levels, LEVELS, 2, MAX_LEVELS)  # the most levels that the card may have
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = _goal_in_words(objective, prior, share)
     best = None
@@ -74,17 +76,18 @@ def design(
         if most > 2:
             note += f"; {most} levels would gain less than {_WORTH:.2%}"
         return checked("optimal", epsilon, duchi.card(epsilon), note)
-    halves, unit = best
-    common = math.gcd(*halves.astype(int).tolist())
-    halves, unit = halves / common, unit * common
-    columns = programme.mirrored(halves)[0].astype(int).tolist()
+
+    halves, unit = _without_common_divisor(*best)
+    columns = programme.mirrored(halves)[0].astype(int).tolist()  # the levels of the card
     # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is
     # all but whole leaves the rounding of the rows little to move.
-    divisor = math.gcd(*(b - a for a, b in pairwise(columns)))
+    differences = [higher - lower for lower, higher in pairwise(columns)]
+    divisor = math.gcd(*differences)
     whole = T / (knots - 1) / unit // divisor * divisor
     unit = T / (knots - 1) / (whole + _ABOVE)
 
     def rows_at(target: float) -> list[list[float]]:
+        """The best probabilities for these levels at an epsilon of `target`."""
         solution = solve(replace(problem, epsilon=target), halves * unit)
         if solution is None:
             raise cards.CardError("these levels cannot keep the requested epsilon")
@@ -103,9 +106,16 @@ def design(
     return checked("optimal", epsilon, data, *notes)
 
 
+def _without_common_divisor(halves: Array, unit: float) -> tuple[Array, float]:
+    """Divide integers by their greatest common divisor, and multiply their unit by it."""
+    divisor = math.gcd(*halves.astype(int).tolist())
+    return halves / divisor, unit * divisor
+
+
 def _goal_in_words(
     objective: str, prior: str | tuple[float, ...] | None, share: float | Fraction
 ) -> str:
+    """Return the beginning of a note: the objective, with its prior or share if it has one."""
     goal = f"{objective} objective"
     if objective == MEAN_SECOND_MOMENT:
         if prior is None:
@@ -118,37 +128,45 @@ def _goal_in_words(
 
 
 def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
-    """Rows from x = -1 to 1: those below 0 are mirrored, and the one at 0 is its own mirror."""
+    """Return the rows of all knots from x = -1 to 1, by symmetry about 0.
+
+    rows: probabilities at the knots of the problem, from 0 (or 1) up, a column for each level.
+    """
     upper = rows.copy()
     if problem.knots[0] == 0:
+        # The row at 0 is made exactly its own mirror image, and is not repeated.
         upper[0] = (upper[0] + upper[0][::-1]) / 2
         below = upper[:0:-1]
     else:
         below = upper[::-1]
-    both: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
-    return both
+    all_rows: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
+    return all_rows
 
 
 def _improve(
     problem: Problem, halves: Array, directions: Array, until: float
 ) -> tuple[float, Array]:
-    """Move the values along `directions` to a local optimum, by steps within a region of trust.
+    """Move the values of levels to a local optimum, by linear steps within a trust region.
 
-    Returns the objective (inf: these values cannot be unbiased) and the values. until: the size of
-    the region at which to stop, as a part of the largest value.
+    halves: the values from 0 up. directions: a column for each direction in which they may move.
+    until: the size of the trust region at which to stop, relative to the largest value. Returns the
+    objective (infinite if these values cannot be unbiased) and the values.
     """
     solution = solve(problem, halves)
     if solution is None:
         return math.inf, halves
     trust = 0.1 * halves[-1]
     for _ in range(_STEPS):
+        # Solve for a step of the values, and then for the probabilities at the moved values.
         step = solve(problem, halves, programme.Move(solution.rows, directions, trust))
         moved = None
         if step is not None:
             moved = solve(problem, halves + step.moves)
+
         if step is None or moved is None or moved.objective >= solution.objective:
             trust /= 4
         else:
+            # The region grows where the linear model predicts well.
             gain = solution.objective - moved.objective
             promised_gain = solution.objective - step.objective
             if gain > 0.5 * promised_gain:
@@ -164,7 +182,7 @@ def _improve(
 
 
 def _free(halves: Array) -> Array:
-    """Directions in which each value moves by itself; 0 stays."""
+    """Return directions in which each value moves by itself, as columns; a level 0 stays 0."""
     directions = np.eye(len(halves))
     if halves[0] == 0:
         return directions[:, 1:]
@@ -172,33 +190,39 @@ def _free(halves: Array) -> Array:
 
 
 def _starts(epsilon: float, levels: int) -> Iterator[Array]:
-    """Values to start from: even spacings, and points of a Kronecker sequence.
+    """Yield values of levels, from 0 up, to start the search from.
 
-    The sequence fills the space evenly. Half of the starts have a level 0.
+    Half of the starts have a level 0. Some are evenly spaced, or so after a power; the others are
+    points of a Kronecker sequence, n sqrt(prime) modulo 1, which fills the space evenly.
     """
     top = duchi.constant(epsilon)
     for zero in ([0.0], []):
-        size = (levels - len(zero)) // 2
+        size = (levels - len(zero)) // 2  # of the positive levels
         if size == 0:
             continue
         offset = 1.0 if zero else 0.5
         even = (np.arange(size) + offset) / (size - 1 + offset)
-        for reach, power in product((1.05, 1.2, 1.4), (1.0, 0.5)):
+        for reach, power in product(_REACHES, _POWERS):
             yield np.concatenate([zero, top * reach * even**power])
+
         steps = np.sqrt(_PRIMES[:size])
-        for n in range(1, _STARTS // 2 - 5):
+        for n in range(1, _STARTS // 2 - _EVEN_STARTS + 1):
             scattered = np.sort(n * steps % 1.0) * 1.5 * top
+            # Below Duchi's constant the mechanism could not be unbiased.
             scattered[-1] = max(scattered[-1], 1.05 * top)
             yield np.concatenate([zero, scattered])
 
 
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
-    """Integers from 0 up and a unit, whose products are the best values.
+    """Search for the best values of levels, as integers from 0 up times a unit.
 
-    None if Duchi's mechanism is no worse.
+    levels: how many there may be, the negative ones included. Returns the integers and the unit, or
+    None if Duchi's mechanism of two levels is about as good.
     """
     two_levels = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
     duchi_objective = float(np.max(problem.weights @ two_levels - problem.offsets))
+
+    # Improve all starts a little, and the best of them to the end.
     coarse = []
     for start in _starts(problem.epsilon, levels):
         coarse.append(_improve(problem, start, _free(start), _COARSE))
@@ -211,6 +235,8 @@ def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
     objective, halves = min(optima, key=_objective)
     if objective >= duchi_objective:
         return None
+
+    # A card has integer levels.
     search = _IntegerSearch(problem, halves)
     integers = search.best()
     objective, unit = search.fit(integers)
@@ -220,11 +246,15 @@ def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
 
 
 def _objective(optimum: tuple[float, Array]) -> float:
+    """Return the objective of a result of `_improve`, to sort by."""
     return optimum[0]
 
 
 class _IntegerSearch:
-    """Looks for small integers and a unit whose products are near the values, and lose the least."""
+    """A search for small integers and a unit whose products are near the given values.
+
+    Among those it looks for the best objective.
+    """
 
     def __init__(self, problem: Problem, halves: Array) -> None:
         self._problem = problem
@@ -232,22 +262,23 @@ class _IntegerSearch:
         self._fits: dict[tuple[int, ...], tuple[float, float]] = {}
 
     def best(self) -> Array:
-        """The integers from which no neighbour improves."""
+        """Return a local optimum: integers that no neighbour improves on."""
         best = min(self._roundings(), key=lambda integers: self.fit(integers)[0])
         improved = True
         while improved:
             improved = False
-            for other in _neighbours(best):
-                if self._is_better(other, best):
-                    best, improved = other, True
+            for neighbour in _neighbours(best):
+                if self._is_better(neighbour, best):
+                    best = neighbour
+                    improved = True
                     break
         return best
 
     def fit(self, integers: Array) -> tuple[float, float]:
-        """The best objective of these integers, and their unit."""
+        """Return the best objective that these integers reach, and the unit at which they do."""
         key = tuple(integers.astype(int).tolist())
         if key not in self._fits:
-            direction = integers[:, None] / integers[-1]
+            direction = integers[:, None] / integers[-1]  # only their common unit may change
             objective, values = _improve(self._problem, self._scaled(integers), direction, _EXACT)
             self._fits[key] = objective, values[-1] / integers[-1]
         return self._fits[key]
@@ -258,7 +289,7 @@ class _IntegerSearch:
         return integers * unit
 
     def _roundings(self) -> list[Array]:
-        """The best few of the values, rounded with each largest integer."""
+        """Return the few best roundings of the values to integers, of all largest integers."""
         shares = self._halves / self._halves[-1]
         rounded = set()
         for top in range(1, LARGEST_LEVEL + 1):
@@ -276,16 +307,20 @@ class _IntegerSearch:
         return solution.objective
 
     def _is_better(self, other: Array, best: Array) -> bool:
-        """Whether other integers are better than the best so far; fewer levels may lose a little."""
-        fewer = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
-        tolerance = _WORTH if fewer > 0 else -1e-6
+        """Whether other integers are better than the best so far.
+
+        Fewer levels may lose a little; as many must gain a little.
+        """
+        # Each integer stands for two levels, except 0.
+        fewer_levels = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
+        tolerance = _WORTH if fewer_levels > 0 else -1e-6
         return self.fit(other)[0] < self.fit(best)[0] * (1 + tolerance)
 
 
 def _neighbours(integers: Array) -> Iterator[Array]:
-    """Integers that differ by one step.
+    """Yield ascending integers that differ from these by one step.
 
-    One is left out, or the lowest pair becomes one level 0, or one (not 0) goes up or down by one.
+    One of them is left out, or the lowest becomes 0, or one that is not 0 changes by 1.
     """
     has_zero = integers[0] == 0
     for j in range(len(integers) - 1):
@@ -301,7 +336,7 @@ def _neighbours(integers: Array) -> Iterator[Array]:
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
-    """A table of as many levels as there may be covers those of fewer."""
+    """Yield the options that `auto` tries: the most levels, which cover fewer ones."""
     if most >= 2:
         yield {"levels": min(most, MAX_LEVELS)}
 

@@ -29,7 +29,11 @@ def t_sub(epsilon: float) -> float:
 
 
 def variance(epsilon: float, t: float, x: float) -> float:
-    """Variance of the continuous mechanism of parameter t at x."""
+    """Return the variance of the continuous piecewise mechanism with parameter t at x.
+
+    With e = e**epsilon it is (t + 1) / (e - 1) x**2 + (t + e) ((t + 1)**3 + e - 1) / (3 t**2 (e -
+    1)**2) (Zhao et al., IEEE IoT J. 8, 2021).
+    """
     e = math.exp(epsilon)
     return (t + 1) / (e - 1) * x * x + (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t * t * (e - 1) ** 2)
 
@@ -40,37 +44,49 @@ def worst_variance(epsilon: float, t: float) -> float:
 
 
 def _worst(levels: int, epsilon: float, width: int) -> float:
-    """Worst-case variance of a window card, at its knots and between them.
+    """Return the worst-case variance of a window card, in floats, to compare widths with.
 
-    In floats: to compare windows with.
+    width: of the window, in levels. The result is infinite if no scale makes the card unbiased.
     """
     rest = levels - width
     e = math.exp(epsilon)
-    inside = e * width / (e * width + rest)
-    scale = 2 / (inside * levels - width)
+    probability_inside = e * width / (e * width + rest)
+    scale = 2 / (probability_inside * levels - width)
     if scale <= 0:
         return math.inf
-    squares = np.concatenate(([0.0], np.cumsum((np.arange(levels) - (levels - 1) / 2) ** 2)))
+
+    # The second moment at each window start, from prefix sums of the squared levels.
+    squared_levels = (np.arange(levels) - (levels - 1) / 2) ** 2
+    prefix_sums = np.concatenate(([0.0], np.cumsum(squared_levels)))
     start = np.arange(rest + 1)
-    within = squares[start + width] - squares[start]
-    second = scale**2 * (within * inside / width + (squares[-1] - within) * (1 - inside) / rest)
+    inside = prefix_sums[start + width] - prefix_sums[start]
+    outside = prefix_sums[-1] - inside
+    mean_square = inside * probability_inside / width + outside * (1 - probability_inside) / rest
+    second = scale**2 * mean_square
+
+    # Between knots the second moment is linear and the variance a parabola, largest at its top.
     knots = 2 * start / rest - 1
     slopes = np.diff(second) * rest / 2
-    top = np.clip(slopes / 2, knots[:-1], knots[1:])
-    between = second[:-1] + slopes * (top - knots[:-1]) - top**2
-    return float(max(np.max(second - knots**2), np.max(between)))
+    tops = np.clip(slopes / 2, knots[:-1], knots[1:])
+    variance_at_tops = second[:-1] + slopes * (tops - knots[:-1]) - tops**2
+    return float(max(np.max(second - knots**2), np.max(variance_at_tops)))
 
 
 def card(epsilon: int, levels: int, width: int) -> bytes:
-    """The window card of the largest P that keeps epsilon (micro)."""
+    """Return the window card that keeps epsilon (micro) with the likeliest window.
+
+    width: of the window, in levels.
+    """
     e = exp_bound(epsilon)
-    return window(levels, width, math.floor(T * e * width / (e * width + levels - width)))
+    probability_inside = e * width / (e * width + levels - width)
+    return window(levels, width, math.floor(T * probability_inside))
 
 
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
-    """The card of the paper's window or of the best (`choice`), and a note that says which.
+    """Return a window card and a note on its window.
 
-    Raises UsageError.
+    t: the paper's parameter. choice: "paper" for the window that follows from t, "best" for the one
+    of the least worst-case variance. Raises UsageError.
     """
     if choice not in ("paper", "best"):
         raise UsageError(f"--window must be paper or best, not {choice!r}")
@@ -79,7 +95,8 @@ def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tu
     # side of it.
     below = math.floor(levels / (t + 1))
     nearest = {min(max(width, 1), levels - 1) for width in (below, below + 1)}
-    width = paper_width = min(nearest, key=worst)
+    paper_width = min(nearest, key=worst)
+    width = paper_width
     if choice == "best":
         width = min(range(1, levels), key=worst)
     note = f"window {width} of {levels} levels (the paper's t gives {paper_width})"
@@ -91,9 +108,9 @@ def piecewise_mechanism(
     t: Callable[[float], float],
     tries: Callable[[int], Iterable[Mapping[str, Any]]] = untried,
 ) -> Mechanism:
-    """The piecewise mechanism whose parameter is t(epsilon).
+    """Return the piecewise mechanism whose parameter is t(epsilon).
 
-    tries: the designs of it that `auto` compares.
+    name: in the registry. tries: yields the options that `auto` compares, as in `Mechanism`.
     """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
@@ -113,7 +130,10 @@ def piecewise_mechanism(
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
-    """With the best window, t makes no difference: PM-SUB stands for all piecewise mechanisms."""
+    """Yield the options that `auto` tries: several numbers of levels, each with its best window.
+
+    With the best window t makes no difference, so PM-SUB stands for all piecewise mechanisms.
+    """
     largest = min(most, MAX_SYMBOLS)
     for levels in sorted({8, 15, 31, 63, 127, 255, largest}):
         if 2 <= levels <= largest:

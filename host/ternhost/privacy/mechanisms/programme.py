@@ -56,9 +56,10 @@ def problem(
     prior: str | Sequence[float] | None,
     share: float | Fraction,
 ) -> Problem:
-    """The problem of an objective at a real epsilon; `optimal.design` explains the others.
+    """Return the problem of minimising an objective at a real epsilon.
 
-    Raises UsageError.
+    knots: of the whole table. prior, share: as in `optimal.design`. Raises UsageError if the
+    objective does not take them.
     """
     if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
         raise UsageError(f"a table has 2, 3, 5, 9, 17 or {KNOTS} knots, not {knots}")
@@ -69,30 +70,38 @@ def problem(
         raise UsageError(f"a share is for the objective {WORST_VARIANCE}")
     if not 1 <= share < math.inf:
         raise UsageError(f"the share d/k must be 1 or more, not {share}")
-    at = np.linspace(-1, 1, knots)
-    at = at[at >= 0]
+
+    all_knots = np.linspace(-1, 1, knots)
+    upper_knots = all_knots[all_knots >= 0]
     if objective == WORST_VARIANCE:
         # Between knots the second moment is linear, so E[y**2] - x**2 is a parabola: bounded at
         # fine points.
-        fine = np.linspace(0, 1, _FINE + 1)
-        return Problem(epsilon, at, float(share) * _hats(at, fine), fine**2)
+        points = np.linspace(0, 1, _FINE + 1)
+        weights = float(share) * _hats(upper_knots, points)
+        return Problem(epsilon, upper_knots, weights, offsets=points**2)
     if objective == WORST_SECOND_MOMENT:
-        return Problem(epsilon, at, np.eye(len(at)), np.zeros(len(at)))
+        weights = np.eye(len(upper_knots))
+        return Problem(epsilon, upper_knots, weights, offsets=np.zeros(len(upper_knots)))
     if objective == MEAN_SECOND_MOMENT:
-        fine, mass = prior_points(prior)
-        return Problem(epsilon, at, mass[None, :] @ _hats(at, fine), np.zeros(1))
+        points, mass = prior_points(prior)
+        weights = mass[None, :] @ _hats(upper_knots, points)
+        return Problem(epsilon, upper_knots, weights, offsets=np.zeros(1))
     raise UsageError(
         f"there is no objective {objective!r}", hint="one of: " + ", ".join(OBJECTIVES)
     )
 
 
 def _hats(knots: Array, x: Array) -> Array:
-    """Weights of the knots (columns) in a linear interpolation at |x| (rows)."""
+    """Return the weights of the knots (columns) in a linear interpolation at |x| (rows)."""
     return np.array([np.interp(np.abs(x), knots, unit) for unit in np.eye(len(knots))]).T
 
 
 def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
-    """Points of [-1, 1] and their masses, which add up to 1. Raises UsageError."""
+    """Return points of [-1, 1] and their masses, which add up to 1.
+
+    prior: a name of PRIORS (None: "uniform"), or the weights of a histogram's bars of equal width,
+    also as a text. Raises UsageError.
+    """
     if prior is None:
         prior = "uniform"
     if isinstance(prior, str) and prior in PRIORS:
@@ -100,15 +109,20 @@ def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
         mass = PRIORS[prior](points)
     else:
         heights = _heights(prior)
-        bins = math.ceil(_BINS / len(heights))  # of one bar
-        points = _midpoints(bins * len(heights))
-        mass = np.repeat(heights, bins)
+        points_in_bar = math.ceil(_BINS / len(heights))
+        points = _midpoints(points_in_bar * len(heights))
+        mass = np.repeat(heights, points_in_bar)
     return points, mass / float(mass.sum())
 
 
 def _heights(histogram: str | Sequence[float]) -> Array:
-    """The weights of a histogram. Raises UsageError."""
-    weights = histogram.split(",") if isinstance(histogram, str) else histogram
+    """Return the weights of a histogram, which may be a text with commas.
+
+    Raises UsageError for a text without numbers, a negative weight, or no positive one.
+    """
+    weights: Sequence[str | float] = histogram
+    if isinstance(histogram, str):
+        weights = histogram.split(",")
     try:
         heights = np.array([float(weight) for weight in weights])
     except ValueError:
@@ -121,6 +135,7 @@ def _heights(histogram: str | Sequence[float]) -> Array:
 
 
 def _midpoints(bins: int) -> Array:
+    """Return the midpoints of so many equal bins of [-1, 1]."""
     return np.asarray((np.arange(bins) + 0.5) * (2 / bins) - 1, dtype=np.float64)
 
 
@@ -168,9 +183,10 @@ class Solution:
 
 
 def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
-    """All values of the magnitudes `halves`, ascending, and the index of each in `halves`.
+    """Return the values -h and h of the magnitudes h, ascending, and the magnitude of each.
 
-    Magnitudes ascend, and may begin with 0.
+    halves: the magnitudes, ascending; 0 may be the first, and is one value. The second result has
+    indices into `halves`.
     """
     order = np.arange(len(halves))
     below = order[::-1]
@@ -180,15 +196,16 @@ def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
 
 
 def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
-    """The best probabilities for these magnitudes.
+    """Solve the programme above: return the best probabilities for these magnitudes of values.
 
-    None if these are too small to be unbiased at this epsilon.
+    halves: the magnitudes h_m, ascending. move: how they may move; None: they stay. Returns None if
+    the magnitudes are too small to be unbiased at this epsilon.
     """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
     e = math.exp(problem.epsilon)
     values, owner = mirrored(halves)
-    owners = np.eye(len(halves))[owner]
+    owners = np.eye(len(halves))[owner]  # a row for each value: 1 at its magnitude
     knots, levels, goals = len(problem.knots), len(values), len(problem.offsets)
     steps = 0 if move is None else move.directions.shape[1]
     variables = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
@@ -236,6 +253,8 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     )
     if result.x is None:
         return None
+
+    # The probabilities are u / E + s; the solver may leave s slightly below 0.
     u, s, _, _, d = np.split(result.x, np.cumsum(list(variables.values()))[:-1])
     excess = np.clip(s, 0, None).reshape(knots, levels)
     moves = np.zeros(len(halves))
@@ -256,7 +275,11 @@ class _Rows:
         self._limits: list[Array] = []
 
     def add(self, limit: float | Array, **coefficients: Array) -> None:
-        """Add the rows of a condition: coefficients of variables, 0 for those that are not named."""
+        """Add the rows of a condition: a sum of variables that is at most, or equal to, a limit.
+
+        limit: of each row, or of all. coefficients: of each variable (rows x its columns); those
+        that are not named are 0.
+        """
         height = len(next(iter(coefficients.values())))
         parts = []
         for variable, width in self._variables.items():

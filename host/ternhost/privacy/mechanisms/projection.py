@@ -7,15 +7,19 @@ from ternhost.privacy.mechanism import Mechanism, untried
 
 
 def design(epsilon: int, levels: int | None = None, d: int = 32, radius: float = 1.0) -> Design:
-    """The projection of the least variance for vectors of d coordinates, of at most this length."""
+    """Design the projection of the least variance at epsilon (micro).
+
+    levels: None, or the number of outputs that follows from d. d: coordinates of a vector. radius:
+    the length to which vectors are clipped. Raises UsageError.
+    """
     outputs = 2 * projection.size_of(d)
     check_levels(levels, outputs, outputs, outputs)
-    made = projection.design(epsilon, d, radius)
+    chosen = projection.design(epsilon, d, radius)
     notes = (
         "its symbols stand for directions, turned anew for each question; they are decoded and added up as vectors",
-        f"for a question of range {made.range}: vectors are clipped to {made.radius:g}",
+        f"for a question of range {chosen.range}: vectors are clipped to {chosen.radius:g}",
     )
-    return Design("projection", epsilon, made.card, notes)
+    return Design("projection", epsilon, chosen.card, notes)
 
 
 _D = Option("d", "number of coordinates of the vector", int, "D", default=32)

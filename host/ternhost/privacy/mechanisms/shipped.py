@@ -31,9 +31,9 @@ def entries() -> list[dict[str, Any]]:
 
 
 def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
-    """Return the shipped card at `epsilon` (micro), or None.
+    """Return the shipped card of a mechanism at `epsilon` (micro), or None if there is none.
 
-    Raises UsageError if the file is not the manifest's.
+    levels: of the card; None: any number. Raises UsageError if the file has been changed.
     """
     for entry in _manifest():
         if (entry["mechanism"], entry["epsilon_micro"]) != (mechanism, epsilon):

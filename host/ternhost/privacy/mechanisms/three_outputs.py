@@ -18,7 +18,10 @@ _BETTER_FROM = 0.6475325  # epsilon from which 3R beats Duchi's mechanism
 
 
 def zero_probability(epsilon: float) -> float:
-    """a = P(0 | 0) of Three-Outputs: the one that minimises the worst-case variance."""
+    """Return P(0 | 0) of Three-Outputs: the one that minimises the worst-case variance.
+
+    Between two limits of epsilon it is a root of a cubic, found by bisection.
+    """
     e = math.exp(epsilon)
     if e <= 2:
         return 0.0
@@ -42,22 +45,26 @@ def zero_probability(epsilon: float) -> float:
 
 
 def constant(epsilon: float, a: float) -> float:
-    """C, the magnitude of the outer outputs, when P(0 | 0) = a."""
+    """Return C, the magnitude of the outer outputs, if P(0 | 0) is a."""
     e = math.exp(epsilon)
     return e * (e + 1) / ((e - 1) * (e - a))
 
 
 def variance(epsilon: float, x: float, a: float | None = None) -> float:
-    """Variance of the continuous mechanism at x; `a` is P(0 | 0) (that of Three-Outputs if None)."""
+    """Return the variance of the continuous mechanism at x.
+
+    a: P(0 | 0); that of Three-Outputs by default.
+    """
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
-    c2 = constant(epsilon, a) ** 2
-    return c2 * (1 - a) + c2 * a * (e - 1) / e * abs(x) - x * x
+    # E[y**2] - x**2, where P(0 | x) is a - a (1 - 1/e) |x|.
+    squared_output = constant(epsilon, a) ** 2
+    return squared_output * (1 - a) + squared_output * a * (e - 1) / e * abs(x) - x * x
 
 
 def worst_variance(epsilon: float, a: float | None = None) -> float:
-    """The variance at the worst x; `a` as of `variance`."""
+    """Return the variance at the worst x; `a` is P(0 | 0), as in `variance`."""
     e = math.exp(epsilon)
     if a is None:
         a = zero_probability(epsilon)
@@ -72,9 +79,10 @@ def rr3_zero_probability(epsilon: float) -> float:
 
 
 def card(epsilon: int) -> bytes:
-    """The card of Three-Outputs: three knots, exact in |x|.
+    """Return the card of Three-Outputs at epsilon (micro): a table of three knots.
 
-    With a = 0 it has two outputs, and is Duchi's.
+    Its probabilities are linear in |x|, so three knots are exact. For a small epsilon the output 0
+    is never reported, and the card is Duchi's; for a large one it is that of rr3.
     """
     a = zero_probability(epsilon / MICRO)
     if a == 0:
@@ -99,15 +107,19 @@ def _even(n: int) -> int:
 
 
 def _three_knots(least: int, zero: int, outer: int) -> bytes:
-    """The card of these counts at x = 1 (the least one, and that of 0) and at x = 0 (the outer)."""
-    most = T - zero - least
+    """Return the table with knots at x = -1, 0 and 1 for these counts out of T.
+
+    least: of output -C at x = 1. zero: of output 0 at x = 1. outer: of -C and of C each, at x = 0.
+    """
+    most = T - zero - least  # of output C at x = 1
     middle = (outer, T - 2 * outer, outer)
     return table(_LEVELS, ((most, zero, least), middle, (least, zero, most)))
 
 
 def better_constant(epsilon: float) -> float:
-    """C of 3R (above epsilon 0.6475325)."""
+    """Return C, the magnitude of 3R's outer outputs, for an epsilon above 0.6475325."""
     e = math.exp(epsilon)
+    # The root of (e - 1) C**2 - (e + 1) C - 1 = 0, unless it is below 2.
     c = ((e + 1) + math.sqrt((e + 1) ** 2 + 4 * (e - 1))) / (2 * (e - 1))
     if c < 2:
         return 4 * (e + 2) / (4 * e - 3)
@@ -115,7 +127,7 @@ def better_constant(epsilon: float) -> float:
 
 
 def better_zero(epsilon: float, x: float) -> float:
-    """P(0 | x) of 3R (above epsilon 0.6475325)."""
+    """Return P(0 | x) of 3R, for an epsilon above 0.6475325."""
     e = math.exp(epsilon)
     c = better_constant(epsilon)
     m = 1 / (c * (e - 1))
@@ -130,7 +142,7 @@ def better_variance(epsilon: float, x: float) -> float:
 
 
 def better_worst_variance(epsilon: float) -> float:
-    """The variance of 3R at the worst x."""
+    """Return the variance of 3R at the worst x, which is 0, C / 2 or 1."""
     if epsilon <= _BETTER_FROM:
         return duchi.worst_variance(epsilon)
     inputs = (0.0, min(1.0, better_constant(epsilon) / 2), 1.0)
@@ -138,16 +150,22 @@ def better_worst_variance(epsilon: float) -> float:
 
 
 def better_card(epsilon: int) -> bytes:
-    """The card of 3R. P(0 | x) has a corner between knots, so it takes 33 of them."""
+    """Return the card of 3R at epsilon (micro).
+
+    P(0 | x) has a corner between knots, so the table has 33 of them.
+    """
     if epsilon <= _BETTER_FROM * MICRO:
         return duchi.card(epsilon)
 
     def rows_at(target: float) -> list[list[float]]:
-        intervals, c = 1 << MAX_KNOT_BITS, better_constant(target)
+        """The probabilities of -C, 0 and C at each knot, for an epsilon of `target`."""
+        intervals = 1 << MAX_KNOT_BITS
+        c = better_constant(target)
         rows = []
         for i in range(intervals + 1):
             x = 2 * i / intervals - 1
             zero = better_zero(target, x)
+            # The mean, C times the difference of the outer two, is x.
             rows.append([(1 - zero - x / c) / 2, zero, (1 - zero + x / c) / 2])
         return rows
 
@@ -155,12 +173,14 @@ def better_card(epsilon: int) -> bytes:
 
 
 def _notes(epsilon: int) -> list[str]:
+    """Say where Three-Outputs is another mechanism. epsilon: micro."""
     if zero_probability(epsilon / MICRO) > 0:
         return []
     return ["up to epsilon ln 2 Three-Outputs never reports 0: it is Duchi's mechanism"]
 
 
 def _better_notes(epsilon: int) -> list[str]:
+    """Say where 3R is another mechanism. epsilon: micro."""
     if epsilon > _BETTER_FROM * MICRO:
         return []
     return ["up to epsilon 0.6475325 Duchi's mechanism is better"]

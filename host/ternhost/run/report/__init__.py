@@ -20,7 +20,11 @@ PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.
 
 
 def page_of(result: Mapping[str, Any]) -> Page:
-    """The page of a result."""
+    """Return the report of a result, by the page that is registered for its algorithm.
+
+    An algorithm without a page of its own gets that of the algorithm it is derived from, or else
+    a page with its summary.
+    """
     algorithm = learner_of(result)
     for kind in algorithm.__mro__:
         name = getattr(kind, "name", "")

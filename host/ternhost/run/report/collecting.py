@@ -18,46 +18,61 @@ from ternhost.run.report.page import (
     table,
 )
 
-_MOST = 40  # attributes in a picture; of categories
-_PANELS, _CATEGORIES = 14, 8
-_IN_WORDS = {"grr": "randomised response", "olh": "optimised local hashing"}
+_MOST = 40  # attributes in the picture of means, and categories in the table
+_MOST_PANELS = 14  # in the picture of frequencies, each of an attribute
+_MOST_CATEGORIES = 8  # in a panel
+_CONFIDENCE = 0.95  # of the intervals of means
+_MECHANISM_NAMES = {"grr": "randomised response", "olh": "optimised local hashing"}
+_ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencies"}
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """The page of its result."""
+    """Return the report of a run that has collected means and frequencies."""
     judged: list[Row] = []
-    for name, what in (("mean_squared_error", "means"), ("frequency_squared_error", "frequencies")):
+    for name, estimates in _ERRORS.items():
         if result.get(name) is not None:
-            meaning = f"of the {what}, against those of what the clients hold"
+            meaning = f"of the {estimates}, against those of what the clients hold"
             judged.append(("mean squared error", f"{result[name]:.4g}", meaning))
+    figures: list[Row] = []
+    if judged:
+        figures = [("result", "value", "what it means"), *judged]
     title = f"{result['dataset']}, means and frequencies by {result['method']}"
     lead = f"{result['clients']:,} clients told something of themselves. {promised(result)}"
     if "unit" in result:
         lead = f"{result['clients']:,} devices each told noisy sums. {promised(result)}"
-    parts = [_part(part) for part in result["parts"]]
+    parts = [_part_row(part) for part in result["parts"]]
     return Page(
         title=title,
         lead=lead,
         pictures=_pictures(result),
         results=common_results(result),
         settings=[*parts, *common_settings(result)],
-        figures=[("result", "value", "what it means"), *judged] if judged else (),
+        figures=figures,
         more={"Attributes": _attributes(result["attributes"])},
     )
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    """Draw the means of numeric attributes, the frequencies of categories, and the privacy.
+
+    Return each figure with its caption, by the name of its file.
+    """
+    numeric, categorical = [], []
+    for attribute in result["attributes"]:
+        if "mean" in attribute:
+            numeric.append(attribute)
+        if attribute.get("intervals"):
+            categorical.append(attribute)
     pictures = {}
-    means = [entry for entry in result["attributes"] if "mean" in entry][:_MOST]
-    if means:
-        pictures["means"] = _picture_of_means(means, result.get("clipped_at"))
-    categorical = [entry for entry in result["attributes"] if entry.get("intervals")][:_PANELS]
+    if numeric:
+        pictures["means"] = _picture_of_means(numeric[:_MOST], result.get("clipped_at"))
     if categorical:
         caption = (
-            f"The {_CATEGORIES} categories of each attribute that seem to be the most frequent. "
-            "Among many that are equally frequent, these are the ones with the most noise."
+            f"The {_MOST_CATEGORIES} categories of each attribute that seem to be the most "
+            "frequent. Among many that are equally frequent, these are the ones with the most noise."
         )
-        figure = runs.frequencies([_shares(entry) for entry in categorical])
+        panels = [_shares(attribute) for attribute in categorical[:_MOST_PANELS]]
+        figure = runs.frequencies(panels)
         pictures["frequencies"] = figure, caption
     part = result["parts"][0]
     title = f"{part['mechanism']}, {canvas.plain(part['name'])}"
@@ -67,7 +82,10 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 def _picture_of_means(
     entries: Sequence[Mapping[str, Any]], clipped_at: float | None
 ) -> tuple[Figure, str]:
-    """The means of attributes with their intervals, and the caption."""
+    """Draw the means of attributes with their intervals, and write the caption.
+
+    clipped_at: the smallest safe range (tau) of a class of clients, if it is below 1.
+    """
     names = [entry["name"] for entry in entries]
     means = np.array([entry["mean"] for entry in entries])
     intervals = [entry["interval"] or (np.nan, np.nan) for entry in entries]
@@ -76,43 +94,54 @@ def _picture_of_means(
     if clipped_at:
         caption += f" Numbers beyond a class's safe range, from {clipped_at:g}, are clipped;"
         caption += " intervals do not cover that."
-    return runs.gradient(names, means, low, high, 0.95, "mean"), caption
+    return runs.gradient(names, means, low, high, _CONFIDENCE, "mean"), caption
 
 
 def _shares(entry: Mapping[str, Any]) -> runs.Shares:
-    """The most frequent categories of an attribute, for their picture."""
-    shown, left_out = common(entry, _CATEGORIES)
-    name = entry["name"]
+    """Return the most frequent categories of an attribute, for a panel of their picture."""
+    shown, left_out = common(entry, _MOST_CATEGORIES)
+    title = entry["name"]
     if left_out:
-        name += f", {left_out} more"
+        title += f", {left_out} more"
+    true_frequencies = None
+    if "true" in entry:
+        true_frequencies = np.array(entry["true"])[shown]
     return runs.Shares(
-        name,
-        [entry["categories"][i] for i in shown],
+        title,
+        [entry["categories"][index] for index in shown],
         np.array(entry["frequencies"])[shown],
         np.array(entry["intervals"])[shown].T,
-        np.array(entry["true"])[shown] if "true" in entry else None,
+        true_frequencies,
     )
 
 
 def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """The categories of an attribute that seem the most frequent, and how many are left out."""
-    reported = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
-    order = sorted(reported, key=lambda i: -entry["frequencies"][i])
-    return order[:most], len(order[most:])
+    """Return the indices of the most frequent categories, and how many more have an estimate.
+
+    entry: an attribute with the estimated `frequencies` of its categories. most: the number of
+    categories to return, at most.
+    """
+    estimated = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
+    by_frequency = sorted(estimated, key=lambda i: -entry["frequencies"][i])
+    return by_frequency[:most], len(by_frequency[most:])
 
 
-def _part(part: Mapping[str, Any]) -> Row:
-    how = _IN_WORDS.get(part["mechanism"], part["mechanism"])
-    meaning = f"reported by a client at epsilon {rounded(part['epsilon'])} by {how} (card {part['card_hash']})"
+def _part_row(part: Mapping[str, Any]) -> Row:
+    """Return the setting of one kind of question: how many attributes it asks, and how."""
+    mechanism = _MECHANISM_NAMES.get(part["mechanism"], part["mechanism"])
+    meaning = f"reported by a client at epsilon {rounded(part['epsilon'])} by {mechanism}"
+    meaning += f" (card {part['card_hash']})"
     return part["name"], f"{part['k']} of {part['d']}", meaning
 
 
 def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(entry["name"], _value(entry), f"{entry['reports']:,}") for entry in entries]
+    """Return the HTML table of all attributes with their estimates."""
+    rows = [(entry["name"], _estimate(entry), f"{entry['reports']:,}") for entry in entries]
     return table(("attribute", "estimate", "reports"), rows)
 
 
-def _value(entry: Mapping[str, Any]) -> str:
+def _estimate(entry: Mapping[str, Any]) -> str:
+    """Write the estimate of an attribute: its mean, or the frequencies of its categories."""
     if "mean" in entry:
         text = f"{entry['mean']:+.4f}"
         if entry["interval"]:
@@ -120,7 +149,10 @@ def _value(entry: Mapping[str, Any]) -> str:
             text += f" ({low:+.4f} to {high:+.4f})"
         return text
     shown, left_out = common(entry, _MOST)
-    parts = [f"{entry['categories'][i]} {entry['frequencies'][i]:.3f}" for i in shown]
+    frequencies = []
+    for index in shown:
+        category, frequency = entry["categories"][index], entry["frequencies"][index]
+        frequencies.append(f"{category} {frequency:.3f}")
     if left_out:
-        parts.append(f"{left_out} more")
-    return ", ".join(parts)
+        frequencies.append(f"{left_out} more")
+    return ", ".join(frequencies)

@@ -1,6 +1,6 @@
 """The report of a run of protected inference."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,71 +18,100 @@ from ternhost.run.report.page import (
     promised,
 )
 
+_CONFIDENCE = 0.95  # of the intervals of shares
+
 
 def page(result: Mapping[str, Any]) -> Page:
-    """The page of its result."""
-    lead = f"{result['clients']:,} clients classified a record of their own"
-    if "card" in result:
-        what = "the probabilities under noise"
-        if _sends_labels(result):
-            what = "its class by randomised response"
-        lead += f", and sent {what}. {promised(result)}"
-    elif result.get("epsilon_true"):
-        lead += f". Their noise {weakness(result['epsilon_true'])}."
-    else:
-        lead += "; without noise, which no device does."
-    title = f"{result['dataset']}, protected inference"
-    data: Row = ("data set", str(result["dataset"]), f"{result['classes']} classes")
+    """Return the report of a run of protected inference."""
     classifier = str(result["options"].get("classifier") or "trained for this")
-    settings = [
-        data,
+    settings: list[Row] = [
+        ("data set", str(result["dataset"]), f"{result['classes']} classes"),
         ("classifier", classifier, "the run whose model classified"),
         *common_settings(result),
     ]
-    return Page(title, lead, _pictures(result), common_results(result), settings, _judged(result))
+    return Page(
+        title=f"{result['dataset']}, protected inference",
+        lead=_lead(result),
+        pictures=_pictures(result),
+        results=common_results(result),
+        settings=settings,
+        figures=_judged(result),
+    )
+
+
+def _lead(result: Mapping[str, Any]) -> str:
+    """Write the first paragraph: what clients sent, and what protects it."""
+    text = f"{result['clients']:,} clients classified a record of their own"
+    if "card" in result:
+        answer = "the probabilities under noise"
+        if _sends_labels(result):
+            answer = "its class by randomised response"
+        return f"{text}, and sent {answer}. {promised(result)}"
+    if result.get("epsilon_true"):
+        return f"{text}. Their noise {weakness(result['epsilon_true'])}."
+    return f"{text}; without noise, which no device does."
 
 
 def _sends_labels(result: Mapping[str, Any]) -> bool:
+    """Return whether a client sent the class of its record, and not the probabilities of all."""
     return result.get("answer") == "label"
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    """Draw the scores, the shares of classes, the clusters, and the privacy, where they are known.
+
+    Return each figure with its caption, by the name of its file.
+    """
     pictures = {}
-    scored = [row for row in result.get("scores", ()) if row["score"] is not None]
-    if len(scored) > 1:
-        caption = "The score after rounds of the run that learned the model, against the model's loss there."
-        if any(row["loss"] is None for row in scored):
-            caption = "The score of each round."
-        pictures["scores"] = runs.scores(scored, str(result["eval_type"])), caption
-    labels = _sends_labels(result)
+    scored_rounds = []
+    for entry in result.get("scores", ()):
+        if entry["score"] is not None:
+            scored_rounds.append(entry)
+    if len(scored_rounds) > 1:
+        pictures["scores"] = _picture_of_scores(scored_rounds, str(result["eval_type"]))
     if "card" in result and result.get("shares"):
         pictures["shares"] = _picture_of_shares(result)
     if result["clusters"]:
-        caption = "How many clients fell into each cluster: the class of the largest probability that they sent."
-        if labels:
+        caption = "How many clients fell into each cluster: the class of the largest probability "
+        caption += "that they sent."
+        if _sends_labels(result):
             caption = "How many clients sent each class, under noise."
         pictures["clusters"] = runs.clusters(result["clusters"]), caption
     if "card" in result:
         title = "discrete Laplace noise on a probability"
-        if labels:
+        if _sends_labels(result):
             title = "randomised response of a class"
         pictures |= common_pictures(result, result["card"], title)
     return pictures
 
 
+def _picture_of_scores(
+    scored_rounds: Sequence[Mapping[str, Any]], score_name: str
+) -> tuple[Figure, str]:
+    """Draw the score of each round, and write the caption."""
+    caption = "The score after rounds of the run that learned the model, against the model's loss "
+    caption += "there."
+    for entry in scored_rounds:
+        if entry["loss"] is None:
+            caption = "The score of each round."
+    return runs.scores(scored_rounds, score_name), caption
+
+
 def _picture_of_shares(result: Mapping[str, Any]) -> tuple[Figure, str]:
-    """The estimated shares of the classes with their intervals, and the caption."""
-    what = "share of the clients" if _sends_labels(result) else "mean probability"
-    names = [f"class {i}" for i in result["shares"]]
-    estimates = [list(share.values()) for share in result["shares"].values()]
+    """Draw the estimated share of each class with its interval, and write the caption."""
+    quantity = "share of the clients" if _sends_labels(result) else "mean probability"
+    names, estimates = [], []
+    for label, estimate in result["shares"].items():
+        names.append(f"class {label}")
+        estimates.append(list(estimate.values()))  # the mean, and both ends of its interval
     mean, low, high = np.array(estimates).T
-    caption = (
-        f"The {what} of each class, estimated without bias, with an interval that covers 95 %."
-    )
-    return runs.gradient(names, mean, low, high, 0.95, what), caption
+    caption = f"The {quantity} of each class, estimated without bias, "
+    caption += "with an interval that covers 95 %."
+    return runs.gradient(names, mean, low, high, _CONFIDENCE, quantity), caption
 
 
 def _judged(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate how good the answers are, below a head; empty if nothing is known of that."""
     rows: list[Row] = []
     if result["score"] is not None:
         rows.append(("score", f"{result['score']:.4f}", str(result["eval_type"])))
@@ -92,4 +121,6 @@ def _judged(result: Mapping[str, Any]) -> list[Row]:
     if result["agreement"] is not None:
         words = "clients that keep the cluster of their exact result"
         rows.append(("agreement", percent(result["agreement"]), words))
-    return [("result", "value", "what it means"), *rows] if rows else []
+    if not rows:
+        return []
+    return [("result", "value", "what it means"), *rows]

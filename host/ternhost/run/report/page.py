@@ -58,12 +58,16 @@ def write(page: Page, directory: str | Path) -> Path:
 
 
 def render(page: Page) -> str:
-    """The HTML of a report, with its pictures (SVG) inside."""
+    """Return the HTML of a report, with its pictures inside as SVG."""
     results = table(("result", "value", "what it means"), page.results)
     settings = table(("setting", "value", "what it means"), page.settings)
     sections = {"Results": results, "Settings": settings, **page.more}
     body = [f"<h1>{as_html(page.title)}</h1>", f"<p class=lead>{as_html(page.lead)}</p>"]
-    body.append(table(page.figures[0], page.figures[1:]) if page.figures else "")
+    if page.figures:
+        head, *rows = page.figures
+        body.append(table(head, rows))
+    else:
+        body.append("")
     body.append("<div class=pictures>")
     for name, (figure, caption) in page.pictures.items():
         body.append(_picture(name, figure, caption))
@@ -74,7 +78,7 @@ def render(page: Page) -> str:
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
-    """The results of every run: its reports, its privacy and its time."""
+    """Tabulate the results that every run has: its reports, its privacy and its time."""
     rows: list[Row] = [
         ("reports", f"{result['reports']:,}", "accepted, each counted once"),
         ("rounds", f"{result['rounds']:,}", "that have ended"),
@@ -84,7 +88,9 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         rows.append(("missing", f"{result['missing']:,}", meaning))
     for sentence, meaning in privacy_rows(result):
         rows.append(("privacy", sentence, meaning))
-    most = max([epsilon for epsilon, _ in result["epsilon_spent"]], default=0.0)
+    most = 0.0
+    for epsilon, _clients in result["epsilon_spent"]:
+        most = max(most, epsilon)
     if most:
         rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
     for extension in EXTENSIONS.available():
@@ -94,7 +100,10 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run promises: sentences, each with whom it holds against and what it rests on."""
+    """Return what a run promises as sentences.
+
+    Each comes with a text that says against whom it holds, and what it rests on.
+    """
     rows = []
     for of_class in guarantees.classes_of(result):
         meaning = f"against {of_class.run.against}; {_RESTS_ON}"
@@ -104,7 +113,7 @@ def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def promised(result: Mapping[str, Any]) -> str:
-    """The guarantee of the devices that lose most, as a sentence of a report's first paragraph."""
+    """Write the guarantee of the devices that lose most, for a report's first paragraph."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "Nothing is protected."
@@ -113,17 +122,18 @@ def promised(result: Mapping[str, Any]) -> str:
 
 
 def _worst_of_run(result: Mapping[str, Any]) -> Guarantee | None:
-    """The guarantee of the devices that lose most in the run, if any is protected."""
+    """Return the guarantee of the devices that lose most in the run, if any is protected."""
     return guarantees.worst(guarantees.classes_of(result), Span.RUN)
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
-    """The settings of every run: its fleet and its rounds."""
+    """Tabulate the settings that every run has: its fleet, its rounds and its seed."""
     options: Mapping[str, Any] = result["options"]
     seed = "deals clients and records; no client's noise depends on it"
     kind = str(options["fleet"]).partition(":")[0]  # a result may name any fleet
     if kind in fleet.KINDS and fleet.KINDS[kind].simulated:
-        seed = "deals clients and records, and fixes the noise of simulated clients, which protects nobody"
+        seed = "deals clients and records, and fixes the noise of simulated clients, "
+        seed += "which protects nobody"
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
         ("quorum", percent(options["quorum"]), "share of a round's reports that ends it"),
@@ -134,15 +144,16 @@ def common_settings(result: Mapping[str, Any]) -> list[Row]:
 def common_pictures(
     result: Mapping[str, Any], card: str, title: str, note: str = ""
 ) -> dict[str, tuple[Figure, str]]:
-    """The pictures of the mechanism and of what clients have spent.
+    """Draw the pictures that every run has: of its mechanism, and of what clients have spent.
 
     card: in hexadecimal digits. title: of its picture. note: ends the caption of what was spent.
+    Return each figure with its caption, by the name of its file.
     """
     decoded = decode(bytes.fromhex(card))
     mechanism = card_plots.card_distribution(decoded, title)
     mechanism_caption = (
-        "The mechanism, computed from the integers that the clients used. A client answers only after it has "
-        f"proved the {measure(decoded)} of the card from these integers."
+        "The mechanism, computed from the integers that the clients used. A client answers only "
+        f"after it has proved the {measure(decoded)} of the card from these integers."
     )
     subject = epsilon_of(result)
     epsilon = accounts.epsilon_spent(spent(result), result["epsilon_paid"], subject)
@@ -151,7 +162,7 @@ def common_pictures(
 
 
 def epsilon_of(result: Mapping[str, Any]) -> str:
-    """What the epsilons of a result are about, for people."""
+    """Say what the epsilons of a result are about, such as "epsilon of a whole device"."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "epsilon"
@@ -164,16 +175,18 @@ def epsilon_of(result: Mapping[str, Any]) -> str:
 
 
 def epsilon_words(result: Mapping[str, Any]) -> str:
-    """The epsilon of a run, of the devices that lose most, for the labels of pictures."""
+    """Write the epsilon of the devices that lose most in a run, for the labels of pictures."""
     guarantee = _worst_of_run(result)
-    return "without a guarantee" if guarantee is None else f"epsilon {guarantee.bounds.words}"
+    if guarantee is None:
+        return "without a guarantee"
+    return f"epsilon {guarantee.bounds.words}"
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """The number of clients by the epsilon that they spent in the run.
+    """Return the number of clients by the epsilon that they have spent in the run.
 
-    From their ledgers; without those from the accepted reports, as if all had reported equally
-    often.
+    It is known from their ledgers if tern made the boards. Otherwise it follows from the accepted
+    reports, as if all clients had reported equally often.
     """
     ledgers = result["epsilon_spent"]
     if ledgers:
@@ -182,22 +195,24 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
     for account in result.get("accounting", ()):
         for release in account["releases"]:
             times = max(times, release["times"])
-    reporting = -(-int(result["reports"]) // times)
-    asked = -(-int(result["asked"]) // times)
-    clients_by_epsilon = {float(result["epsilon_paid"]): reporting}
-    if asked > reporting:
-        clients_by_epsilon[0.0] = asked - reporting
+    # Divisions that round up: a client that has begun counts.
+    reporting_clients = -(-int(result["reports"]) // times)
+    asked_clients = -(-int(result["asked"]) // times)
+    clients_by_epsilon = {float(result["epsilon_paid"]): reporting_clients}
+    if asked_clients > reporting_clients:
+        clients_by_epsilon[0.0] = asked_clients - reporting_clients
     return clients_by_epsilon
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
+    """Return the HTML of a picture with its caption; its SVG is labelled for screen readers."""
     label = f"<svg role=img aria-label='{escape(name)}'"
     drawn = canvas.svg(figure, name).replace("<svg", label, 1)
     return f"<figure id={name}>{drawn}<figcaption>{as_html(caption)}</figcaption></figure>"
 
 
 def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    """The HTML of a table whose rows begin with their names."""
+    """Return the HTML of a table whose rows begin with their names."""
     header = "".join(f"<th scope=col>{as_html(cell)}" for cell in head)
     lines = ""
     for row in rows:

@@ -41,12 +41,14 @@ _TRIVIAL = {
     "log_loss": "always the shares of the classes",
     "squared_error": "always the mean",
 }
-_PARTS = ("", "_optimum", "_baseline")  # of the model, fitted without privacy, and without features
+# Of the names of figures: of the model, of one fitted without privacy, of one without features.
+_SUFFIXES = ("", "_optimum", "_baseline")
 _MOST_COORDINATES = 40  # in the picture of a gradient
+_FLOAT32_BYTES = 4
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """The page of its result."""
+    """Return the report of a run that has trained a model."""
     options: Mapping[str, Any] = result["options"]
     title = f"{options['dataset']}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
@@ -67,11 +69,16 @@ def page(result: Mapping[str, Any]) -> Page:
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    """Draw the learning curve, the size of reports, the last gradient, and the privacy.
+
+    Return each figure with its caption, by the name of its file.
+    """
     k, d = result["k"], result["d"]
-    overhead = result["bytes_per_report_float32"] - 4 * d
+    # A plain gradient in the same frame has `d` numbers of four bytes; the rest is the frame's.
+    overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
     part = projections.part(result["mechanism"], k)
     sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
-    sizes[f"float32 gradient\n{d} coordinates"] = 4 * d
+    sizes[f"float32 gradient\n{d} coordinates"] = _FLOAT32_BYTES * d
     caption = "What a client sends in a round, and the plain gradient in such a frame."
     title = f"{result['mechanism']}, {epsilon_words(result)}"
     note = "By the accepted reports, as if all clients had reported equally often."
@@ -85,28 +92,40 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
 
 def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
-    """The last mean gradient, at the coordinates of the largest weights, and the caption."""
-    last: Mapping[str, Any] = result["last_gradient"]
-    weights = np.abs(result["weights"])
-    shown = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COORDINATES])
-    mean, low, high = (np.array(last[key], np.float64)[shown] for key in ("mean", "low", "high"))
-    names = _coordinate_names(result)
-    figure = runs.gradient([names[i] for i in shown], mean, low, high, last["confidence"])
+    """Draw the last mean gradient with its intervals, and write the caption.
 
-    what = f"{sum(last['reports']):,} reported values of the last round"
+    Of many coordinates those with the largest weights are shown, in their order.
+    """
+    gradient: Mapping[str, Any] = result["last_gradient"]
+    weights = np.abs(result["weights"])
+    by_weight = np.argsort(-weights, kind="stable")
+    shown = np.sort(by_weight[:_MOST_COORDINATES])
+    mean = np.array(gradient["mean"], np.float64)[shown]
+    low = np.array(gradient["low"], np.float64)[shown]
+    high = np.array(gradient["high"], np.float64)[shown]
+    all_names = _coordinate_names(result)
+    names = [all_names[coordinate] for coordinate in shown]
+    figure = runs.gradient(names, mean, low, high, gradient["confidence"])
+
+    reports = gradient["reports"]  # of each coordinate
+    source = f"{sum(reports):,} reported values of the last round"
     is_projection = result["mechanism"] == projections.NAME
-    if is_projection and not result.get("then"):  # descent reports coordinates
-        what = f"{last['reports'][0]:,} reports of the last round"
+    if is_projection and not result.get("then"):
+        # Each report is about all coordinates at once. (After `then`, descent reports single ones.)
+        source = f"{reports[0]:,} reports of the last round"
     if len(shown) < len(weights):
-        what += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
-    caption = f"The mean gradient that the host estimated from the {what}. "
+        source += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
+    caption = f"The mean gradient that the host estimated from the {source}. "
     caption += "An interval that holds 0 tells nothing"
-    caption += "." if result["optimiser"] == "direct" else "; the model is the sum of all rounds."
+    if result["optimiser"] == "direct":
+        caption += "."
+    else:
+        caption += "; the model is the sum of all rounds."
     return figure, caption
 
 
 def _coordinate_names(result: Mapping[str, Any]) -> list[str]:
-    """A name for each weight: its feature, and before it the label if there are several classes."""
+    """Name each weight by its feature, and by its label before that if there are classes."""
     features: Sequence[str] = result["features"]
     names = []
     for label in result.get("labels") or ():
@@ -115,16 +134,22 @@ def _coordinate_names(result: Mapping[str, Any]) -> list[str]:
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
+    """Draw the quality of the model after each round, beside that of a model without privacy.
+
+    Return the figure and its caption by the name of the measure; nothing if no record is held out.
+    """
     name = result["measure"]
     if name is None:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     measure = f"{WORDS[name]} on held-out records"
+    values = [entry[name] for entry in history]
+    reports_by_round = [entry["reports"] for entry in history]
     figure = runs.judged(
-        [entry[name] for entry in history],
+        values,
         result[f"{name}_optimum"],
         result[f"{name}_baseline"],
-        reports=list(accumulate(entry["reports"] for entry in history)),
+        reports=list(accumulate(reports_by_round)),
         label=f"private, {epsilon_words(result)}",
         measure=measure,
         floor=_TRIVIAL[name],
@@ -135,23 +160,31 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
 
 def _lead(result: Mapping[str, Any]) -> str:
-    sent = f"{result['reports']:,} reports of {result['bytes_per_report']} bytes each. {promised(result)} "
+    """Write the first paragraph: what was sent, what it promises, and how good the model is."""
+    size = result["bytes_per_report"]
+    text = f"{result['reports']:,} reports of {size} bytes each. {promised(result)} "
     name = result["measure"]
     if name is None:
-        return sent
-    private, best, trivial = (_figure(name, result[f"{name}{part}"]) for part in _PARTS)
-    sent += f"On the records that were held out, the model's {WORDS[name]} is {private}; "
-    return f"{sent}without any privacy it would be {best}, and {_TRIVIAL[name]} {trivial}."
+        return text
+    private = _figure(name, result[name])
+    best = _figure(name, result[f"{name}_optimum"])
+    trivial = _figure(name, result[f"{name}_baseline"])
+    text += f"On the records that were held out, the model's {WORDS[name]} is {private}; "
+    text += f"without any privacy it would be {best}, and {_TRIVIAL[name]} {trivial}."
+    return text
 
 
 def _judged(result: Mapping[str, Any]) -> list[list[str]]:
-    """Each figure of the model, of its optimum without privacy and of an answer without features."""
+    """Tabulate how good the model is, beside a model without privacy and one without features.
+
+    The first row is the head of the table. Empty if no record is held out.
+    """
     rows = [["held-out records", "private", "without privacy", "no features"]]
     for name in result.get("measures", ()):
         cells = []
-        for part in _PARTS:
-            cell = _figure(name, result[f"{name}{part}"])
-            interval = result.get(f"{name}{part}_interval")
+        for suffix in _SUFFIXES:
+            cell = _figure(name, result[f"{name}{suffix}"])
+            interval = result.get(f"{name}{suffix}_interval")
             if interval:
                 low, high = interval
                 cell += f"\n{_figure(name, low)} to {_figure(name, high)}"
@@ -166,6 +199,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def _results(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate the results: those of any run, why this one stopped, and the size of messages."""
     return [
         *common_results(result),
         ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
@@ -185,13 +219,15 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate the settings: those of the algorithm, then those of any run."""
     options: Mapping[str, Any] = result["options"]
-    k = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
+    coordinates = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
     epsilon = options.get("epsilons") or options.get("epsilon")
     if not epsilon:
         epsilon = f"{options['life']} at delta {options['delta']}"
-    rate = result["learning_rate"]
-    rate_text = "" if rate is None else f"at a learning rate of {rate:.4g}"
+    rate_text = ""
+    if result["learning_rate"] is not None:
+        rate_text = f"at a learning rate of {result['learning_rate']:.4g}"
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
@@ -203,7 +239,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
         ),
         ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),
         ("epsilon", str(epsilon), "as it was asked for"),
-        ("coordinates", k, "reported by a client, chosen independently of data"),
+        ("coordinates", coordinates, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), rate_text),
     ]
     public = result.get("public_rows")
@@ -219,15 +255,19 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
 
 
 def _weights(result: Mapping[str, Any]) -> str:
+    """Return the HTML table of the weights: a row a feature, with a bar, the largest first."""
     names, weights = result["features"], result["weights"]
     if result.get("labels"):
         return _weights_of_classes(result["labels"], names, weights)
-    largest = max(map(abs, weights), default=0.0) or 1.0
+    largest = max(map(abs, weights), default=0.0)
+    if largest == 0:
+        largest = 1.0  # all bars are empty
     by_size = sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1]))
     rows = []
     for name, weight in by_size:
         side = "up" if weight >= 0 else "down"
-        bar = f"<i class={side} style='width:{50 * abs(weight) / largest:.1f}%'></i>"
+        width = 50 * abs(weight) / largest  # per cent: each side has half of the cell
+        bar = f"<i class={side} style='width:{width:.1f}%'></i>"
         rows.append(f"<tr><td>{as_html(name)}<td class=number>{weight:+.3f}<td class=bar>{bar}")
     return f"<div class=wide><table class=model>{''.join(rows)}</table></div>"
 
@@ -235,15 +275,24 @@ def _weights(result: Mapping[str, Any]) -> str:
 def _weights_of_classes(
     labels: Sequence[str], names: Sequence[str], weights: Sequence[float]
 ) -> str:
-    """A row a feature, a column a class; the larger a weight, the more of its colour."""
-    matrix = np.reshape(weights, (len(labels), len(names)))
-    largest = float(np.abs(matrix).max(initial=0.0)) or 1.0
-    rows = ["<tr><th>feature" + "".join(f"<th>{as_html(label)}" for label in labels)]
-    for name, column in zip(names, matrix.T, strict=True):
+    """Return the HTML table of a softmax model's weights: a row a feature, a column a class.
+
+    weights: those of the first class, of the second one, and so on. The larger a weight is, the
+    stronger is the colour of its cell.
+    """
+    weights_by_class = np.reshape(weights, (len(labels), len(names)))
+    largest = float(np.abs(weights_by_class).max(initial=0.0))
+    if largest == 0:
+        largest = 1.0  # no cell is coloured
+    head = "<tr><th>feature"
+    for label in labels:
+        head += f"<th>{as_html(label)}"
+    rows = [head]
+    for name, weights_of_feature in zip(names, weights_by_class.T, strict=True):
         row = f"<tr><td>{as_html(name)}"
-        for weight in column:
+        for weight in weights_of_feature:
             colour = "up" if weight > 0 else "down"
-            opacity = abs(weight) / largest / 2
+            opacity = abs(weight) / largest / 2  # at most half: the number stays legible
             style = f"background:rgba(var(--{colour}),{opacity:.2f})"
             row += f"<td class=number style='{style}'>{weight:+.2f}"
         rows.append(row)

@@ -41,43 +41,50 @@ AXES = {
 }
 
 
-def _axis(kind: str, name: str, below: bool = False, **more: Any) -> Options:
-    """An axis; below: the x axis. more: further options of ECharts."""
+def _axis(kind: str, name: str, is_x_axis: bool = False, **options: Any) -> Options:
+    """Describe an axis to ECharts.
+
+    kind: "value" for numbers, "category" for names. options: others of ECharts, which take
+    precedence.
+    """
     lines = {"lineStyle": {"color": _GRID}}
     labels = {"color": _SOFT, "fontSize": _SIZE, "hideOverlap": True}
     axis: Options = {
         "type": kind,
         "name": brief(name, _LONGEST),
-        "nameTextStyle": {"color": _SOFT, "align": "center" if below else "left"},
-        "nameGap": 32 if below else 12,
+        "nameTextStyle": {"color": _SOFT, "align": "center" if is_x_axis else "left"},
+        "nameGap": 32 if is_x_axis else 12,
         "axisLine": lines,
         "axisTick": lines,
         "splitLine": lines,
         "axisLabel": labels,
     }
-    if below:
+    if is_x_axis:
         axis["nameLocation"] = "middle"
         labels["alignMaxLabel"] = "right"
-    return axis | more
+    return axis | options
 
 
 def _so_far(by: str) -> Options:
-    return _axis("value", AXES[by], below=True, max="dataMax", splitLine={"show": False})
+    return _axis("value", AXES[by], is_x_axis=True, max="dataMax", splitLine={"show": False})
 
 
-def _frame(x: Options, y: Options, series: list[Options]) -> Options:
-    """A picture of these series, with a legend if there are several."""
+def _frame(x_axis: Options, y_axis: Options, series: list[Options]) -> Options:
+    """Return the options of a picture of these series, with a legend if there are several.
+
+    Series whose name begins with an underscore are not in the legend.
+    """
     legend = [_legend_entry(line) for line in series if not line["name"].startswith("_")]
     # The legend has two lines on a phone.
-    top = 36 if len(legend) < 2 else 60
-    narrow_top = top if len(legend) < 3 else 88
-    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": narrow_top}}}
+    space_above = 36 if len(legend) < 2 else 60
+    space_above_narrow = space_above if len(legend) < 3 else 88
+    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": space_above_narrow}}}
     ink = {"color": _INK}
     return {
         "animation": False,
         "textStyle": {"fontFamily": FONT, "fontSize": _SIZE, "color": _INK},
-        "grid": {"left": 8, "right": 20, "top": top, "bottom": 36, "containLabel": True},
-        "media": [narrow, {"option": {"grid": {"top": top}}}],
+        "grid": {"left": 8, "right": 20, "top": space_above, "bottom": 36, "containLabel": True},
+        "media": [narrow, {"option": {"grid": {"top": space_above}}}],
         "legend": {
             "data": legend,
             "show": len(legend) > 1,
@@ -94,43 +101,48 @@ def _frame(x: Options, y: Options, series: list[Options]) -> Options:
             "extraCssText": "max-width: 90%; overflow-wrap: anywhere; white-space: normal",
             "textStyle": ink,
         },
-        "xAxis": x,
-        "yAxis": y,
+        "xAxis": x_axis,
+        "yAxis": y_axis,
         "series": series,
     }
 
 
-def _legend_entry(line: Options) -> Options:
-    entry: Options = {"name": line["name"]}
-    if "areaStyle" in line:
+def _legend_entry(series: Options) -> Options:
+    """Return the entry of a series in the legend, with an icon that shows how it is drawn."""
+    entry: Options = {"name": series["name"]}
+    if "areaStyle" in series:
         entry["icon"] = "rect"
-    elif line.get("symbol") == "none":
-        entry["icon"] = _line_icon(line["lineStyle"]["type"])
-    if line["type"] == "bar":
+    elif series.get("symbol") == "none":
+        entry["icon"] = _line_icon(series["lineStyle"]["type"])
+    if series["type"] == "bar":
         entry["itemStyle"] = {"borderWidth": 0.5}
-    if len(line["name"]) > _LONG:
-        entry["textStyle"] = _CUT
+    if len(series["name"]) > _LONG:
+        entry["textStyle"] = _CUT  # shortened, so that two entries fit side by side
     return entry
 
 
-def _line_icon(kind: Any) -> str:
-    """The icon of a line without symbols, for which ECharts would draw a circle.
+def _line_icon(dashes: Any) -> str:
+    """Return the icon of a line without symbols, for which ECharts would draw a circle.
 
-    kind: "solid", or the lengths of dashes and gaps.
+    dashes: "solid", or the lengths of dashes and gaps in pixels.
     """
-    lengths = [_WIDE] if kind == "solid" else kind
-    path = ""
-    for x in range(0, _WIDE, sum(lengths)):
-        path += f"M{x} 0h{lengths[0]}v2h-{lengths[0]}z"
+    lengths = [_WIDE] if dashes == "solid" else dashes
+    path = ""  # of SVG: a bar 2 pixels high for each dash
+    for start in range(0, _WIDE, sum(lengths)):
+        path += f"M{start} 0h{lengths[0]}v2h-{lengths[0]}z"
     return f"path://{path}"
 
 
-def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
-    """The line number `i` of a picture, with a colour, dashes and symbols of its own."""
-    colour = COLOURS[i % len(COLOURS)]
+def _line(name: str, points: Sequence[Point], number: int, **options: Any) -> Options:
+    """Describe a line to ECharts.
+
+    number: of the line in its picture, which gives it a colour, dashes and symbols of its own.
+    options: others of ECharts, which take precedence.
+    """
+    colour = COLOURS[number % len(COLOURS)]
     symbol = "none"  # in the legend as on the line
     if len(points) < _FEW_POINTS:
-        symbol = _SYMBOLS[i % len(_SYMBOLS)]
+        symbol = _SYMBOLS[number % len(_SYMBOLS)]
     line: Options = {
         "type": "line",
         "name": brief(name, _LONGEST),
@@ -138,41 +150,45 @@ def _line(name: str, points: Sequence[Point], i: int, **more: Any) -> Options:
         "symbol": symbol,
         "symbolSize": 7,
         "color": colour,
-        "lineStyle": {"width": 2, "type": _DASHES[i % len(_DASHES)], "color": colour},
+        "lineStyle": {"width": 2, "type": _DASHES[number % len(_DASHES)], "color": colour},
     }
-    return line | more
+    return line | options
 
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def learning(curve: Curve, floor: str | None) -> Options:
-    """The learning curve with its interval, the optimum and the baseline.
+def learning(curve: Curve, baseline_name: str | None) -> Options:
+    """Draw the learning curve with its interval, the optimum and the baseline.
 
-    floor: the baseline in words, None to omit it.
+    baseline_name: the baseline in words, or None to omit it.
     """
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
     if len(curve.low) > 1:
         series += _band(curve.low, curve.high)
     if curve.points:
-        end = curve.points[-1][0]
+        last_x = curve.points[-1][0]
         if curve.optimum is not None:
-            series.append(_level("without privacy", curve.optimum, end, 1))
-        if curve.baseline is not None and floor is not None:
-            series.append(_level(floor, curve.baseline, end, 2))
-    y = _axis("value", f"{name}, held-out records", scale=True)
-    return _frame(_so_far(curve.by), y, series)
+            series.append(_level("without privacy", curve.optimum, last_x, 1))
+        if curve.baseline is not None and baseline_name is not None:
+            series.append(_level(baseline_name, curve.baseline, last_x, 2))
+    y_axis = _axis("value", f"{name}, held-out records", scale=True)
+    return _frame(_so_far(curve.by), y_axis, series)
 
 
-def _level(name: str, value: float, end: float, i: int) -> Options:
-    """A horizontal line, from 0 to `end`."""
-    return _line(name, [(0.0, value), (end, value)], i, symbol="none")
+def _level(name: str, y: float, last_x: float, number: int) -> Options:
+    """Describe a horizontal line at the height `y`, from x = 0 to `last_x`."""
+    return _line(name, [(0.0, y), (last_x, y)], number, symbol="none")
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
-    """Two stacked lines: the lower end, and the filled area up to the upper end."""
+    """Describe the area between two curves as two stacked lines.
+
+    The first line is the lower curve, invisible. The second is the height of the area above it,
+    filled.
+    """
     height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
     common: Options = {
         "stack": "interval",
@@ -188,99 +204,121 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
     return [_line("_low", low, 0, **common), _line("95 % interval", height, 0, **area)]
 
 
-def compared(named: Mapping[str, Curve], measure: str, by: str) -> Options:
-    """The learning curves of several runs."""
-    series = [_line(name, curve.points, i) for i, (name, curve) in enumerate(named.items())]
-    y = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
-    return _frame(_so_far(by), y, series)
+def compared(curves_by_name: Mapping[str, Curve], measure: str, by: str) -> Options:
+    """Draw the learning curves of several runs.
+
+    curves_by_name: at most as many as there are kinds of lines. measure: the figure. by: the x
+    axis.
+    """
+    series = [
+        _line(name, curve.points, number)
+        for number, (name, curve) in enumerate(curves_by_name.items())
+    ]
+    y_axis = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
+    return _frame(_so_far(by), y_axis, series)
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
-    """A parameter chosen for each round, as a step from the start of the round to its end."""
-    y = _axis("value", name, scale=True)
+    """Draw a parameter chosen for each round, as a step from the start of the round to its end."""
+    y_axis = _axis("value", name, scale=True)
     points = [(0.0, points[0][1]), *points]
-    return _frame(_so_far(by), y, [_line(name, points, 0, step="start", symbol="none")])
+    return _frame(_so_far(by), y_axis, [_line(name, points, 0, step="start", symbol="none")])
 
 
 def arriving(points: Sequence[Point], wanted: int) -> Options:
-    """Reports of the open round, by the seconds since this page saw the first."""
-    most = wanted
-    end = 1
+    """Draw the reports of the open round, by the seconds since this page saw the first one.
+
+    points: (seconds, reports). wanted: the number of reports that ends the round.
+    """
+    highest = wanted
+    last_second = 1
     if points:
-        most = max(wanted, *(int(reports) for _, reports in points))
-        end = max(1, math.ceil(points[-1][0]))  # the last tick is a round number
+        highest = max(wanted, *(int(reports) for _, reports in points))
+        last_second = max(1, math.ceil(points[-1][0]))  # the last tick is a round number
     name = "seconds since its first report was seen here"
-    x = _axis("value", name, below=True, max=end, splitLine={"show": False})
-    y = _axis("value", "reports", min=0, max=most)
+    x_axis = _axis("value", name, is_x_axis=True, max=last_second, splitLine={"show": False})
+    y_axis = _axis("value", "reports", min=0, max=highest)
     series = [_line("reports", points, 0, step="end", symbol="none", areaStyle={"opacity": 0.15})]
     if points:
-        ends = [(points[0][0], wanted), (points[-1][0], wanted)]
-        series.append(_line("wanted", ends, 1, symbol="none"))
-    return _frame(x, y, series)
+        level = [(points[0][0], wanted), (points[-1][0], wanted)]
+        series.append(_line("wanted", level, 1, symbol="none"))
+    return _frame(x_axis, y_axis, series)
 
 
-def bars(names: Sequence[str], values: Sequence[float], x: str, y: str, colour: int = 0) -> Options:
-    """A bar for each name, as high as its count. x, y: the names of the axes."""
+def bars(
+    names: Sequence[str], values: Sequence[float], x_name: str, y_name: str, colour: int = 0
+) -> Options:
+    """Draw a bar for each name, as high as its value.
+
+    x_name, y_name: the names of the axes. colour: an index into COLOURS.
+    """
     bar: Options = {
         "type": "bar",
-        "name": y,
+        "name": y_name,
         "barMaxWidth": 48,
         "itemStyle": {"color": COLOURS[colour], "borderColor": _INK, "borderWidth": 0.5},
         "data": [_short(value) for value in values],
     }
-    names_below = _axis("category", x, below=True, data=[brief(name, _LONGEST) for name in names])
+    names_below = _axis(
+        "category", x_name, is_x_axis=True, data=[brief(name, _LONGEST) for name in names]
+    )
     names_below["axisLabel"] |= _CUT
-    return _frame(names_below, _axis("value", y, min=0, minInterval=1), [bar])
+    return _frame(names_below, _axis("value", y_name, min=0, minInterval=1), [bar])
 
 
 @lru_cache(maxsize=64)
-def outputs(data: bytes, what: str = VALUE) -> tuple[list[int], list[str]]:
-    """The symbols of a card, in the order of their values, and those values in words.
+def outputs(card_bytes: bytes, meaning: str = VALUE) -> tuple[list[int], list[str]]:
+    """Return the symbols of a card in the order of their values, and these values in words.
 
-    Raises UsageError.
+    meaning: what its symbols stand for, as in TallyView. Raises UsageError.
     """
-    if what != VALUE:
-        symbols = list(range(cards.decode(data).symbols))
-        return symbols, [f"{what} {i}" for i in symbols]
-    values = cards.output_values(cards.decode(data))
+    if meaning != VALUE:
+        symbols = list(range(cards.decode(card_bytes).symbols))
+        return symbols, [f"{meaning} {symbol}" for symbol in symbols]
+    values = cards.output_values(cards.decode(card_bytes))
     order = sorted(range(len(values)), key=values.__getitem__)
-    return order, [f"{values[i]:.4g}" for i in order]
+    return order, [f"{values[symbol]:.4g}" for symbol in order]
 
 
-def _distributions(data: bytes, what: str) -> dict[str, list[float]]:
-    """By input, the probability of each symbol.
+def _distributions(card_bytes: bytes, meaning: str) -> dict[str, list[float]]:
+    """Return the probability of each symbol, by the input in words.
 
-    Labels and categories are the windows of randomised response.
+    The symbols of labels and categories are the windows of randomised response.
     """
-    decoded = cards.decode(data)
-    if what == VALUE:
-        return {f"x = {x:g}": cards.distribution(decoded, round(x * ONE)) for x in _INPUTS}
+    decoded = cards.decode(card_bytes)
+    if meaning == VALUE:
+        return {
+            f"x = {value:g}": cards.distribution(decoded, round(value * ONE)) for value in _INPUTS
+        }
     distributions = {}
-    for i in range(min(decoded.symbols, len(_INPUTS))):
-        distributions[f"{what} {i}"] = [float(p) for p in certify.at_knot(decoded, i)]
+    for symbol in range(min(decoded.symbols, len(_INPUTS))):
+        distributions[f"{meaning} {symbol}"] = [
+            float(probability) for probability in certify.at_knot(decoded, symbol)
+        ]
     return distributions
 
 
-def card(data: bytes, what: str = VALUE) -> Options:
-    """The exact distribution of a card's outputs for five inputs. what: as in TallyView.
+def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
+    """Draw the exact distribution of a card's outputs for five inputs.
 
-    Raises UsageError.
+    meaning: what its symbols stand for, as in TallyView. Raises UsageError.
     """
-    order, names = outputs(data, what)
-    every = max(1, math.ceil(len(names) / MOST_BARS))
-    starts = np.arange(0, len(order), every)
+    order, names = outputs(card_bytes, meaning)
+    # A card may have thousands of outputs: neighbours share a bar.
+    group_size = max(1, math.ceil(len(names) / MOST_BARS))
+    starts = np.arange(0, len(order), group_size)
     series = []
-    for i, (name, probabilities) in enumerate(_distributions(data, what).items()):
-        summed = np.add.reduceat(np.array(probabilities)[order], starts)
-        points = [_short(float(p)) for p in summed]
-        shape = _bar_shape() if len(names) <= _FEW_OUTPUTS else _step_shape(i)
-        series.append({"name": name, "data": points, "color": COLOURS[i], **shape})
-    unit = f"reported {what}"
-    if every > 1:
-        unit += f", {every} outputs together"
+    for number, (name, probabilities) in enumerate(_distributions(card_bytes, meaning).items()):
+        group_probabilities = np.add.reduceat(np.array(probabilities)[order], starts)
+        points = [_short(float(probability)) for probability in group_probabilities]
+        shape = _bar_shape() if len(names) <= _FEW_OUTPUTS else _step_shape(number)
+        series.append({"name": name, "data": points, "color": COLOURS[number], **shape})
+    x_name = f"reported {meaning}"
+    if group_size > 1:
+        x_name += f", {group_size} outputs together"
     hidden = {"show": False}
-    x = _axis("category", unit, below=True, splitLine=hidden, data=names[::every])
-    return _frame(x, _axis("value", "probability", min=0), series)
+    x_axis = _axis("category", x_name, is_x_axis=True, splitLine=hidden, data=names[::group_size])
+    return _frame(x_axis, _axis("value", "probability", min=0), series)
 
 
 def _bar_shape() -> Options:

@@ -70,7 +70,7 @@ class Chart:
     def set(self, key: Any, make: Callable[[], dict[str, Any] | str]) -> bool:
         """Draw the options from `make`, or show its message, unless `key` is unchanged.
 
-        Return whether there is a picture.
+        Returns whether there is a picture.
         """
         if key != self._key:
             self._key = key
@@ -78,6 +78,7 @@ class Chart:
         return bool(self._element.visible)
 
     def _draw(self, picture: dict[str, Any] | str) -> None:
+        """Draw the options of a picture; for a text, hide the picture and show the text."""
         if isinstance(picture, str):
             self._element.set_visibility(False)
             self._none.set(empty(picture) if picture else "")
@@ -99,7 +100,10 @@ def toggle(
 
 
 def offer(buttons: ui.toggle, options: Mapping[Any, str]) -> None:
-    """Offer these options; the one that is pressed stays if it is still there."""
+    """Let the user choose among these options (value -> text).
+
+    The button that is pressed stays pressed if it is still there.
+    """
     shown = {value: brief(text, 40) for value, text in options.items()}
     if buttons.options != shown:
         first_value = next(iter(shown), None)
@@ -127,21 +131,21 @@ def cards() -> ui.element:
     return ui.element("div").classes("cards")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """An HTML table; columns of numbers and amounts are aligned to the right."""
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return an HTML table; columns of numbers and amounts are aligned to the right."""
     lines = [[_cell(value) for value in row] for row in rows]
-    tags = [""] * len(head)
-    for i, column in enumerate(zip(*lines, strict=True)):
+    classes = [""] * len(headings)
+    for index, column in enumerate(zip(*lines, strict=True)):
         if _is_numeric(column):
-            tags[i] = " class=number"
+            classes[index] = " class=number"
     header = ""
-    for name, tag in zip(head, tags, strict=True):
-        header += f"<th scope=col{tag}>{as_html(name)}"
+    for name, css_class in zip(headings, classes, strict=True):
+        header += f"<th scope=col{css_class}>{as_html(name)}"
     body = ""
     for line in lines:
         body += "<tr>"
-        for (text, _), tag in zip(line, tags, strict=True):
-            body += f"<td{tag}>{as_html(text)}"
+        for (text, _), css_class in zip(line, classes, strict=True):
+            body += f"<td{css_class}>{as_html(text)}"
     return (
         "<div class=scroll tabindex=0><table>"
         f"<thead><tr>{header}</thead><tbody>{body}</table></div>"
@@ -149,14 +153,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _is_numeric(column: Sequence[tuple[str, bool]]) -> bool:
-    """Whether a column has numbers, and beside them only gaps."""
+    """Return whether a column has numbers, and beside them only gaps.
+
+    column: for each cell the text, and whether it is a number, as `_cell` returns them.
+    """
     others = {text for text, is_number in column if not is_number}
     has_numbers = any(is_number for _, is_number in column)
     return has_numbers and others <= {"–", ""}
 
 
 def _cell(value: Any) -> tuple[str, bool]:
-    """The text of a cell, and whether it is a number."""
+    """Return the text of a cell, and whether it is a number or an amount with a unit."""
     if value is None:
         return "–", False
     if isinstance(value, float):
@@ -166,16 +173,17 @@ def _cell(value: Any) -> tuple[str, bool]:
     return str(value), _AMOUNT.fullmatch(str(value)) is not None
 
 
-def tile_html(shown: Iterable[Tile]) -> str:
-    """HTML of the tiles. Refusals need attention."""
+def tile_html(tiles: Iterable[Tile]) -> str:
+    """Return the HTML of the tiles; that of refusals is marked if there are any."""
     html = ""
-    for name, value, more in shown:
+    for name, value, explanation in tiles:
         needs_attention = name == words.REFUSALS and value != "0"
+        css_class = "tile warn" if needs_attention else "tile"
         html += (
-            f"<div class='{'tile warn' if needs_attention else 'tile'}'>"
+            f"<div class='{css_class}'>"
             f"<div class=name>{as_html(name)}</div>"
             f"<div class=value>{as_html(value)}</div>"
-            f"<div class=more>{as_html(more)}</div></div>"
+            f"<div class=more>{as_html(explanation)}</div></div>"
         )
     return html
 
@@ -193,10 +201,10 @@ def first(now: Snapshot) -> str:
 
 
 def empty(message: str) -> str:
-    """A message for an empty element, as HTML; commands stand between backquotes."""
+    """Return a message for an empty element, as HTML; commands stand between backquotes."""
     html = ""
-    for i, part in enumerate(as_html(message).split("`")):
-        is_command = i % 2 == 1
+    for index, part in enumerate(as_html(message).split("`")):
+        is_command = index % 2 == 1  # every second part was between backquotes
         html += f"<code>{part}</code>" if is_command else part
     return f"<p class=empty>{html}</p>"
 

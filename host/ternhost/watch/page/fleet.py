@@ -36,30 +36,39 @@ _SOURCE = """({ getRows(p) {
 
 
 def _column(
-    field: str, name: str, width: int, kind: str = "", says: bool = True, **more: object
+    field: str,
+    name: str,
+    width: int,
+    value_format: str = "",
+    is_reported: bool = True,
+    **options: object,
 ) -> dict[str, object]:
-    """A column of the grid. kind: how its values are shown. says: they are what boards say."""
+    """Describe a column of the grid of boards to AG Grid.
+
+    value_format: "number", "ago" (a time) or "" (as it is). is_reported: boards report it,
+    unverified. options: others of AG Grid, which take precedence.
+    """
     column: dict[str, object] = {
         "field": field,
         "headerName": name,
-        "headerTooltip": f"{name}: {_SAYS}" if says else name,
+        "headerTooltip": f"{name}: {_SAYS}" if is_reported else name,
         "width": width,
-        ":valueFormatter": {"": _DASH, "number": _NUMBER, "ago": _AGO}[kind],
+        ":valueFormatter": {"": _DASH, "number": _NUMBER, "ago": _AGO}[value_format],
         "sortable": True,
     }
-    if kind == "number":
+    if value_format == "number":
         column["type"] = "rightAligned"
-    return column | more
+    return column | options
 
 
-_NAME = _column("name", "board", 185, says=False, pinned="left")
+_NAME = _column("name", "board", 185, is_reported=False, pinned="left")
 _HEARD = [
-    _column("online", "state", 90, says=False),
-    _column("heard", "last heard", 115, "ago", says=False),
-    _column("first", "first device", 130, "number", says=False),
-    _column("clients", "devices", 100, "number", says=False),
-    _column("errors", "errors", 85, "number", says=False),
-    _column("error", "last error", 120, says=False),
+    _column("online", "state", 90, is_reported=False),
+    _column("heard", "last heard", 115, "ago", is_reported=False),
+    _column("first", "first device", 130, "number", is_reported=False),
+    _column("clients", "devices", 100, "number", is_reported=False),
+    _column("errors", "errors", 85, "number", is_reported=False),
+    _column("error", "last error", 120, is_reported=False),
 ]
 _REPORTED = [
     _column("release", "release", 90),
@@ -94,6 +103,7 @@ class FleetSection(Section):
     """A table to search and to sort, and figures of all boards."""
 
     def build(self) -> None:
+        """Make the searchable grid of boards, and the pictures of budgets and releases."""
         self._fetched = 0.0  # time
         self._fetched_changes = -1  # of the boards, when rows were fetched
         self._counted_changes = -1
@@ -116,66 +126,82 @@ class FleetSection(Section):
         ui.run_javascript(f"window.ternSearch = {text}")
         self._grid.run_grid_method("purgeInfiniteCache")
 
-    def show(self, now: Snapshot) -> None:
-        self._none.set("" if now.boards else empty(_NONE))
-        self._all.set_visibility(bool(now.boards))
-        if not now.boards:
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the boards of a snapshot, or that there are none."""
+        self._none.set("" if snapshot.boards else empty(_NONE))
+        self._all.set_visibility(bool(snapshot.boards))
+        if not snapshot.boards:
             return
-        changes = self.live.table.changes
-        if self._counted_changes != changes:
-            self._counted_changes = changes
-            counts = live_store.summary(now.boards)
+        change_count = self.live.table.changes
+        if self._counted_changes != change_count:
+            self._counted_changes = change_count
+            counts = live_store.summary(snapshot.boards)
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._left.set(changes, lambda: budgets_picture(now))
-        self._releases.set(changes, lambda: releases_picture(now))
-        self._grid.style(f"--boards: {len(now.boards)}")
-        self.tick(now)
+        self._left.set(change_count, lambda: budgets_picture(snapshot))
+        self._releases.set(change_count, lambda: releases_picture(snapshot))
+        self._grid.style(f"--boards: {len(snapshot.boards)}")
+        self.tick(snapshot)
 
-    def tick(self, now: Snapshot) -> None:
-        changes = self.live.table.changes
-        if self._fetched_changes == changes or time.monotonic() - self._fetched < _EVERY:
+    def tick(self, snapshot: Snapshot) -> None:
+        """Fetch the visible rows again if boards have changed, at most every `_EVERY` seconds."""
+        change_count = self.live.table.changes
+        if self._fetched_changes == change_count or time.monotonic() - self._fetched < _EVERY:
             return
-        if self._fetched_changes >= 0:
+        if self._fetched_changes >= 0:  # the grid fetches its first rows itself
             self._grid.run_grid_method("refreshInfiniteCache")
-        self._fetched_changes = changes
+        self._fetched_changes = change_count
         self._fetched = time.monotonic()
 
 
-def _bars(counts: Mapping[str, int], what: str, colour: int) -> dict[str, object] | str:
-    """A bar for each count of boards, or words where all are equal."""
+def _bars(counts: Mapping[str, int], quantity: str, colour: int) -> dict[str, object] | str:
+    """Draw a bar for each count of boards, or say it in words if there is only one value.
+
+    counts: the number of boards by value. quantity: what the values are, such as "release".
+    """
     if len(counts) > 1:
-        return charts.bars([*counts], [*counts.values()], what, "boards", colour)
+        return charts.bars([*counts], [*counts.values()], quantity, "boards", colour)
     text = ""
     for name, count in counts.items():
         noun = "boards" if count > 1 else "board"
-        text += f"{what.capitalize()} {name}: {count:,} {noun}."
+        text += f"{quantity.capitalize()} {name}: {count:,} {noun}."
     return text
 
 
 def budgets_picture(now: Snapshot) -> dict[str, object] | str:
-    """How many boards have how much left."""
-    budgets = [budget(board) for board in now.boards]
-    values = sorted(left for left in budgets if left is not None)
-    if len(set(values)) <= _BARS:
-        few = Counter(f"{value:.4g}" for value in values)
-        return _bars(few, "epsilon left", 0) or "No board reports its budget."
-    # A few lying boards must not flatten it: values beyond nearly all others have one bar.
-    top = values[math.ceil(0.99 * len(values)) - 1] or 1.0
-    names = [f"{top * i / _BARS:.3g}" for i in range(_BARS)]
+    """Draw how many boards have how much epsilon left, as a histogram.
+
+    Returns a text if fewer than two different budgets are reported.
+    """
+    budgets = []
+    for board in now.boards:
+        budget_left = budget(board)
+        if budget_left is not None:
+            budgets.append(budget_left)
+    budgets.sort()
+    if len(set(budgets)) <= _BARS:
+        count_by_value = Counter(f"{value:.4g}" for value in budgets)
+        return _bars(count_by_value, "epsilon left", 0) or "No board reports its budget."
+
+    # A few lying boards must not flatten it: values above the 99th percentile have one bar.
+    top = budgets[math.ceil(0.99 * len(budgets)) - 1] or 1.0
+    names = [f"{top * number / _BARS:.3g}" for number in range(_BARS)]
     counts = dict.fromkeys(names, 0)
-    beyond = sum(value > top for value in values)
-    for value in values[: len(values) - beyond]:
-        bar = min(_BARS - 1, int(_BARS * value / top))
-        counts[names[bar]] += 1
+    beyond = 0
+    for value in budgets:
+        if value > top:
+            beyond += 1
+        else:
+            bar = min(_BARS - 1, int(_BARS * value / top))
+            counts[names[bar]] += 1
     if beyond:
         counts["more"] = beyond
     return _bars(counts, "epsilon left, from", 0)
 
 
-def releases_picture(now: Snapshot) -> dict[str, object] | str:
-    """How many boards report which release."""
-    counts = dict(fleet_of(now.boards, now.read).releases)
-    silent = len(now.boards) - sum(counts.values())
-    if silent:
-        counts["unknown"] = silent
+def releases_picture(snapshot: Snapshot) -> dict[str, object] | str:
+    """Draw how many boards report which release."""
+    counts = dict(fleet_of(snapshot.boards, snapshot.read).releases)
+    without_release = len(snapshot.boards) - sum(counts.values())
+    if without_release:
+        counts["unknown"] = without_release
     return _bars(dict(sorted(counts.items())), "release", 3)

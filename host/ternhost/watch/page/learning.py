@@ -37,6 +37,7 @@ class LearningSection(elements.Section):
     """Measures and axes can be chosen."""
 
     def build(self) -> None:
+        """Make the learning curve with its controls, its table, and the pictures of parameters."""
         with elements.cards():
             with elements.card("Learning curve", wide=True):
                 with ui.element("div").classes("controls") as self._controls:
@@ -55,73 +56,97 @@ class LearningSection(elements.Section):
     def _chosen(self) -> None:
         self.show(self.live.now)
 
-    def show(self, now: Snapshot) -> None:
-        measures = curves.measures(now.run, now.history)
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the curve, the figures and the chosen parameters of a snapshot."""
+        measures = curves.measures(snapshot.run, snapshot.history)
         elements.offer(self._measure, {name: curves.word(name) for name in measures})
-        elements.offer(self._by, {name: name for name in curves.axes(now.run, now.devices)})
+        elements.offer(
+            self._by, {name: name for name in curves.axes(snapshot.run, snapshot.devices)}
+        )
         self._controls.set_visibility(bool(measures))
         by = self._by.value or curves.REPORTS
-        key = now.run and now.run.name, len(now.history), by
-        has_picture = self._show_curve(now, measures, by, key)
-        self._figures.set(_figures(now, measures) if has_picture else "")
+        key = snapshot.run and snapshot.run.name, len(snapshot.history), by
+        has_picture = self._show_curve(snapshot, measures, by, key)
+        self._figures.set(_figures(snapshot, measures) if has_picture else "")
         for name, label, chart in self._chosen_by_round:
-            chart.set(key, partial(stepped_picture, now, name, label, by))
+            chart.set(key, partial(stepped_picture, snapshot, name, label, by))
 
     def _show_curve(
-        self, now: Snapshot, measures: list[str], by: str, key: tuple[object, ...]
+        self, snapshot: Snapshot, measures: list[str], by: str, key: tuple[object, ...]
     ) -> bool:
+        """Draw the curve of the chosen figure, and return whether there is one.
+
+        measures: the figures of the run. by: the x axis. key: changes if the curve has to be drawn
+        again.
+        """
         measure = self._measure.value
-        floor = None
+        baseline_name = None
         if self._floor.value:
-            floor = judging.TRIVIAL.get(measure, "baseline")
+            baseline_name = judging.TRIVIAL.get(measure, "baseline")
 
         def draw() -> dict[str, Any] | str:
-            why_none = why_no_curve(now, measures, measure)
+            why_none = why_no_curve(snapshot, measures, measure)
             if why_none:
                 return why_none
-            curve = curves.curve(now.run, now.history, measure, by, now.devices)
-            return charts.learning(curve, floor)
+            curve = curves.curve(snapshot.run, snapshot.history, measure, by, snapshot.devices)
+            return charts.learning(curve, baseline_name)
 
-        return self._curve.set((*key, measure, floor), draw)
+        return self._curve.set((*key, measure, baseline_name), draw)
 
 
-def why_no_curve(now: Snapshot, measures: list[str], measure: str | None) -> str:
-    """Why there is no learning curve; "" if there is one."""
-    if now.run is None:
+def why_no_curve(snapshot: Snapshot, measures: list[str], measure: str | None) -> str:
+    """Return why there is no learning curve, as a message; "" if there is one."""
+    if snapshot.run is None:
         return _NO_RUN
-    if "measures" in now.run.references and not measures:
+    if "measures" in snapshot.run.references and not measures:
         return _NO_DATA
-    if not now.run.reports:
+    if not snapshot.run.reports:
         return _NO_REPORT
     if not measure:
-        return _NO_FIGURE.format(run=brief(shlex.quote(now.run.name), 100))
+        return _NO_FIGURE.format(run=brief(shlex.quote(snapshot.run.name), 100))
     return ""
 
 
-def stepped_picture(now: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
-    """The picture of a parameter that is chosen round by round."""
-    if now.run is None or not now.run.reports:
+def stepped_picture(snapshot: Snapshot, name: str, label: str, by: str) -> dict[str, Any] | str:
+    """Draw a parameter that the algorithm chooses for each round, or say why there is none.
+
+    name: of the parameter in the history. label: of the y axis. by: the x axis.
+    """
+    if snapshot.run is None or not snapshot.run.reports:
         return "No report yet."
-    positions = curves.positions(now.run, now.history, by, now.devices)
-    points = curves.series(now.history, name, positions)
+    positions = curves.positions(snapshot.run, snapshot.history, by, snapshot.devices)
+    points = curves.series(snapshot.history, name, positions)
     if not points:
         return "This run chooses none round by round."
     return charts.stepped(label, points, by)
 
 
-def _figures(now: Snapshot, measures: list[str]) -> str:
+def _figures(snapshot: Snapshot, measures: list[str]) -> str:
+    """Return an HTML table of the run's figures beside the values to compare them with.
+
+    measures: the names of the figures.
+    """
     rows = []
     for name in measures:
-        value = now.history[-1].get(name)
+        value = snapshot.history[-1].get(name)
         interval = None
         if value is not None:
-            ends = curves.interval(now.run, name, value)
-            interval = f"{ends[0]:.4f} to {ends[1]:.4f}" if ends else None
-        optimum, baseline = curves.compared_with(now.run, name)
+            interval_ends = curves.interval(snapshot.run, name, value)
+            interval = (
+                f"{interval_ends[0]:.4f} to {interval_ends[1]:.4f}" if interval_ends else None
+            )
+        optimum, baseline = curves.compared_with(snapshot.run, name)
         trivial = "" if baseline is None else judging.TRIVIAL.get(name, "")
         rows.append([curves.word(name), value, interval, optimum, baseline, trivial])
-    head = ("held-out records", "now", "95 % interval", "without privacy", "no features", "that is")
-    return elements.table(head, rows)
+    headings = (
+        "held-out records",
+        "now",
+        "95 % interval",
+        "without privacy",
+        "no features",
+        "that is",
+    )
+    return elements.table(headings, rows)
 
 
 class _Comparison(NamedTuple):
@@ -138,6 +163,7 @@ class CompareSection(elements.Section):
     """Draws the run of the page with the newest similar ones, until others are chosen."""
 
     def build(self) -> None:
+        """Make the choice of runs, their curves, and the table of all runs."""
         self._looked = -_EVERY  # time
         self._looking = False
         with elements.cards():
@@ -165,6 +191,7 @@ class CompareSection(elements.Section):
         self.tick(self.live.now)
 
     async def _look(self) -> None:
+        """Read the chosen runs in another thread, and show them if the page is still open."""
         try:
             by = self._by.value or curves.REPORTS
             chosen = list(self._which.value or ())
@@ -176,10 +203,11 @@ class CompareSection(elements.Section):
             self._show(comparison, by)
 
     def _show(self, comparison: _Comparison, by: str) -> None:
+        """Update the choices, the curves and the table of runs."""
         runs, measure = comparison.runs, comparison.measure
         if [*self._which.options] != [*runs]:
-            still_there = [name for name in self._which.value or () if name in runs]
-            self._which.set_options({name: brief(name) for name in runs}, value=still_there)
+            still_existing = [name for name in self._which.value or () if name in runs]
+            self._which.set_options({name: brief(name) for name in runs}, value=still_existing)
         if not self._which.value and comparison.curves:
             self._which.value = comparison.names
         if self._measure.options != comparison.measures:
@@ -196,19 +224,24 @@ class CompareSection(elements.Section):
         self._chart.set((measure, by, points), draw)
         self._table.set(runs_table([*runs.values()]))
 
-    def _read(self, wanted: Sequence[str], by: str, measure: str | None) -> _Comparison:
+    def _read(self, chosen_names: Sequence[str], by: str, measure: str | None) -> _Comparison:
+        """Read the chosen runs and their curves; runs in another thread, since it takes a while.
+
+        chosen_names: of runs; if none is left, the current run and similar ones are taken. by: the
+        x axis. measure: the figure that was chosen; if no run has it, another one is taken.
+        """
         stores_and_runs = self.others.runs()
         runs = {name: run for name, (_, run) in stores_and_runs.items()}
-        names = [name for name in wanted if name in runs]
+        names = [name for name in chosen_names if name in runs]
         if not names:
-            here = self.live.now.run.name if self.live.now.run else None
-            names = alike(here, [*runs.values()])
+            current_name = self.live.now.run.name if self.live.now.run else None
+            names = alike(current_name, [*runs.values()])
         measures = {}
         snapshots = {}
         for name in names:
             snapshots[name] = self.others.history(stores_and_runs[name][0], name)
-            for one in curves.measures(runs[name], snapshots[name].history):
-                measures[one] = brief(curves.word(one), 40)
+            for figure in curves.measures(runs[name], snapshots[name].history):
+                measures[figure] = brief(curves.word(figure), 40)
         if measure not in measures:
             measure = next(iter(measures), None)
         drawn = {}
@@ -220,7 +253,7 @@ class CompareSection(elements.Section):
 
 
 def _curve_of(snapshot: Snapshot, measure: str | None, by: str) -> Curve | None:
-    """The curve of a run to compare, if it has this figure and this axis."""
+    """Return the curve of a run to compare, or None if it lacks this figure or this axis."""
     if measure is None or not snapshot.history:
         return None
     if by not in curves.axes(snapshot.run, snapshot.devices):
@@ -230,11 +263,15 @@ def _curve_of(snapshot: Snapshot, measure: str | None, by: str) -> Curve | None:
 
 
 def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
-    """The names of the runs to begin with: that one, and the newest with the same data and figure."""
+    """Choose the runs to compare at first: that one, and the newest with the same data and figure.
+
+    name: of the current run; without such a run the comparison begins with the newest one that has
+    a curve. runs: all runs, the newest first. Returns names.
+    """
     with_figure = [run for run in runs if run.references.get("measures")]
     with_curve = [run for run in with_figure if run.rounds]
-    named = [run for run in with_figure if run.name == name]
-    first = next(iter(named or with_curve), None)
+    current = [run for run in with_figure if run.name == name]
+    first = next(iter(current or with_curve), None)
     if first is None:
         return []
     figure = first.references["measures"][0]
@@ -247,9 +284,9 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
 
 
 def titles(runs: Sequence[RunView]) -> list[str]:
-    """The names of runs, with their data where these differ.
+    """Return the names of runs for the legend, with their data if these differ.
 
-    Figures of other records are no better or worse.
+    Figures of different data cannot be compared, so the data must be visible.
     """
     datasets = [str(run.options.get("dataset")) for run in runs]
     if len(set(datasets)) <= 1:
@@ -258,10 +295,13 @@ def titles(runs: Sequence[RunView]) -> list[str]:
 
 
 def runs_table(runs: Sequence[RunView]) -> str:
+    """Return an HTML table of runs, the first `_SHOWN` of them."""
     rows = []
     for run in runs[:_SHOWN]:
         guarantee = worst([OfClass.from_json(each) for each in run.guarantees], Span.RUN)
-        promise = None if guarantee is None else f"{guarantee.protects}: {guarantee.numbers()}"
+        guarantee_words = (
+            None if guarantee is None else f"{guarantee.protects}: {guarantee.numbers()}"
+        )
         mechanisms = sorted({str(device_class["mechanism"]) for device_class in run.classes})
         rows.append(
             [
@@ -272,7 +312,7 @@ def runs_table(runs: Sequence[RunView]) -> str:
                 run.options.get("dataset"),
                 run.fleet,
                 ", ".join(mechanisms) or None,
-                promise,
+                guarantee_words,
                 run.rounds,
                 run.reports,
                 words.duration(run.seconds),
@@ -280,7 +320,7 @@ def runs_table(runs: Sequence[RunView]) -> str:
         )
     if not rows:
         return elements.empty("No run has begun.")
-    head = (
+    headings = (
         "run",
         "began",
         "status",
@@ -293,4 +333,4 @@ def runs_table(runs: Sequence[RunView]) -> str:
         "reports",
         "took",
     )
-    return elements.table(head, rows)
+    return elements.table(headings, rows)

@@ -33,9 +33,10 @@ MOST_ROWS = 500  # of an answer
 
 
 def row(board: BoardRow) -> Row:
-    """The row of a board.
+    """Return the row of a board in the table, by column.
 
-    budget as epsilon, heap in kB (1000 bytes), None for values that it did not report.
+    `budget` is an epsilon, `heap` in kB (1000 bytes); a value that the board did not report is
+    None.
     """
     fields: Row = {name: board.hello.get(name) for name in _REPORTED}
     for name in _SEEN:
@@ -67,32 +68,41 @@ class BoardTable:
         self.changes = 0  # how often the boards have changed
 
     def take(self, boards: tuple[BoardRow, ...]) -> None:
-        """Update the rows to these boards."""
+        """Replace the boards of the table; only changed boards get new rows."""
         if boards is self._boards:
             return
         rows: dict[int, tuple[BoardRow, Row, str]] = {}
-        changed = self._boards is None or len(boards) != len(self._boards)
+        has_changed = self._boards is None or len(boards) != len(self._boards)
         for board in boards:
             entry = self._rows.get(board.first)
             if entry is None or entry[0] is not board:
                 new_row = row(board)
                 searched = [str(new_row[name] or "") for name in _SEARCHED]
                 entry = board, new_row, " ".join(searched).lower()
-                changed = True
+                has_changed = True
             rows[board.first] = entry
-        if changed:
+        if has_changed:
             self.changes += 1
         self._boards, self._rows = boards, rows
 
     def page(
-        self, first: int, last: int, search: str = "", sort: str = "", descending: bool = False
+        self,
+        first: int,
+        last: int,
+        search: str = "",
+        sort: str = "",
+        descending: bool = False,
     ) -> tuple[int, list[Row]]:
         """Return how many boards match all words of `search`, and some of their rows.
 
-        first, last: the rows to return, `last` excluded. sort: a column; missing values come last.
+        first, last: the rows to return, `last` excluded. sort: the column by which the rows
+        are sorted; rows without a value come last.
         """
         words = search.lower().split()
-        rows = [row for _, row, text in self._rows.values() if all(word in text for word in words)]
+        rows = []
+        for _, row, searched_text in self._rows.values():
+            if all(word in searched_text for word in words):
+                rows.append(row)
         if sort in COLUMNS:
             with_value = [row for row in rows if row[sort] is not None]
             without_value = [row for row in rows if row[sort] is None]
@@ -139,22 +149,24 @@ class LiveStore:
         return self.now
 
     def _note(self) -> None:
+        """Take over the boards and the reports of the newest snapshot."""
         self.table.take(self.now.boards)
-        opened = self.now.open[-1] if self.now.open else None
-        number = None if opened is None else opened.number
-        if number != self._round:
+        open_round = self.now.open[-1] if self.now.open else None
+        number = None if open_round is None else open_round.number
+        if number != self._round:  # another round: its reports are counted from 0
             self.arrivals.clear()
             self._round = number
-        if opened is not None and opened.reports:
-            self._note_arrivals(float(opened.reports))
+        if open_round is not None and open_round.reports:
+            self._note_arrivals(float(open_round.reports))
 
     def _note_arrivals(self, reports: float) -> None:
+        """Add a point to the curve of arriving reports. reports: of the open round so far."""
         now = time.monotonic()
         if not self.arrivals:
             self._first = now
         last_counts = [count for _, count in list(self.arrivals)[-2:]]
         if last_counts == [reports, reports]:
-            self.arrivals.pop()  # between two equal points: the step shows as much
+            self.arrivals.pop()  # a step needs only the first and the last of equal points
         self.arrivals.append((now - self._first, reports))
 
 
@@ -166,17 +178,24 @@ class Others:
         self._readers: dict[tuple[Path, str | None], tuple[Reader, Snapshot, Stamp]] = {}
 
     def runs(self) -> dict[str, tuple[Path, RunView]]:
-        """All runs by name, the newest first. May take a while."""
-        runs: list[tuple[Path, RunView]] = []
+        """Return the runs of all stores by name with the path of their store, the newest first.
+
+        This may take a while.
+        """
+        all_runs: list[tuple[Path, RunView]] = []
         for path in stores.beside(self._store):
-            runs += [(path, run) for run in self.history(path, None).runs]
+            all_runs += [(path, run) for run in self.history(path, None).runs]
         by_name: dict[str, tuple[Path, RunView]] = {}
-        for path, run in sorted(runs, key=lambda entry: -entry[1].began):
+        for path, run in sorted(all_runs, key=lambda entry: -entry[1].began):
             by_name.setdefault(run.name, (path, run))
         return by_name
 
     def history(self, path: Path, run: str | None) -> Snapshot:
-        """That run of that store; None: its current one."""
+        """Return a snapshot of a run in a store, from memory if the store has not changed.
+
+        run: None for the current one. A store of another version gives an empty snapshot with a
+        note.
+        """
         stamp = _stamp(path)
         if (path, run) in self._readers:
             reader, last_snapshot, last_stamp = self._readers[path, run]
@@ -195,7 +214,7 @@ class Others:
 
 
 def _stamp(store: Path) -> Stamp:
-    """Modification times and sizes of a store's file and log, which change with every write."""
+    """Return modification times and sizes of a store's file and log, to notice every change."""
     stamps = []
     store = real(store)
     for path in (store, store.with_name(f"{store.name}-wal")):

@@ -24,7 +24,7 @@ _DARK = {None: "auto", False: "light", True: "dark"}
 
 
 def add_to(app: Any, live: LiveStore) -> None:
-    """Put the page of a store on an app, and what its table of boards asks for."""
+    """Put the page of a store on a FastAPI app, and the address of the rows of its board table."""
     others = Others(live.path)
 
     @app.get("/boards")  # type: ignore[untyped-decorator]
@@ -45,6 +45,10 @@ class Page:
     """One open page."""
 
     def __init__(self, live: LiveStore, others: Others, section: str) -> None:
+        """Build the elements of the page, with one panel for each section.
+
+        section: the name of the one that is open at first.
+        """
         self._live = live
         self._shown: tuple[int, str | None, str] | None = None
         self._head_shown: tuple[int, str] | None = None
@@ -69,9 +73,9 @@ class Page:
                     ui.tab(name)
             with ui.tab_panels(tabs, value=section, animated=False):
                 self._sections: dict[str, Section] = {}
-                for name, made in SECTIONS.items():
+                for name, section_class in SECTIONS.items():
                     with ui.tab_panel(name):
-                        self._sections[name] = made(live, others)
+                        self._sections[name] = section_class(live, others)
         self._tabs = tabs
         self._show()
         tabs.on_value_change(self._open)
@@ -91,18 +95,19 @@ class Page:
         self._switch.text = f"Colours: {_DARK[self._dark.value]}"
 
     def _show(self) -> None:
-        now = self._live.now
-        old = words.old(now)
-        self._note.set_visibility(old is not None)
-        self._note.text = old or ""
-        head = now.serial, words.status(now)
-        if self._head_shown != head:
-            self._head_shown = head
-            self._title.content = elements.head_html(now)
-            self._tiles.content = elements.tile_html(words.tiles(now))
+        """Update the head, and the open section if the snapshot has changed."""
+        snapshot = self._live.now
+        note = words.old(snapshot)
+        self._note.set_visibility(note is not None)
+        self._note.text = note or ""
+        head_state = snapshot.serial, words.status(snapshot)
+        if self._head_shown != head_state:
+            self._head_shown = head_state
+            self._title.content = elements.head_html(snapshot)
+            self._tiles.content = elements.tile_html(words.tiles(snapshot))
         name = str(self._tabs.value)
         section = self._sections[name]
-        section.tick(now)
-        if self._shown != (now.serial, now.note, name):
-            self._shown = (now.serial, now.note, name)
-            section.show(now)
+        section.tick(snapshot)
+        if self._shown != (snapshot.serial, snapshot.note, name):
+            self._shown = (snapshot.serial, snapshot.note, name)
+            section.show(snapshot)

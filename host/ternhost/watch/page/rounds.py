@@ -29,6 +29,7 @@ class RoundsSection(Section):
     """The round under way, live."""
 
     def build(self) -> None:
+        """Make the cards of the open round, the last rounds, refusals, symbols and extensions."""
         with cards():
             with card("Round under way", wide=True):
                 self._line = ui.label().mark("round")
@@ -47,32 +48,36 @@ class RoundsSection(Section):
                 if extension.title
             }
 
-    def show(self, now: Snapshot) -> None:
-        opened = now.open[-1] if now.open else None
-        self._show_arrivals(opened)
-        self._idle.set("" if opened else empty(_why_idle(now)))
-        self._table.set(_table(now))
-        reasons = curves.reasons(now.history[-_SUMMED:])
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the open round, the last rounds and the refusals of a snapshot."""
+        open_round = snapshot.open[-1] if snapshot.open else None
+        self._show_arrivals(open_round)
+        self._idle.set("" if open_round else empty(_why_idle(snapshot)))
+        self._table.set(_table(snapshot))
+        reasons = curves.reasons(snapshot.history[-_SUMMED:])
         self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons))
-        key = now.run and now.run.name, len(now.history)
-        self._symbols.set(key, lambda: symbols_picture(now) or "No report yet, in the last round.")
-        for name, box in self._extensions.items():
-            box.show(now.views.get(name), bool(now.open))
-        self.tick(now)
+        key = snapshot.run and snapshot.run.name, len(snapshot.history)
+        self._symbols.set(
+            key, lambda: symbols_picture(snapshot) or "No report yet, in the last round."
+        )
+        for name, extension_card in self._extensions.items():
+            extension_card.show(snapshot.views.get(name), bool(snapshot.open))
+        self.tick(snapshot)
 
-    def _show_arrivals(self, opened: OpenRound | None) -> None:
-        self._bar.set_visibility(opened is not None)
-        if opened is not None:
-            reports = min(opened.reports, opened.wanted)
-            self._bar.props(f"max={max(1, opened.wanted)} value={reports}")
+    def _show_arrivals(self, open_round: OpenRound | None) -> None:
+        """Show how many reports of the open round have arrived, as a bar and as a curve."""
+        self._bar.set_visibility(open_round is not None)
+        if open_round is not None:
+            reports = min(open_round.reports, open_round.wanted)
+            self._bar.props(f"max={max(1, open_round.wanted)} value={reports}")
         arrivals = tuple(self.live.arrivals)
 
         def draw() -> dict[str, object] | str:
-            if opened is None or len(arrivals) < 2:
+            if open_round is None or len(arrivals) < 2:
                 return ""
-            return charts.arriving(arrivals, opened.wanted)
+            return charts.arriving(arrivals, open_round.wanted)
 
-        number = None if opened is None else opened.number
+        number = None if open_round is None else open_round.number
         self._arriving.set((number, len(arrivals), arrivals[-1:]), draw)
 
     def tick(self, now: Snapshot) -> None:
@@ -102,35 +107,36 @@ def _refusals(reasons: Counter[str]) -> dict[str, object] | str:
     return charts.bars(list(counts), list(counts.values()), "reason", "refusals", 1)
 
 
-def _why_idle(now: Snapshot) -> str:
-    if now.run is None:
+def _why_idle(snapshot: Snapshot) -> str:
+    """Return the message that stands in place of an open round."""
+    if snapshot.run is None:
         return _IDLE
-    if not now.run.unfinished:
+    if not snapshot.run.unfinished:
         return _DONE
-    return _SIMULATED if now.run.fleet.startswith("simulated") else _IDLE
+    return _SIMULATED if snapshot.run.fleet.startswith("simulated") else _IDLE
 
 
-def _words(opened: OpenRound) -> str:
-    line = (
-        f"Round {opened.number:,}: {opened.reports:,} of the {opened.wanted:,} reports that end it,"
-    )
-    line += f" from {opened.asked:,} devices asked"
-    since = words.time_of(opened, time.time())
-    return f"{line}, {since}" if since else line
+def _words(open_round: OpenRound) -> str:
+    """Describe the open round in one sentence: its reports, its devices and its time."""
+    line = f"Round {open_round.number:,}: {open_round.reports:,} of the {open_round.wanted:,} reports that end it,"
+    line += f" from {open_round.asked:,} devices asked"
+    open_time = words.time_of(open_round, time.time())
+    return f"{line}, {open_time}" if open_time else line
 
 
-def _table(now: Snapshot) -> str:
+def _table(snapshot: Snapshot) -> str:
+    """Return an HTML table of the last rounds, the newest first."""
     rows = []
-    for entry in reversed(now.history[-_LAST:]):
+    for entry in reversed(snapshot.history[-_LAST:]):
         began, finished = entry.get("began"), entry.get("finished")
-        took = None
+        duration = None
         if began is not None and finished is not None:
-            took = words.duration(finished - began)
+            duration = words.duration(finished - began)
         rows.append(
             [
                 entry["round"],
                 words.moment(finished if began is None else began),
-                took,
+                duration,
                 entry.get("asked"),
                 entry.get("reports"),
                 entry.get("refusals"),
@@ -138,43 +144,53 @@ def _table(now: Snapshot) -> str:
                 entry.get("ended", ""),
             ]
         )
-    head = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
-    return table(head, rows) if rows else empty("No round has ended yet.")
+    headings = ("round", "began", "took", "asked", "reports", "refusals", "why", "ended by")
+    return table(headings, rows) if rows else empty("No round has ended yet.")
 
 
 def symbols_picture(now: Snapshot) -> dict[str, object] | None:
-    """How often each symbol was reported.
+    """Draw how often each symbol was reported in the last round.
 
-    Card by card, since a symbol's meaning depends on its card. Classes are numbered as in the
-    section Privacy.
+    The bars are grouped by card, since a symbol's meaning depends on its card. Classes are numbered
+    as in the section Privacy. Returns None if there is no report, or a card cannot be drawn.
     """
     counts_by_card = _counts_by_card(now.tallies)
     if not counts_by_card:
         return None
-    several = len(counts_by_card) > 1
-    symbols = sum(len(counts) for counts in counts_by_card.values())
-    every = math.ceil(symbols / _MOST_SYMBOLS)
-    class_cards = [_law(each["card"]) for each in now.run.classes] if now.run else []
+    symbol_count = sum(len(counts) for counts in counts_by_card.values())
+    group_size = math.ceil(symbol_count / _MOST_SYMBOLS)  # outputs that share a bar
     names: list[str] = []
     bars: list[int] = []
-    for (card_digits, what), counts in counts_by_card.items():
+    for (card_digits, meaning), counts in counts_by_card.items():
         try:
-            order, meanings = charts.outputs(bytes.fromhex(card_digits), what)
+            order, symbol_names = charts.outputs(bytes.fromhex(card_digits), meaning)
         except UsageError:
             return None
-        classes = [str(i) for i, law in enumerate(class_cards, 1) if law == card_digits]
-        prefix = f"{', '.join(classes) or '–'}: " if several else ""
-        for start in range(0, len(order), every):
-            names.append(prefix + meanings[start])
-            bars.append(sum(counts[symbol] for symbol in order[start : start + every]))
-    unit = "class: reported" if several else "reported"
-    if every > 1:
-        unit += f", {every} outputs together"
-    return charts.bars(names, bars, unit, "values", 3)
+        prefix = ""
+        if len(counts_by_card) > 1:
+            prefix = f"{_classes_with(now, card_digits)}: "
+        for start in range(0, len(order), group_size):
+            group = order[start : start + group_size]
+            names.append(prefix + symbol_names[start])
+            bars.append(sum(counts[symbol] for symbol in group))
+    x_name = "class: reported" if len(counts_by_card) > 1 else "reported"
+    if group_size > 1:
+        x_name += f", {group_size} outputs together"
+    return charts.bars(names, bars, x_name, "values", 3)
+
+
+def _classes_with(now: Snapshot, card_digits: str) -> str:
+    """Return the numbers of the classes of devices that use a card, such as "1, 2"."""
+    numbers = []
+    classes = now.run.classes if now.run else ()
+    for number, device_class in enumerate(classes, 1):
+        if _law(device_class["card"]) == card_digits:
+            numbers.append(str(number))
+    return ", ".join(numbers) or "–"
 
 
 def _counts_by_card(tallies: Iterable[TallyView]) -> dict[tuple[str, str], list[int]]:
-    """By card and what its symbols stand for, how often each symbol was reported."""
+    """Add up how often each symbol was reported, by card and what its symbols stand for."""
     counts_by_card: dict[tuple[str, str], list[int]] = {}
     for tally in tallies:
         key = _law(tally.card), tally.what
@@ -185,9 +201,9 @@ def _counts_by_card(tallies: Iterable[TallyView]) -> dict[tuple[str, str], list[
 
 
 def _law(card: str) -> str:
-    """The card (hex) with the law of its symbols.
+    """Return a card (hex) without what differs between cards with the same law of symbols.
 
-    Projections differ by round in their radius: here it is 1.
+    Projections differ from round to round in their radius, the last two bytes: here it is 1.
     """
     data = bytearray.fromhex(card)
     if decode(data).shape == PROJECTION:

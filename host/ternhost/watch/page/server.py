@@ -30,6 +30,10 @@ class OnlyHere:
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Pass a request on to the app, or refuse it with 403 (a websocket with 1008).
+
+        The parameters are those of the ASGI interface.
+        """
         kind = scope["type"]
         if kind not in ("http", "websocket"):
             await self._app(scope, receive, send)
@@ -51,7 +55,7 @@ class OnlyHere:
 
 
 def _guarded(send: Any) -> Any:
-    """`send`, with headers that keep the page to itself."""
+    """Wrap an ASGI `send` so that the start of a response gets headers that protect the page."""
 
     async def sent(message: Scope) -> None:
         if message["type"] == "http.response.start":
@@ -62,15 +66,15 @@ def _guarded(send: Any) -> Any:
 
 
 def listening(port: int | None) -> socket.socket:
-    """A socket on that loopback port, by default on `PORT` or any other where it is taken.
+    """Open a socket on a loopback port, by default on `PORT` or any other where it is taken.
 
-    Raises UsageError.
+    Raises UsageError if there is no such socket.
     """
     require_port(port, "port")
     candidates = (PORT, 0) if port is None else (port,)
-    for wanted in candidates:
+    for candidate in candidates:
         try:
-            return socket.create_server((ADDRESS, wanted))
+            return socket.create_server((ADDRESS, candidate))
         except OSError as error:
             if port is not None:
                 text = f"cannot open port {port}: {os.strerror(error.errno or 0)}"
@@ -84,9 +88,10 @@ def serve(
     ready: Callable[[str], None],
     until: Any = None,
 ) -> None:
-    """Serve until SIGINT, SIGTERM, or the end of the file `until`.
+    """Serve the page until SIGINT, SIGTERM, or the end of the file `until`.
 
-    add: puts the page on an app. ready: gets the URL when the server answers.
+    listener: the socket. add: puts the page on an app. ready: is called with the URL when the
+    server answers.
     """
     import uvicorn
     from fastapi import FastAPI
