@@ -87,7 +87,9 @@ OF_DEVICE = "a device with all of its records"
 
 def open_round(reports):
     """Round 11, with so many reports of 100 devices."""
-    return OpenRound(11, "r", 1.0, None, 100, 100, reports)
+    return OpenRound(
+        number=11, run="r", began=1.0, deadline=None, asked=100, wanted=100, reports=reports
+    )
 
 
 # Curves
@@ -164,7 +166,10 @@ def test_lines_differ_in_more_than_their_colour():
 
 
 def fleet_of(hellos):
-    boards = [BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
+    boards = [
+        BoardRow("b", first=i, clients=1, online=True, heard=1.0, hello=hello)
+        for i, hello in enumerate(hellos)
+    ]
     return Snapshot("s", boards=boards)
 
 
@@ -187,7 +192,14 @@ def table():
     rows = live_store.BoardTable()
     rows.take(
         tuple(
-            BoardRow(f"b{i:03}", i, 1, bool(i % 2), float(i), {"budget": i * 1000})
+            BoardRow(
+                f"b{i:03}",
+                first=i,
+                clients=1,
+                online=bool(i % 2),
+                heard=float(i),
+                hello={"budget": i * 1000},
+            )
             for i in range(1, 101)
         )
     )
@@ -213,8 +225,10 @@ def test_boards_are_sorted_by_a_column(table):
 @pytest.mark.parametrize("descending", [False, True])
 def test_a_board_without_a_value_is_sorted_last_in_both_orders(descending):
     table = live_store.BoardTable()
-    silent = BoardRow("silent", 1, 1, True, 1.0)
-    table.take((silent, BoardRow("other", 2, 1, True, 1.0, {"heap": 2})))
+    silent = BoardRow("silent", first=1, clients=1, online=True, heard=1.0)
+    table.take(
+        (silent, BoardRow("other", first=2, clients=1, online=True, heard=1.0, hello={"heap": 2}))
+    )
     _, rows = table.page(0, 9, sort="heap", descending=descending)
     assert rows[-1]["name"] == "silent"
 
@@ -247,8 +261,13 @@ def test_a_fleet_that_refuses_has_a_banner_on_the_page_and_in_the_terminal(reaso
 def overdue():
     """A round that was to end after 60 s has been open for 500 s; nothing came for 450 s."""
     now = time.time()
-    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    return replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
+    opened = replace(open_round(50), began=now - 500, deadline=60.0)
+    return replace(
+        NOW,
+        read=now,
+        open=(opened,),
+        boards=(BoardRow("b", first=1, clients=1, online=True, heard=now - 450),),
+    )
 
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():

@@ -299,7 +299,7 @@ def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(stor
 )
 def test_damaged_contents_are_refused_and_an_observer_keeps_its_snapshot(store, statement):
     ended_round(store, 1)
-    store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
+    store.boards_seen([BoardRow("b", first=1, clients=1, online=True, heard=1.0)])
     with Reader(store.path) as earlier:
         before = earlier.snapshot()
         store.close()

@@ -211,7 +211,12 @@ def test_every_reason_of_an_absence_has_a_row_in_a_table(page, heading):
     ],
 )
 def test_a_hello_tells_the_absence_of_its_board(text, fields, words):
+    """fields: the number of the reason, the seconds, and whether the board is absent now."""
+    reason, seconds, is_absent_now = fields
     decoded = hello_fields(read_hello(hello(1, text=f"b; i; tern 1; {text}")))
-    assert tuple(decoded.get(name) for name in ("absent", "absent_seconds", "absent_now")) == fields
-    assert reach_absence.describe(decoded).startswith(words)
-    assert bool(reach_absence.describe(decoded)) == bool(words)
+    assert decoded.get("absent") == reason
+    assert decoded.get("absent_seconds") == seconds
+    assert decoded.get("absent_now") == is_absent_now
+    description = reach_absence.describe(decoded)
+    assert description.startswith(words)
+    assert bool(description) == bool(words)

@@ -161,7 +161,14 @@ def test_the_duration_of_rounds_is_served(metrics, monkeypatch):
 
 
 def board(i, ago, **fields):
-    return BoardRow(f"{i:08x}", i, 1, fields.pop("online", True), time.time() - ago, **fields)
+    return BoardRow(
+        f"{i:08x}",
+        first=i,
+        clients=1,
+        online=fields.pop("online", True),
+        heard=time.time() - ago,
+        **fields,
+    )
 
 
 def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):

@@ -265,17 +265,28 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 def test_the_last_sight_of_each_board_is_kept(store):
     health = {"heap": 5000}
-    store.boards_seen([BoardRow("b", 3, 2, online=True, heard=10.0, hello=health)])
-    silent = BoardRow("b", 3, 2, online=True, heard=9.0, errors=1, error="silent")
-    moved = BoardRow("c", 3, 2, online=False, heard=12.0)  # the same devices at another port
+    store.boards_seen([BoardRow("b", first=3, clients=2, online=True, heard=10.0, hello=health)])
+    silent = BoardRow("b", first=3, clients=2, online=True, heard=9.0, errors=1, error="silent")
+    moved = BoardRow(
+        "c", first=3, clients=2, online=False, heard=12.0
+    )  # the same devices at another port
     store.boards_seen([silent, moved])
     assert store.boards() == [
-        BoardRow("c", 3, 2, online=False, heard=12.0, hello=health, errors=1, error="silent")
+        BoardRow(
+            "c",
+            first=3,
+            clients=2,
+            online=False,
+            heard=12.0,
+            hello=health,
+            errors=1,
+            error="silent",
+        )
     ]
 
 
 def test_boards_that_were_seen_can_be_set_offline(store):
-    store.boards_seen([BoardRow("a", 1, 2, online=True, heard=11.0)])
+    store.boards_seen([BoardRow("a", first=1, clients=2, online=True, heard=11.0)])
     store.boards_offline()
     (board,) = store.boards()
     assert not board.online
