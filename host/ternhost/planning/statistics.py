@@ -164,7 +164,7 @@ def _verdicts(
 ) -> dict[Any, str]:
     """Return the verdict of `summaries` on each row of a group.
 
-    behind: by how much each run is worse than the same run of the best. shared: as of
+    behind: by how much each run is worse than the same run of the best. shared: as in
     `mean_and_error`.
     """
     level = _LEVEL / max(1, len(behind) - 1)  # Bonferroni: for all comparisons together

@@ -95,7 +95,7 @@ def exceeded(micro_rho: int, epsilon: float) -> float:
     1 - exp(t - epsilon) in the delta at every t < epsilon, so delta(t) / (1 - exp(t - epsilon)) is
     a bound for each t. The least of 200 of them is taken.
     """
-    steps = 200
+    steps = 200  # each t gives a valid bound; more of them would gain little
     bounds = [1.0]
     for i in range(steps):
         t = epsilon * i / steps

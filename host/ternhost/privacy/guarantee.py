@@ -94,8 +94,8 @@ def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     """Return an upper bound of the probability that the privacy loss leaves [-epsilon, epsilon].
 
     reports: how many of each kind. The bound is the least of those by rho and by the Gaussian noise
-    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data set, whose
-    loss there is above epsilon.
+    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data
+    set, whose loss there is above epsilon.
     """
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)

@@ -102,7 +102,7 @@ def _moves(levels: Sequence[int], counts: Sequence[int], error: int) -> list[tup
     down). Levels with large counts are preferred, since a unit changes these relatively least.
     Raises CardError if no moves give `error`.
     """
-    least_large = max(counts) >> 8
+    least_large = max(counts) >> 8  # 1/256 of the largest
     large = [j for j, count in enumerate(counts) if count >= least_large]
     for usable in (large, range(len(levels))):
         pair_of_gap = {levels[b] - levels[a]: (a, b) for a, b in combinations(usable, 2)}

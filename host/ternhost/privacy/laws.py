@@ -56,8 +56,8 @@ class Part:
     def largest(self, scale: int, e: int, t: int = 0) -> int:
         """Return the largest sum over outputs of max(0, scale P - e Q - t b), over pairs of inputs.
 
-        P and Q are the rows of the two inputs, b is the blanket. Exact: floats only choose the
-        pairs that are computed.
+        P and Q are the rows of the two inputs, b is the blanket; e / scale is e**epsilon. Exact:
+        floats only choose the pairs that are computed.
         """
         first, second = self._near(e / scale, t / scale)
         # A row for each pair, a column for each output.

@@ -342,9 +342,9 @@ def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
     nothing. The smallest m is taken whose variance is hardly larger than needed, or else the
     largest m.
     """
-    t = 1 << max(0, round(math.log2(variance) / 2))
+    t = 1 << max(0, round(math.log2(variance) / 2))  # about the standard deviation
     allowed = []
-    for j in range(21):
+    for j in range(_MOST_SCALE.bit_length()):
         m = 1 << j
         c = math.ceil(variance * m / t)
         if c < _MOST_SCALE // 2 and t * m <= _MOST_SCALE:

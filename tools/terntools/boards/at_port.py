@@ -24,24 +24,28 @@ class OtherBoardError(DeviceError):
 
 
 def wait_for(look: Callable[[], _T | None], seconds: float) -> _T | None:
-    """Call `look` until it returns something true, or some seconds are over; its last answer."""
-    end = time.monotonic() + seconds
+    """Call `look` until it returns something true, or `seconds` are over; return its last answer."""
+    give_up_at = time.monotonic() + seconds
     while True:
         result = look()
-        if result or time.monotonic() >= end:
+        if result or time.monotonic() >= give_up_at:
             return result
         time.sleep(0.25)
 
 
 def is_board_on(port: str) -> bool:
-    """Whether a board is on `port`. A Pico that waits in its boot loader has no port."""
+    """Return whether a board is on `port`.
+
+    A Pico that waits in its boot loader has no port. Behind a URL there is a board if nobody hangs
+    up.
+    """
     if "://" not in port:
         is_listed = any(each.device == port for each in list_ports.comports())
         return Path(port).exists() or is_listed
-    end = time.monotonic() + _HANG_UP_WAIT
+    give_up_at = time.monotonic() + _HANG_UP_WAIT
     try:
         with open_port(port, BAUD) as line:
-            while time.monotonic() < end:
+            while time.monotonic() < give_up_at:
                 line.read()
     except (TernError, *PORT_ERRORS):
         return False
@@ -54,7 +58,7 @@ def comes_to(port: str) -> bool:
 
 
 def wait_for_micropython(port: str) -> devices.Identity | None:
-    """What the board on `port` says that it is after flashing; None if it does not answer in time."""
+    """Return what the board on `port` says that it is after flashing; None if it stays silent."""
 
     def identify() -> devices.Identity | None:
         try:
@@ -69,7 +73,8 @@ def wait_for_micropython(port: str) -> devices.Identity | None:
 def require_same_board(port: str, unique_id: str) -> None:
     """Raise OtherBoardError if the chip on `port` has another number.
 
-    Raises DeviceError if no MicroPython answers.
+    unique_id: the number of the chip that was there before. Raises DeviceError if no MicroPython
+    answers.
     """
     try:
         board = running.inspect(port)

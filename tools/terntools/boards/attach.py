@@ -27,8 +27,8 @@ def attach(
 ) -> None:
     """Connect boards whose keys are in `store` to a broker.
 
-    broker: a directory of 'tern broker config', or its host.json. options: of `write_network`.
-    Raises UsageError and StorageError.
+    directories: of the boards. broker: a directory of 'tern broker config', or its host.json.
+    options: of `write_network`. Raises UsageError and StorageError.
     """
     from ternhost.reach.broker.access import Access, host_file
 
@@ -42,18 +42,19 @@ def attach(
 def write_network(directory: str | Path, access: Access, fleet_key: bytes, **options: Any) -> None:
     """Write mqtt.json and fleet.bin into a board's directory; a board keeps its unit.
 
-    options: of `fleet_file`, and other members of mqtt.json, such as ssid. Raises UsageError and
-    StorageError.
+    access: the address of the broker. options: of `fleet_file`, and other members of mqtt.json,
+    such as ssid. Raises UsageError and StorageError.
     """
     directory = Path(directory)
-    policy = {"unit": storage.read_fleet(str(directory / storage.FLEET))[-1]}
+    unit = storage.read_fleet(str(directory / storage.FLEET))[-1]
+    fleet_options = {"unit": unit}
     config = {"host": access.host, "port": access.port, "prefix": access.prefix}
     for name, value in options.items():
         if name in _POLICY:
-            policy[name] = value
+            fleet_options[name] = value
         else:
             config[name] = value
-    fleet = fleet_file(fleet_key, **policy)
+    fleet = fleet_file(fleet_key, **fleet_options)
     with storage_errors():
         if access.authority:
             certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())

@@ -30,40 +30,45 @@ _MICROPYTHON = int.from_bytes(b"MP", "little")  # a tag
 _NAME = b"MicroPython\0"  # of the block device with its files; there may be others, such as "ROMFS"
 
 
-def file_system(read: Read) -> range | None:
-    """The addresses of flash where the MicroPython that `read` reads keeps its files; None if it
-    does not say.
+def file_system(read_flash: Read) -> range | None:
+    """Find the addresses of flash where a MicroPython keeps its files.
+
+    read_flash: reads the firmware of this MicroPython. The result is None if the firmware does not
+    say.
     """
-    for pointer in _pointers(read):
-        entry = read(pointer, struct.calcsize(_ENTRY))
+    for pointer in _pointers(read_flash):
+        entry = read_flash(pointer, struct.calcsize(_ENTRY))
         if len(entry) < struct.calcsize(_ENTRY):
             continue
-        kind, tag, name, start, size = struct.unpack(_ENTRY, entry)
-        if kind != _BLOCK_DEVICE or tag != _MICROPYTHON:
+        entry_type, tag, name, first_address, size = struct.unpack(_ENTRY, entry)
+        if entry_type != _BLOCK_DEVICE or tag != _MICROPYTHON:
             continue
-        is_in_flash = FLASH_START <= start < start + size <= FLASH_END
-        if is_in_flash and read(name, len(_NAME)) == _NAME:
-            return range(start, start + size)
+        is_in_flash = FLASH_START <= first_address < first_address + size <= FLASH_END
+        if is_in_flash and read_flash(name, len(_NAME)) == _NAME:
+            return range(first_address, first_address + size)
     return None
 
 
-def _pointers(read: Read) -> Iterator[int]:
-    """The addresses of the entries; none where the firmware has no header."""
-    region = _region_of_pointers(read(FLASH_START, _SEARCHED_BYTES))
-    if region is None:
+def _pointers(read_flash: Read) -> Iterator[int]:
+    """Yield the addresses of the entries; there are none if the firmware has no header."""
+    list_region = _region_of_pointers(read_flash(FLASH_START, _SEARCHED_BYTES))
+    if list_region is None:
         return
-    pointers = read(region.start, len(region))
+    pointers = read_flash(list_region.start, len(list_region))
     whole_bytes = len(pointers) - len(pointers) % struct.calcsize(_POINTER)
     for (pointer,) in struct.iter_unpack(_POINTER, pointers[:whole_bytes]):
         yield pointer
 
 
-def _region_of_pointers(head: bytes) -> range | None:
-    """Where the list of pointers is, by the header in these first bytes of a firmware; None without
-    a header.
+def _region_of_pointers(first_bytes: bytes) -> range | None:
+    """Find the header in the first bytes of a firmware, and return where the list of pointers is.
+
+    The result is None without a header.
     """
-    for at in range(0, len(head) - struct.calcsize(_HEADER) + 1, 4):
-        marker_start, list_start, list_end, _, marker_end = struct.unpack_from(_HEADER, head, at)
+    for offset in range(0, len(first_bytes) - struct.calcsize(_HEADER) + 1, 4):
+        marker_start, list_start, list_end, _, marker_end = struct.unpack_from(
+            _HEADER, first_bytes, offset
+        )
         if (marker_start, marker_end) != (_MARKER_START, _MARKER_END):
             continue
         if 0 <= list_end - list_start <= _MOST_POINTERS * struct.calcsize(_POINTER):

@@ -410,6 +410,7 @@ _VALUES = (
 _BLOCK = 64  # bytes that a buffer repeats
 _SIZES = {"b": 320, "h": 576, "w": 1088, "o": 64}  # in bytes
 _TYPES = {"b": "B", "h": "h", "w": "i"}
+_MOST_SHIFT = 15
 
 
 def _is_number(kind):
@@ -417,15 +418,15 @@ def _is_number(kind):
 
 
 def _arguments(kinds, turn, blocks):
-    """The arguments of a construct in one turn: fresh buffers, and numbers that change with it."""
+    """Make the arguments of a construct for one turn: fresh buffers, and numbers.
+
+    kinds: a letter for each argument, as at CONSTRUCTS. blocks: contents of buffers. Numbers and
+    contents change with the turn and with the position of the argument.
+    """
     arguments = []
     for position, kind in enumerate(kinds):
         if _is_number(kind):
-            step = turn // len(_VALUES) + 1
-            value = _VALUES[(turn + position * step) % len(_VALUES)]
-            if kind == "n":
-                value &= 15
-            arguments.append(value)
+            arguments.append(_number(kind, turn, position))
             continue
         content = blocks[(turn + position) % len(blocks)] * (_SIZES[kind] // _BLOCK)
         if kind == "o":
@@ -435,8 +436,17 @@ def _arguments(kinds, turn, blocks):
     return arguments
 
 
+def _number(kind, turn, position):
+    """Return a number of _VALUES; once all were used, pairs of arguments meet other values."""
+    step = turn // len(_VALUES) + 1
+    value = _VALUES[(turn + position * step) % len(_VALUES)]
+    if kind == "n":
+        return value & _MOST_SHIFT
+    return value
+
+
 def _digest(function, kinds, turn, blocks):
-    """A checksum of what a construct returns and of its buffers after the call."""
+    """Return a checksum of what a construct returns, and of its buffers after the call."""
     arguments = _arguments(kinds, turn, blocks)
     checksum = crc32(repr(function(*arguments)).encode())
     for argument, kind in zip(arguments, kinds):
@@ -446,14 +456,14 @@ def _digest(function, kinds, turn, blocks):
 
 
 def _random_blocks(count):
-    """Blocks of bytes that look random, the same everywhere (Park and Miller's generator)."""
+    """Return blocks of bytes that look random, the same everywhere (Park and Miller's generator)."""
     state = 1
     blocks = []
     for _ in range(count):
         block = bytearray(_BLOCK)
-        for i in range(_BLOCK):
+        for index in range(_BLOCK):
             state = state * 16807 % 2147483647
-            block[i] = state >> 8 & 255
+            block[index] = state >> 8 & 255
         blocks.append(bytes(block))
     return blocks
 
@@ -461,11 +471,12 @@ def _random_blocks(count):
 def run(native, plain, say=print):
     """Compare two modules made of this file.
 
-    Says a line before each construct, and one for each that differs. The last line has a checksum
-    of what the plain one did, the same on every interpreter.
+    native: compiled with the decorators. plain: without them. say: gets a line before each
+    construct, and one for each that differs. The last line has a checksum of what the plain module
+    did, the same on every interpreter.
     """
     blocks = _random_blocks(4)
-    total = 0
+    checksum = 0
     for name, kinds in CONSTRUCTS:
         say("begin", name)
         turns = len(_VALUES) + 8  # which brings every value and some pairs of them
@@ -479,5 +490,5 @@ def run(native, plain, say=print):
             if result != expected and not differs:
                 say("wrong", name)
                 differs = True
-            total = crc32(b"%d" % expected, total)
-    say("end", total)
+            checksum = crc32(b"%d" % expected, checksum)
+    say("end", checksum)

@@ -32,7 +32,10 @@ class Fuses(NamedTuple):
 
 
 def look(repl: Repl) -> Fuses:
-    """The state of the board's counter. Raises UsageError where there is none."""
+    """Read the state of the board's counter.
+
+    Raises UsageError if its chip has none, or if the board lacks the module for it.
+    """
     state: tuple[int, int, int] | None = ast.literal_eval(repl.run(_LOOK).strip())
     if state is None:
         hint = f"tern deploy {repl.name} --with counter"
@@ -48,22 +51,22 @@ def look(repl: Repl) -> Fuses:
 
 
 def plan(repl: Repl, policy: Policy, reserve: int) -> tuple[int, int]:
-    """The step of a new ledger, and how many steps are left then.
+    """Return the step of a new ledger, and how many steps are left then.
 
-    reserve: reports that are paid for in one step. Raises UsageError if the steps that are left
-    cannot pay the budget.
+    policy: of the device. reserve: reports that are paid for in one step. Raises UsageError if the
+    steps that are left cannot pay the budget.
     """
     fuses = look(repl)
-    left = max(0, fuses.total - fuses.begun - 1)
-    reports = policy.budget // policy.largest
-    if left * reserve < reports:
+    steps_left = max(0, fuses.total - fuses.begun - 1)
+    report_count = policy.budget // policy.largest
+    if steps_left * reserve < report_count:
         text = (
-            f"the counter on {repl.name} has {counted(left, 'step')} left, which pay for "
-            f"{left * reserve} reports with --reserve {reserve}, and the budget is for {reports} "
+            f"the counter on {repl.name} has {counted(steps_left, 'step')} left, which pay for "
+            f"{steps_left * reserve} reports with --reserve {reserve}, and the budget is for {report_count} "
             "or more"
         )
-        raise UsageError(text, hint=_remedy(left, reports))
-    return fuses.begun + 1, left
+        raise UsageError(text, hint=_remedy(steps_left, report_count))
+    return fuses.begun + 1, steps_left
 
 
 def _remedy(left: int, reports: int) -> str:

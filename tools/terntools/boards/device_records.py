@@ -18,7 +18,7 @@ from terntools.terminal import Bar
 
 
 def add_actions(actions: Any) -> None:
-    """Add the command to those of `tern device`."""
+    """Add `records` to the actions of `tern device`."""
     parser = add_command(
         actions,
         "records",
@@ -47,6 +47,7 @@ def add_actions(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Read the records of a board; then remove, replace or add records, as the options say."""
     new_rows = own.read_csv(args.fill, classes=args.classes) if args.fill else None
     if new_rows is not None:
         records.check_fits(new_rows)
@@ -57,30 +58,24 @@ def _run(args: argparse.Namespace) -> int:
         # the same.
         answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
     with records.opened(port) as repl:
-        held = _read(repl, may_be_damaged=args.clear and not args.output)
+        board_records = _read(repl, may_be_damaged=args.clear and not args.output)
         if args.output:
-            _write(Path(args.output), held.rows, args.classes)
+            _write(Path(args.output), board_records.rows, args.classes)
         if new_rows is not None:
-            _check_width(repl, new_rows, held)
+            _check_width(repl, new_rows, board_records)
         if args.clear:
             repl.remove_tree(records.FOLDER)
         if new_rows is not None:
             with Bar("writing records") as bar:
-                files = records.segments(new_rows, 0 if args.clear else held.last)
+                files = records.segments(new_rows, 0 if args.clear else board_records.last)
                 deploy.apply(repl, deploy.Changes(files, ()), bar.update)
     if answered_before and new_rows is not None:
         _require_answer(port, new_rows)
 
-    result: dict[str, Any] = {"port": port, "source": held.source, "records": 0, "features": None}
-    if held.rows is not None:
-        result["records"] = len(held.rows)
-        result["features"] = held.rows.shape[1] - 1
-    result["output"] = args.output
-    result["cleared"] = args.clear
-    result["filled"] = 0 if new_rows is None else len(new_rows)
+    result = _result(args, port, board_records, new_rows)
     only_shown = not (args.output or args.clear or args.fill or args.json)
-    if only_shown and held.rows is not None:
-        sys.stdout.write(records.csv_of(held.rows, classes=args.classes))
+    if only_shown and board_records.rows is not None:
+        sys.stdout.write(records.csv_of(board_records.rows, classes=args.classes))
         print(_summary(result), file=sys.stderr)
     else:
         print_result(result, _summary(result), args.json)
@@ -88,7 +83,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
-    """The records of the board; none where they are damaged and are only to be removed."""
+    """Read the records of the board.
+
+    may_be_damaged: they are only to be removed, so that damaged ones count as none.
+    """
     with Bar("reading records") as bar:
         try:
             return records.read(repl, bar.update)
@@ -98,12 +96,12 @@ def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
             raise
 
 
-def _check_width(repl: Repl, rows: Rows, held: records.Held) -> None:
-    """Raise UsageError if the board has collected records of another size than these.
+def _check_width(repl: Repl, rows: Rows, board_records: records.Held) -> None:
+    """Raise UsageError if the board has collected records of another size than `rows`.
 
     A program whose Recorder finds records of another size does not start.
     """
-    collected = held.rows if held.source == records.FOLDER else None
+    collected = board_records.rows if board_records.source == records.FOLDER else None
     if collected is None or collected.shape[1] == rows.shape[1]:
         return
     features = rows.shape[1] - 1
@@ -127,6 +125,22 @@ def _require_answer(port: str, rows: Rows) -> None:
         raise DeviceError(f"{error.message}; before, it answered", hint) from error
 
 
+def _result(
+    args: argparse.Namespace, port: str, board_records: records.Held, new_rows: Rows | None
+) -> dict[str, Any]:
+    """Return for JSON what was read from the board and what was done there."""
+    rows = board_records.rows
+    return {
+        "port": port,
+        "source": board_records.source,
+        "records": 0 if rows is None else len(rows),
+        "features": None if rows is None else rows.shape[1] - 1,
+        "output": args.output,
+        "cleared": args.clear,
+        "filled": 0 if new_rows is None else len(new_rows),
+    }
+
+
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:
     """Write records as CSV, readable for their owner alone. Raises StorageError."""
     text = "" if rows is None else records.csv_of(rows, classes=classes)
@@ -135,7 +149,7 @@ def _write(path: Path, rows: Rows | None, classes: bool) -> None:
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """What was read, removed and written, in a line for people."""
+    """Describe in one line for people what was read, removed and written."""
     parts = []
     if result["records"]:
         features = counted(result["features"], "feature")

@@ -34,13 +34,13 @@ def add_board(parser: argparse.ArgumentParser) -> None:
 def add_board_or_fleet(
     parser: argparse.ArgumentParser, fleets: str, default: str | None = None
 ) -> None:
-    """Options that name one board, or a fleet.
+    """Add the options that name one board, or a fleet.
 
-    fleets: the help of --fleet. default: the fleet where neither is named.
+    fleets: the help of --fleet. default: the fleet if neither is named.
     """
-    named = parser.add_mutually_exclusive_group(required=default is None)
-    named.add_argument("board", nargs="?", metavar="BOARD", help=names.NAMES)
-    add_option(named, "--fleet FLEET", fleets, default)
+    board_or_fleet = parser.add_mutually_exclusive_group(required=default is None)
+    board_or_fleet.add_argument("board", nargs="?", metavar="BOARD", help=names.NAMES)
+    add_option(board_or_fleet, "--fleet FLEET", fleets, default)
 
 
 def fleet_of(args: argparse.Namespace) -> str:
@@ -54,10 +54,10 @@ def heap(free: int | None) -> str:
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """The budget of a board's first device, for JSON.
+    """Describe the budget of a board's first device, for JSON.
 
-    It has what is left of it and spent, in its measure, what it protects, and its guarantee, which
-    is None where the board cannot read its ledger.
+    It has what is left and spent in the device's measure, what it protects, and its guarantee,
+    which is None if the board cannot read its ledger.
     """
     measure = MEASURES[hello.measure or 0]
     guarantee = guarantee_of(hello)
@@ -70,7 +70,10 @@ def budget(hello: Any) -> dict[str, Any]:
 
 
 def guarantee_of(hello: Any) -> Guarantee | None:
-    """The guarantee for life of a board's first device; None where it cannot read its ledger."""
+    """Return the guarantee for life of a board's first device.
+
+    It is None if the board cannot read its ledger.
+    """
     whole_budget = (hello.budget or 0) + (hello.spent or 0)
     if not whole_budget:
         return None
@@ -78,7 +81,7 @@ def guarantee_of(hello: Any) -> Guarantee | None:
 
 
 def budget_text(hello: Any) -> str:
-    """The budget of a board's first device, for people: "epsilon left 1.5, spent 0.5"."""
+    """Describe the budget of a board's first device: "epsilon left 1.5, spent 0.5"."""
     left, spent = (hello.budget or 0) / MICRO, (hello.spent or 0) / MICRO
     text = f"{MEASURES[hello.measure or 0]} left {left:g}, spent {spent:g}"
     if hello.unit:
@@ -106,7 +109,7 @@ _NOTHING = Identity(None, None, None)
 def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program.
 
-    MicroPython's prompt prints its version at Ctrl-B, a running tern answers a hello within
+    MicroPython's prompt prints its version at Ctrl-B, and a running tern answers a hello within
     `patience` seconds; anything else stays silent. Raises DeviceError and UsageError.
     """
     banner = _BANNER.search(_answer_to_ctrl_b(port))
@@ -126,23 +129,26 @@ def identify(port: str, patience: float = 1.5) -> Identity:
 
 
 def _answer_to_ctrl_b(port: str) -> bytes:
-    """What a board prints at Ctrl-B, within .6 s."""
+    """Send Ctrl-B to the board, and return what it prints within 0.6 s.
+
+    Raises DeviceError if the board goes away.
+    """
     answer = b""
     try:
         with open_port(port, BAUD) as line:
             line.write(b"\r\x02")
-            end = time.monotonic() + 0.6
-            while time.monotonic() < end and not _BANNER.search(answer):
+            give_up_at = time.monotonic() + 0.6
+            while time.monotonic() < give_up_at and not _BANNER.search(answer):
                 answer += line.read(line.in_waiting or 1)
     except PORT_ERRORS as error:
         raise DeviceError(f"the board on {port} went away", hint="check its cable") from error
     return answer
 
 
-def _row(device: names.Device, ask: bool) -> dict[str, str | None]:
-    """A board in the list: what USB says of it, and what it says itself if it is asked."""
+def _row(device: names.Device, asks_board: bool) -> dict[str, str | None]:
+    """Return a board of the list: what USB says of it, and what it says itself if it is asked."""
     identity = _NOTHING
-    if ask and device.family != names.INSTRUMENT:
+    if asks_board and device.family != names.INSTRUMENT:
         with suppress(TernError):  # busy, or gone meanwhile: it is still on the list
             identity = identify(device.port)
     row = asdict(device)
@@ -156,6 +162,7 @@ _COLUMNS = ("port", "board", "firmware", "tern", "serial_number", "usb_id")
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern devices` to the commands."""
     summary = "list the boards that are connected, by their USB ids"
     parser = add_command(
         subparsers, "devices", summary, "tern devices\ntern devices --no-ask --json", _run
@@ -173,7 +180,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _table(devices: list[dict[str, str | None]]) -> str:
-    """A line for each board, below the names of the columns."""
+    """Return a line for each board, below the names of the columns."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in devices:
         rows.append(tuple(device[name] or "-" for name in _COLUMNS))

@@ -60,6 +60,7 @@ DEFAULT = BootLoader()
 
 
 def _esptool() -> Any:
+    """Import esptool with the parts that are needed, and return it. Raises UsageError without it."""
     extras.require("esptool")
     import esptool
     import esptool.cmds
@@ -69,25 +70,25 @@ def _esptool() -> Any:
     return esptool
 
 
-def image_chip(data: bytes, file: str) -> str:
-    """The chip that a firmware for the whole flash is for, by esptool's name, such as "esp32s3".
+def image_chip(data: bytes, file_name: str) -> str:
+    """Return the chip that a firmware for the whole flash is for, such as "esp32s3".
 
-    file: its name. Raises UsageError for other files, such as an update over the air: without a partition table at
-    0x8000, the board would not start.
+    file_name: for messages. Raises UsageError for other files, such as an update over the air:
+    without a partition table at 0x8000, the board would not start.
     """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
         hint = "take the .bin file of your board, not .uf2 or .elf"
-        raise UsageError(f"{file} is not a firmware for an ESP32", hint)
+        raise UsageError(f"{file_name} is not a firmware for an ESP32", hint)
     (chip_id,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
     chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
     if chip_id not in chips:
-        raise UsageError(f"{file} is for a chip that esptool does not know (id {chip_id})")
+        raise UsageError(f"{file_name} is for a chip that esptool does not know (id {chip_id})")
     name: str = chips[chip_id]
-    table = data[esp32_files.TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET :]
-    if not table.startswith(esp32_files.ROW_MAGIC):
+    partition_table = data[esp32_files.TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET :]
+    if not partition_table.startswith(esp32_files.ROW_MAGIC):
         hint = "take the .bin file of your board, not the .app-bin"
-        raise UsageError(f"{file} is not a whole firmware: it has no partition table", hint)
+        raise UsageError(f"{file_name} is not a whole firmware: it has no partition table", hint)
     return name
 
 
@@ -119,7 +120,7 @@ def flash(
     logger = _logger()
     logger.progress = None  # esptool shows the progress of reading, too
     rom = _connect(esptool, port, boot_loader)
-    loader = rom
+    loader = rom  # or the stub in RAM, once it runs
     offset = rom.BOOTLOADER_FLASH_OFFSET
     is_writing = is_written = False
     try:
@@ -162,7 +163,11 @@ def flash(
 
 
 def _check_flash(esptool: Any, loader: Any, port: str, name: str, data: bytes, erase: bool) -> None:
-    """Raise UsageError for a firmware that does not suit the board's flash, or costs its files."""
+    """Raise UsageError for a firmware that does not suit the board's flash, or costs its files.
+
+    loader: of esptool, which talks to the board. name, data: the firmware and its file's name.
+    erase: the files are to be erased anyway.
+    """
     size_text = esptool.cmds.detect_flash_size(loader)  # such as "4MB"; None for an unknown flash
     if not size_text:
         if erase:
@@ -180,13 +185,13 @@ def _check_flash(esptool: Any, loader: Any, port: str, name: str, data: bytes, e
         esp32_files.require_survival(name, data, offset, flash_bytes, read_flash)
 
 
-def _explained(error: BaseException, writing: bool) -> TernError:
-    """What an error of esptool or of the port means for the user.
+def _explained(error: BaseException, is_writing: bool) -> TernError:
+    """Return the error that says what an error of esptool or of the port means for the user.
 
-    writing: whether the flash may be half written.
+    is_writing: the flash may be half written.
     """
     reason = _first_line(error)
-    if not writing:
+    if not is_writing:
         text = f"the boot loader stopped answering before anything was written: {reason}"
         return DeviceError(text, hint="run the same command again")
     if "MD5" in reason or "region is empty" in reason:
@@ -213,21 +218,21 @@ def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
 def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
     """Raise UsageError for a firmware that needs more flash than the board has.
 
-    The board would restart for ever. data: the firmware, which is written to `offset`. chip: as
-    esptool shows it, such as "ESP32-S3".
+    With such a firmware the board would restart for ever. data: the firmware, which is written to
+    `offset`. chip: as esptool shows it, such as "ESP32-S3".
     """
     flash_mb = flash_bytes // _MB
     hint = f"get the firmware for a flash of {flash_mb} MB"
-    file = _FILE_BY_FLASH.get((chip, flash_mb))
-    if file:
-        hint += f": {file} for an {chip}"
+    file_pattern = _FILE_BY_FLASH.get((chip, flash_mb))
+    if file_pattern:
+        hint += f": {file_pattern} for an {chip}"
     if offset + len(data) > flash_bytes:
         text = f"{name} is too large for the board's flash of {flash_mb} MB; nothing was changed"
         raise UsageError(text, hint)
 
     header_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
-    table = esp32_files.partitions(data[esp32_files.TABLE - offset :])
-    table_bytes = max((partition.region.stop for partition in table), default=0)
+    table_rows = esp32_files.partitions(data[esp32_files.TABLE - offset :])
+    table_bytes = max((partition.region.stop for partition in table_rows), default=0)
     needed_bytes = max(header_bytes, table_bytes)
     if needed_bytes > flash_bytes:
         needed_mb = math.ceil(needed_bytes / _MB)
@@ -242,7 +247,7 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
 
 
 def _connect(esptool: Any, port: str, boot_loader: BootLoader) -> Any:
-    """esptool's loader for the chip on `port`.
+    """Reach the boot loader on `port`, and return esptool's loader for its chip.
 
     Raises DeviceError, and UsageError for what is no port.
     """
@@ -264,7 +269,7 @@ def _first_line(error: BaseException) -> str:
 
 @functools.cache
 def _logger() -> Any:
-    """The logger that replaces esptool's: it prints nothing, and passes the progress on."""
+    """Replace esptool's logger by one that prints nothing and passes the progress on; return it."""
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

@@ -55,32 +55,32 @@ class FileSystem:
 
 
 def partitions(table: bytes) -> list[Partition]:
-    """The rows of a partition table; bytes behind it do not matter.
+    """Parse a partition table; bytes behind it do not matter.
 
-    Its format: ESP-IDF, "Partition Tables".
+    Its format is that of ESP-IDF, "Partition Tables".
     """
-    found = []
+    rows = []
     table = table[:TABLE_BYTES]
-    for at in range(0, len(table) - _ROW_BYTES + 1, _ROW_BYTES):
-        magic, kind, _, start, size, label, _ = struct.unpack_from(_ROW, table, at)
+    for offset in range(0, len(table) - _ROW_BYTES + 1, _ROW_BYTES):
+        magic, partition_type, _, start, size, label, _ = struct.unpack_from(_ROW, table, offset)
         if magic != ROW_MAGIC:
             break
         name = label.rstrip(b"\0").decode(errors="replace")
-        found.append(Partition(name, range(start, start + size), kind == _DATA))
-    return found
+        rows.append(Partition(name, range(start, start + size), partition_type == _DATA))
+    return rows
 
 
-def file_system(table: list[Partition], flash_bytes: int) -> FileSystem | None:
-    """Where MicroPython looks for its files by this partition table; None without room for any.
+def file_system(rows: list[Partition], flash_bytes: int) -> FileSystem | None:
+    """Find where MicroPython looks for its files, by this partition table; None without room.
 
     Without a partition for files, MicroPython takes what is left at the end of the flash
     (ports/esp32/main.c, since 1.26).
     """
     for label in _LABELS:
-        for partition in table:
+        for partition in rows:
             if partition.label == label and partition.holds_data:
                 return FileSystem(label, partition.region)
-    end_of_partitions = max((partition.region.stop for partition in table), default=flash_bytes)
+    end_of_partitions = max((partition.region.stop for partition in rows), default=flash_bytes)
     if end_of_partitions >= flash_bytes:
         return None
     return FileSystem("vfs", range(end_of_partitions, flash_bytes))
@@ -94,25 +94,25 @@ def require_survival(
     name, data: of the firmware's file, which is written to `offset`. flash_bytes: the size of the
     board's flash.
     """
-    on_board = _on_board(flash_bytes, read_flash)
-    of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
-    if _brings_files(data, offset, of_firmware):
+    files_on_board = _on_board(flash_bytes, read_flash)
+    files_of_firmware = file_system(partitions(data[TABLE - offset :]), flash_bytes)
+    if _brings_files(data, offset, files_of_firmware):
         raise _refusal(
             f"{name} brings files of its own, which would replace the board's files, with its key "
             "and its ledger"
         )
-    if on_board is None:
+    if files_on_board is None:
         return
-    end = offset + len(data)
-    if end > on_board.region.start:
+    firmware_end = offset + len(data)
+    if firmware_end > files_on_board.region.start:
         raise _refusal(
-            f"{name} reaches to {end:#x}, and the board's files are {on_board}: it would erase "
+            f"{name} reaches to {firmware_end:#x}, and the board's files are {files_on_board}: it would erase "
             "them, with the board's key and its ledger"
         )
-    if of_firmware != on_board:
+    if files_of_firmware != files_on_board:
         raise _refusal(
-            f"the MicroPython of {name} keeps its files {of_firmware or 'nowhere'}, and the board's "
-            f"are {on_board}: it would not find them, nor the board's key and its ledger"
+            f"the MicroPython of {name} keeps its files {files_of_firmware or 'nowhere'}, and the board's "
+            f"are {files_on_board}: it would not find them, nor the board's key and its ledger"
         )
 
 
@@ -121,47 +121,47 @@ def _refusal(why: str) -> UsageError:
     return UsageError(f"{why}; nothing was changed", _HINT)
 
 
-def _brings_files(data: bytes, offset: int, of_firmware: FileSystem | None) -> bool:
-    """Whether a firmware holds files, or any bytes where its MicroPython looks for them.
+def _brings_files(data: bytes, offset: int, file_region: FileSystem | None) -> bool:
+    """Return whether a firmware holds files, or any bytes where its MicroPython looks for them.
 
-    data: the firmware, which is written to `offset` in flash. of_firmware: where its MicroPython
+    data: the firmware, which is written to `offset` in flash. file_region: where its MicroPython
     looks for files.
     """
     first_block = -offset % littlefs.BLOCK_BYTES  # in data
-    for at in range(first_block, len(data), littlefs.BLOCK_BYTES):
-        if littlefs.begins(data[at : at + littlefs.HEAD_BYTES]):
+    for position in range(first_block, len(data), littlefs.BLOCK_BYTES):
+        if littlefs.begins(data[position : position + littlefs.HEAD_BYTES]):
             return True
-    if of_firmware is None:
+    if file_region is None:
         return False
-    region = of_firmware.region
+    region = file_region.region
     content = data[max(region.start - offset, 0) : max(region.stop - offset, 0)]
     return not _is_erased(content)
 
 
 def _on_board(flash_bytes: int, read_flash: ReadFlash) -> FileSystem | None:
-    """Where the board has files; None if it has none."""
-    table = partitions(read_flash(TABLE, TABLE_BYTES))
-    fits = all(partition.region.stop <= flash_bytes for partition in table)
-    if not table or not fits:
+    """Find where the board has files; None if it has none."""
+    rows = partitions(read_flash(TABLE, TABLE_BYTES))
+    fits = all(partition.region.stop <= flash_bytes for partition in rows)
+    if not rows or not fits:
         # Flashing broke off, or the firmware was for a larger flash. Files from before may still be
         # there.
         return next(_search(flash_bytes, read_flash), None)
-    found = file_system(table, flash_bytes)
-    if found is None:
+    file_region = file_system(rows, flash_bytes)
+    if file_region is None:
         return None
-    start = read_flash(found.region.start, _SUPERBLOCKS_BYTES)
-    if _is_erased(start):
+    first_blocks = read_flash(file_region.region.start, _SUPERBLOCKS_BYTES)
+    if _is_erased(first_blocks):
         return None
-    size = littlefs.size_of(start)
-    if size is None or found.region.start + size > flash_bytes:
-        return found
+    size = littlefs.size_of(first_blocks)
+    if size is None or file_region.region.start + size > flash_bytes:
+        return file_region
     # It may be smaller than its partition: then an older MicroPython can read it, and the one on
     # the board cannot.
-    return FileSystem("vfs", range(found.region.start, found.region.start + size))
+    return FileSystem("vfs", range(file_region.region.start, file_region.region.start + size))
 
 
 def _search(flash_bytes: int, read_flash: ReadFlash) -> Iterator[FileSystem]:
-    """The LittleFS file systems in a flash whose partition table says nothing about them."""
+    """Yield the LittleFS file systems in a flash whose partition table says nothing about them."""
     for start in range(_PARTITION_STEP, flash_bytes, _PARTITION_STEP):
         # LittleFS writes its superblock to the first two blocks in turn.
         for block in (start, start + littlefs.BLOCK_BYTES):

@@ -49,9 +49,10 @@ def _flash_esp32(
     tell: Tell,
     boot_loader: esp32.BootLoader,
 ) -> dict[str, Any]:
-    """Flash an ESP32, and check that it starts; returns and raises the same as flash().
+    """Flash an ESP32, and check that it starts.
 
-    Without reset lines it stays in its boot loader, and is not checked.
+    Parameters, result and errors are those of `flash`. Without reset lines the board stays in its
+    boot loader, and is not checked.
     """
     summary = esp32.flash(
         port,
@@ -70,11 +71,11 @@ def _flash_esp32(
 
 
 def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
-    """Wait until an ESP32 runs after flashing; return MicroPython's version.
+    """Wait until an ESP32 runs after flashing, and return MicroPython's version.
 
-    None: a user's program hides it. unique_id: the chip's number, in hexadecimal digits. Raises
-    DeviceError, with what the board prints, if it does not start, and if another board is on
-    `port`.
+    The version is None if a user's program hides it. unique_id: the chip's number, in hexadecimal
+    digits. Raises DeviceError, with what the board prints, if it does not start, and if another
+    board is on `port`.
     """
     identity = at_port.wait_for_micropython(port)
     try:
@@ -132,18 +133,19 @@ def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[s
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Flash the named board with the firmware of --firmware."""
     if not args.firmware:
         raise UsageError(
             "--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES
         )
     firmware = read_firmware(args.firmware)
-    a_board_waits = firmware.family == names.RP2 and bool(find_volumes(args.volume))
-    if a_board_waits and args.board == "auto":
+    has_waiting_board = firmware.family == names.RP2 and bool(find_volumes(args.volume))
+    if has_waiting_board and args.board == "auto":
         raise UsageError(
             "BOARD must be a port, not auto: a board waits in its boot loader, and has no port yet",
             hint="name the port that it gets, such as a0",
         )
-    port = names.resolve(args.board, may_be_absent=a_board_waits)
+    port = names.resolve(args.board, may_be_absent=has_waiting_board)
     result = {"port": port, **run_flash(port, firmware, args)}
     outcome = "verified"
     if not result["verified"]:

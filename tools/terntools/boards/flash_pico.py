@@ -36,26 +36,26 @@ def flash_pico(
     """
     name = firmware.path.name
     image = uf2.read(firmware.data, name)
-    board = None  # what it said before it was flashed; one in its boot loader says nothing
-    waiting = volumes.find_volumes(volume)
-    if waiting:
-        mounted = _volume_of_waiting_board(port, waiting, erase)
+    running_board = None  # what it said before it was flashed; one in its boot loader says nothing
+    boot_loader_volumes = volumes.find_volumes(volume)
+    if boot_loader_volumes:
+        boot_volume = _volume_of_waiting_board(port, boot_loader_volumes, erase)
         pico_files.require_no_files(name, image)
         tell(
-            f"the board in {mounted} waits in its boot loader and cannot say where its files are: "
+            f"the board in {boot_volume} waits in its boot loader and cannot say where its files are: "
             "they stay if this firmware is of the kind that the board had"
         )
     else:
-        board = running.inspect(port)
-        at_port.require_chip(port, firmware, board)
+        running_board = running.inspect(port)
+        at_port.require_chip(port, firmware, running_board)
         if not erase:
-            pico_files.require_survival(name, image, board.files)
+            pico_files.require_survival(name, image, running_board.files)
         tell(f"entering the boot loader of the board on {port}")
-        mounted = _start_boot_loader(port, volume, erase)
-    _require_chip_of_volume(mounted, firmware)
+        boot_volume = _start_boot_loader(port, volume, erase)
+    _require_chip_of_volume(boot_volume, firmware)
 
-    tell(f"writing {name} to {mounted}")
-    volumes.copy(firmware.data, mounted, progress)
+    tell(f"writing {name} to {boot_volume}")
+    volumes.copy(firmware.data, boot_volume, progress)
     tell(f"waiting for MicroPython on {port}")
     identity = at_port.wait_for_micropython(port)
     if identity is None:
@@ -63,8 +63,8 @@ def flash_pico(
             f"the file was written, but no MicroPython shows up on {port}",
             hint=f"see `tern devices`: the port may have another name now; {RECOVER}",
         )
-    if board is not None:
-        at_port.require_same_board(port, board.unique_id)
+    if running_board is not None:
+        at_port.require_same_board(port, running_board.unique_id)
     return {
         "chip": firmware.chip,
         "offset": 0,
@@ -74,38 +74,39 @@ def flash_pico(
     }
 
 
-def _volume_of_waiting_board(port: str, waiting: Sequence[Path], erase: bool) -> Path:
-    """The volume of the one board that waits in its boot loader, where none runs on `port`.
+def _volume_of_waiting_board(port: str, boot_loader_volumes: Sequence[Path], erase: bool) -> Path:
+    """Return the volume of the only board that waits in its boot loader, if none runs on `port`.
 
-    waiting: the volumes of boot loaders. Raises UsageError and DeviceError.
+    boot_loader_volumes: all that are mounted. erase: the option, which needs a running board.
+    Raises UsageError and DeviceError.
     """
-    _require_no_board_on(port, waiting)
+    _require_no_board_on(port, boot_loader_volumes)
     if erase:
         raise UsageError(
             "--erase needs a running MicroPython, and the board waits in its boot loader",
             hint="flash it without --erase first, then once more with it",
         )
-    if len(waiting) > 1:
+    if len(boot_loader_volumes) > 1:
         raise UsageError(
-            f"several boards wait in their boot loaders: {', '.join(map(str, waiting))}",
+            f"several boards wait in their boot loaders: {', '.join(map(str, boot_loader_volumes))}",
             hint="name one with --volume",
         )
-    mounted = waiting[0]
-    if not volumes.is_boot_loader(mounted):
+    boot_volume = boot_loader_volumes[0]
+    if not volumes.is_boot_loader(boot_volume):
         raise DeviceError("the volume of the boot loader is gone", hint=RECOVER)
-    return mounted
+    return boot_volume
 
 
-def _require_no_board_on(port: str, waiting: Sequence[Path]) -> None:
+def _require_no_board_on(port: str, boot_loader_volumes: Sequence[Path]) -> None:
     """Raise UsageError if a board runs on `port`: then those that wait are other ones."""
     if not at_port.comes_to(port):
         return
     others = "others wait in their boot loaders"
-    if len(waiting) == 1:
+    if len(boot_loader_volumes) == 1:
         others = "one waits in its boot loader"
     raise UsageError(
         f"several boards may be meant: one runs on {port}, and {others} in "
-        f"{', '.join(map(str, waiting))}; nothing was changed",
+        f"{', '.join(map(str, boot_loader_volumes))}; nothing was changed",
         hint=f"to flash the board on {port}, unplug the others; to flash one that waits, name the "
         "port that it gets",
     )
@@ -123,9 +124,9 @@ def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
 
 
 def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
-    """Whether the MicroPython on `port` is known to be the one of the image.
+    """Return whether the MicroPython on `port` is known to be the one of the image.
 
-    version: of the one on `port`; None where a user's program hides it. Raises DeviceError if it is
+    version: of the one on `port`; None if a user's program hides it. Raises DeviceError if it is
     another one.
     """
     if not version:
@@ -142,13 +143,13 @@ def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
 def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
     """Restart the Pico on `port` in its boot loader, and return where that is mounted.
 
-    erase: erase its files before. Raises UsageError and DeviceError, with nothing written, where it
-    is not known which volume is the board's.
+    volume: named by the user, or None. erase: erase the board's files before. Raises UsageError and
+    DeviceError, with nothing written, if it is not known which volume is the board's.
     """
-    place = usb.place_of_port(port)
-    waiting = volumes.find_volumes(volume)
-    if waiting:
-        _require_no_board_on(port, waiting)
+    usb_place = usb.place_of_port(port)
+    boot_loader_volumes = volumes.find_volumes(volume)
+    if boot_loader_volumes:
+        _require_no_board_on(port, boot_loader_volumes)
     if erase:
         _erase_files(port)
     enter_boot_loader(port)
@@ -159,13 +160,13 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     if not at_port.wait_for(lambda: not at_port.is_board_on(port), LEAVE_WAIT):
         text = f"the board on {port} did not start its boot loader; {outcome}"
         raise DeviceError(text, hint=_BOOTSEL)
-    if not at_port.wait_for(lambda: volumes_at(place, volume), VOLUME_WAIT):
+    if not at_port.wait_for(lambda: volumes_at(usb_place, volume), VOLUME_WAIT):
         raise DeviceError(
             f"the boot loader's volume did not show up; {outcome}",
             hint=f"is it mounted? Name where with --volume; {RECOVER}",
         )
     time.sleep(_SETTLE)  # another board may have come at the same time
-    candidates = volumes_at(place, volume)
+    candidates = volumes_at(usb_place, volume)
     if len(candidates) != 1:
         listed = ", ".join(map(str, candidates)) or "none any more"
         raise DeviceError(

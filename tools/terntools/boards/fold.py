@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import TypeGuard
 
 from ternhost import device_library
 from ternhost.errors import TernError
@@ -59,10 +60,10 @@ class _Module:
 
 
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
-    """The same modules (name with dots -> source) with their constants folded in. Raises TernError.
+    """Fold the constants of all modules into the places that use them.
 
-    Values are those on this interpreter. A program that wants a constant by its name needs the
-    unfolded modules.
+    sources: texts by the module's name, with dots. Values are those on this interpreter. A program
+    that wants a constant by its name needs the unfolded modules. Raises TernError.
     """
     modules = {
         name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()
@@ -70,54 +71,68 @@ def fold(sources: Mapping[str, str]) -> dict[str, str]:
     for module in modules.values():
         _count_bindings(module)
     constants = {name: _constants(module) for name, module in modules.items()}
-    short = _short_names(modules.values())
-    return {
-        name: rename(_without_idle_errors(_fold(module, constants)), short)
-        for name, module in modules.items()
-    }
+    short_names = _short_names(modules.values())
+    folded = {}
+    for name, module in modules.items():
+        text = _without_idle_errors(_fold(module, constants))
+        folded[name] = rename(text, short_names)
+    return folded
 
 
 def _without_idle_errors(text: str) -> str:
-    """The same module without `as error` where only the text of a refusal named the error: each
-    costs 10 bytes.
+    """Remove `as error` from handlers that do not use the error any more.
+
+    Only the text of a refusal named it, which is gone. Each name costs 10 bytes on a board.
     """
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ExceptHandler) and node.name not in set().union(
-            *map(_named, node.body)
-        ):
-            lines[node.lineno - 1] = lines[node.lineno - 1].replace(f" as {node.name}:", ":")
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        used_names: set[str] = set()
+        for statement in node.body:
+            used_names |= _named(statement)
+        if node.name not in used_names:
+            line = lines[node.lineno - 1]
+            lines[node.lineno - 1] = line.replace(f" as {node.name}:", ":")
     return "".join(lines)
 
 
 @functools.cache
 def without_types(text: str) -> str:
-    """The same module without what only a type checker reads.
+    """Remove from a module's text what only a type checker reads.
 
-    Parameters of viper keep their types.
+    Parameters of viper keep their types, which decide how they are compiled.
     """
     edits = Edits(text.encode())
     tree = ast.parse(text)
-    compiled = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and any("viper" in ast.unparse(one) for one in node.decorator_list)
-        for part in ast.walk(node)
-    }
+    compiled_nodes = _nodes_in_viper(tree)
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.If)
-            and isinstance(node.test, ast.Name)
-            and node.test.id == "TYPE_CHECKING"
-        ):
+        if _is_type_checking(node):
             for statement in node.body:
                 edits.replace(statement, "pass")
-        elif id(node) not in compiled:
+        elif id(node) not in compiled_nodes:
             for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
                 if annotation:
                     edits.replace(annotation, "None")
     return edits.result()
+
+
+def _nodes_in_viper(tree: ast.Module) -> set[int]:
+    """Return the ids of all nodes of functions that viper compiles."""
+    nodes: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if any("viper" in ast.unparse(decorator) for decorator in node.decorator_list):
+            nodes.update(id(part) for part in ast.walk(node))
+    return nodes
+
+
+def _is_type_checking(node: ast.AST) -> TypeGuard[ast.If]:
+    """Return whether a node is a statement `if TYPE_CHECKING:`."""
+    if not isinstance(node, ast.If) or not isinstance(node.test, ast.Name):
+        return False
+    return node.test.id == "TYPE_CHECKING"
 
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
@@ -127,18 +142,21 @@ def fold_program(program: str, sources: Mapping[str, str]) -> str:
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
-    """The same modules without the functions and classes that nothing names: neither they nor these
-    programs.
+    """Remove the functions and classes that nothing names, again and again until none is left.
+
+    sources: texts by the module's name. programs: texts whose names count as uses, too.
     """
-    outside = set().union(*(_named(ast.parse(text)) for text in programs))
+    names_in_programs: set[str] = set()
+    for text in programs:
+        names_in_programs |= _named(ast.parse(text))
     while True:
         trees = {name: ast.parse(text) for name, text in sources.items()}
-        named = outside.union(*map(_named, trees.values()))
+        used_names = names_in_programs.union(*map(_named, trees.values()))
         pruned = {}
         for name, text in sources.items():
             edits = Edits(text.encode())
             for node in ast.walk(trees[name]):
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in named:
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in used_names:
                     continue
                 if not node.name.startswith("__"):
                     edits.replace(node, "pass")
@@ -149,6 +167,7 @@ def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]
 
 
 def _named(tree: ast.AST) -> set[str]:
+    """Return all names, attributes, imported names and strings in a syntax tree."""
     names = set()
     for node in ast.walk(tree):
         match node:
@@ -160,8 +179,9 @@ def _named(tree: ast.AST) -> set[str]:
 
 
 def _bound_names(node: ast.AST) -> list[str]:
-    """The names that a node itself assigns, deletes, defines or takes as a parameter; none of an
-    import.
+    """Return the names that a node itself assigns, deletes, defines or takes as a parameter.
+
+    Names of imports are not among them.
     """
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
@@ -172,23 +192,30 @@ def _bound_names(node: ast.AST) -> list[str]:
 
 
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
+    """Choose a short name for each private name of these modules, the same in all of them.
+
+    A constant gets an underscore and two letters, since the compiler drops constants with an
+    underscore. Any other name gets two letters that no module uses as a word.
+    """
     private: set[str] = set()
-    used: set[str] = set()
+    used_words: set[str] = set()
     for module in modules:
-        used |= words(module.source.decode())
+        used_words |= words(module.source.decode())
         for node in ast.walk(module.tree):
             names = _bound_names(node)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 names = [node.attr]
-            private.update(
-                name
-                for name in names
-                if name.startswith("_") and not name.startswith("__") and name != "_"
-            )
+            for name in names:
+                if name.startswith("_") and not name.startswith("__") and name != "_":
+                    private.add(name)
+
     constants = sorted(filter(str.isupper, private))
     letters = product(string.ascii_letters, repeat=2)
-    short = {name: f"_{a}{b}" for name, (a, b) in zip(constants, letters, strict=False)}
-    return short | dict(zip(sorted(private - short.keys()), pairs(used), strict=False))
+    short_names = {}
+    for name, (first, second) in zip(constants, letters, strict=False):
+        short_names[name] = f"_{first}{second}"
+    others = sorted(private - short_names.keys())
+    return short_names | dict(zip(others, pairs(used_words), strict=False))
 
 
 def words(text: str) -> set[str]:
@@ -202,28 +229,41 @@ def is_private(name: str) -> bool:
 
 
 def pairs(used: Collection[str]) -> Iterator[str]:
-    """Short names that are not used: such as nobody gives to what a class of his own has."""
-    for one, other in product(string.ascii_lowercase, string.ascii_uppercase):
-        if one + other not in used and one + other not in _UNITS:
-            yield one + other
+    """Yield short names that are not used: a small letter and a capital.
+
+    Nobody gives such a name to what a class of his own has, except for units.
+    """
+    for first, second in product(string.ascii_lowercase, string.ascii_uppercase):
+        name = first + second
+        if name not in used and name not in _UNITS:
+            yield name
 
 
 def rename(source: str, short: Mapping[str, str]) -> str:
-    """The text with these names replaced: as names, and as whole strings."""
+    """Replace names in a text: where they are names, and where they are whole strings.
+
+    short: the new name of each.
+    """
     lines = source.splitlines(keepends=True)
+    # From the end on, so that the columns of earlier tokens stay right.
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
         text = token.string
-        quote = text[0] if token.type == tokenize.STRING and text[0] in "'\"" else ""
-        if (quote or token.type == tokenize.NAME) and text.strip(quote or None) in short:
-            (row, start), (_, end) = token.start, token.end
+        quote = ""
+        if token.type == tokenize.STRING and text[0] in "'\"":
+            quote = text[0]
+        elif token.type != tokenize.NAME:
+            continue
+        name = text.strip(quote) if quote else text
+        if name in short:
+            row, start = token.start
+            _, end = token.end
             line = lines[row - 1]
-            lines[row - 1] = (
-                line[:start] + quote + short[text.strip(quote or None)] + quote + line[end:]
-            )
+            lines[row - 1] = line[:start] + quote + short[name] + quote + line[end:]
     return "".join(lines)
 
 
 def _count_bindings(module: _Module) -> None:
+    """Count how often a module assigns, imports or takes each name."""
     for node in ast.walk(module.tree):
         names = _bound_names(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -239,17 +279,25 @@ def _assigned(statement: ast.stmt) -> str | None:
 
 
 def _constants(module: _Module) -> Constants:
-    names = [name for name in map(_assigned, module.tree.body) if name and module.bound[name] == 1]
+    """Return the constants of a module, by name: those that it assigns once, with plain values."""
+    names = []
+    for statement in module.tree.body:
+        name = _assigned(statement)
+        if name and module.bound[name] == 1:
+            names.append(name)
     if not names:
         return {}
-    here = device_library.module(module.name)
-    values = {name: getattr(here, name) for name in names}
-    values = {name: value for name, value in values.items() if type(value) in (int, str, bytes)}
+    loaded_module = device_library.module(module.name)
+    values = {}
+    for name in names:
+        value = getattr(loaded_module, name)
+        if type(value) in (int, str, bytes):
+            values[name] = value
     return {**values, **_ON_DEVICE.get(module.name, {})}
 
 
 def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
-    """The text of a module with the constants of all modules in the places that use them."""
+    """Return the text of a module with the constants of all modules in the places that use them."""
     values, modules = _imported_constants(module, constants)
     values = {**constants[module.name], **values}
     edits = Edits(module.source)
@@ -277,9 +325,10 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
 def _imported_constants(
     module: _Module, constants: Mapping[str, Constants]
 ) -> tuple[dict[str, int | str | bytes], dict[str, Constants]]:
-    """The values of constants that a module imports, and the constants of modules, by their names.
+    """Find the constants that a module imports.
 
-    Raises TernError where the module gives such a name another meaning.
+    Returns the values of imported constants by name, and the constants of imported modules by the
+    module's name. Raises TernError if the module gives such a name another meaning.
     """
     values: dict[str, int | str | bytes] = {}
     modules: dict[str, Constants] = {}
@@ -318,16 +367,18 @@ def _fold_imports(tree: ast.Module, unused: Collection[str], edits: "Edits") -> 
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.ImportFrom):
             continue
-        left = []
+        remaining_aliases = []
         for alias in statement.names:
             name = alias.asname or alias.name
-            compiled = statement.module == "tern.compat" and name in COMPILED
-            if name not in unused and not compiled:
-                left.append(alias)
-        if not left:
+            is_built_in = statement.module == "tern.compat" and name in COMPILED
+            if name not in unused and not is_built_in:
+                remaining_aliases.append(alias)
+        if not remaining_aliases:
             edits.replace(statement, "pass")
-        elif len(left) < len(statement.names):
-            edits.replace(statement, ast.unparse(ast.ImportFrom(statement.module, left, 0)))
+        elif len(remaining_aliases) < len(statement.names):
+            edits.replace(
+                statement, ast.unparse(ast.ImportFrom(statement.module, remaining_aliases, 0))
+            )
 
 
 def _fold_raise(call: ast.Call, edits: "Edits") -> None:
@@ -338,27 +389,28 @@ def _fold_raise(call: ast.Call, edits: "Edits") -> None:
 
 
 def _is_text(argument: ast.expr) -> bool:
-    text = (
-        argument.left
-        if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod)
-        else argument
-    )
+    """Return whether an argument is a string, or a string with values put in by `%`."""
+    text = argument
+    if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Mod):
+        text = argument.left
     return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
 
 def _fold_text(call: ast.Call, edits: "Edits") -> None:
-    name = (
-        call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
-    )
+    """Remove the text of a refusal from its call; before a detail, replace it by an empty one."""
+    if isinstance(call.func, ast.Attribute):
+        name = call.func.attr
+    else:
+        name = getattr(call.func, "id", None)
     if name not in _REFUSING:
         return
-    for i, argument in enumerate(call.args):
+    for index, argument in enumerate(call.args):
         if not _is_text(argument):
             continue
         if argument is not call.args[-1]:
             edits.replace(argument, "''")
-        elif i:
-            edits.cut(call.args[i - 1], argument)
+        elif index > 0:
+            edits.cut(call.args[index - 1], argument)
         else:
             edits.replace(argument, "")
 
@@ -380,8 +432,10 @@ class Edits:
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
         """Replace a node, with its decorators, by `text`."""
-        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-        start = self._offset(first, node.col_offset)
+        first_line = node.lineno
+        for decorator in getattr(node, "decorator_list", ()):
+            first_line = min(first_line, decorator.lineno)
+        start = self._offset(first_line, node.col_offset)
         end = self._end(node)
         lines = self._source[start:end].count(b"\n")
         # A statement may go on after it only with a line end; an expression of several lines is
@@ -407,9 +461,13 @@ class Edits:
         return sum(map(len, self._lines[: line - 1])) + column
 
     def result(self) -> str:
-        out, at = [], 0
+        """Return the text with all replacements made."""
+        parts = []
+        position = 0
+        # An outer replacement comes before those within it, which are then left out.
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
-            if start >= at:
-                out += [self._source[at:start], text]
-                at = end
-        return b"".join([*out, self._source[at:]]).decode()
+            if start >= position:
+                parts += [self._source[position:start], text]
+                position = end
+        parts.append(self._source[position:])
+        return b"".join(parts).decode()

@@ -51,7 +51,7 @@ _ECHO = "it sends back what it is sent: is it another device?"
 
 
 def describe(output: bytes) -> str:
-    """A sentence without its full stop about what a board has printed; "" if it printed nothing.
+    """Describe what a board has printed, in a sentence without its full stop; "" for nothing.
 
     It names a cause that the boot ROM gives. Without one, it shows the line that came most often.
     """
@@ -68,15 +68,16 @@ def describe(output: bytes) -> str:
 
 
 def is_firmware_missing(output: bytes) -> bool:
-    """Whether a board that printed this needs a firmware: it printed nothing, or what the boot ROM
-    does.
+    """Return whether a board that printed this needs a firmware.
+
+    It does if it printed nothing, or what the boot ROM prints without a firmware.
     """
     text = output.decode(errors="replace").replace("\r", "\n")
     return not output.strip(b"\0\r\n") or bool(_RESET.search(text) or _cause(text))
 
 
 def _cause(text: str) -> str:
-    """Why a board does not start, according to its boot ROM; "" if the ROM gives no reason."""
+    """Return why a board does not start, according to its boot ROM; "" if the ROM gives no reason."""
     if size := _SMALL_FLASH.search(text):
         flash, firmware = (_megabytes(int(kilobytes)) for kilobytes in size.groups())
         return (
@@ -101,10 +102,10 @@ def _is_text(output: bytes) -> bool:
 
 
 def _most_frequent_line(text: str) -> str:
-    """The line that a program prints most often, as a sentence; "" if there is none."""
+    """Return the line that a program prints most often, as a sentence; "" if there is none."""
     times_printed = Counter(line.strip() for line in text.split("\n") if line.strip())
     if not times_printed:
         return ""
-    line, times = times_printed.most_common(1)[0]
+    line, count = times_printed.most_common(1)[0]
     shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
-    return f"it prints {shown!r} again and again" if times > 1 else f"it prints {shown!r}"
+    return f"it prints {shown!r} again and again" if count > 1 else f"it prints {shown!r}"

@@ -29,18 +29,19 @@ _ANSWER = 5.0  # seconds until the board answers at its port
 def start(repl: Repl, member: Member, store: Path, authority: Path | None, seconds: float) -> str:
     """Start the board of a member with a broker, and wait until its broker hears it.
 
-    The broker's directory is where the store or the authority is; the board's password is written
-    there. Returns a sentence about the board. Raises DeviceError where no hello comes in time, and
-    UsageError where the board would use other topics than the broker's fleet.
+    The broker's directory is beside the store or the authority; the board's password is written
+    there. seconds: how long to wait; 0: do not look. Returns a sentence about the board. Raises
+    DeviceError if no hello comes in time, and UsageError if the board would use other topics than
+    the broker's fleet.
     """
-    found = _broker_beside(store, authority)
-    if found is None:
+    broker_and_access = _broker_beside(store, authority)
+    if broker_and_access is None:
         repl.start_main()
         return (
             "nobody has looked whether the broker hears it (there is no host.json beside "
             "--authority or --store): 'tern serve' says so"
         )
-    directory, access = found
+    directory, access = broker_and_access
     assert member.broker
     if (member.broker.prefix or "tern") != access.prefix:
         text = f"the topics of the fleet on the broker of {directory} begin with {access.prefix!r}"
@@ -70,50 +71,51 @@ def _head(device: int) -> str:
 
 
 def _broker_beside(store: Path, authority: Path | None) -> tuple[Path, Access] | None:
-    """The directory of a broker beside the store or the authority, and the host's access to it.
+    """Find a broker beside the store or the authority.
 
-    That of the broker of this store, if there are two; None if there is none.
+    Returns its directory and the host's access to it, or None. If there are two, the broker of this
+    store is taken.
     """
-    first = None
+    first_found = None
     for path in (store, authority):
         if path is None or not (path.parent / HOST).exists():
             continue
         access = Access.load(path.parent / HOST)
         if _is_of(access, store):
             return path.parent, access
-        if first is None:
-            first = path.parent, access
-    return first
+        if first_found is None:
+            first_found = path.parent, access
+    return first_found
 
 
 def _start_and_listen(
     repl: Repl, device: int, store: Path, directory: Path, seconds: float
 ) -> list[str] | None:
-    """Start the board, and listen for its hello on the broker; None once there is one.
+    """Start the board, and listen for its hello on the broker.
 
-    Otherwise lines that say why not, as far as the broker shows. Raises DeviceError where the
-    broker does not answer this machine; the board is started nevertheless.
+    Returns None once there is one, else lines that say why not, as far as the broker shows. Raises
+    DeviceError if the broker does not answer this machine; the board is started nevertheless.
     """
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         link = MqttLink(Access.load(directory / HOST))
         stack.callback(lambda: runner.run(link.close()))
         try:
-            opened = stack.enter_context(Store(store, create=False))
+            open_store = stack.enter_context(Store(store, create=False))
             runner.run(link.connect(_CONNECTING))
             runner.run(link.subscribed.wait())
         except StorageError:  # a host serves it, and notes there whom it hears
-            opened = stack.enter_context(Store(store, create=False, beside=True))
+            open_store = stack.enter_context(Store(store, create=False, beside=True))
         except DeviceError as error:
             repl.start_main()
             raise DeviceError(_head(device) + error.message, hint=error.hint) from error
 
-        key, start_time = opened.keys().get(device), time.time()
-        absent = AbsentBoards(opened, directory, lambda device: key, past=0.0)
+        device_key, start_time = open_store.keys().get(device), time.time()
+        absent = AbsentBoards(open_store, directory, lambda device: device_key, past=0.0)
         repl.start_main()
         repl.close()
         while time.time() - start_time < seconds:
-            if runner.run(_is_heard(link, opened, device, start_time)):
+            if runner.run(_is_heard(link, open_store, device, start_time)):
                 return None
         _, lines = absent.describe(link, BoardRoster([device]), time.monotonic())
         return lines[1:]  # the first says only that it is absent
@@ -126,7 +128,7 @@ def _is_of(access: Access, store: Path) -> bool:
 
 
 async def _is_heard(link: MqttLink, store: Store, device: int, start_time: float) -> bool:
-    """Whether the board has said hello since `start_time` (of time.time()); waits a moment.
+    """Wait a moment, and return whether the board has said hello since `start_time` (time.time()).
 
     Without a connection of its own, this reads what the host that serves the store has noted.
     """

@@ -99,10 +99,10 @@ for path in PATHS:
 
 
 def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
-    """The paths on the board that hide the library or what it imports.
+    """Find the paths on the board that hide the library or what it imports.
 
     files: those that a deployment writes. Raises UsageError for a firmware with another release of
-    tern in it: no file on the board can replace that one. Raises ExecutionError and DeviceError.
+    tern in it, which no file on the board can replace. Raises ExecutionError and DeviceError.
     """
     frozen_release = repl.value(_TELL_FROZEN_RELEASE)
     if frozen_release not in (None, tern.__version__):
@@ -114,24 +114,24 @@ def find(repl: Repl, files: Collection[str]) -> tuple[str, ...]:
 
 
 def _imported_names(files: Collection[str]) -> tuple[str, ...]:
-    """The names under which the library and these files of it import modules, sorted.
+    """Return the names under which the library and these files of it import modules, sorted.
 
-    Without those of submodules. files: their paths on the board.
+    Names of submodules are left out. files: their paths on the board.
     """
     sources = mpy.library()
-    names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
+    module_names = {"tern", "hashlib", "asyncio"}  # in any case: a user's program may import them
     for path in files:
         without_ending, _, _ = path.removeprefix(_LIBRARY).rpartition(".")
         module = without_ending.removesuffix("/__init__").replace("/", ".")
         for imported in modules.imports(sources.get(module, "")):
-            names.add(imported.partition(".")[0])
-    return tuple(sorted(names - {"sys"}))
+            module_names.add(imported.partition(".")[0])
+    return tuple(sorted(module_names - {"sys"}))
 
 
 def require_none(repl: Repl, paths: Collection[str]) -> None:
     """Raise UsageError if something hides the library, for commands that do not rename it.
 
-    paths: what find() has found on the board.
+    paths: what `find` has found on the board.
     """
     if paths:
         text = f"{', '.join(paths)} on {repl.name} would be imported instead of the library or what it needs"

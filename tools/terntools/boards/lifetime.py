@@ -57,54 +57,61 @@ def budget_of(ledger: bytes) -> tuple[int, int]:
 
 
 def check_ledger(repl: Repl, member: Member, store: Store) -> None:
-    """Require that the ledger on the board can serve this member; the store notes its budget.
+    """Check that the ledger on the board can serve this member; the store notes its budget.
 
     Raises RefusedError for a damaged ledger, an old copy, or one without the wanted counter, and
-    UsageError for another measure, unit, or a larger budget.
+    UsageError for another measure, another unit, or a larger budget.
     """
-    account = _read_ledger(repl, member)
-    keep_first_ledger(store, member.device, account.budget, account.measure)
+    ledger = _read_ledger(repl, member)
+    keep_first_ledger(store, member.device, ledger.budget, ledger.measure)
     _require_same_unit(repl, member)
 
 
 def _read_ledger(repl: Repl, member: Member) -> Any:
-    """The account in the board's ledger, checked but for its unit."""
-    account = Ledger()
+    """Read the board's ledger, and check everything but its unit.
+
+    Raises RefusedError and UsageError.
+    """
+    ledger = Ledger()
     data = repl.read_file("/" + storage.ledger_name(member.device))
     with tempfile.TemporaryDirectory(prefix="tern-provision-") as folder:
         copy = Path(folder, "ledger")
         copy.write_bytes(data)
         try:
-            account.load(str(copy))
+            ledger.load(str(copy))
         except LedgerError as error:
             raise ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
 
     step = int.from_bytes(data[_STEP_FIELD], "little")
-    if step and not _is_newest(account, step, counter.look(repl)):
+    if step and not _is_newest(ledger, step, counter.look(repl)):
         reason = "has an old copy of its ledger, by the counter of its chip"
         raise ledger_refusal(repl, member, reason)
     if member.counter and not step:
         raise ledger_refusal(repl, member, "has a ledger that is not bound to a counter")
-    _require_same_budget(member, int(account.budget), int(account.measure))
-    return account
+    _require_same_budget(member, int(ledger.budget), int(ledger.measure))
+    return ledger
 
 
-def _is_newest(account: Any, step: int, fuses: counter.Fuses) -> bool:
-    """Whether a ledger of this step is the newest by the counter of its chip (ledger.md)."""
+def _is_newest(ledger: Any, step: int, fuses: counter.Fuses) -> bool:
+    """Return whether the ledger is the newest one, by the counter of its chip (ledger.md).
+
+    step: of the counter, to which the ledger is bound. An old copy is bound to an earlier step.
+    """
     if step == fuses.done:
         return True
-    if step == fuses.begun > fuses.done:
+    if step == fuses.begun > fuses.done:  # power was cut while the step was made
         return True
-    return bool(account.state == IDLE and step == fuses.begun + 1)
+    # The ledger is written before its first step begins.
+    return bool(ledger.state == IDLE and step == fuses.begun + 1)
 
 
 def _require_same_unit(repl: Repl, member: Member) -> None:
-    """Raise UsageError if the board protects another unit: its ledger counts for that unit."""
+    """Raise UsageError if the board protects another unit, since its ledger counts for that unit."""
     path = "/" + storage.FLEET
     data = repl.read_file(path) if path in repl.directory("/") else b""
     if data[:4] != storage.FLEET_MAGIC:
         return
-    unit = int.from_bytes(data[-2:], "little")
+    unit = int.from_bytes(data[-2:], "little")  # the last field of fleet.bin
     if unit != member.settings.unit:
         raise UsageError(
             f"device {member.device} protects {protected(unit)} for life",
@@ -115,7 +122,8 @@ def _require_same_unit(repl: Repl, member: Member) -> None:
 def _require_same_budget(member: Member, budget: int, measure: int) -> None:
     """Raise UsageError for another measure than that of the ledger, or a larger budget.
 
-    The device would enforce the smaller of the two budgets, while the user believes in the larger.
+    budget: of the ledger, in millionths. The device would enforce the smaller of the two budgets,
+    while the user believes in the larger.
     """
     if member.policy.measure != measure:
         hint = "leave out --delta and --budget-rho"
@@ -158,6 +166,7 @@ class _EarlierLife:
 
     @classmethod
     def of(cls, store: Store, device: int) -> _EarlierLife:
+        """Collect from the store what is known of a device."""
         requests = []
         for round_ in store.rounds():
             for cohort in round_.cohorts:
@@ -174,21 +183,24 @@ class _EarlierLife:
         return sum(cost_of(request, measure) for request in self.requests)
 
     def describe(self, measure: int) -> str:
-        """What is known, for a message."""
-        parts = []
+        """Describe for a message what the store knows of the device.
+
+        measure: of privacy (epsilon or rho), in which the costs of its rounds are given.
+        """
+        facts = []
         if self.ledger is not None:
             budget, ledger_measure = self.ledger
-            parts.append(f"a ledger of {MEASURES[ledger_measure]} {budget / MICRO:g}")
+            facts.append(f"a ledger of {MEASURES[ledger_measure]} {budget / MICRO:g}")
         if self.requests:
             rounds = counted(len(self.requests), "round")
-            most = f"{MEASURES[measure]} {self.spent(measure) / MICRO:g}"
-            parts.append(f"{rounds} that asked it, for {most} at most")
+            largest_cost = f"{MEASURES[measure]} {self.spent(measure) / MICRO:g}"
+            facts.append(f"{rounds} that asked it, for {largest_cost} at most")
         if self.was_updated:
-            parts.append("updates of its program")
-        return ", ".join(parts)
+            facts.append("updates of its program")
+        return ", ".join(facts)
 
     def is_comparable(self, member: Member) -> bool:
-        """Whether what it spent can be told in the member's measure and for its unit."""
+        """Return whether its costs can be counted in the member's measure and for its unit."""
         for request in self.requests:
             if not covers(cards.unit_of(request.card), member.settings.unit):
                 return False
@@ -199,29 +211,30 @@ class _EarlierLife:
 
 
 def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
-    """What a device without a ledger has spent before, and what the user should know of that.
+    """Return what a device without a ledger has spent before, and what the user should know of it.
 
-    In millionths, at most; 0 and "" for a new device. Raises RefusedError if the device has lived
-    before and may not go on, and UsageError.
+    The amount is in millionths, the largest possible; 0 and "" for a new device. Raises
+    RefusedError if the device has lived before and may not go on, and UsageError for options that
+    do not fit.
     """
     life = _EarlierLife.of(store, member.device)
     if not life:
         return 0, ""
 
     measure, budget = member.policy.measure, member.policy.budget
-    known = (
+    life_words = (
         f"device {member.device} has lived before, and the board on {repl.name} has no ledger of "
         f"it; the store knows of {life.describe(measure)}"
     )
     new_device = f"{ANOTHER_DEVICE} (--device with an id that no board has had)"
     if not member.again:
         go_on = "go on with --again: it gets a new key, and what it may have spent is taken off "
-        raise RefusedError(known, hint=f"{go_on}its budget; or {new_device}")
+        raise RefusedError(life_words, hint=f"{go_on}its budget; or {new_device}")
     if member.counter:
         text = "--again makes a ledger with what was spent, which no counter can bind"
         raise UsageError(text, hint=new_device)
     if not life.is_comparable(member):
-        text = f"{known}: they have no epsilon, or protected a smaller unit"
+        text = f"{life_words}: they have no epsilon, or protected a smaller unit"
         raise RefusedError(text, hint=new_device)
     if life.ledger is not None:
         first_budget, first_measure = life.ledger
@@ -230,7 +243,7 @@ def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
 
     spent = life.spent(measure)
     if spent >= budget:
-        raise RefusedError(f"{known}: nothing is left of {budget / MICRO:g}", hint=new_device)
+        raise RefusedError(f"{life_words}: nothing is left of {budget / MICRO:g}", hint=new_device)
     whose = "its key and the fleet's are" if member.settings.whole_fleet else "its key is"
     note = (
         f"device {member.device} begins again: {MEASURES[measure]} {spent / MICRO:g} of "

@@ -22,7 +22,7 @@ def files(network: bool) -> dict[str, bytes]:
 
 
 def check(repl: Repl, network: bool) -> None:
-    """Raise UsageError where a lock would have no effect, or shut out the host for good.
+    """Raise UsageError if a lock would have no effect, or shut out the host for good.
 
     network: the link of the board is not its port.
     """
@@ -51,7 +51,7 @@ def _starts_our_main(repl: Repl) -> bool:
 
 
 def _may_start_update(repl: Repl) -> bool:
-    """Whether the loader starts, or may start, what came in the field instead of what is in /lib."""
+    """Return whether the loader may start a program that came in the field, not that in /lib."""
     path = "/" + update.BOOT
     if path not in repl.directory("/"):
         return False

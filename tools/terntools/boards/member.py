@@ -39,7 +39,7 @@ class FleetSettings:
     unit: int = 0  # records of a run that is protected; 0: the device
 
     def fleet_file(self, fleet: FleetKey, record_count: int) -> bytes:
-        """fleet.bin with the fleet's key. Raises UsageError."""
+        """Return the bytes of fleet.bin with the fleet's key. Raises UsageError for wrong settings."""
         most_records = self.most_records or _bound_on_records(record_count)
         return fleet_file(
             fleet.key,
@@ -53,9 +53,9 @@ class FleetSettings:
 
 
 def _bound_on_records(record_count: int) -> int:
-    """The smallest power of two from 64 on that is not below the number of records.
+    """Return a public upper bound on the number of records, for a device that holds so many.
 
-    The bound is public, and a power of two reveals little.
+    It is the smallest power of two from 64 on that is not below them, since that reveals little.
     """
     power_of_two = 1 << (record_count - 1).bit_length()
     return min(max(_LEAST_BOUND, power_of_two), records.MOST)
@@ -79,6 +79,7 @@ class Member:
     again: bool = False  # a device that has lived before goes on, on a board without its ledger
 
     def __post_init__(self) -> None:
+        """Raise UsageError if no board can be in this state."""
         keys.parse_ids([str(self.device)])
         unknown = sorted(set(self.shapes) - set(SHAPES))
         if unknown:
@@ -86,9 +87,9 @@ class Member:
                 f"--mechanisms must be of {', '.join(SHAPES)}, not {unknown[0]!r}",
                 hint="separate them with commas",
             )
-        most = self.settings.most_records
-        if most is not None and not 1 <= most <= records.MOST:
-            raise UsageError(f"--most-records must be 1 to {records.MOST}, not {most}")
+        most_records = self.settings.most_records
+        if most_records is not None and not 1 <= most_records <= records.MOST:
+            raise UsageError(f"--most-records must be 1 to {records.MOST}, not {most_records}")
         self._require_wake_possible()
         self._require_no_contradiction()
         self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
@@ -160,7 +161,10 @@ def _contradiction(options: str, why: str, hint: str = _LEAVE_ONE_OUT) -> UsageE
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
-    """`count` training records of a data set for a trial: those that follow from the device's id."""
+    """Take `count` training records of a data set, for a trial.
+
+    Devices with successive ids get successive records. classes: labels are class numbers.
+    """
     dataset = datasets.held(name, classes=classes)
     positions = (np.arange(count) + (device - 1) * count) % len(dataset.training)
     return dataset.records(dataset.training[positions])

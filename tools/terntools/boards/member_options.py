@@ -23,7 +23,10 @@ _RECORDER_CAPACITY = 256  # records: the capacity that a recorder has by itself
 
 
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Add the options; `required`: whether --store and --device must be named."""
+    """Add the options that describe a member of a fleet.
+
+    required: --store and --device must be named.
+    """
     _add_member_options(parser.add_argument_group("member"), required)
     _add_policy_options(parser.add_argument_group("privacy policy, which the device enforces"))
     add_option(
@@ -37,11 +40,14 @@ def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     )
 
 
-def _add_member_options(group: argparse._ArgumentGroup, required: bool) -> None:
+def _add_member_options(group: argparse._ArgumentGroup, is_required: bool) -> None:
+    """Add the options about the device, its key and its records."""
     add_option(
-        group, "--store FILE", "the host's store, which gets the device's key", required=required
+        group, "--store FILE", "the host's store, which gets the device's key", required=is_required
     )
-    add_option(group, "--device ID", "id from 1, unique in the fleet", type=int, required=required)
+    add_option(
+        group, "--device ID", "id from 1, unique in the fleet", type=int, required=is_required
+    )
     add_option(
         group,
         "--again",
@@ -67,6 +73,7 @@ def _add_member_options(group: argparse._ArgumentGroup, required: bool) -> None:
 
 
 def _add_policy_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options about the budget, and about what the device answers."""
     add_option(
         group,
         "--largest E",
@@ -116,6 +123,7 @@ def _add_policy_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_network_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options about the broker and the Wi-Fi network."""
     add_option(
         group, "--broker HOST[:PORT]", "MQTT broker; for a cluster its nodes, divided by commas"
     )
@@ -129,7 +137,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
 
 
 def member_of(args: argparse.Namespace) -> Member:
-    """The member that these options describe. Raises UsageError."""
+    """Return the member that these options describe. Raises UsageError."""
     rows = _rows(args)
     broker = _broker(args)
     most_records = args.most_records
@@ -157,9 +165,9 @@ def member_of(args: argparse.Namespace) -> Member:
 
 
 def _rows(args: argparse.Namespace) -> Rows:
-    """The device's records, from a file, a data set, or none of its own yet. Raises UsageError."""
-    places = (args.records is not None, args.dataset is not None, args.own_records)
-    if sum(places) != 1:
+    """Return the device's records: from a file, a data set, or a placeholder. Raises UsageError."""
+    named_sources = (args.records is not None, args.dataset is not None, args.own_records)
+    if sum(named_sources) != 1:
         raise UsageError(
             "the device needs records from one place",
             hint="name one of --records FILE, --dataset NAME, and --own-records, where its program "
@@ -175,7 +183,10 @@ def _rows(args: argparse.Namespace) -> Rows:
 
 
 def _placeholder(args: argparse.Namespace) -> Rows:
-    """The one empty record of a board that collects its own (storage.md, "samples/")."""
+    """Return the one empty record of a board that collects its own (storage.md, "samples/").
+
+    Raises UsageError for options about records that the board is not given.
+    """
     option = None
     if args.count is not None:
         option = "--count"
@@ -190,7 +201,7 @@ def _placeholder(args: argparse.Namespace) -> Rows:
 
 
 def _rows_of_file(args: argparse.Namespace) -> Rows:
-    """The records of a CSV file, with a warning where their labels are 0 and 1."""
+    """Read the records of a CSV file, with a warning if their labels are 0 and 1."""
     rows = own.read_csv(args.records, classes=args.classes)
     if not args.classes and own.has_labels_0_and_1(rows):
         warn(
@@ -201,7 +212,7 @@ def _rows_of_file(args: argparse.Namespace) -> Rows:
 
 
 def _broker(args: argparse.Namespace) -> Broker | None:
-    """The board's broker; None if its link is its port. Raises UsageError."""
+    """Return the board's broker; None if its link is its port. Raises UsageError."""
     if args.broker is None:
         for name in ("authority", "prefix", "ssid", "wifi_password_file"):
             if getattr(args, name):

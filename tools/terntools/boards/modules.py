@@ -52,7 +52,7 @@ def _imports_at_top(source: str) -> frozenset[str]:
 
 
 def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The modules that these nodes of a syntax tree import or name in a text."""
+    """Yield the modules that these nodes of a syntax tree import or name in a text."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -66,7 +66,7 @@ def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def guarded(source: str) -> set[str]:
-    """The imports of a module that may fail with ImportError."""
+    """Return the imports of a module that may fail with ImportError, in a `try` statement."""
     names: set[str] = set()
     if "ImportError" not in source:  # which saves the time for its syntax tree
         return names
@@ -107,20 +107,23 @@ def _short_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """These modules and all that they need: what they import at their top or bring, and so on."""
+    """Return these modules and all that they need to be imported.
+
+    Those are the modules that they import at their top or bring, and so on.
+    """
     reached: set[str] = set()
-    new = set(names) & sources.keys()
-    while new:
-        reached |= new
-        next_ones: set[str] = set()
-        for name in new:
-            next_ones |= _imports_at_top(sources[name]) | _brought_by(sources[name])
-        new = next_ones & sources.keys() - reached
+    new_names = set(names) & sources.keys()
+    while new_names:
+        reached |= new_names
+        next_names: set[str] = set()
+        for name in new_names:
+            next_names |= _imports_at_top(sources[name]) | _brought_by(sources[name])
+        new_names = next_names & sources.keys() - reached
     return reached
 
 
 def brought(sources: Sources, names: Iterable[str]) -> set[str]:
-    """Those of these modules that there are, and the modules that they bring."""
+    """Return those of these modules that exist, and the modules that they bring."""
     result = set(names) & sources.keys()
     for name in list(result):
         result |= _brought_by(sources[name]) & sources.keys()
@@ -136,7 +139,7 @@ def _brought_by(source: str) -> set[str]:
 
 
 def public(source: str) -> set[str]:
-    """The public classes of a module, and their public methods."""
+    """Return the names of a module's public classes, and of their public methods."""
     names = set()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
@@ -149,31 +152,36 @@ def public(source: str) -> set[str]:
 
 
 def lacking(sources: Sources, program: str) -> list[str]:
-    """Names that a program takes from these modules and that they lack, such as "tern.wire.ROUND"."""
+    """Return what a program takes from the library and what this library lacks.
+
+    sources: the library's modules. The result has names such as "tern.wire.ROUND".
+    """
     tree = ast.parse(program)
-    lack: list[str] = []
-    modules: dict[str, str] = {}  # the module that a name of the program stands for
+    missing: list[str] = []
+    module_of_name: dict[str, str] = {}  # the module that a name of the program stands for
+    # First what the program imports,
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and _is_of_library(node.module):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 if not _has(sources, str(node.module), alias.name):
-                    lack.append(name)
-                modules[alias.asname or alias.name] = name
+                    missing.append(name)
+                module_of_name[alias.asname or alias.name] = name
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if _is_of_library(alias.name) and alias.name not in sources:
-                    lack.append(alias.name)
-                modules[alias.asname or alias.name] = alias.name
+                    missing.append(alias.name)
+                module_of_name[alias.asname or alias.name] = alias.name
 
+    # then the attributes of imported modules.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            module = modules.get(ast.unparse(node.value))
+            module = module_of_name.get(ast.unparse(node.value))
             if module is None or module not in sources:
                 continue
             if not _has(sources, module, node.attr):
-                lack.append(f"{module}.{node.attr}")
-    return lack
+                missing.append(f"{module}.{node.attr}")
+    return missing
 
 
 def _is_of_library(module: str | None) -> bool:
@@ -188,7 +196,7 @@ def _has(sources: Sources, module: str, name: str) -> bool:
 
 
 def _bound_names(source: str) -> set[str]:
-    """The names that a module defines, assigns or imports anywhere."""
+    """Return the names that a module defines, assigns or imports anywhere."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -202,7 +210,10 @@ def _bound_names(source: str) -> set[str]:
 
 
 def networked(sources: Sources) -> set[str]:
-    """The modules that are of no use without a network."""
+    """Return the modules that are of no use without a network.
+
+    They need the network themselves, or only such modules import them.
+    """
     importers: dict[str, set[str]] = {name: set() for name in sources}
     for importer, source in sources.items():
         for name in imports(source) & sources.keys():
@@ -210,27 +221,27 @@ def networked(sources: Sources) -> set[str]:
 
     useless: set[str] = set()
     while True:
-        more = set()
+        found = set()
         for name in sources.keys() - useless:
             needs_network = _imports_at_top(sources[name]) & (_NETWORK | useless)
             serves_only_useless = importers[name] and importers[name] <= useless
             if needs_network or serves_only_useless:
-                more.add(name)
-        if not more:
+                found.add(name)
+        if not found:
             return useless
-        useless |= more
+        useless |= found
 
 
 def usable(sources: Sources, board: Board) -> dict[str, str]:
-    """The modules that `board` can use."""
+    """Return the modules that `board` can use, by name."""
     unusable = set() if board.network else networked(sources)
     if board.aes:
         unusable.add("tern.hash_drbg")
-    its_own = _BOARDS + board.platform
-    if its_own not in sources:
-        its_own = _BOARDS + "emulated"
+    platform_module = _BOARDS + board.platform
+    if platform_module not in sources:
+        platform_module = _BOARDS + "emulated"
     for name in sources:
-        if name.startswith(_BOARDS) and name not in (its_own, _ANY_BOARD):
+        if name.startswith(_BOARDS) and name not in (platform_module, _ANY_BOARD):
             unusable.add(name)
     return {name: source for name, source in sources.items() if name not in unusable}
 
@@ -238,7 +249,7 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
 def needed(
     sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()
 ) -> dict[str, str]:
-    """The modules that `roots` need, themselves and packages included, sorted by name.
+    """Return the modules that `roots` need, themselves and their packages included, sorted by name.
 
     unwanted: modules to leave out, with what only they need.
     """

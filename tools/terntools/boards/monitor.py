@@ -41,6 +41,7 @@ _NAMES = {
 _WINDOW = 10.0  # seconds over which rates are taken
 STATUS = 5.0  # seconds between two lines with the state
 _TURN = 0.02
+_CONTROL_BYTES = {2, 3, 4}  # to which MicroPython listens
 _TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
 
@@ -61,7 +62,7 @@ class State:
     recent: deque[tuple[float, int]] = field(default_factory=deque)
 
     def text(self, now: float) -> str:
-        """The state in one line."""
+        """Describe the state in one line. now: a time of time.monotonic()."""
         frames_rate, bytes_rate = self.rates(now)
         frames = counted(sum(self.frames.values()), "frame")
         errors = counted(sum(self.errors.values()), "error")
@@ -78,27 +79,31 @@ class State:
         return "; ".join(parts)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Frames and bytes a second, over the last seconds."""
+        """Return frames and bytes per second, over the last `_WINDOW` seconds."""
         while self.recent and self.recent[0][0] < now - _WINDOW:
             self.recent.popleft()
         if not self.recent:
             return 0.0, 0.0
         first_time, _ = self.recent[0]
-        span = max(1.0, min(_WINDOW, now - first_time))
-        return len(self.recent) / span, sum(size for _, size in self.recent) / span
+        seconds = max(1.0, min(_WINDOW, now - first_time))
+        return len(self.recent) / seconds, sum(size for _, size in self.recent) / seconds
 
     def count_frame(self, frame: bytes, now: float) -> None:
-        """Note a frame of the board, and what it says; b"": a damaged one."""
+        """Count a frame of the board, and note what it says.
+
+        frame: b"" for a damaged one. now: a time of time.monotonic().
+        """
         self.recent.append((now, len(frame)))
         if not frame:
             self.damaged += 1
             return
-        self.frames[_NAMES.get(frame[0], hex(frame[0]))] += 1
+        frame_type = frame[0]
+        self.frames[_NAMES.get(frame_type, hex(frame_type))] += 1
         with contextlib.suppress(frames.FrameError):
-            if frame[0] == wire.ERROR:
+            if frame_type == wire.ERROR:
                 _, _, code, _ = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
                 self.errors[wire.error_name(code)] += 1
-            elif frame[0] == wire.HELLO:
+            elif frame_type == wire.HELLO:
                 self._take_hello(read_hello(frame))
 
     def _take_hello(self, hello: Any) -> None:
@@ -115,21 +120,21 @@ class State:
 
 
 def describe(frame: bytes) -> str:
-    """A frame in one line, for people. No tag is checked: a monitor has no keys."""
+    """Describe a frame in one line, for people. No tag is checked: a monitor has no keys."""
     if not frame:
         return "damaged"
-    kind = frame[0]
-    name = _NAMES.get(kind, f"type {kind:#04x}")
+    frame_type = frame[0]
+    name = _NAMES.get(frame_type, f"type {frame_type:#04x}")
     try:
-        if kind == wire.HELLO:
+        if frame_type == wire.HELLO:
             hello = read_hello(frame)
             text = f"{name} {hello.text or 'of another schema'}"
             absence = describe_absence(hello_fields(hello))
             return f"{text}: {absence}" if absence else text
-        if kind == wire.ERROR:
+        if frame_type == wire.ERROR:
             device, number, code, detail = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
             return f"{name} device {device} round {number}: {wire.error_name(code)} ({detail})"
-        if kind in (wire.REPORT, wire.ROUND):
+        if frame_type in (wire.REPORT, wire.ROUND):
             device, number = frames.address(frame)
             return f"{name} device {device} round {number}, {len(frame)} bytes"
     except frames.FrameError as error:
@@ -151,9 +156,10 @@ class Monitor:
         hello_every: float = 2.0,
         show: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """tell: gets a line for each frame. show: gets one with the state every STATUS seconds.
+        """Open the board's port, and a port of its own for a host.
 
-        Raises DeviceError and UsageError.
+        tell: gets a line for each frame. show: gets one with the state every STATUS seconds.
+        hello_every: seconds between two requests for a HELLO. Raises DeviceError and UsageError.
         """
         self.state = State(port)
         self._tell = tell
@@ -201,7 +207,7 @@ class Monitor:
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
-        """Pass the bytes of a host at the tap on to the board; whether there is a host."""
+        """Pass the bytes of a host at the tap on to the board; return whether there is a host."""
         try:
             data = os.read(self._far, 4096)
         except BlockingIOError:
@@ -226,15 +232,19 @@ class Monitor:
     def ask_hello(self) -> None:
         """Ask the board for a HELLO, by a request without bytes that end a program."""
         _, request = hello_request()
-        out = bytearray(1 + frames.cobs_size(len(request)))
-        frames.cobs_encode(request, len(request), memoryview(out)[1:])
-        # Such a byte would end the program of a board that is just starting, or uses a broker.
-        if not {2, 3, 4} & set(out):
+        encoded = bytearray(1 + frames.cobs_size(len(request)))
+        frames.cobs_encode(request, len(request), memoryview(encoded)[1:])
+        # Ctrl-B, Ctrl-C and Ctrl-D would end the program of a board that is just starting, or that
+        # uses a broker.
+        if not _CONTROL_BYTES & set(encoded):
             with self._there():
-                self._board.write(bytes(out))
+                self._board.write(bytes(encoded))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
-        """Tell the frames that these bytes complete; those of the board count."""
+        """Show the frames that these bytes complete; those of the board are counted.
+
+        arrow: "<" for bytes of the board, ">" for those of the host.
+        """
         now = time.monotonic()
         receiver.give(data)
         while True:
@@ -250,6 +260,7 @@ class Monitor:
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern monitor` to the commands."""
     summary = "monitor a board: frames, rates, errors, budget, heap, temperature"
     example = "tern monitor a0\ntern monitor a0 --seconds 10 --json"
     parser = add_command(
@@ -264,18 +275,19 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Watch a board until the time is over or Ctrl-C, and print its last state."""
     require_positive(args, "seconds", "every")
     start = time.monotonic()
 
-    def show(line: str) -> None:
+    def print_stamped(line: str) -> None:
         line = f"{time.monotonic() - start:9.3f} {visible(line)}"
         print_line(line, sys.stderr if args.json else sys.stdout)
 
     def ignore(line: str) -> None:
         pass
 
-    tell = ignore if args.quiet else show
-    monitor = Monitor(names.resolve(args.board), tell, args.every, show=show)
+    tell = ignore if args.quiet else print_stamped
+    monitor = Monitor(names.resolve(args.board), tell, args.every, show=print_stamped)
     print_line(f"talk to the board through {monitor.tap}", sys.stderr)
     with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
         monitor.run(start + args.seconds if args.seconds is not None else None)

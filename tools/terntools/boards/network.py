@@ -42,23 +42,27 @@ class Broker:
         wifi_secret_file: Path | None = None,
         prefix: str | None = None,
     ) -> Broker:
-        """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files. Raises UsageError."""
+        """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files that are named.
+
+        authority: file of the broker's certificate (DER). prefix: of the fleet's topics. Raises
+        UsageError.
+        """
         host, port = _parse_address(address, with_tls=authority is not None)
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
 
             check_prefix(prefix)
-        secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
-        _check_wifi(ssid, secret)
+        wifi_secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
+        _check_wifi(ssid, wifi_secret)
         certificate = read_file(authority) if authority else None
         if certificate is not None and certificate[:1] != b"\x30":
             raise UsageError(
                 f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
             )
-        return cls(host, port, certificate, ssid=ssid, wifi_secret=secret, prefix=prefix)
+        return cls(host, port, certificate, ssid=ssid, wifi_secret=wifi_secret, prefix=prefix)
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
-        """The files for the board. wake: seconds from one wake to the next, if it sleeps."""
+        """Return the files for the board, by path. wake: seconds between two wakes, if it sleeps."""
         config: dict[str, object] = {"host": self.host, "port": self.port}
         if wake is not None:
             config["wake_s"] = wake
@@ -79,7 +83,10 @@ class Broker:
 
 
 def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
-    """Host, without the brackets of an IPv6 address, and port. Raises UsageError."""
+    """Split an address into host, without the brackets of an IPv6 address, and port.
+
+    Without a port it is the usual one of MQTT, or of MQTT over TLS. Raises UsageError.
+    """
     host, colon, port = address, "", ""
     if not address.endswith("]"):  # behind which no port stands
         host, colon, port = address.rpartition(":")
@@ -93,7 +100,7 @@ def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
 
 
 def _check_wifi(ssid: str | None, secret: str | None) -> None:
-    """Raise UsageError for a network or a password that Wi-Fi does not have."""
+    """Raise UsageError for a network or a password that Wi-Fi cannot have."""
     if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
         raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
     if secret is not None and ssid is None:
@@ -105,16 +112,16 @@ def _check_wifi(ssid: str | None, secret: str | None) -> None:
 
 
 def read_link(files: Sequence[str]) -> dict[str, bytes]:
-    """The files of a link of one's own by their name on the board, from NAME=FILE.
+    """Read the files of a user's own link from arguments NAME=FILE, by their name on the board.
 
     Raises UsageError.
     """
     link = {}
-    for text in files:
-        name, _, path = text.partition("=")
+    for argument in files:
+        name, _, path = argument.partition("=")
         if not _LINK_FILE.fullmatch(name) or not path:
             raise UsageError(
-                f"--link must be NAME=FILE, not {text!r}",
+                f"--link must be NAME=FILE, not {argument!r}",
                 hint="such as unix.json=my-link.json; NAME ends in .json, .der, .pem or .key",
             )
         if name in links.MODULES:
@@ -132,7 +139,7 @@ def read_link(files: Sequence[str]) -> dict[str, bytes]:
 
 
 def _require_object(data: bytes, path: str) -> None:
-    """Raise UsageError for a file that holds no JSON object."""
+    """Raise UsageError for a file that does not hold a JSON object."""
     try:
         is_object = isinstance(json.loads(data), dict)
     except ValueError as error:

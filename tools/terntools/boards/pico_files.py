@@ -24,40 +24,40 @@ vfs.VfsLfs2.mkfs(rp2.Flash(), progsize=256)
 _ERASE_SECONDS = 60.0
 
 
-def require_survival(name: str, image: uf2.Image, on_board: range | None) -> None:
+def require_survival(name: str, image: uf2.Image, files_on_board: range | None) -> None:
     """Raise UsageError for a firmware that would replace or not find a board's files.
 
-    name: of the firmware's file. on_board: the addresses in flash of the board's files, as it says
-    itself.
+    name: of the firmware's file. files_on_board: the addresses in flash of the board's files, as it
+    says itself.
     """
     require_no_files(name, image)
-    if on_board is None:
+    if files_on_board is None:
         text = "the board does not say where it keeps its files, so nobody knows whether they would"
         raise _refusal(f"{text} survive")
     # Behind the end of a smaller flash, addresses start anew: a block there may hit the files, too.
-    from_files_on = range(on_board.start, uf2.FLASH_END)
-    if image.writes_into(from_files_on):
+    protected_region = range(files_on_board.start, uf2.FLASH_END)
+    if image.writes_into(protected_region):
         raise _refusal(
-            f"{name} reaches over the board's files, which are {_place(on_board)}: it would erase "
+            f"{name} reaches over the board's files, which are {_place(files_on_board)}: it would erase "
             "them, with the board's key and its ledger"
         )
-    of_firmware = binary_info.file_system(image.read)
-    if of_firmware is None:
+    files_of_firmware = binary_info.file_system(image.read)
+    if files_of_firmware is None:
         raise _refusal(
             f"{name} does not say where its program keeps files, so it may erase the board's, with "
             "its key and its ledger"
         )
-    if of_firmware != on_board:
+    if files_of_firmware != files_on_board:
         raise _refusal(
-            f"the MicroPython of {name} keeps its files {_place(of_firmware)}, and the board's are "
-            f"{_place(on_board)}: it would erase them, with the board's key and its ledger"
+            f"the MicroPython of {name} keeps its files {_place(files_of_firmware)}, and the board's are "
+            f"{_place(files_on_board)}: it would erase them, with the board's key and its ledger"
         )
 
 
 def require_no_files(name: str, image: uf2.Image) -> None:
     """Raise UsageError for a firmware with files of its own. name: of the firmware's file."""
-    place = binary_info.file_system(image.read)
-    writes_there = place is not None and image.writes_into(place)
+    file_region = binary_info.file_system(image.read)
+    writes_there = file_region is not None and image.writes_into(file_region)
     if writes_there or image.has_file_system:
         raise _refusal(
             f"{name} brings files of its own, which would replace the board's files, with its key "

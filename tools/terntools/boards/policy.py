@@ -14,29 +14,30 @@ _LARGEST, _BUDGET = "2", "100"  # epsilon of a report, and for life
 def policy(
     largest: str | None, budget: str | None, delta: str | None = None, budget_rho: str | None = None
 ) -> Policy:
-    """The limits of a device, which counts rho if `delta` or `budget_rho` is named, else epsilon.
+    """Return the limits of a device.
 
-    largest: of a report; None for epsilon 2, or for a whole budget in rho. budget: epsilon for
-    life, by adding up, or with `delta` as (epsilon, delta). Raises UsageError.
+    They are in rho if `delta` or `budget_rho` is named, else in epsilon. largest: of a report; None
+    for epsilon 2, or for a whole budget in rho. budget: epsilon for life, by adding up, or with
+    `delta` as (epsilon, delta). Raises UsageError.
     """
     if budget_rho is not None and (budget is not None or delta is not None):
         raise UsageError(
             "--budget-rho is a budget by itself", hint="leave out --budget and --delta"
         )
-    total = str(_BUDGET if budget is None else budget)
+    total_text = str(_BUDGET if budget is None else budget)
     if delta is not None:
-        epsilon = parse_epsilon(total, MAX_BUDGET, "--budget") / MICRO
+        epsilon = parse_epsilon(total_text, MAX_BUDGET, "--budget") / MICRO
         rho = sums.rho_of(epsilon, sums.parse_delta(delta))
-        total = f"rho {rho / MICRO:g}"
+        total_text = f"rho {rho / MICRO:g}"
         limits = _in_rho(largest, rho)
     elif budget_rho is not None:
-        total = budget_rho
+        total_text = budget_rho
         limits = _in_rho(largest, parse_epsilon(budget_rho, MAX_BUDGET, "--budget-rho"))
     else:
-        limits = _in_epsilon(largest, total)
+        limits = _in_epsilon(largest, total_text)
     if limits.largest > limits.budget:
         raise UsageError(
-            f"--largest must be at most --budget, the device's budget for life ({total}), "
+            f"--largest must be at most --budget, the device's budget for life ({total_text}), "
             f"not {largest}",
             hint="--budget = --largest x the number of reports pays for that many",
         )
@@ -49,14 +50,14 @@ def _in_rho(largest: str | None, rho: int) -> Policy:
     return Policy(largest_rho, rho, RHO)
 
 
-def _in_epsilon(largest: str | None, total: str) -> Policy:
-    """The limits with a budget in epsilon, which adds up."""
+def _in_epsilon(largest: str | None, budget: str) -> Policy:
+    """Return the limits with a budget in epsilon, which adds up. Raises UsageError."""
     limits = Policy(
         parse_epsilon(largest or _LARGEST, option="--largest"),
-        parse_epsilon(total, MAX_BUDGET, "--budget"),
+        parse_epsilon(budget, MAX_BUDGET, "--budget"),
     )
-    if Decimal(total.strip()) * MICRO != limits.budget:
+    if Decimal(budget.strip()) * MICRO != limits.budget:
         raise UsageError(
-            f"--budget must be a whole number of millionths, not {total!r}", hint="such as 100"
+            f"--budget must be a whole number of millionths, not {budget!r}", hint="such as 100"
         )
     return limits

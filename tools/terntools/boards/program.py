@@ -48,14 +48,14 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read(path: str | Path) -> Program:
-    """The program in a file, with the modules and packages beside it that it needs.
+    """Read a user's program, with the modules and packages beside it that it needs.
 
     Those are its imports, and theirs. Warns of imports that are neither there nor in MicroPython or
     tern. Raises UsageError, also for a file that is not Python.
     """
     main = _python(path)
     folder = Path(path).parent
-    copied: dict[str, bytes] = {}
+    copied_files: dict[str, bytes] = {}
     missing: set[str] = set()
     seen = {"tern", "main", *_BUILT_IN.split()}
     seen |= {f"u{name}" for name in _BUILT_IN.split()}  # MicroPython's other names for them
@@ -67,7 +67,7 @@ def read(path: str | Path) -> Program:
         seen |= names
         for name in names:
             files = _files_of(folder, name)
-            copied |= files
+            copied_files |= files
             waiting += files.values()
             if not files and name not in may_be_absent:
                 missing.add(name)
@@ -77,11 +77,14 @@ def read(path: str | Path) -> Program:
             "MicroPython or tern\n  it stops there unless the board has this module in its firmware "
             "or in /lib (mpremote mip install)"
         )
-    return Program(main, dict(sorted(copied.items())), tuple(sorted(missing)), str(path))
+    return Program(main, dict(sorted(copied_files.items())), tuple(sorted(missing)), str(path))
 
 
 def _files_of(folder: Path, name: str) -> dict[str, bytes]:
-    """The files of a package or module in a folder, by their path below it; none: it is not there."""
+    """Read the files of a package or module in a folder, by their path below it.
+
+    The result is empty if the folder has no such package or module.
+    """
     paths = list((folder / name).rglob("*.py")) or list(folder.glob(f"{name}.py"))
     return {path.relative_to(folder).as_posix(): _python(path) for path in paths}
 
@@ -92,7 +95,7 @@ def _top(name: str) -> str:
 
 
 def _python(path: str | Path) -> bytes:
-    """The bytes of a Python file. Raises UsageError for another one."""
+    """Read a Python file. Raises UsageError if it is not Python."""
     data = read_file(path)
     try:
         ast.parse(data.decode())
@@ -105,13 +108,13 @@ def _python(path: str | Path) -> bytes:
 def program_files(
     machine: str,
     program: Program,
-    more: Iterable[str] = (),
-    others: Mapping[str, bytes] | None = None,
+    extra_modules: Iterable[str] = (),
+    other_files: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
-    """The files of a program on `machine`, one of MACHINES, by path in its folder.
+    """Return the files of a program on `machine`, one of MACHINES, by path in its folder.
 
-    program: it must import tern.update. more: further modules of the library. others: the user's
-    files. Raises UsageError.
+    program: it must import tern.update. extra_modules: of the library. other_files: the user's, by
+    name. Raises UsageError.
     """
     try:
         for name, text in zip((program.name, *program.modules), program.texts, strict=True):
@@ -124,12 +127,12 @@ def program_files(
             "and be rolled back",
             hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
         )
-    more = [*more, *_ALWAYS]
+    extra_modules = [*extra_modules, *_ALWAYS]
     if machine == EMULATED:
-        sources = mpy.sources_for(mpy.Board("", "linux", True), whole=True, more=more)
+        sources = mpy.sources_for(mpy.Board("", "linux", True), whole=True, more=extra_modules)
         files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
     else:
         files = mpy.files_of(
-            mpy.compile_set(mpy.BOARDS[machine], more=more, programs=program.texts)
+            mpy.compile_set(mpy.BOARDS[machine], more=extra_modules, programs=program.texts)
         )
-    return {**files, **program.modules, **(others or {}), MAIN: program.main}
+    return {**files, **program.modules, **(other_files or {}), MAIN: program.main}

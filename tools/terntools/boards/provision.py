@@ -37,11 +37,11 @@ _KEY_FIELD = slice(4, 4 + wire.KEY_BYTES)
 
 
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
-    """Changes that make the board this member.
+    """Find the changes that make the board this member.
 
-    The device's key is that of `store`, or a new one for `apply` to store. Raises RefusedError
-    where the board is another device, its ledger is lost or damaged, or the device has lived
-    before, and UsageError.
+    The device's key is that of `store`, or a new one for `apply` to store. Raises RefusedError if
+    the board is another device, its ledger is lost or damaged, or the device has lived before, and
+    UsageError.
     """
     _check_connection(repl, member)
     device_on_board = _device_on_board(repl)
@@ -53,32 +53,34 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
             f"and {lifetime.ANOTHER_DEVICE}",
         )
 
-    spent, note, step = 0, "", 0
-    ledger = "/" + storage.ledger_name(member.device)
-    has_ledger = ledger in repl.directory("/" + storage.LEDGERS)
+    spent_before, life_note, counter_step = 0, "", 0
+    ledger_path = "/" + storage.ledger_name(member.device)
+    has_ledger = ledger_path in repl.directory("/" + storage.LEDGERS)
     if has_ledger:
         lifetime.check_ledger(repl, member, store)
     elif device_on_board is not None:
         # clients.bin is written last: there was a ledger, whatever the options are now.
         raise lifetime.ledger_refusal(repl, member, "has lost its ledger")
     else:
-        spent, note = lifetime.spent_before(repl, member, store)
+        spent_before, life_note = lifetime.spent_before(repl, member, store)
         if member.counter:
-            step, _ = counter.plan(repl, member.policy, member.settings.reserve)
+            counter_step, _ = counter.plan(repl, member.policy, member.settings.reserve)
 
-    begins_again = bool(note)
+    begins_again = bool(life_note)
     key, fleet = _keys(member, store, begins_again)
     sleepers.set_wake(store, member.device, member.wake)
-    files = _files(member, key, fleet, last_round=last_number(store), spent=spent, step=step)
+    files = _files(
+        member, key, fleet, last_round=last_number(store), spent=spent_before, step=counter_step
+    )
     if has_ledger:
-        del files[ledger]
+        del files[ledger_path]
     changes = deploy.compare(repl, files)
-    removed = _files_of_other_links(repl, member, store, files)
-    return deploy.Changes(changes.write, removed, note=note)
+    paths_to_remove = _files_of_other_links(repl, member, store, files)
+    return deploy.Changes(changes.write, paths_to_remove, note=life_note)
 
 
 def _check_connection(repl: Repl, member: Member) -> None:
-    """Raise UsageError where the board could not reach its host in the wanted way."""
+    """Raise UsageError if the board could not reach its host in the wanted way."""
     if member.lock:
         lock.check(repl, network=member.broker is not None)
     if member.broker is None or member.broker.ssid is not None:
@@ -101,42 +103,47 @@ def _device_on_board(repl: Repl) -> int | None:
 
 
 def _keys(member: Member, store: Store, begins_again: bool) -> tuple[bytes, FleetKey]:
-    """The device's key, and the key that its board takes for the fleet's.
+    """Return the device's key, and the key that its board takes for the fleet's.
 
-    A device that begins again gets new ones; `apply` makes the fleet's.
+    begins_again: the device has lived before on another board. Then its own key is a new one, and
+    `apply` makes a new fleet key. A device that answers no rounds for the whole fleet gets a key of
+    its own in place of the fleet's.
     """
-    key = None if begins_again else store.keys().get(member.device)
-    if key is None:
-        key = new_keys([member.device])[member.device]
+    device_key = None
+    if not begins_again:
+        device_key = store.keys().get(member.device)
+    if device_key is None:
+        device_key = new_keys([member.device])[member.device]
     if member.settings.whole_fleet and not begins_again:
-        return key, keys.fleet_key(store)
-    # A key that nobody uses and that is never replaced; the same each time.
-    return key, FleetKey(hashlib.sha256(b"tern alone" + key).digest(), OWN_KEY_ONLY)
+        return device_key, keys.fleet_key(store)
+    # Nobody uses this key. It follows from the device's, so that it is the same each time.
+    unused_key = hashlib.sha256(b"tern alone" + device_key).digest()
+    return device_key, FleetKey(unused_key, OWN_KEY_ONLY)
 
 
 def _files(
     member: Member, key: bytes, fleet: FleetKey, *, last_round: int, spent: int, step: int
 ) -> dict[str, bytes]:
-    """The member's files by their path on the board, clients.bin last, but for the lock.
+    """Return the member's files by their path on the board; clients.bin and the lock come last.
 
-    last_round: the last round that the device refuses. spent: millionths that count as spent in a
-    new ledger. step: of the counter to which it is bound.
+    fleet: the fleet's key. last_round: the last round that the device refuses. spent: millionths
+    that count as spent in a new ledger. step: of the counter to which it is bound.
     """
-    mask = 0
+    mask = 0  # a bit for each shape of card that the device answers; 0: all
     for shape in set(member.shapes):
         mask |= 1 << SHAPES[shape]
     settings = BoardSettings(mask, last_round, step)
-    made = board_files(member.device, [key], member.rows, member.policy, settings, spent)
+    board_content = board_files(member.device, [key], member.rows, member.policy, settings, spent)
 
     files = {}
     for name in (storage.RECORDS, storage.ledger_name(member.device)):
-        files["/" + name] = made[name]
+        files["/" + name] = board_content[name]
     files["/" + storage.FLEET] = member.fleet_file(fleet)
     for name, content in member.link.items():
         files["/" + name] = content
     if member.broker:
         files.update(member.broker.files(member.wake))
-    files[_CLIENTS] = made[storage.CLIENTS]
+    files[_CLIENTS] = board_content[storage.CLIENTS]
     if member.lock:  # after that there is no way back
         files.update(lock.files(network=member.broker is not None))
     return files
@@ -145,16 +152,19 @@ def _files(
 def _files_of_other_links(
     repl: Repl, member: Member, store: Store, files: dict[str, bytes]
 ) -> tuple[str, ...]:
-    """The paths on the board that a link of before has left; the store notes those of this one."""
-    earlier = store.state(_LINK_FILES % member.device) or []
-    new = member.link.keys() - set(earlier)
-    if new:
-        store.save_state({_LINK_FILES % member.device: sorted({*earlier, *new})})
+    """Return the paths on the board of files that an earlier link has left there.
 
-    optional = ["/" + name for name in (*links.MODULES, *earlier, AUTHORITY)]
+    files: those that the board gets. The store notes the files of this link.
+    """
+    earlier_files = store.state(_LINK_FILES % member.device) or []
+    new_files = member.link.keys() - set(earlier_files)
+    if new_files:
+        store.save_state({_LINK_FILES % member.device: sorted({*earlier_files, *new_files})})
+
+    optional_paths = ["/" + name for name in (*links.MODULES, *earlier_files, AUTHORITY)]
     if member.lock:
-        optional.append(lock.BOOT)
-    return tuple(repl.hashes([path for path in optional if path not in files]))
+        optional_paths.append(lock.BOOT)
+    return tuple(repl.hashes([path for path in optional_paths if path not in files]))
 
 
 def apply(
@@ -164,7 +174,7 @@ def apply(
     store: Store,
     progress: FileProgress | None = None,
 ) -> None:
-    """Make the changes of `plan`; the store has a new key of device or fleet before the board."""
+    """Make the changes of `plan`; new keys are in the store before they are on the board."""
     key = changes.write.get(_CLIENTS, b"")[_KEY_FIELD]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})
@@ -173,7 +183,7 @@ def apply(
         changes.write["/" + storage.FLEET] = member.fleet_file(rotate_fleet(store))
 
     deploy.apply(repl, changes, progress)
-    ledger = changes.write.get("/" + storage.ledger_name(member.device))
-    if ledger:
-        budget, measure = lifetime.budget_of(ledger)
+    new_ledger = changes.write.get("/" + storage.ledger_name(member.device))
+    if new_ledger:
+        budget, measure = lifetime.budget_of(new_ledger)
         lifetime.keep_first_ledger(store, member.device, budget, measure)

@@ -22,6 +22,7 @@ from terntools.terminal import Bar
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern provision` to the commands."""
     summary = "make a board a member of a fleet: key, policy, records, broker"
     example = """tern provision a0 --store fleet.sqlite --device 7 --budget 100 --largest 2 --records mine.csv
         tern provision u0 --store fleet.sqlite --device 8 --dataset flights --broker broker.local:8883 \
@@ -43,9 +44,10 @@ def add_parser(subparsers: Any) -> None:
 def run_provision(
     port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Provision the board on `port`, start it, and return a summary, with the board's hello.
+    """Provision the board on `port`, start it, and return a summary.
 
-    authority, wait: as of `start`, which starts it. Raises TernError.
+    store: the file with the keys. authority, wait: as of `start`, which starts it. The summary has
+    the board's hello if its link is the port. Raises TernError.
     """
     with Repl(port, visits=True) as repl:
         _check_library(repl, member)
@@ -101,6 +103,7 @@ def start(
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Provision the named board, and print its guarantee for life."""
     member = member_options.member_of(args)
     member = dataclasses.replace(member, lock=args.lock, counter=args.counter)
     port = names.resolve(args.board)
@@ -111,16 +114,16 @@ def _run(args: argparse.Namespace) -> int:
     text = _summary(result, member)
     result.pop("budget", None)
     policy = member.policy
-    promised = Guarantee.of_budget(
+    guarantee = Guarantee.of_budget(
         policy.budget, policy.measure, member.settings.unit, devices.DELTA
     )
-    result["guarantee"] = promised.as_json()
-    print_result(result, f"{text}\n{promised.words()}", args.json)
+    result["guarantee"] = guarantee.as_json()
+    print_result(result, f"{text}\n{guarantee.words()}", args.json)
     return errors.OK
 
 
 def _confirm_what_is_final(args: argparse.Namespace, port: str, member: Member) -> None:
-    """Tell what --lock and --counter do, and ask for consent, since nothing undoes it."""
+    """Explain what --lock and --counter do, and ask for consent, since nothing undoes it."""
     for name, is_wanted in (("lock", args.lock), ("counter", args.counter)):
         if is_wanted:
             explanation = Path(__file__).with_name(f"{name}.txt").read_text()
@@ -128,10 +131,10 @@ def _confirm_what_is_final(args: argparse.Namespace, port: str, member: Member) 
     if args.counter:
         reserve = member.settings.reserve
         with Repl(port, visits=True) as repl:
-            _, left = counter.plan(repl, member.policy, reserve)
+            _, steps_left = counter.plan(repl, member.policy, reserve)
         print(
-            f"  a new ledger burns 2 fuses; {left} steps are left then, for at most "
-            f"{left * reserve} reports",
+            f"  a new ledger burns 2 fuses; {steps_left} steps are left then, for at most "
+            f"{steps_left * reserve} reports",
             file=sys.stderr,
         )
     if (args.lock or args.counter) and not args.yes:
@@ -139,7 +142,7 @@ def _confirm_what_is_final(args: argparse.Namespace, port: str, member: Member) 
 
 
 def _summary(result: dict[str, Any], member: Member) -> str:
-    """What was done to the board, in a line for people."""
+    """Describe in one line for people what was done to the board."""
     text = f"device {result['device']} on {result['port']}: {result['changes']}"
     if "budget" in result:
         text += f"; {result['budget']}"

@@ -50,18 +50,18 @@ def opened(port: str) -> Iterator[Repl]:
 
 
 def read(repl: Repl, progress: FileProgress | None = None) -> Held:
-    """The board's records: its segments, or records.bin where there are none.
+    """Read the board's records: its segments, or records.bin if there are none.
 
-    Raises UsageError where it is damaged.
+    Raises UsageError if they are damaged.
     """
     sizes = repl.directory(FOLDER)
     segments_by_number: list[tuple[int, Rows]] = []
-    done = 0
+    bytes_read = 0
     for path, size in sizes.items():
         number, rows = _segment(path, repl.read_file(path))
-        done += size
+        bytes_read += size
         if progress:
-            progress(done, sum(sizes.values()))
+            progress(bytes_read, sum(sizes.values()))
         if len(rows):
             segments_by_number.append((number, rows))
     if segments_by_number:
@@ -79,52 +79,56 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
 
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:
-    """The number of a segment and its whole records; none of a file that was only begun.
+    """Return the number of a segment and its whole records; none of a file that was only begun.
 
     Raises UsageError for a damaged one.
     """
     if len(data) < recorder.SEGMENT_BYTES:
         return 0, np.zeros((0, 2), np.int16)
-    magic, d, number, count = struct.unpack_from(recorder.SEGMENT_HEADER, data)
-    if magic != recorder.SEGMENT_MAGIC or not d:
+    magic, features, number, count = struct.unpack_from(recorder.SEGMENT_HEADER, data)
+    if magic != recorder.SEGMENT_MAGIC or not features:
         raise UsageError(f"{path} on the board is damaged", hint=_ANEW)
-    return number, _rows(data, recorder.SEGMENT_BYTES, d)[:count]
+    return number, _rows(data, recorder.SEGMENT_BYTES, features)[:count]
 
 
 def _provisioned(data: bytes) -> Rows:
-    """The records in records.bin. Raises UsageError for a damaged one."""
+    """Return the records in records.bin. Raises UsageError if it is damaged."""
     if len(data) >= storage.RECORDS_BYTES:
-        magic, d, count = struct.unpack_from(storage.RECORDS_HEADER, data)
-        size = storage.RECORDS_BYTES + 2 * count * (d + 1)
-        if magic == storage.MAGIC and d and len(data) == size:
-            return _rows(data, storage.RECORDS_BYTES, d)
+        magic, features, count = struct.unpack_from(storage.RECORDS_HEADER, data)
+        # A record has its features and a label, two bytes each.
+        size = storage.RECORDS_BYTES + 2 * count * (features + 1)
+        if magic == storage.MAGIC and features and len(data) == size:
+            return _rows(data, storage.RECORDS_BYTES, features)
     raise UsageError(f"{_PATH} on the board is damaged", hint="provision it again: tern provision")
 
 
-def _rows(data: bytes, start: int, d: int) -> Rows:
-    """The whole records of d features from `start` on."""
-    count = (len(data) - start) // (2 * d + 2)
-    return np.frombuffer(data, "<i2", count * (d + 1), start).reshape(count, d + 1)
+def _rows(data: bytes, start: int, features: int) -> Rows:
+    """Return the whole records from `start` on, as an array with a row for each."""
+    # A record has its features and a label, two bytes each.
+    count = (len(data) - start) // (2 * features + 2)
+    return np.frombuffer(data, "<i2", count * (features + 1), start).reshape(count, features + 1)
 
 
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
-    """Files of segments that hold `rows`: path on the board -> content.
+    """Return files of segments that hold `rows`, by path on the board.
 
     last: number of the last segment that is there.
     """
-    d = rows.shape[1] - 1
-    most = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * d + 2)
+    features = rows.shape[1] - 1
+    records_per_segment = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * features + 2)
     files = {}
-    for number, at in enumerate(range(0, len(rows), most), last + 1):
-        part = rows[at : at + most]
-        header = struct.pack(recorder.SEGMENT_HEADER, recorder.SEGMENT_MAGIC, d, number, len(part))
+    for number, start in enumerate(range(0, len(rows), records_per_segment), last + 1):
+        rows_of_segment = rows[start : start + records_per_segment]
+        header = struct.pack(
+            recorder.SEGMENT_HEADER, recorder.SEGMENT_MAGIC, features, number, len(rows_of_segment)
+        )
         # A recorder uses shorter names for its own files.
-        files[f"{FOLDER}/{0x10000 + number:x}"] = header + part.astype("<i2").tobytes()
+        files[f"{FOLDER}/{0x10000 + number:x}"] = header + rows_of_segment.astype("<i2").tobytes()
     return files
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """The records as `own.read_csv` takes them: decimals in [-1, 1].
+    """Return the records as CSV, in the form that `own.read_csv` takes: decimals in [-1, 1].
 
     classes: the label is the number of a class.
     """
@@ -139,7 +143,7 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 
 
 def check_fits(rows: Rows) -> None:
-    """Raise UsageError where these are more records, or larger ones, than a device holds."""
+    """Raise UsageError if a device cannot hold so many records, or such large ones."""
     if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
         size = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
         raise UsageError(

@@ -43,6 +43,7 @@ _TOPIC = 100  # bytes of a message besides its frame, the topic included
 _LONGEST_PAUSE_MS = 10_000
 _BACKLOG = 2 * wire.IN_FLIGHT  # bytes that may wait for a board before the broker is kept waiting
 _WAIT_MS = 500
+_BUSY_WAIT_MS = 20
 _AGAIN = 2.0  # s until a board that owes a HELLO is asked again
 _QUIET, _SILENT = 30.0, 90.0  # s without a frame, after which a board is asked, and given up
 _RETRY = 1.0  # s
@@ -52,9 +53,11 @@ Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
-    """The boards' passwords: of `store`, else boards.json of `place`, else the broker's store.
+    """Return a function that looks up the password of a board, by the id of its first client.
 
-    They are read anew each time. place: the directory of a broker or a site. Raises UsageError where there is neither.
+    They are read anew each time: from `store`, else from boards.json of `place`, else from the
+    broker's store. place: the directory of a broker or a site. Raises UsageError if there is
+    neither.
     """
     from ternhost.reach.broker.access import BOARDS
 
@@ -124,11 +127,12 @@ class _Line(Connection):
         self._bell = bell
 
     def wait(self, timeout_ms: int) -> None:
-        line = self._socket
-        if line is None or not self._read:
+        """Wait for data from the broker or from the board, for `timeout_ms` at most."""
+        connection = self._socket
+        if connection is None or not self._read:
             super().wait(timeout_ms)
-        elif not (isinstance(line, ssl.SSLSocket) and line.pending()):
-            select((line, self._bell), (), (), timeout_ms / 1000)
+        elif not (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+            select((connection, self._bell), (), (), timeout_ms / 1000)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,11 @@ class Relay:
     """Relays the board on a port, in a thread, until `close`; both ends may go and come back."""
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
-        """port: a name of `names.NAMES`. tell: gets a sentence for each change of state."""
+        """Start to relay the board on a port, in a thread.
+
+        port: a name of `names.NAMES`. access: to the broker. passwords: as from `passwords_of`.
+        tell: gets a sentence for each change of state. Raises UsageError for a bad certificate.
+        """
         self.port = port
         self.access = access
         self._passwords = passwords
@@ -186,6 +194,7 @@ class Relay:
             self._tell(f"{self.port}: {text}")
 
     def _run(self) -> None:
+        """Relay again and again, and tell what goes wrong, until the relay is closed."""
         while not self.end.is_set():
             try:
                 self._relay()
@@ -212,7 +221,10 @@ class _Passage:
     """The traffic between a board and the broker, as long as the board is there."""
 
     def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
-        """relay: ends the traffic, and gets its state. first: the id of the board's first client."""
+        """Prepare the session of the board `first` with the broker.
+
+        relay: ends the traffic, and gets its state. first: the id of the board's first client.
+        """
         self._relay = relay
         self._link = link
         self._inbox = inbox
@@ -228,7 +240,7 @@ class _Passage:
         self._checked = self._heard
 
     def _new_session(self, password: str) -> Session:
-        """The board's session with the broker, whose will is an empty hello."""
+        """Create the board's session with the broker, whose will is an empty hello."""
         access, inbox, context = self._relay.access, self._inbox, self._relay.context
 
         def connect() -> _Line:
@@ -265,7 +277,7 @@ class _Passage:
             self._session.close()  # not disconnect: its will is to be published
 
     def _take(self, frame: bytes) -> None:
-        """Take a frame of the board. A HELLO that answers only the link's own question stays here."""
+        """Take a frame of the board. A HELLO for the link's own question goes no further."""
         self._heard = time.monotonic()
         if frame[:1] == bytes((wire.HELLO,)):
             if self._question.is_answered_by(frame):
@@ -299,7 +311,7 @@ class _Passage:
         if frame is not None:
             self._down.append(bytes(frame))
         elif not self._may_publish():
-            self._session.wait(20 if is_busy else _WAIT_MS)
+            self._session.wait(_BUSY_WAIT_MS if is_busy else _WAIT_MS)
 
     def _send(self, frame: bytes) -> None:
         """Send a frame to the board. Some ask for a HELLO."""

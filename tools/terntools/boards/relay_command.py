@@ -14,6 +14,7 @@ _CHECK_EVERY = 0.5
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern relay` to the commands."""
     summary = "connect boards on USB to a broker, as if they had Wi-Fi, until Ctrl-C"
     example = """tern relay a0 --broker my-broker
         tern broker config my-broker --relay desk --boards 20-29
@@ -27,6 +28,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Relay the named boards until Ctrl-C."""
     from ternhost.reach.broker.access import Access, host_file
 
     boards = names.split(args.boards)

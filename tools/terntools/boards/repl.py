@@ -131,6 +131,7 @@ class Repl:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave the board: after an error at once, else with its program started again on a visit."""
         try:
             if self._stopped and self._timer_code and not kind:
                 self.start_main()
@@ -162,15 +163,16 @@ class Repl:
         self._port.close()
 
     def enter(self, tries: int | None = None) -> None:
-        """Interrupt the program, and enter the raw prompt.
+        """Interrupt the board's program, and enter the raw prompt.
 
-        Raises NoPromptError; RefusedError from a locked board.
+        tries: how often to try, by default ENTER_TRIES. Raises NoPromptError, and RefusedError from
+        a locked board.
         """
         printed = b""
-        end = time.monotonic() + _MOST_ENTERING
+        give_up_at = time.monotonic() + _MOST_ENTERING
         with self._turn:
             for attempt in range(tries or ENTER_TRIES):
-                if time.monotonic() > end:
+                if time.monotonic() > give_up_at:
                     break
                 self._interrupt()
                 answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
@@ -190,8 +192,9 @@ class Repl:
         raise NoPromptError(self.name, printed)
 
     def _interrupt(self) -> None:
-        """Stop the board's program and ask for the raw prompt; on a visit, start the timer of _ARM,
-        too.
+        """Stop the board's program and ask for the raw prompt.
+
+        On a visit, also start the timer of _ARM.
         """
         # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
         stop_program = bytes(65) + b"\r\x03"
@@ -205,9 +208,9 @@ class Repl:
             self._write(enter_raw_prompt)
 
     def soft_reset(self) -> None:
-        """Soft-reset the board: a fresh heap; boot.py runs, main.py does not.
+        """Soft-reset the board, which gives it a fresh heap, and return to the raw prompt.
 
-        Back at the raw prompt.
+        boot.py runs, main.py does not.
         """
         with self._turn:
             reset = b"\x04"
@@ -220,9 +223,10 @@ class Repl:
                 self.enter()
 
     def _runs_timer_code(self) -> bool:
-        """Whether the board has run _ARM, which was sent to it. Notes whether its timer runs now.
+        """Return whether the board has run _ARM, which was sent to it.
 
-        A board without timers has run it, too: with an exception."""
+        Notes whether the timer runs. A board without timers has run it, too: with an exception.
+        """
         try:
             _, traceback = self._read_result(_ARM_WAIT)
             self._armed = not traceback
@@ -245,11 +249,11 @@ class Repl:
             self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
 
     def listen(self, seconds: float) -> str:
-        """What the program that was started prints for some seconds, or until it ends."""
+        """Return what the started program prints for some seconds, or until it ends."""
         data = b""
-        end = time.monotonic() + seconds
+        give_up_at = time.monotonic() + seconds
         with contextlib.suppress(GoneError):
-            while time.monotonic() < end and not data.endswith(b">>> "):
+            while time.monotonic() < give_up_at and not data.endswith(b">>> "):
                 data += self._receive()
         return data.decode(errors="replace")
 
@@ -263,8 +267,9 @@ class Repl:
             return self._read_result(timeout)
 
     def _read_result(self, timeout: float) -> tuple[str, str]:
-        """Output and traceback of the code that was sent, until the board is at its prompt.
-        timeout: silent seconds.
+        """Return output and traceback of the code that was sent, once the board is at its prompt.
+
+        timeout: silent seconds. Raises DeviceError.
         """
         ending = b"\x04"
         limit = _MOST_TIMES * timeout
@@ -285,7 +290,10 @@ class Repl:
         return self.value(f"_tell({expression})", timeout)
 
     def value(self, code: str, timeout: float = TIMEOUT) -> Any:
-        """The one value that `code` gives to _tell(), as values() does."""
+        """Run `code`, and return the one value that it gives to _tell().
+
+        Raises ExecutionError, and DeviceError if it gives none or several.
+        """
         values = self.values(code, timeout)
         if len(values) != 1:
             text = f"the board on {self.name} gave no answer to a question of the host"
@@ -293,7 +301,7 @@ class Repl:
         return values[0]
 
     def values(self, code: str, timeout: float = TIMEOUT) -> list[Any]:
-        """The values, Python literals, that `code` gives to _tell(), in order.
+        """Run `code`, and return the values (Python literals) that it gives to _tell(), in order.
 
         Other output, such as that of a board's timer, is passed over. Raises ExecutionError and
         DeviceError.
@@ -319,18 +327,17 @@ class Repl:
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
         """Run `code`, which prints the line `ready` and then talks to the port.
 
-        Raises ExecutionError, DeviceError.
-
-        The block gets a function that sends bytes and returns the answer up to an ending, skipping
-        empty answers.
+        While the context is open, its function sends bytes and returns the answer up to an ending,
+        skipping empty answers. Raises ExecutionError and DeviceError.
         """
 
         def exchange(data: bytes, ending: bytes) -> bytes:
+            """Send `data`, and return the next answer that is not empty, with its ending."""
             self._write(data)
             answer = b""
-            end = time.monotonic() + _MOST_TIMES * timeout
+            give_up_at = time.monotonic() + _MOST_TIMES * timeout
             while not answer.strip(ending):
-                if time.monotonic() > end:
+                if time.monotonic() > give_up_at:
                     raise self._silent("an answer", answer)
                 answer = self._expect(ending, timeout, "an answer")
             return answer
@@ -364,46 +371,45 @@ class Repl:
                 hint="flash 1.25 or later: tern flash",
             )
         header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
-        window = int.from_bytes(header[:2], "little")
-        if not window:
+        window_bytes = int.from_bytes(header[:2], "little")
+        if not window_bytes:
             raise self._silent("its prompt", header)
-        return window
+        return window_bytes
 
     def _send_in_windows(self, data: bytes, window: int) -> bool:
-        """Send the code; False if the board has enough, because of a syntax error.
+        """Send the code; return False if the board stops it early, because of a syntax error.
 
         Each part fills both windows that the board has, so that its size does not depend on timing.
         """
-        room = 2 * window
-        sent = 0
-        while sent < len(data):
-            while room < 2 * window:
+        room_bytes = 2 * window
+        bytes_sent = 0
+        while bytes_sent < len(data):
+            while room_bytes < 2 * window:
                 if self._read(1, _HANDSHAKE) != b"\x01":  # b"\x04": it has enough
                     self._write(b"\x04")
                     return False
-                room += window
-            part = data[sent : sent + room]
-            room = 0
-            sent += len(part)
-            is_last = sent == len(data)
+                room_bytes += window
+            part = data[bytes_sent : bytes_sent + room_bytes]
+            room_bytes = 0
+            bytes_sent += len(part)
+            is_last = bytes_sent == len(data)
             self._write(part + b"\x04" if is_last else part)
         return True
 
     def _end_paste(self) -> None:
         """Wait until the board has taken all of the code."""
-        end = time.monotonic() + _HANDSHAKE
+        give_up_at = time.monotonic() + _HANDSHAKE
         sign = b"\x01"  # room for another window, which is not needed any more
-        while sign == b"\x01" and time.monotonic() < end:
+        while sign == b"\x01" and time.monotonic() < give_up_at:
             sign = self._read(1, _HANDSHAKE)
         if sign != b"\x04":
             raise self._silent("the end of the code", sign)
 
     def directory(self, path: str) -> dict[str, int]:
-        """The files under `path`, with their sizes, at any depth; empty where there is no such
-        directory.
+        """List the files under `path` at any depth, with their sizes.
 
-        The name of a file may be any bytes. Bytes that are not UTF-8 become surrogates, as in
-        Python's os (PEP 383).
+        The result is empty if there is no such directory. The name of a file may be any bytes;
+        bytes that are not UTF-8 become surrogates, as in Python's os (PEP 383).
         """
         code = (
             "import uos\n"
@@ -426,7 +432,7 @@ class Repl:
         return {name.decode(errors="surrogateescape"): size for name, size in self.values(code)}
 
     def read_file(self, path: str) -> bytes:
-        """The bytes of a file. Raises ExecutionError and DeviceError."""
+        """Read a file of the board, in parts. Raises ExecutionError and DeviceError."""
         self.run(f"from ubinascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         data = b""
         while True:
@@ -438,7 +444,7 @@ class Repl:
         return data
 
     def hashes(self, paths: Sequence[str]) -> dict[str, str]:
-        """The first 8 bytes of the SHA-256 of each file that is there, as hexadecimal digits."""
+        """Return the first 8 bytes of the SHA-256 of each file that exists, in hexadecimal digits."""
         code = (
             "import uhashlib\n"
             "_b = bytearray(512)\n"
@@ -457,7 +463,8 @@ class Repl:
 
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
         """Write a file under a temporary name, and rename it: a cut leaves the old or the new one."""
-        new = path + ".new"
+        temporary_path = path + ".new"
+        # Make its folders (errno 17: it is there), and open the file.
         self.run(
             "import uos\n_p = ''\n"
             f"for _s in {path.strip('/').split('/')[:-1]!r}:\n"
@@ -467,20 +474,20 @@ class Repl:
             " except OSError as _e:\n"
             "  if _e.errno != 17:\n"
             "   raise\n"
-            f"from ubinascii import a2b_base64 as _b\n_f = open({new!r}, 'wb')"
+            f"from ubinascii import a2b_base64 as _b\n_f = open({temporary_path!r}, 'wb')"
         )
-        for at in range(0, len(data), _CHUNK):
-            self.run(f"_f.write(_b({b64encode(data[at : at + _CHUNK])!r}))")
+        for start in range(0, len(data), _CHUNK):
+            self.run(f"_f.write(_b({b64encode(data[start : start + _CHUNK])!r}))")
             if progress:
-                progress(min(at + _CHUNK, len(data)), len(data))
-        self.run(f"import uos\n_f.close()\ndel _f, _b\nuos.rename({new!r}, {path!r})")
+                progress(min(start + _CHUNK, len(data)), len(data))
+        self.run(f"import uos\n_f.close()\ndel _f, _b\nuos.rename({temporary_path!r}, {path!r})")
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens where there is none."""
         self.run(f"import uos\ntry:\n uos.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with its content; nothing happens where there is none."""
+        """Remove a folder with its content; nothing happens if there is none."""
         self.run(
             "import uos\n"
             f"_folders = [{path.encode()!r}]\n"  # a list, since folders may be deeper than calls
@@ -502,8 +509,9 @@ class Repl:
         )
 
     def _silent(self, wanted: str, printed: bytes = b"") -> SilenceError:
-        """The error for a board that did not answer. wanted: what the host waited for. printed:
-        what came instead.
+        """Return the error for a board that did not answer.
+
+        wanted: what the host waited for. printed: what came instead.
         """
         self.at_prompt = False
         text = f"the board on {self.name} gave no answer while the host waited for {wanted}"
@@ -515,11 +523,10 @@ class Repl:
     def _expect(
         self, ending: bytes, timeout: float, wanted: str, limit: float | None = None
     ) -> bytes:
-        """What the board prints up to and with `ending`.
+        """Return what the board prints up to and with `ending`.
 
-        Raises SilenceError where it does not come in time.
-
-        timeout, limit: as in _read_until(). wanted: what the host waits for, for the error.
+        timeout, limit: as in `_read_until`. wanted: what the host waits for, for the message.
+        Raises SilenceError if it does not come in time.
         """
         data = self._read_until(ending, timeout, limit)
         if not data.endswith(ending):
@@ -539,26 +546,28 @@ class Repl:
         with self._there():
             self._port.write(data)
 
-    def _receive(self, n: int = 0) -> bytes:
-        """Up to n bytes, as many as come within the timeout of the port. n = 0: all that have come,
-        or the next one.
+    def _receive(self, most_bytes: int = 0) -> bytes:
+        """Return the bytes that come within the timeout of the port, at most `most_bytes`.
+
+        most_bytes: 0 for all that have come, or the next one.
         """
         with self._there():
-            return bytes(self._port.read(n or self._port.in_waiting or 1))
+            return bytes(self._port.read(most_bytes or self._port.in_waiting or 1))
 
-    def _read(self, n: int, timeout: float) -> bytes:
+    def _read(self, count: int, timeout: float) -> bytes:
+        """Read exactly `count` bytes. Raises SilenceError if they do not come in time."""
         data = b""
-        end = time.monotonic() + timeout
-        while len(data) < n:
-            late = time.monotonic() > end
-            part = self._receive(n - len(data))
+        give_up_at = time.monotonic() + timeout
+        while len(data) < count:
+            is_late = time.monotonic() > give_up_at
+            part = self._receive(count - len(data))
             data += part
-            if late and not part:  # what has come is taken, however late this host is
+            if is_late and not part:  # what has come is taken, however late this host is
                 raise self._silent("an answer")
         return data
 
     def _read_until(self, ending: bytes, timeout: float, limit: float | None = None) -> bytes:
-        """What the board prints up to and with `ending`, or until the host has waited long enough.
+        """Return what the board prints up to and with `ending`, or until it takes too long.
 
         timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent
         (default: `timeout` and `MOST_TALK`). Raises GoneError, with what was printed.
@@ -586,15 +595,16 @@ class Repl:
                 break
         return bytes(data)
 
-    def _drain(self, quiet: float) -> None:
-        """Take what the board prints until it has been silent for `quiet` seconds; no longer than
-        `MOST_TALK` more.
+    def _drain(self, quiet_seconds: float) -> None:
+        """Discard what the board prints, until it has been silent for some seconds.
+
+        A board that never falls silent is given up after `MOST_TALK` more.
         """
         start = time.monotonic()
         last_byte_at = start
         while True:
             now = time.monotonic()
-            if now - last_byte_at >= quiet or now - start >= quiet + MOST_TALK:
+            if now - last_byte_at >= quiet_seconds or now - start >= quiet_seconds + MOST_TALK:
                 return
             if self._receive():
                 last_byte_at = time.monotonic()

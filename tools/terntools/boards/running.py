@@ -39,28 +39,28 @@ class RunningBoard:
 
 
 def inspect(port: str) -> RunningBoard:
-    """Ask the board on `port`, and start its program again.
+    """Ask the board on `port` what it is, and start its program again.
 
-    Raises DeviceError where no MicroPython answers, RefusedError from a locked board, UsageError
-    for another Python.
+    Raises DeviceError if no MicroPython answers, RefusedError from a locked board, UsageError for
+    another Python.
     """
     with Repl(port, visits=True) as repl:
-        name, description, number = repl.value(ASK)
-        if name != "micropython":
-            text = f"the board on {port} runs {name}, and tern cannot flash it from there"
+        python_name, description, chip_number = repl.value(ASK)
+        if python_name != "micropython":
+            text = f"the board on {port} runs {python_name}, and tern cannot flash it from there"
             hint = (
                 "start its boot loader by hand, and run the same command again: on a Pico, hold BOOTSEL while you plug "
                 "it in; on an ESP32, hold BOOT, press RESET, let BOOT go, and add --no-reset"
             )
             raise UsageError(text, hint)
-        board = RunningBoard(description, number.hex(), None)
+        board = RunningBoard(description, chip_number.hex(), None)
         if not board.is_pico:
             return board
-        return RunningBoard(description, number.hex(), files_of_pico(repl))
+        return RunningBoard(description, chip_number.hex(), files_of_pico(repl))
 
 
 def files_of_pico(repl: Repl) -> range | None:
-    """The addresses in flash where a Pico keeps its files; None if its MicroPython does not say."""
+    """Find the addresses in flash where a Pico keeps its files; None if it does not say."""
 
     def read_flash(address: int, n: int) -> bytes:
         if not uf2.FLASH_START <= address < uf2.FLASH_END:

@@ -23,17 +23,20 @@ KINDS = ("mean", "deviation", "jerk", "crossings")
 _AXES = "xyz"
 
 
-def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
-    """The recordings of a file: samples times `times`, rounded to int16. Raises UsageError."""
+def read(path: Path, factor: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
+    """Yield the recordings of a file: samples times `factor`, rounded to int16.
+
+    A sample is a tuple with a value for each axis. Raises UsageError.
+    """
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     recording: list[tuple[int, ...]] = []
-    axes = len(lines[0]) if lines else 0
+    column_count = len(lines[0]) if lines else 0
     for number, fields in enumerate(lines, 1):
         try:
-            values = tuple(round(float(field) * times) for field in fields)
+            values = tuple(round(float(field) * factor) for field in fields)
         except (ValueError, OverflowError):  # words, nan, infinity
             if number == 1:
                 continue  # names of the columns
@@ -43,7 +46,7 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
         if not values:
             yield recording
             recording = []
-        elif len(values) != axes or axes > len(_AXES):
+        elif len(values) != column_count or column_count > len(_AXES):
             raise UsageError(
                 f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1"
             )
@@ -57,30 +60,30 @@ def read(path: Path, times: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
 
 def scale_of(
     recordings: Iterator[list[tuple[int, ...]]],
-    n: int,
+    samples_per_window: int,
     hop: int | None = None,
-    length: bool = False,
+    with_length: bool = False,
 ) -> list[tuple[int, int]]:
-    """(low, high) of each feature over the windows of these recordings.
+    """Return the scale (low, high) of each feature over the windows of these recordings.
 
-    n: samples in a window. hop: samples from window to window; None: half a window. length: also
-    the features of the vector's length. Raises UsageError where there are too few windows, and
-    ValueError for a window that is impossible.
+    hop: samples from window to window; None for half a window. with_length: also the features of
+    the vector's length. Raises UsageError if there are too few windows, and ValueError for a window
+    that is impossible.
     """
     raw_features = []
     for samples in recordings:
-        if len(samples) < n:
+        if len(samples) < samples_per_window:
             continue
-        window = Window(n, hop, axes=len(samples[0]), length=length)
-        out = array("h", bytes(2 * window.d))
+        window = Window(samples_per_window, hop, axes=len(samples[0]), length=with_length)
+        scaled_features = array("h", bytes(2 * window.d))
         for sample in samples:
             if window.push(*sample):
-                window.features(out)
+                window.features(scaled_features)
                 raw_features.append(list(window.raw))
     fewest = 1 / LOW
     if len(raw_features) < fewest:
         raise UsageError(
-            f"{len(raw_features)} windows of {n} samples are too few",
+            f"{len(raw_features)} windows of {samples_per_window} samples are too few",
             hint=f"record {fewest:.0f} or more",
         )
     lows, highs = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
@@ -90,15 +93,16 @@ def scale_of(
     return scale
 
 
-def names(count: int, length: bool) -> list[str]:
-    """The names of `count` features, in their order."""
-    axes = list(_AXES[: count // len(KINDS) - length])
-    if length:
+def names(count: int, with_length: bool) -> list[str]:
+    """Return the names of `count` features, in their order."""
+    axes = list(_AXES[: count // len(KINDS) - with_length])
+    if with_length:
         axes.append("the length")
     return [f"{kind} of {axis}" for axis in axes for kind in KINDS]
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern scale` to the commands."""
     summary = (
         "compute the ranges of a sensor's features from public recordings, for tern.features.Window"
     )
@@ -115,6 +119,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Print the scale of the recordings in a file, as a Python tuple."""
     try:
         scale = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
     except ValueError as error:  # of the Window

@@ -84,7 +84,7 @@ def _twin() -> ModuleType:
 
 @cache
 def expected() -> str:
-    """The last line of a board that is right, by what the plain twins compute here."""
+    """Return the last line that a correct board prints, by what the plain twins compute here."""
     lines: list[str] = []
 
     def say(*words: object) -> None:
@@ -97,35 +97,40 @@ def expected() -> str:
 def faults(output: str, exception: str = "") -> list[str]:
     """Explain the output of constructs.run(), and a crash or exception after it.
 
-    A line for each cause names the constructs that show it. Empty if all were right.
+    Returns a line for each cause, with the constructs that show it; none if all were right.
     """
-    running, last = "", ""
-    constructs: dict[str, list[str]] = {}  # by the cause that they show
+    running_construct, last_line = "", ""
+    constructs_by_cause: dict[str, list[str]] = {}  # by the cause that they show
     for line in output.splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "begin":
-            running = rest
-        elif word == "end":
-            last = line
-        elif word == "wrong":
-            cause = _FAULT_OF.get(rest, "not what its plain twin computes")
-            constructs.setdefault(cause, []).append(rest)
+        event, _, construct = line.partition(" ")
+        if event == "begin":
+            running_construct = construct
+        elif event == "end":
+            last_line = line
+        elif event == "wrong":
+            cause = _FAULT_OF.get(construct, "not what its plain twin computes")
+            constructs_by_cause.setdefault(cause, []).append(construct)
 
-    lines = [f"{', '.join(names)}: {cause}" for cause, names in constructs.items()]
-    if not last:
-        what = running or "loading the programs"
-        why = exception or _FAULT_OF.get(running, "")
-        lines.append(f"{what} stopped it: {why}" if why else f"{what} stopped it")
-    elif last != expected():
+    lines = [f"{', '.join(names)}: {cause}" for cause, names in constructs_by_cause.items()]
+    if not last_line:
+        stopped_construct = running_construct or "loading the programs"
+        cause_of_stop = exception or _FAULT_OF.get(running_construct, "")
+        lines.append(
+            f"{stopped_construct} stopped it: {cause_of_stop}"
+            if cause_of_stop
+            else f"{stopped_construct} stopped it"
+        )
+    elif last_line != expected():
         lines.append("interpreter: even the plain twins compute something else than here")
     return lines
 
 
 def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
-    """Run `code` beside these files: its output, and the last line of its traceback.
+    """Run `code` on the board beside these files.
 
-    After a crash there is no traceback. The board is reset, and left as it was unless it crashes.
-    Raises TernError, also where the board may have been unplugged.
+    Returns its output, and the last line of its traceback; after a crash there is no traceback. The
+    board is reset, and left as it was unless it crashes. Raises TernError, also if the board may
+    have been unplugged.
     """
     with _on_board(repl, files):
         try:
@@ -144,7 +149,7 @@ def _shows_crash(output: str) -> bool:
 
 
 def require_compiler(repl: Repl, processor: str) -> None:
-    """Raise MiscompiledError where mpy-cross does not compile right for this board.
+    """Raise MiscompiledError if mpy-cross does not compile right for this board.
 
     processor: as mpy-cross calls it.
     """
@@ -155,9 +160,9 @@ def require_compiler(repl: Repl, processor: str) -> None:
     output, exception = _run(repl, files, hiding.IGNORE_ROOT + code)
     lines = faults(output, exception)
     if lines:
-        what = "does not suit" if exception else "miscompiles for"
+        verdict = "does not suit" if exception else "miscompiles for"
         raise MiscompiledError(
-            f"{mpy.compiler_version()} {what} the board on {repl.name} ({processor}): "
+            f"{mpy.compiler_version()} {verdict} the board on {repl.name} ({processor}): "
             f"{'; '.join(lines)}",
             hint="its reports would be wrong, so nothing was deployed; install the compiler that "
             f"tern was tested with: python -m pip install {mpy.COMPILER}",
@@ -188,15 +193,17 @@ def _parameters(number: int) -> list[int]:
 
 
 def _rounds() -> list[bytes]:
-    """The ROUND frame of each report."""
+    """Return the ROUND frame of each report."""
     frames = []
-    out = bytearray(wire.MAX_FRAME)
-    for number, (card, (_, model, k)) in enumerate(zip(_cards(), _REPORTS, strict=True), 1):
+    frame = bytearray(wire.MAX_FRAME)
+    for number, (card, (_, model, value_count)) in enumerate(
+        zip(_cards(), _REPORTS, strict=True), 1
+    ):
         parameters = _parameters(number)
         size = host_frames.encode_round(
-            out, _KEY, _DEVICE, number, model, parameters, card, k, _EXPONENT, batch=3
+            frame, _KEY, _DEVICE, number, model, parameters, card, value_count, _EXPONENT, batch=3
         )
-        frames.append(bytes(out[:size]))
+        frames.append(bytes(frame[:size]))
     return frames
 
 
@@ -207,7 +214,7 @@ def board_files() -> dict[str, bytes]:
 
 
 def program(directory: str) -> str:
-    """The program that prints, with answers.py, what the library computes.
+    """Return the program that prints, with answers.py, what the library computes.
 
     directory: where the device's files are.
     """
@@ -223,7 +230,7 @@ def program(directory: str) -> str:
 
 @cache
 def expected_answers() -> tuple[str, ...]:
-    """The lines that `program` prints here, from the source of the library."""
+    """Return the lines that `program` prints here, from the source of the library."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)
@@ -249,13 +256,19 @@ def has_module(repl: Repl, name: str) -> bool:
 
 
 def require_library(repl: Repl) -> None:
-    """Raise MiscompiledError where the library on the board computes anything else than here."""
-    for there, here in zip_longest(library_answers(repl), expected_answers(), fillvalue="nothing"):
-        if there != here:
-            kind = here.split()[0]
-            what = f"a wrong {kind}" if there.startswith(f"{kind} ") else f"no {kind} ({there})"
+    """Raise MiscompiledError if the library on the board computes anything else than here."""
+    for board_line, expected_line in zip_longest(
+        library_answers(repl), expected_answers(), fillvalue="nothing"
+    ):
+        if board_line != expected_line:
+            answer_kind = expected_line.split()[0]
+            verdict = (
+                f"a wrong {answer_kind}"
+                if board_line.startswith(f"{answer_kind} ")
+                else f"no {answer_kind} ({board_line})"
+            )
             hint = "do not use reports of this board; tern deploy BOARD puts the library on it anew"
-            raise MiscompiledError(f"the library on {repl.name} computes {what}", hint)
+            raise MiscompiledError(f"the library on {repl.name} computes {verdict}", hint)
 
 
 @contextlib.contextmanager

@@ -55,16 +55,16 @@ class Image:
         """The bytes of all pages."""
         return sum(len(page) for page in self.pages.values())
 
-    def read(self, address: int, n: int) -> bytes:
-        """The n bytes from an address of flash on.
+    def read(self, address: int, count: int) -> bytes:
+        """Return the `count` bytes from an address of flash on.
 
         Those that no page holds are 0xff, as after erasing.
         """
-        first = address - address % _PAGE_BYTES
+        page_start = address - address % _PAGE_BYTES
         content = bytearray()
-        for start in range(first, address + n, _PAGE_BYTES):
+        for start in range(page_start, address + count, _PAGE_BYTES):
             content += self.pages.get(start, _ERASED * _PAGE_BYTES)
-        return bytes(content[address - first :][:n])
+        return bytes(content[address - page_start :][:count])
 
     def contains(self, text: bytes) -> bool:
         """Whether the program has this text in it."""
@@ -93,7 +93,7 @@ class _Block:
 
 
 def read(data: bytes, name: str = "the file") -> Image:
-    """The image in a UF2 file for a chip of the Pico family; `name`: of the file, for messages.
+    """Read the image in a UF2 file for a chip of the Pico family. name: of the file, for messages.
 
     Raises UsageError if a block is damaged, missing, out of order, or for another chip or for no
     flash.
@@ -123,9 +123,9 @@ def read(data: bytes, name: str = "the file") -> Image:
 
 
 def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
-    """The family that a UF2 file is for, and its blocks.
+    """Return the family of chips that a UF2 file is for, and its blocks.
 
-    Raises UsageError for none and for several families.
+    Raises UsageError if there is no family or several.
     """
     if not data or len(data) % BLOCK_BYTES:
         raise _bad(name, "its length is not a multiple of 512 bytes: was the download cut short?")
@@ -147,16 +147,16 @@ def _name(family: int) -> str:
 
 
 def _blocks(data: bytes, name: str) -> Iterator[_Block]:
-    """The blocks of a UF2 file, whose length has been checked.
+    """Yield the blocks of a UF2 file, whose length has been checked.
 
-    Raises UsageError for a damaged one.
+    Raises UsageError for a damaged block.
     """
-    for at in range(0, len(data), BLOCK_BYTES):
-        position = at // BLOCK_BYTES
+    for offset in range(0, len(data), BLOCK_BYTES):
+        position = offset // BLOCK_BYTES
         magic0, magic1, flags, address, size, number, count, family = struct.unpack_from(
-            _HEAD, data, at
+            _HEAD, data, offset
         )
-        (magic_end,) = struct.unpack_from("<I", data, at + _MAGIC_END_AT)
+        (magic_end,) = struct.unpack_from("<I", data, offset + _MAGIC_END_AT)
         if (magic0, magic1) != _MAGIC or magic_end != _MAGIC_END:
             raise _bad(
                 name, "it is no UF2 file" if position == 0 else f"block {position} is damaged"
@@ -167,7 +167,7 @@ def _blocks(data: bytes, name: str) -> Iterator[_Block]:
             raise _bad(name, f"block {position} does not say for which chip it is")
         if flags & _NOT_MAIN_FLASH:
             raise _bad(name, "it is not for the main flash")
-        block_data = data[at + _DATA_AT : at + _DATA_AT + size]
+        block_data = data[offset + _DATA_AT : offset + _DATA_AT + size]
         yield _Block(family, address, block_data, number, count)
 
 

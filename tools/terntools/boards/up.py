@@ -52,7 +52,7 @@ class Plan:
         return bool(self.flash or self.library or self.membership)
 
     def lines(self, files: bool) -> list[str]:
-        """A line for each step, or with `files` for each file."""
+        """Describe the plan in a line for each step, or with `files` for each file."""
         if self.flash:
             return [
                 f"flash      ({self.flash})",
@@ -81,7 +81,11 @@ def make_plan(
     reflash: bool = False,
     whole: bool = False,
 ) -> Plan:
-    """Look at the board and plan the remaining steps. Interrupts its program. Raises TernError."""
+    """Look at the board, which interrupts its program, and plan the remaining steps.
+
+    member: what the board is to become. volume: of a Pico's boot loader. reflash: flash in any
+    case. whole: deploy every module. Raises TernError.
+    """
     if reflash:
         return Plan(flash="requested by --reflash")
     if volumes.find_volumes(volume) and not at_port.comes_to(port):
@@ -105,7 +109,7 @@ def make_plan(
 
 
 def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
-    """The plan for a board that runs MicroPython."""
+    """Plan the files for a board that runs MicroPython."""
     machine, library = deploy.plan(repl, whole, more=member.modules)
     with Store(store, beside=True) as opened:
         membership = provision.plan(repl, member, opened)
@@ -113,6 +117,7 @@ def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern up` to the commands."""
     summary = (
         "make a board a member of a fleet: flash, deploy and provision it, as far as necessary"
     )
@@ -129,6 +134,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Plan the steps for the named board, ask for consent, and carry them out."""
     member = member_options.member_of(args)
     firmware = read_firmware(args.firmware) if args.firmware else None
     a_board_waits = bool(volumes.find_volumes(args.volume))  # in its boot loader, without a port

@@ -52,19 +52,19 @@ class Transfer:
     error: str = ""  # the board's last one; not authenticated
 
     def frame(self) -> bytes:
-        """The next UPDATE. The first asks how far the board is."""
+        """Return the next UPDATE frame. The first asks how far the board is."""
         data = b""
         if self.state == wire.RECEIVING:
             data = self.package[self.wanted : self.wanted + host_frames.MAX_DATA]
         start = self.wanted if data else 0
-        out = bytearray(wire.MAX_FRAME)
-        n = host_frames.encode_update(
-            out, self.key, self.device, self.number, start, len(self.package), data
+        frame = bytearray(wire.MAX_FRAME)
+        frame_size = host_frames.encode_update(
+            frame, self.key, self.device, self.number, start, len(self.package), data
         )
-        return bytes(out[:n])
+        return bytes(frame[:frame_size])
 
     def take(self, request: bytes, answer: bytes) -> bool:
-        """Take `answer` if it is the UPDATED for `request`; returns whether it is."""
+        """Take `answer` if it is the UPDATED for `request`; return whether it is."""
         try:
             if answer[:1] == bytes((wire.ERROR,)):
                 self.error = wire.error_name(host_frames.decode_error(answer, b"")[2])
@@ -109,13 +109,13 @@ class BrokerPost:
         await self._link.close()
 
     async def _read(self) -> None:
-        """Give each frame to whoever waits for an answer of its device."""
+        """Give each frame to whoever waits for an answer of its device; runs until it is cancelled."""
         while True:
             await self._link.wait(60.0)
             for frame in await self._link.take(0.0):
-                for device, waiting in self._answers.items():
+                for device, answers in self._answers.items():
                     if _is_for(device, frame):
-                        waiting.put_nowait(frame)
+                        answers.put_nowait(frame)
 
     def boards(self) -> list[int]:
         """The first clients of the boards that are there."""
@@ -165,20 +165,20 @@ class PortPost:
         self._link.send(frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
-        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
-        end = time.monotonic() + timeout
+        """Return the next UPDATED or ERROR that names `device`, None if none comes in time."""
+        give_up_at = time.monotonic() + timeout
         while True:
-            left = end - time.monotonic()
-            if left <= 0:
+            seconds_left = give_up_at - time.monotonic()
+            if seconds_left <= 0:
                 break
             if self._heard:
                 return self._heard.popleft()
             try:
-                received = await asyncio.to_thread(self._events.get, timeout=min(left, 0.2))
+                received = await asyncio.to_thread(self._events.get, timeout=min(seconds_left, 0.2))
             except queue.Empty:
                 continue
             if received.error:
-                await self._open_again(end)
+                await self._open_again(give_up_at)
             self._heard.extend(frame for frame in received.frames if _is_for(device, frame))
         await self.greet()
         return None
@@ -188,14 +188,18 @@ class PortPost:
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 
-    async def _open_again(self, end: float) -> None:
+    async def _open_again(self, give_up_at: float) -> None:
+        """Open the port again, which a restarting board has lost. end: of time.monotonic().
+
+        Raises DeviceError if it does not come back in time.
+        """
         self._link.close()
         while True:
             try:
                 self._link = open_link(self._port, self._events)
                 return
             except DeviceError:
-                if time.monotonic() > end:
+                if time.monotonic() > give_up_at:
                     raise
                 await asyncio.sleep(0.2)
 
@@ -206,17 +210,17 @@ Post = BrokerPost | PortPost
 async def bring(
     post: Post, transfer: Transfer, patience: float, trial: float, tell: Callable[[Transfer], None]
 ) -> int | None:
-    """Bring a package to its board; return its last state, None where the board fell silent.
+    """Bring a package to its board; return its last state, None if the board fell silent.
 
     patience: seconds without progress until the package is written. trial: seconds to restart and
     be confirmed. tell: gets the transfer after each answer. A board with the whole package reports
     no progress: so many of its answers count as progress as it may need to write and verify it.
     """
-    size = len(transfer.package)
-    end = time.monotonic() + patience
+    package_bytes = len(transfer.package)
+    give_up_at = time.monotonic() + patience
     most_received = -1  # bytes
-    answers_of_work = 500 + size // WORK  # the old library sends some, too
-    while time.monotonic() < end:
+    work_answers_left = 500 + package_bytes // WORK  # the old library sends some, too
+    while time.monotonic() < give_up_at:
         state_before = transfer.state
         if not await _exchange(post, transfer, min(ANSWER, patience)):
             continue
@@ -225,16 +229,16 @@ async def bring(
             return transfer.state
 
         if transfer.state == wire.RECEIVING:
-            has_all = transfer.wanted == size
-            if transfer.wanted > most_received or (has_all and answers_of_work > 0):
-                end = time.monotonic() + patience
+            has_all_bytes = transfer.wanted == package_bytes
+            if transfer.wanted > most_received or (has_all_bytes and work_answers_left > 0):
+                give_up_at = time.monotonic() + patience
             most_received = max(most_received, transfer.wanted)
-            if has_all:
-                answers_of_work -= 1
+            if has_all_bytes:
+                work_answers_left -= 1
             continue
 
         if state_before in (None, wire.RECEIVING):
-            end = time.monotonic() + trial
+            give_up_at = time.monotonic() + trial
         if transfer.state == wire.TRIAL:
             await post.greet()
         await asyncio.sleep(POLL)
@@ -242,14 +246,14 @@ async def bring(
 
 
 async def _exchange(post: Post, transfer: Transfer, seconds: float) -> bool:
-    """Send the next UPDATE; whether the board has answered it within some seconds."""
+    """Send the next UPDATE; return whether the board has answered it within some seconds."""
     request = transfer.frame()
     await post.ask(transfer.device, request)
-    end = time.monotonic() + seconds
+    give_up_at = time.monotonic() + seconds
     while True:
-        left = end - time.monotonic()
-        if left <= 0:
+        seconds_left = give_up_at - time.monotonic()
+        if seconds_left <= 0:
             return False
-        answer = await post.answer(transfer.device, left)
+        answer = await post.answer(transfer.device, seconds_left)
         if answer is not None and transfer.take(request, answer):
             return True

@@ -44,6 +44,7 @@ _DESK = "bring it the program at the desk: tern deploy BOARD --main FILE"
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern update` to the commands."""
     summary = "update the library and program of boards in the field; a board rolls back an update that fails"
     example = """tern update 7 --store my-fleet/store.sqlite --broker my-broker --machine pico-w --main product.py
         tern update all --store my-fleet/store.sqlite --broker my-broker --main product.py --at-once 5
@@ -52,10 +53,10 @@ def add_parser(subparsers: Any) -> None:
     text = "ids, or ranges such as 10-19; all: every board that is connected and does not sleep"
     parser.add_argument("devices", nargs="+", metavar="DEVICE", help=text)
     add_option(parser, "--store FILE", "file with the devices' keys (default: the broker's store)")
-    way = parser.add_mutually_exclusive_group(required=True)
+    way_to_boards = parser.add_mutually_exclusive_group(required=True)
     text = "directory of the fleet's broker, or one host-N.json in it while 'tern serve' runs"
-    add_option(way, "--broker DIR", text)
-    add_option(way, "--board BOARD", f"update the one board on this port: {names.NAMES}")
+    add_option(way_to_boards, "--broker DIR", text)
+    add_option(way_to_boards, "--board BOARD", f"update the one board on this port: {names.NAMES}")
     add_option(
         parser,
         "--machine",
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What became of one board, for people."""
+    """Describe for people what became of one board."""
     text = f"device {result['device']}: package {result['package']} ({result['bytes']:,} bytes) "
     text += result["state"]
     if result["error"]:
@@ -133,6 +134,7 @@ class _Update:
     """The updates of one command."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
+        """Read the program of --main, and the keys and sleepers of the store."""
         self._args = args
         self._store = store
         self._bar = bar
@@ -145,7 +147,7 @@ class _Update:
         self.asleep: list[int] = []  # left out, since they sleep
 
     def check(self, devices: Sequence[int]) -> None:
-        """Make the packages of these devices.
+        """Make the packages of these devices, so that errors show before anything is sent.
 
         Raises UsageError for a device that sleeps, or without a key or a machine.
         """
@@ -171,21 +173,21 @@ class _Update:
         return str(machine)
 
     def _content(self, machine: str) -> bytes:
-        """The content of the package for this kind of board. Raises UsageError."""
+        """Return the content of the package for a kind of board. Raises UsageError."""
         if machine not in self._contents:
-            others = {Path(name).name: program.read_file(name) for name in self._args.files}
-            if len(others) < len(self._args.files) or MAIN in others:
+            other_files = {Path(name).name: program.read_file(name) for name in self._args.files}
+            if len(other_files) < len(self._args.files) or MAIN in other_files:
                 text = f"two files would have one name on the board, of --file and {MAIN}"
                 raise UsageError(text, hint="rename one of them")
-            files = program.program_files(machine, self.program, self._args.more, others)
+            files = program.program_files(machine, self.program, self._args.more, other_files)
             self._contents[machine] = update_package.content(files)
         return self._contents[machine]
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these boards, or all that are connected; the result of each that was begun.
+        """Update these boards, or all that are connected; return the result of each that was begun.
 
-        It updates the first alone, then several at once, until one fails. access: to a broker;
-        None for the board on a port. Raises TernError.
+        It updates the first alone, then several at once, until one fails. devices: [] for all.
+        access: to a broker; None for the board on a port. Raises TernError.
         """
         if access:
             from ternhost.reach.broker.link import MqttLink
@@ -208,7 +210,7 @@ class _Update:
             return await self._update_all()
 
     def _awake(self, connected: Sequence[int]) -> list[int]:
-        """Those of the connected boards that are of this store and do not sleep.
+        """Return those of the connected boards that are of this store and do not sleep.
 
         Notes the others as asleep. Raises DeviceError if there are none.
         """
@@ -229,21 +231,21 @@ class _Update:
         has_failed = False
         while waiting and (self._args.keep_going or not has_failed):
             count = self._args.at_once if results else 1
-            new = await asyncio.gather(*map(self._update, waiting[:count]))
+            new_results = await asyncio.gather(*map(self._update, waiting[:count]))
             waiting = waiting[count:]
-            results += new
+            results += new_results
             has_failed = any(result["state"] != _CONFIRMED for result in results)
         return results
 
     async def _update(self, device: int) -> dict[str, Any]:
-        """Update one board.
+        """Update one board, and return its result for JSON.
 
         A package that the board refuses, since it has tried the same one before, goes once more
         under another number.
         """
         content = self._content(self._machine(device))
-        for again in (False, True):
-            number = update_package.number_for(self._store, device, content, again)
+        for takes_new_number in (False, True):
+            number = update_package.number_for(self._store, device, content, takes_new_number)
             key = self._keys[device]
             transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")

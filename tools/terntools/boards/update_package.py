@@ -19,10 +19,10 @@ _FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC
 
 
 def content(files: Mapping[str, bytes]) -> bytes:
-    """A package of these files without its code; a path is relative to the folder of the program.
+    """Return a package of these files, by path, without its code.
 
-    main.py comes last, whatever the order. Raises UsageError for a path or a size that a board does
-    not take.
+    A path is relative to the folder of the program; main.py comes last. Raises UsageError for a
+    path or a size that a board does not take.
     """
     package = bytearray()
     for path in sorted(files, key=lambda path: (path == MAIN, path)):
@@ -48,10 +48,10 @@ def sealed(key: bytes, number: int, content: bytes) -> bytes:
 
 
 def number_for(store: Store, device: int, content: bytes, again: bool = False) -> int:
-    """The number of a package for `device`, stored before the board hears of it.
+    """Return the number of a package for `device`, stored before the board hears of it.
 
-    The same content keeps its number, so that an interrupted transfer goes on; otherwise, or
-    `again`, it is a larger one. Raises StorageError.
+    The same content keeps its number, so that an interrupted transfer goes on. Other content, or
+    the same `again`, gets a larger one. Raises StorageError.
     """
     digest = hashlib.sha256(content).hexdigest()
     with store.transaction():

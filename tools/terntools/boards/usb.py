@@ -13,15 +13,15 @@ _FAT_FILE_SYSTEMS = (b"vfat", b"msdos", b"fuseblk", b"exfat")  # their names in 
 
 
 def place_of_port(port: str) -> str | None:
-    """The place of a serial port, such as "1-1.4": bus 1, port 1, port 4 of the hub there.
+    """Return where on the USB a serial port is: "1-1.4" is bus 1, port 1, port 4 of the hub there.
 
-    None if nobody knows.
+    The result is None if nobody knows.
     """
     device = os.path.realpath(port)  # it may be a link, such as /dev/serial/by-id/...
-    for each in list_ports.comports():
-        if each.device == device and each.location:
+    for port_info in list_ports.comports():
+        if port_info.device == device and port_info.location:
             # Behind the colon is the interface of the device.
-            place, _, _ = each.location.partition(":")
+            place, _, _ = port_info.location.partition(":")
             return str(place)
     return None
 
@@ -44,7 +44,7 @@ def _devices_of_volume(volume: Path) -> tuple[str, ...]:
 
 
 def mounts(table: bytes) -> Iterator[tuple[str, Path]]:
-    """The device and the folder of each FAT file system. table: Linux's /proc/mounts."""
+    """Yield the device and the folder of each FAT file system. table: Linux's /proc/mounts."""
     for line in table.splitlines():
         device, escaped_folder, file_system, *_ = line.split(b" ")
         if file_system in _FAT_FILE_SYSTEMS:

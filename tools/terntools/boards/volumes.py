@@ -41,7 +41,7 @@ def is_boot_loader(folder: Path) -> bool:
 
 
 def mount_points() -> Iterable[Path]:
-    """Where volumes may be mounted, on Linux, macOS and Windows."""
+    """Yield the folders where volumes may be mounted, on Linux, macOS and Windows."""
     mounts = Path("/proc/mounts")
     if mounts.exists():
         yield from mounted_volumes(mounts.read_bytes())
@@ -59,7 +59,7 @@ def mounted_volumes(table: bytes) -> Iterator[Path]:
 
 
 def volume_chip(volume: Path) -> str:
-    """The chip whose boot loader shows `volume`. Raises UsageError."""
+    """Return the chip whose boot loader shows `volume`. Raises UsageError if it is none."""
     text = (volume / _INFO).read_text(errors="replace")
     for line in text.splitlines():
         key, _, value = line.partition(":")

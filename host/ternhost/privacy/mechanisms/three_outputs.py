@@ -30,6 +30,7 @@ def zero_probability(epsilon: float) -> float:
         return most
 
     def cubic(a: float) -> float:
+        """Positive where a larger a lowers the worst-case variance."""
         square, linear = e * e + 4 * e + 5, e**3 + 4 * e * e - 7 * e
         return 2 * a**3 - square * a * a - linear * a + 2 * e**3 - 4 * e * e
 
@@ -84,15 +85,15 @@ def card(epsilon: int) -> bytes:
     Its probabilities are linear in |x|, so three knots are exact. For a small epsilon the output 0
     is never reported, and the card is Duchi's; for a large one it is that of rr3.
     """
-    a = zero_probability(epsilon / MICRO)
+    a = zero_probability(epsilon / MICRO)  # P(0 | 0)
     if a == 0:
         return duchi.card(epsilon)
-    e = exp_bound(epsilon)
+    e = exp_bound(epsilon)  # at most e**epsilon
     if math.exp(epsilon / MICRO) >= _RR3_FROM:
         return rr3_card(epsilon)
-    zero = _even(math.ceil(a * T / e))  # at x = 1
-    least = math.ceil((T - zero) / (1 + e))
-    outer = max(math.ceil((T - math.floor(e * zero)) / 2), least)  # at x = 0
+    zero = _even(math.ceil(a * T / e))  # counts of 0 at x = 1
+    least = math.ceil((T - zero) / (1 + e))  # of -C at x = 1
+    outer = max(math.ceil((T - math.floor(e * zero)) / 2), least)  # of -C and of C at x = 0
     return _three_knots(least, zero, outer)
 
 
