@@ -171,31 +171,44 @@ def board(i, ago, **fields):
     )
 
 
-def test_boards_are_counted_by_age_state_release_generator_and_error(metrics, store):
-    def counted(kind):
-        return {
-            pairs[0][1]: count
-            for (name, *pairs), count in scrape(metrics).items()
-            if name == f"tern_boards_{kind}"
-        }
-
-    metrics.add_store(store.path)
+@pytest.fixture
+def boards_counted_by(metrics, store):
+    """`boards_counted_by(what)`: the number of boards by the label of tern_boards_WHAT."""
+    new, old = {"release": "0.2.0"}, {"release": "0.1.0"}
     store.boards_seen(
         [
-            board(1, 10, hello={"entropy": wire.CTR_DRBG, "release": "0.2.0"}),
-            board(
-                2, 30, hello={"entropy": wire.FAILED, "release": "0.2.0"}, errors=2, error="lost"
-            ),
-            board(3, 90, hello={"entropy": 99, "release": "0.1.0"}),
+            board(1, 10, hello={"entropy": wire.CTR_DRBG, **new}),
+            board(2, 30, hello={"entropy": wire.FAILED, **new}, errors=2, error="lost"),
+            board(3, 90, hello={"entropy": 99, **old}),
             board(4, 5000, online=False),
-            board(5, 90_000, online=False, hello={"entropy": wire.HASH_DRBG, "release": "0.1.0"}),
+            board(5, 90_000, online=False, hello={"entropy": wire.HASH_DRBG, **old}),
         ]
     )
-    assert counted("heard") == {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}
-    assert counted("by_state") == {"online": 3, "offline": 2}
-    assert counted("by_release") == {"0.2.0": 2, "0.1.0": 2}
-    assert counted("by_entropy") == {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}
-    assert counted("by_error") == {"lost": 1}
+    metrics.add_store(store.path)
+
+    def counted(what):
+        counts = {}
+        for (name, *labels), count in scrape(metrics).items():
+            if name == f"tern_boards_{what}":
+                ((_, label),) = labels
+                counts[label] = count
+        return counts
+
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("what", "counts"),
+    [
+        ("heard", {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}),
+        ("by_state", {"online": 3, "offline": 2}),
+        ("by_release", {"0.2.0": 2, "0.1.0": 2}),
+        ("by_entropy", {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}),
+        ("by_error", {"lost": 1}),
+    ],
+)
+def test_boards_are_counted(boards_counted_by, what, counts):
+    assert boards_counted_by(what) == counts
 
 
 def test_the_least_budget_is_that_of_the_boards_heard_within_a_day(metrics, store):
