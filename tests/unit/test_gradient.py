@@ -43,7 +43,7 @@ def device(model, mantissas, exponent, rows):
     return np.array(out) / ONE
 
 
-# By the rounding of arithmetic.md: of the residual, and of the table of the logistic function.
+# By arithmetic.md, which allows the logistic model, whose table is interpolated, 2**-9.
 LARGEST_ERROR = {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}
 
 
