@@ -119,18 +119,24 @@ def test_a_run_that_fewer_than_half_of_its_devices_can_pay_for_does_not_begin(ab
 
 @pytest.mark.parametrize(("able", "code"), [(2, errors.REFUSED), (4, errors.OK)])
 def test_a_run_that_half_of_its_devices_can_pay_for_begins(able, code, tern):
-    fleet = provisioned([10_000_000] * able + [4_000_000] * (4 - able))
+    """Five rounds cost 10. Who has 4 pays for two reports of 2, and refuses three."""
+    unable = 4 - able
+    fleet = provisioned([10_000_000] * able + [4_000_000] * unable)
     words = ["--algorithm", "fedsgd", "--rounds", "5", "--json"]
     result = tern("train", *fleet, *words, code=code).json
-    # Who has 4 pays for two reports of 2, and refuses three.
-    assert result["refusals"] == 3 * (4 - able)
+    assert result["refusals"] == 3 * unable
+
+
+def ledgers():
+    """The content of the ledgers of all boards, by path."""
+    return {path: path.read_bytes() for path in Path().glob("board-*/ledger/*")}
 
 
 def test_the_ledgers_of_a_run_that_does_not_begin_are_unchanged(tern):
     fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
-    before = [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))]
+    before = ledgers()
     tern("train", *fleet, "--unit", "record", "--life", "2", "--records", "20", code=errors.REFUSED)
-    assert [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))] == before
+    assert ledgers() == before
     assert nothing_was_asked()
 
 
@@ -210,12 +216,13 @@ def test_a_device_of_unknown_budget_may_come_to_a_served_fleet(tern, monkeypatch
 
 
 def test_the_classes_of_a_run_pay_each_for_itself():
+    """Every device has 2: the half that pays 1 a report is able, and the half that pays 4 is not."""
     cls = ALGORITHMS["fedsgd"]
     learner = cls(cls.Options(epsilons="1:0.5,4:0.5", reports=200), Population(devices=200))
-    ids = np.arange(1, 201)
+    devices = np.arange(1, 201)
     budgets = [budget_of(range(1, 201), left=2_000_000)]
-    found = Funds.of(learner, ids, budgets, Disclosures())
-    prices = [[1_000_000, None], [4_000_000, None]]
-    assert found.devices[found.able(prices)].sum() == np.count_nonzero(
-        class_of(ids, (0.5, 0.5), 1) == 0
-    )
+    funds_of_run = Funds.of(learner, devices, budgets, Disclosures())
+    prices_of_classes = [[1_000_000, None], [4_000_000, None]]  # in epsilon, and not in rho
+    able = funds_of_run.able(prices_of_classes)
+    in_first_class = class_of(devices, (0.5, 0.5), 1) == 0
+    assert funds_of_run.devices[able].sum() == np.count_nonzero(in_first_class)
