@@ -197,32 +197,37 @@ def test_no_card_costs_more_than_any_mechanism_of_its_epsilon(named, other_repor
     assert of_card <= of_any * (1 + 1e-4)
 
 
+PROJECTION_CARD = cards.decode(projection.design(MICRO, 32, 1.0).card)
+
+
+def projection_laws(overlap):
+    """The laws of two directions of PROJECTION_CARD whose sets of likely symbols share so many."""
+    body = projection.of(PROJECTION_CARD)
+    rows = []
+    for first_likely in (0, body.k - overlap):
+        likely = range(first_likely, first_likely + body.k)
+        weights = [body.a if symbol in likely else body.b for symbol in range(2 * body.size)]
+        rows.append([Fraction(weight, body.total) for weight in weights])
+    return laws.Part.of(Fraction(1), rows)
+
+
 @pytest.mark.parametrize("others", [0, 20])
 @pytest.mark.parametrize("ratio", [Fraction(1), Fraction(2)])
 def test_a_projection_card_tells_as_much_as_opposite_directions_and_more_than_near_ones(
     others, ratio
 ):
-    """Two directions are likely to give symbols of two sets: opposite directions of disjoint
-    sets, others of sets that overlap.
-    """
-    designed = cards.decode(projection.design(MICRO, 32, 1.0).card)
-    (of_card,) = laws.parts(designed)
-    body = projection.of(designed)
+    """Opposite directions have no likely symbol in common, and near ones have many."""
 
     def delta_of(part):
         if others:
             return shuffling.delta_of([part], 1.0, ratio, others)
         return float(laws.profile([part], ratio))
 
-    def law_of(first_likely_symbol):
-        likely = range(first_likely_symbol, first_likely_symbol + body.k)
-        weights = [body.a if j in likely else body.b for j in range(2 * body.size)]
-        return [Fraction(weight, body.total) for weight in weights]
-
-    opposite = laws.Part.of(Fraction(1), [law_of(0), law_of(body.k)])
-    overlapping = laws.Part.of(Fraction(1), [law_of(0), law_of(body.k // 2)])
+    (of_card,) = laws.parts(PROJECTION_CARD)
+    half_of_likely = projection.of(PROJECTION_CARD).k - projection.of(PROJECTION_CARD).k // 2
+    opposite, near = projection_laws(overlap=0), projection_laws(overlap=half_of_likely)
     assert delta_of(of_card) == pytest.approx(delta_of(opposite), rel=1e-9)
-    assert delta_of(of_card) > delta_of(overlapping) * (1 + 1e-9)
+    assert delta_of(of_card) > delta_of(near) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +271,12 @@ def test_a_report_keeps_the_rho_of_its_epsilon_at_every_alpha(named):
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(1, 0.462), (4, 3.856)])
 def test_the_rho_of_randomised_response_is_tight(epsilon, rho):
-    law = [1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))]
+    """The Renyi divergence per alpha comes near rho where alpha comes near 1."""
     stated = any_mechanism(epsilon).rho / MICRO
     assert stated == pytest.approx(rho, abs=5e-4)
-    assert renyi(law, law[::-1], 1 + 1e-6) == pytest.approx(stated, rel=1e-5)
+    law_of_one = [1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))]
+    law_of_zero = law_of_one[::-1]
+    assert renyi(law_of_one, law_of_zero, 1 + 1e-6) == pytest.approx(stated, rel=1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(10, 1.539), (1, 0.02436)])
