@@ -147,6 +147,7 @@ def test_a_port_without_a_kit_is_refused():
 # INA226 and INA228
 
 SLOW = known(2000, work=0.2, rest=0.3)  # an INA's rate
+ROWS_OF_A_LINE = 16  # of the logger's output, which is base64
 
 
 def logger_bytes(chip, ohms, current=SLOW, first_tick=0):
@@ -156,8 +157,10 @@ def logger_bytes(chip, ohms, current=SLOW, first_tick=0):
         ticks = (first_tick + round(seconds * 1e6)) % (1 << 30)
         bus = round(VOLTS / chip.bus) | is_marked << 30
         rows.append(ina.ROW.pack(ticks, bus, round(amperes * ohms / chip.shunt)))
-    lines = [b2a_base64(b"".join(rows[i : i + 16])) for i in range(0, len(rows), 16)]
-    return b"".join(lines)
+    lines = b""
+    for first in range(0, len(rows), ROWS_OF_A_LINE):
+        lines += b2a_base64(b"".join(rows[first : first + ROWS_OF_A_LINE]))
+    return lines
 
 
 @pytest.mark.parametrize("chip", ina.CHIPS.values(), ids=ina.CHIPS)
@@ -175,7 +178,8 @@ def test_damaged_lines_of_a_logger_are_left_out():
     del data[700:703]  # where no window is
     trace = ina.decode(bytes(data), CHIP, 0.1)
     require_known(trace, work=0.2)
-    assert 0 < len(SLOW.seconds) - len(trace.seconds) < 33  # two lines
+    lost_samples = len(SLOW.seconds) - len(trace.seconds)
+    assert 0 < lost_samples <= 2 * ROWS_OF_A_LINE
 
 
 def test_a_damaged_line_within_a_window_is_refused():
@@ -192,6 +196,9 @@ def test_an_ina_at_the_end_of_its_range_is_refused(chip):
     require_refused(trace, "exceeds the meter's range in 6 of 6 windows")
 
 
+ADDRESS = 0x40  # of an INA on its bus
+
+
 class Bus:
     """An INA on an I2C bus, with the registers of its datasheet, and conversions always ready."""
 
@@ -200,7 +207,7 @@ class Bus:
         self.written = {}
 
     def writeto_mem(self, address, register, data):
-        assert address == 0x40
+        assert address == ADDRESS
         self.written[register] = bytes(data)
 
     def readfrom_mem_into(self, address, register, view):
@@ -215,44 +222,64 @@ def logger():
     return names
 
 
-@pytest.mark.parametrize(
-    ("kind", "width", "shift", "volts_register", "shunt_register"),
-    [("ina226", 2, 0, 2, 1), ("ina228", 3, 4, 5, 4)],
-)
-def test_the_logger_reads_registers(logger, kind, width, shift, volts_register, shunt_register):
-    bus = Bus(
-        {
-            volts_register: (1234 << shift).to_bytes(width, "big"),
-            shunt_register: (-567 << shift).to_bytes(width, "big", signed=True),
-        }
-    )
-    registers = logger["configure"](bus, kind, 0x40)
-    assert bus.written
-    values = [logger["read_register"](bus, 0x40, register, bytearray(3)) for register in registers]
-    assert values == [1234, -567]
+# By the datasheets: the registers of the bus voltage and of the shunt voltage.
+REGISTERS = {
+    "ina226": {2: (1234).to_bytes(2), 1: (-567).to_bytes(2, signed=True)},
+    # 20 bits, above 4 reserved ones
+    "ina228": {5: (1234 << 4).to_bytes(3), 4: (-567 << 4).to_bytes(3, signed=True)},
+}
 
 
-def test_the_logger_sends_whole_lines_until_its_time_is_over(logger):
+@pytest.mark.parametrize("chip", REGISTERS)
+def test_the_logger_reads_the_voltages_of_a_chip(logger, chip):
+    bus = Bus(REGISTERS[chip])
+
+    bus_voltage, shunt_voltage = logger["configure"](bus, chip, ADDRESS)
+
+    assert bus.written, "its configuration"
+    assert logger["read_register"](bus, ADDRESS, bus_voltage, bytearray(3)) == 1234
+    assert logger["read_register"](bus, ADDRESS, shunt_voltage, bytearray(3)) == -567
+
+
+class HighPin:
+    """A pin of a board at which the marker is high."""
+
+    IN = PULL_DOWN = 0
+
+    def __init__(self, *_):
+        pass
+
+    def __call__(self):
+        return 1
+
+
+def clock_of_a_board():
+    """Stands in for `time` of MicroPython: 300 microseconds pass between two looks."""
     microseconds = iter(range(0, 10**9, 300))
-    sent = io.BytesIO()
-    logger["time"] = SimpleNamespace(
+    return SimpleNamespace(
         ticks_us=lambda: next(microseconds),
         ticks_ms=lambda: next(microseconds) // 1000,
         ticks_diff=int.__sub__,
     )
-    logger["sys"] = SimpleNamespace(stdout=SimpleNamespace(buffer=sent))
-    logger["I2C"] = lambda *_, **__: Bus({2: bytes((10, 80)), 1: bytes((3, 232))})
-    logger["Pin"] = type("Pin", (), {"IN": 0, "PULL_DOWN": 0})
-    logger["Pin"].__init__ = lambda *_: None
-    logger["Pin"].__call__ = lambda _: 1
 
-    logger["log"]("ina226", 0x40, 60)
+
+def test_the_logger_sends_whole_lines_until_its_time_is_over(logger):
+    volts_count, shunt_count, ohms = 2640, 1000, 0.1
+    sent = io.BytesIO()
+    logger["time"] = clock_of_a_board()
+    logger["sys"] = SimpleNamespace(stdout=SimpleNamespace(buffer=sent))
+    logger["I2C"] = lambda *_, **__: Bus({2: volts_count.to_bytes(2), 1: shunt_count.to_bytes(2)})
+    logger["Pin"] = HighPin
+
+    logger["log"]("ina226", ADDRESS, 60)
+
     assert sent.getvalue().endswith(b"end\n")
-    trace = ina.decode(sent.getvalue(), CHIP, 0.1)
-    assert len(trace.seconds) % 16 == 0 < len(trace.seconds)
+    trace = ina.decode(sent.getvalue(), CHIP, ohms)
+    assert len(trace.seconds) > 0
+    assert len(trace.seconds) % ROWS_OF_A_LINE == 0
     assert np.all(trace.marker)
-    assert trace.volts == pytest.approx((10 * 256 + 80) * CHIP.bus)
-    assert trace.amperes == pytest.approx((3 * 256 + 232) * CHIP.shunt / 0.1)
+    assert trace.volts == pytest.approx(volts_count * CHIP.bus)
+    assert trace.amperes == pytest.approx(shunt_count * CHIP.shunt / ohms)
 
 
 # Joulescope

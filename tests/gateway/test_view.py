@@ -86,6 +86,11 @@ def test_the_page_has_a_tile_and_a_table():
     assert (progress, says) == ("3 reports so far", "fleet port")
 
 
+def test_a_store_without_gateways_shows_none_of_it():
+    view = GatewaysView((), {})
+    assert (view.tile(""), view.table(is_open=True), view.lines()) == (None, None, [])
+
+
 # From a store
 
 

@@ -62,43 +62,72 @@ def granted(client, *topics):
     return [topic for topic, answer in answers.items() if answer == 1]
 
 
-def test_rights_are_those_of_mosquitto_at_every_node(connect):
-    host = connect()
-    answers = ["tern/up/+", "tern/hello/+"]
-    assert granted(host, *answers, "tern/#", "tern/down/+") == answers
-    board = connect(1, node=1, will=("tern/hello/00000001", b""))
-    mine = ["tern/down/00000001", "tern/round", "tern/model"]
-    others = ["tern/down/00000002", "tern/up/+", "tern/#", "#", "$MQTT/#", "$MQTT/sub/#", "$JS/#"]
-    assert granted(board, *mine, *others) == mine
-    board.publish("tern/hello/00000001", b"hello", retain=True)
+PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
+OTHERS_TOPICS = ["tern/up/00000001", "tern/hello/00000001", "tern/round", "tern/down/00000001"]
+
+
+def received(client, count):
+    """Wait for so many messages; return the payload of each topic."""
+    messages = {}
+    for topic, payload in client.messages(PATIENCE, count):
+        messages[topic] = payload[PACKET_NUMBER_BYTES:]
+    return messages
+
+
+def test_host_and_board_may_subscribe_to_their_own_topics_alone(connect):
+    of_host = ["tern/up/+", "tern/hello/+"]
+    of_board = ["tern/down/00000001", "tern/round", "tern/model"]
+    of_others = ["tern/down/00000002", "tern/up/+", "tern/#", "#"]
+    of_nats = ["$MQTT/#", "$MQTT/sub/#", "$JS/#"]
+
+    assert granted(connect(), *of_host, "tern/#", "tern/down/+") == of_host
+    assert granted(connect(1, node=1), *of_board, *of_others, *of_nats) == of_board
+
+
+def test_a_round_reaches_boards_at_other_nodes_until_it_is_withdrawn(connect):
     longest = bytes(wire.MAX_FRAME)
+    host, board = connect(), connect(1, node=1)
+    board.subscribe("tern/round")
     host.publish("tern/round", longest, retain=True)
-    late = connect(2, node=2)
-    late.subscribe("tern/round")
-    for client in (board, late):
-        assert [body[-len(longest) :] for _, body in client.messages(PATIENCE, 1)] == [longest]
+    late_board = connect(2, node=2)
+    late_board.subscribe("tern/round")
+
+    for client in (board, late_board):
+        assert received(client, 1) == {"tern/round": longest}
+
+    host.publish("tern/round", b"", retain=True)
+    later_board = connect(3, node=0)
+    later_board.subscribe("tern/round")
+    assert later_board.arrived() == []
+
+
+def test_a_board_cannot_publish_for_others_neither_by_its_will(connect):
+    host, board = connect(), connect(1, node=1)
+    for topic in ("tern/up/+", "tern/hello/+"):
+        host.subscribe(topic)
+    for topic in ("tern/round", "tern/down/00000001"):
+        board.subscribe(topic)
     thief = connect(2, node=2)
-    for topic in (
-        "tern/up/00000001",
-        "tern/hello/00000001",
-        "tern/round",
-        "tern/down/00000001",
-        "other",
-    ):
+
+    for topic in [*OTHERS_TOPICS, "other"]:
         connect(3, node=2, will=(topic, b"forged")).close()
         thief.publish(topic, b"forged", retain=True)
-    thief.publish("tern/up/00000002", b"own")
-    assert [(topic, body[2:]) for topic, body in host.messages(PATIENCE, 2)] == [
-        ("tern/hello/00000001", b"hello"),
-        ("tern/up/00000002", b"own"),
-    ]
+    thief.publish("tern/up/00000002", b"its own")
+
+    assert received(host, 1) == {"tern/up/00000002": b"its own"}
     assert board.arrived() == []
+
+
+def test_the_will_of_a_board_reaches_the_host_at_another_node(connect):
+    host = connect()
+    host.subscribe("tern/hello/+")
+    board = connect(1, node=1, will=("tern/hello/00000001", b""))
+    board.publish("tern/hello/00000001", b"hello", retain=True)
+    assert received(host, 1) == {"tern/hello/00000001": b"hello"}
+
     board.close()
-    assert host.messages(PATIENCE, 1)[0][0] == "tern/hello/00000001", "its will"
-    host.publish("tern/round", b"", retain=True)
-    late = connect(3, node=0)
-    late.subscribe("tern/round")
-    assert late.arrived() == []
+
+    assert received(host, 1) == {"tern/hello/00000001": b""}
 
 
 def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connect):
@@ -113,7 +142,7 @@ def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connec
     again = connect(1, node=1)
     again.subscribe("tern/down/00000001")
     host.publish("tern/down/00000001", b"again")
-    assert [body[2:] for _, body in again.messages(PATIENCE, 1)] == [b"again"]
+    assert received(again, 1) == {"tern/down/00000001": b"again"}
 
 
 def test_new_passwords_reach_the_nodes_and_disconnect_nobody(place, connect):

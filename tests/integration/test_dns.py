@@ -32,20 +32,24 @@ except tcp.Lost as error:
 line.close()
 print(json.dumps({"end": end, "longest_us": longest, "ms": time.ticks_diff(time.ticks_ms(), start)}))
 """
-_ADDRESS = bytes.fromhex("c00c00010001000000050004") + bytes((127, 0, 0, 1))
-_ALIAS = bytes.fromhex("c00c00050001000000050008") + b"\x05other\xc0\x13"
+# Records of RFC 1035: a name, the type and the class, five seconds to live, and the data.
+_NAME = bytes.fromhex("c00c")  # that of the question
+_ADDRESS = _NAME + bytes.fromhex("00010001000000050004") + bytes((127, 0, 0, 1))
+_ALIAS = _NAME + bytes.fromhex("00050001000000050008") + b"\x05other\xc0\x13"
 
 
-def answer(question, records=_ALIAS + _ADDRESS, count=2, flags=b"\x81\x80"):
-    return (
-        question[:2] + flags + b"\x00\x01" + count.to_bytes(2) + bytes(4) + question[12:] + records
-    )
+def answer(question, records=(_ALIAS, _ADDRESS)):
+    """An answer of RFC 1035 to a question: a header of 12 bytes, the question, the records."""
+    header = question[:2] + b"\x81\x80\x00\x01" + len(records).to_bytes(2) + bytes(4)
+    return header + question[12:] + b"".join(records)
 
 
 @contextmanager
 def name_server(behave):
-    """Run a server that answers each question with the datagrams of `behave(question, earlier
-    questions)`; None: from another port. Yield its own port, and the questions.
+    """Run a server that answers each question with the datagrams of `behave`.
+
+    behave(question, number of earlier questions) -> datagrams; None: a right answer that comes from
+    another port. Yields its port, and the questions.
     """
     questions = []
 
@@ -97,6 +101,10 @@ def good(question, _):
     yield answer(question)
 
 
+def only_an_alias(question, _):
+    yield answer(question, records=[_ALIAS])
+
+
 def silent_at_first(question, earlier):
     if earlier:
         yield answer(question)
@@ -106,9 +114,9 @@ def silent_at_first(question, earlier):
 def test_the_address_is_found(micropython, behave):
     end, questions = look_up(micropython, behave)
     assert end == "127.0.0.1"
-    assert len(set(questions)) == 1
+    assert len(set(questions)) == 1, "the same one again"
 
 
 def test_without_an_address_the_connection_is_lost(micropython):
-    end, _ = look_up(micropython, lambda question, _: [answer(question, _ALIAS, 1)])
+    end, _ = look_up(micropython, only_an_alias)
     assert end == "no address of broker.example"

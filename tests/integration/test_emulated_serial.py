@@ -110,11 +110,23 @@ def answers(board, *numbers, shift=0):
     return replies
 
 
-@pytest.mark.parametrize("fuses", [0, 64])
-def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger_is_bound(
-    tmp_path, fuses
-):
-    board, copy = tmp_path / "board", tmp_path / "copy"
+def test_a_board_whose_old_directory_was_restored_answers_anew(tmp_path):
+    first_answer, second_answer = answers_before_and_after_a_restore(tmp_path, fuses=0)
+    assert first_answer[0] == second_answer[0] == wire.REPORT
+    assert first_answer != second_answer, "two reports for one round"
+
+
+def test_a_bound_ledger_that_was_restored_is_refused(tmp_path):
+    _, second_answer = answers_before_and_after_a_restore(tmp_path, fuses=64)
+    assert small_board.error_of(second_answer) == (wire.ERR_LEDGER, wire.OLD_LEDGER)
+
+
+def answers_before_and_after_a_restore(folder, fuses):
+    """The answers of a board to two questions for round 2.
+
+    Between them its directory is restored from a copy that was made before the first.
+    """
+    board, copy = folder / "board", folder / "copy"
     board.mkdir()
     small_board.write_files(str(board), fuses=fuses)
     answers(board, 1)
@@ -123,26 +135,23 @@ def test_a_board_whose_old_directory_was_restored_answers_anew_unless_its_ledger
     shutil.rmtree(board)
     shutil.copytree(copy, board)
     (second_answer,) = answers(board, 2, shift=1)
-    if fuses:
-        refused = (wire.ERR_LEDGER, wire.OLD_LEDGER)
-        assert small_board.error_of(second_answer) == refused
-    else:
-        assert first_answer[0] == second_answer[0] == wire.REPORT
-        assert first_answer != second_answer, "two reports for round 2"
+    return first_answer, second_answer
 
 
 @pytest.mark.parametrize("port", ["pipe"], indirect=True)
 def test_a_boards_directory_is_one_process_s_until_it_ends(port, tmp_path):
-    """Two boards on one ledger would release two reports for a round; neither a link nor a relative
-    path hides it.
+    """Two boards on one ledger would release two reports for a round.
+
+    Neither a link nor a relative path hides it.
     """
     assert port.hello().clients == 3
-    link = tmp_path / "link"
+    link, relative_path = tmp_path / "link", Path("ledger", "..")
     link.symlink_to(tmp_path)
-    for command in device_command(find_micropython()), [sys.executable]:
-        for path in (tmp_path, link, Path("ledger", "..")):
-            words = [*command, *BOARD, path]
-            options = {"env": ENVIRONMENT, "cwd": tmp_path, "timeout": TIMEOUT}
+    options = {"env": ENVIRONMENT, "cwd": tmp_path, "timeout": TIMEOUT}
+
+    for interpreter in (device_command(find_micropython()), [sys.executable]):
+        for path in (tmp_path, link, relative_path):
+            words = [*interpreter, *BOARD, path]
             second = subprocess.run(words, input=b"", capture_output=True, **options)
             assert second.returncode == 1
             assert f"another process runs the board in {path}" in second.stderr.decode()

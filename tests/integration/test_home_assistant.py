@@ -35,108 +35,126 @@ def place(tmp_path_factory, micropython):
     return place, path, boards
 
 
-def test_home_assistant_sees_a_fleet_until_it_is_served_without_the_option(
-    place, micropython, serving
-):
+@pytest.fixture
+def fleet(place, micropython):
+    """(a running Mosquitto, what Home Assistant may read there, the store) with both boards."""
     directory, path, boards = place
-    home = Access.load(directory / HOME_ASSISTANT)
     with Mosquitto(directory) as mosquitto, EmulatedFleet(micropython, boards):
-        assert retained(home) == {}
-        served = serving(path, directory, "--interval", "1", "--home-assistant")
+        yield mosquitto, Access.load(directory / HOME_ASSISTANT), path
 
-        def shown():
-            messages = retained(home)
-            state = json.loads(messages.get(STATE, b"{}"))
-            # The store is seldom read for the budget: it is unknown until a read after the boards'
-            # first HELLO.
-            ready = (state.get("reports"), messages.get(AVAILABILITY)) == (6, b"online") and state[
-                "budget"
-            ]
-            return messages if ready else None
 
-        messages = wait_for(shown)
-        assert set(messages) == {CONFIG, STATE, AVAILABILITY}
-        config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
-        assert (config["state_topic"], config["availability_topic"]) == (STATE, AVAILABILITY)
-        assert {"dev", "o", "cmps"} <= set(config)
-        assert (config["dev"]["ids"], config["o"]["name"]) == (["tern_farm/a"], "tern")
-        for name, sensor in config["cmps"].items():
-            assert sensor["p"] == "sensor"
-            assert sensor["value_template"] == f'{{{{ value_json["{name}"] }}}}'
-        assert len({sensor["unique_id"] for sensor in config["cmps"].values()}) == len(
-            config["cmps"]
-        )
-        assert set(config["cmps"]) == set(state) >= {"round", "reports", "boards", "budget"}
-        assert (state["asked"], state["boards"]) == (6, 2)
-        assert 0 < state["budget"] <= 40
+def shown(home):
+    """The messages that show a round with all six reports; None: they are not there yet."""
+    messages = retained(home)
+    state = json.loads(messages.get(STATE, b"{}"))
+    is_online = messages.get(AVAILABILITY) == b"online"
+    # The budget is unknown until a read of the store after the first HELLO of the boards.
+    if is_online and state.get("reports") == 6 and state["budget"]:
+        return messages
+    return None
 
-        mosquitto.kill()
-        mosquitto.start()  # it had no time to save its retained messages
-        wait_for(shown)
-        served.finish(-signal.SIGKILL, signal.SIGKILL)
-        wait_for(lambda: retained(home)[AVAILABILITY] == b"offline")
 
-        serve(path, directory, "--rounds", "1", "--home-assistant").finish()
-        messages = retained(home)
-        assert (set(messages), messages[AVAILABILITY]) == (
-            {CONFIG, STATE, AVAILABILITY},
-            b"offline",
-        )
+def test_home_assistant_sees_a_fleet_while_it_is_served(fleet, serving):
+    mosquitto, home, path = fleet
+    host = serving(path, mosquitto.directory, "--interval", "1", "--home-assistant")
+    messages = wait_for(lambda: shown(home))
+    assert set(messages) == {CONFIG, STATE, AVAILABILITY}
+    state = json.loads(messages[STATE])
+    assert state["asked"] == 6
+    assert state["boards"] == 2
+    assert 0 < state["budget"] <= 40  # epsilon, as provisioned
 
-        serve(path, directory, "--rounds", "1").finish()
-        assert retained(home) == {}
+    mosquitto.kill()
+    mosquitto.start()  # it had no time to save its retained messages
+    wait_for(lambda: shown(home))
+    host.finish(-signal.SIGKILL, signal.SIGKILL)
+    wait_for(lambda: retained(home)[AVAILABILITY] == b"offline")
+
+
+def test_a_fleet_that_is_served_without_the_option_is_no_longer_shown(fleet):
+    mosquitto, home, path = fleet
+    serve(path, mosquitto.directory, "--rounds", "1", "--home-assistant").finish()
+    assert set(retained(home)) == {CONFIG, STATE, AVAILABILITY}
+
+    serve(path, mosquitto.directory, "--rounds", "1").finish()
+
+    assert retained(home) == {}
     with Store(path) as store:
         assert store.state("home_assistant") is None
 
 
+def test_each_figure_is_a_sensor_of_one_device(fleet):
+    mosquitto, home, path = fleet
+    serve(path, mosquitto.directory, "--rounds", "1", "--home-assistant").finish()
+
+    messages = retained(home)
+    config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
+
+    assert config["state_topic"] == STATE
+    assert config["availability_topic"] == AVAILABILITY
+    assert config["dev"]["ids"] == ["tern_farm/a"]
+    sensors = config["cmps"]
+    assert set(sensors) == set(state) >= {"round", "reports", "boards", "budget"}
+    assert len({sensor["unique_id"] for sensor in sensors.values()}) == len(sensors)
+    for name, sensor in sensors.items():
+        assert sensor["p"] == "sensor"  # its platform
+        assert sensor["value_template"] == f'{{{{ value_json["{name}"] }}}}'
+
+
+TOPICS = (
+    CONFIG,
+    STATE,
+    "home/device/other/config",
+    "home/status",
+    "farm/a/round",
+    "farm/a/hello/tern-publisher",
+    "farm/a/up/home-assistant",
+    "farm/a/down/00000001",
+    "farm/a/model",
+    "farm/a/site/lab",
+)
+
+
 def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
-    """Home Assistant only its status; the publisher the config and the state; the host none of
-    these.
-    """
+    """Of the topics that Home Assistant can read, the host may write none."""
     directory, *_ = place
-    host, publisher, home = (
-        Access.load(directory / name) for name in (HOST, PUBLISHER, HOME_ASSISTANT)
-    )
-    assert len({host.password, publisher.password, home.password}) == 3
-    topics = (CONFIG, STATE, "home/device/other/config", "home/status", "farm/a/round")
-    below = ("hello/tern-publisher", "up/home-assistant", "down/00000001", "model", "site/lab")
-    topics += tuple(f"farm/a/{topic}" for topic in below)
+    host = Access.load(directory / HOST)
+    publisher = Access.load(directory / PUBLISHER)
+    home = Access.load(directory / HOME_ASSISTANT)
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
+
     with Mosquitto(directory):
         for access, expected in allowed.items():
+            payload = access.user.encode()
             client = RawClient(access, access.user, access.password)
-            for topic in topics:
-                client.publish(topic, access.user.encode(), retain=True)
+            for topic in TOPICS:
+                client.publish(topic, payload, retain=True)
             client.close()
-            written = {
-                topic
-                for topic, payload in retained(home).items()
-                if payload == access.user.encode()
-            }
+            written = {topic for topic, content in retained(home).items() if content == payload}
             assert written == expected
 
 
 def test_hostile_names_of_figures_are_data_and_never_a_template(place):
-    """Home Assistant evaluates value_template alone; it must give the figure, whatever the name of
-    the figure is.
-    """
+    """Home Assistant evaluates value_template; it must give the figure, whatever its name is."""
     directory, path, _ = place
     home = Access.load(directory / HOME_ASSISTANT)
-    names = ('a"] }}{{ 7 * 191 }}\\', "{% raw %}</script>\u202e\n", "\U0001f600é (micro)~")
-    figures = {
-        name: 0.25 + i for i, name in enumerate((*names, "x" * 10_000))
-    }  # the last has no room
+    hostile = {
+        'a"] }}{{ 7 * 191 }}\\': 0.25,
+        "{% raw %}</script>\u202e\n": 1.25,
+        "\U0001f600é (micro)~": 2.25,
+    }
+    without_room = {"x" * 10_000: 3.25}
+
     with Mosquitto(directory), Store(path) as store:
-        fleet = HomeAssistant(f"mqtt:{directory}")
-        fleet.begin(store, figures)
-        messages = wait_for(
-            lambda: (seen := retained(home)).get(AVAILABILITY) == b"online" and seen
-        )
-        fleet.end()
-        config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
-    assert set(figures) - set(config["cmps"]) == set(figures) - set(state) == {"x" * 10_000}
-    for name, value in list(figures.items())[:-1]:
-        sensor = config["cmps"][name]
-        template = SandboxedEnvironment().from_string(sensor["value_template"])
+        publisher = HomeAssistant(f"mqtt:{directory}")
+        publisher.begin(store, hostile | without_room)
+        wait_for(lambda: retained(home).get(AVAILABILITY) == b"online")
+        messages = retained(home)
+        publisher.end()
+    sensors, state = json.loads(messages[CONFIG])["cmps"], json.loads(messages[STATE])
+
+    assert without_room.keys().isdisjoint({*sensors, *state})
+    for name, value in hostile.items():
+        template = SandboxedEnvironment().from_string(sensors[name]["value_template"])
         assert template.render(value_json=state) == str(value), name
-        assert sensor["name"].isprintable()
+        assert sensors[name]["name"].isprintable()

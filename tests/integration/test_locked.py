@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import rig
@@ -29,7 +28,10 @@ from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 
 PROMPTS = (b">>>", b"raw REPL", b"KeyboardInterrupt")
-KEYS = (b"\x03", b"\r\x03", b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04", bytes(65) + b"\r\x03\r\x01")
+CTRL_C, RETURN_AND_CTRL_C = b"\x03", b"\r\x03"
+TO_RAW_REPL, TO_REPL_AND_RESET = b"\x03\x03\r\x01", b"\r\x03\r\x02\r\x04"
+BEHIND_A_FRAME = bytes(65) + b"\r\x03\r\x01"
+KEYS = (CTRL_C, RETURN_AND_CTRL_C, TO_RAW_REPL, TO_REPL_AND_RESET, BEHIND_A_FRAME)
 PRESSES = 30  # of each key while a board starts, which takes some seconds
 
 
@@ -114,67 +116,83 @@ def test_a_locked_board_still_says_who_it_is(locked):
     assert devices.identify(locked).tern
 
 
-def fire_at(folder, keys, fire, end):
-    """Send keys to a Pico while it starts, as soon as its port appears in a folder below this one."""
-    with socket.socket(socket.AF_UNIX) as line:
-        while not end.is_set():
-            try:
-                line.connect(str(next(folder.glob("*/port"))))
-                break
-            except (StopIteration, OSError):
+class Typist:
+    """Types keys at a Pico while it starts, as soon as its port appears below a folder."""
+
+    def __init__(self, folder, keys):
+        self.output = b""  # of the board
+        self.typed = 0  # keys
+        self._folder, self._keys = folder, keys
+        self._over = threading.Event()
+
+    def type_until_stopped(self):
+        with socket.socket(socket.AF_UNIX) as line:
+            while not self._over.is_set() and not self._connects(line):
                 time.sleep(0.001)
-        line.settimeout(0.01)
-        for key in itertools.cycle(keys):
-            if end.is_set():
-                return
-            with contextlib.suppress(TimeoutError):
-                line.sendall(key)
-                fire.sent += 1
-            end.wait(0.02)
-            with contextlib.suppress(TimeoutError):
-                fire.output += line.recv(4096)
+            line.settimeout(0.01)
+            for key in itertools.cycle(self._keys):
+                if self._over.is_set():
+                    return
+                with contextlib.suppress(TimeoutError):
+                    line.sendall(key)
+                    self.typed += 1
+                self._over.wait(0.02)
+                with contextlib.suppress(TimeoutError):
+                    self.output += line.recv(4096)
+
+    def _connects(self, line):
+        for port in self._folder.glob("*/port"):
+            with contextlib.suppress(OSError):
+                line.connect(str(port))
+                return True
+        return False
+
+    def stop(self):
+        self._over.set()
 
 
 @contextlib.contextmanager
-def boot_under_fire(flash, keys, monkeypatch, until):
-    """Boot a board under a fire of keys, which lasts until `until(fire)` is true, or two minutes;
-    yield the fire, with the output and the number of keys sent, and the board.
+def booted_while_typing(flash, keys, monkeypatch, until):
+    """Boot a board while these keys are typed at it, until `until(typist)` is true, or two minutes.
+
+    Yields the typist and the board.
     """
-    fire, over = SimpleNamespace(output=b"", sent=0), threading.Event()
     with tempfile.TemporaryDirectory() as folder:
+        typist = Typist(Path(folder), keys)
         with monkeypatch.context() as patched, ThreadPoolExecutor() as pool:
-            firing = pool.submit(fire_at, Path(folder), keys, fire, over)
+            typing = pool.submit(typist.type_until_stopped)
             try:
                 patched.setenv("TMPDIR", folder)
                 board, end = boot_pico(flash), time.monotonic() + 120
-                while not until(fire) and time.monotonic() < end:
+                while not until(typist) and time.monotonic() < end:
                     time.sleep(0.02)
             finally:
-                over.set()
-        firing.result()
+                typist.stop()
+        typing.result()
         with board:
-            yield fire, board
+            yield typist, board
 
 
 @pytest.mark.parametrize(
     "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
 )
 def test_no_key_opens_the_console_of_a_locked_board(flash, keys, monkeypatch):
-    def until(fire):
-        return fire.sent > PRESSES * len(keys)
+    def has_typed_all(typist):
+        return typist.typed > PRESSES * len(keys)
 
-    with boot_under_fire(flash, keys, monkeypatch, until) as (fire, board):
-        output = fire.output + type_keys(board.url, b"".join(keys), 20)
+    with booted_while_typing(flash, keys, monkeypatch, has_typed_all) as (typist, board):
+        output = typist.output + type_keys(board.url, b"".join(keys), times=20)
+
         assert not any(prompt in output for prompt in PROMPTS), output
-        assert deploy.wait_for_hello(board.url).text.startswith("rp2040")
+        assert deploy.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
 
 
 def test_the_same_keys_open_the_console_of_a_board_that_is_not_locked(copied, monkeypatch):
-    def has_prompt(fire):
-        return any(prompt in fire.output for prompt in PROMPTS)
+    def has_prompt(typist):
+        return any(prompt in typist.output for prompt in PROMPTS)
 
-    with boot_under_fire(copied, KEYS[1:2], monkeypatch, has_prompt) as (fire, _):
-        assert has_prompt(fire), fire.output
+    with booted_while_typing(copied, [RETURN_AND_CTRL_C], monkeypatch, has_prompt) as (typist, _):
+        assert has_prompt(typist), typist.output
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +253,7 @@ def test_a_locked_board_with_a_broker_closes_its_port(copied):
     config = Broker("broker.example", 1883).files()
     flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:
-        assert type_keys(board.url, b"\r\x03\r\x01", 20) == b""
+        assert type_keys(board.url, b"\r\x03\r\x01", times=20) == b""
 
 
 WATCHED = """
@@ -244,17 +262,24 @@ from tern import compat
 from tern.boards.this import this_board
 board = this_board()
 """
+FED_FOR_20_S = """
+board.watch()
+for _ in range(10):
+    compat.feed()
+    time.sleep(2)
+"""
 
 
 def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied):
+    counts = 3 << 16 | 2  # of exceptions, and of restarts, which a start changes
     with boot_pico(copied, skip_idle=True) as board:
         with Repl(board.url) as prompt:
             # In one call: while no code runs, hours pass at once.
-            fed = "board.watch()\nfor _ in range(10):\n    compat.feed()\n    time.sleep(2)\n"
-            prompt.run(WATCHED + fed + "board.unwatch()\ntime.sleep(30)", timeout=60)
-            assert prompt.evaluate("board.keep(0x30002)") == 0
+            prompt.run(WATCHED + FED_FOR_20_S + "board.unwatch()\ntime.sleep(30)", timeout=60)
+            assert prompt.evaluate(f"board.keep({counts})") == 0
             with pytest.raises(SilenceError):
                 prompt.run("board.watch()\ntime.sleep(60)", timeout=60)
+
         with Repl(board.url) as prompt:
             prompt.run(WATCHED + "import machine")
             assert prompt.evaluate("machine.reset_cause() == machine.WDT_RESET")

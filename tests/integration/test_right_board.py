@@ -1,5 +1,8 @@
 """A command flashes the board that is meant, and no other one; afterwards that board has to start."""
 
+import itertools
+from unittest.mock import Mock
+
 import pico_images
 import pytest
 import rig
@@ -66,26 +69,29 @@ def test_up_does_not_flash_a_board_that_runs_while_others_wait(tmp_path, board, 
 
 
 def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):
-    looks = []
+    looks = itertools.count(1)
 
     def mount_points():
         """The other board comes at the third look: the last one before the boot loader starts."""
-        looks.append(1)
-        return [other] if len(looks) > 2 else []
+        return [other] if next(looks) >= 3 else []
 
     mount(mount_points)
-    assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
+    refused = flash_board(board, box, errors.USAGE)
+
+    assert "nothing was changed" in refused.err
 
 
 def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
     box, board, other, mount, monkeypatch
 ):
     """Such as a board that its watchdog restarts."""
-    restarts = []
-    monkeypatch.setattr(flash_pico, "enter_boot_loader", lambda *_: restarts.append(1))
+    enter_boot_loader = Mock()  # which the board does not do
+    monkeypatch.setattr(flash_pico, "enter_boot_loader", enter_boot_loader)
     monkeypatch.setattr(flash_pico, "LEAVE_WAIT", 1.0)
-    mount(lambda: [other] if restarts else [])
+    mount(lambda: [other] if enter_boot_loader.called else [])
+
     failed = flash_board(board, box, errors.NO_DEVICE)
+
     assert "did not start its boot loader; nothing was written" in failed.err
 
 

@@ -92,50 +92,72 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
 )
 def test_the_source_avoids_the_faults_of_compilers_on_boards(name, line, as_it_was, tmp_path):
     """The compilers of MicroPython 1.25 for Xtensa and of 1.26 for RV32 have one fault each."""
-    if why := device_tests.absence(name):
-        pytest.skip(why)
-    unused = ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local")
-    library = {module: text for module, text in mpy.library().items() if module not in unused}
+    reason = device_tests.absence(name)
+    if reason:
+        pytest.skip(reason)
     flash = tmp_path / "flash.bin"
-    files = {f"/lib/{mpy.file_of(module)}.py": text.encode() for module, text in library.items()}
-    flash_image.write(name, flash, files)
+    flash_image.write(name, flash, source_files())
+    gradient = mpy.library()["tern.gradient"]
+    assert line in gradient
+
     with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
         self_check.require_library(repl)
-        gradient = library["tern.gradient"]
-        assert line in gradient
-        gradient = gradient.replace(line, as_it_was).replace("= nothing", "= 0")
-        repl.write_file("/lib/tern/gradient.py", gradient.encode())
+        as_before = gradient.replace(line, as_it_was).replace("= nothing", "= 0")
+        repl.write_file("/lib/tern/gradient.py", as_before.encode())
         with pytest.raises(MiscompiledError, match=r"computes a wrong (gradient|report)"):
             self_check.require_library(repl)
 
 
-def test_a_library_that_is_wrong_or_crashes_never_starts(tmp_path):
-    flash = tmp_path / "flash.bin"
+UNUSED = ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local")
 
-    def wrong(module, right, wrong):
-        text = altered(f"tern.{module}", right, wrong)
-        return {f"/lib/tern/{module}.mpy": mpy.compiled(text, machine.processor, f"{module}.py")}
 
-    machine = flash_image.fill("rv32", flash, deploy.library_files)
+def source_files():
+    """The library as source, which a board compiles itself, without what the check does not use."""
+    files = {}
+    for module, text in mpy.library().items():
+        if module not in UNUSED:
+            files[f"/lib/{mpy.file_of(module)}.py"] = text.encode()
+    return files
+
+
+@pytest.fixture
+def flash(tmp_path):
+    """The flash of a board with the library."""
+    path = tmp_path / "flash.bin"
+    flash_image.fill("rv32", path, deploy.library_files)
+    return path
+
+
+def install_altered(repl, module, right, wrong):
+    """Install a module of the library in which `wrong` stands instead of `right`."""
+    machine = deploy.Machine.of(repl)
+    text = altered(f"tern.{module}", right, wrong)
+    compiled = mpy.compiled(text, machine.processor, f"{module}.py")
+    changes = deploy.compare(repl, {f"/lib/tern/{module}.mpy": compiled})
+    deploy.install(repl, machine, changes)
+
+
+def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deployment(flash):
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
-            deploy.install(
-                repl, machine, deploy.compare(repl, wrong("sampler", "if u < 0:", "if u > 0:"))
-            )
+            install_altered(repl, "sampler", right="if u < 0:", wrong="if u > 0:")
+
         assert deploy.MAIN not in repl.directory("/")
-        machine, changes = deploy.plan(repl)
-        assert set(changes.write) == {
-            "/lib/tern/sampler.mpy",
-            deploy.MAIN,
-        }  # deploying again repairs it
-        deploy.install(repl, machine, changes)
-        repl.start_main()
-        repl.enter()
-        crashes = wrong("gradient", "nothing = 0", "ptr32(3)[0] = nothing = 0")
-        with pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "):
-            deploy.install(repl, machine, deploy.compare(repl, crashes))
+        _, changes = deploy.plan(repl)
+        assert set(changes.write) == {"/lib/tern/sampler.mpy", deploy.MAIN}
+
+
+def test_after_a_library_that_crashes_the_program_before_is_back(flash):
+    wrong = "ptr32(3)[0] = nothing = 0"  # a store at an address that is not aligned
+    with (
+        catalogue.boot("rv32", flash) as board,
+        Repl(board.url) as repl,
+        pytest.raises(MiscompiledError, match=r"computes no gradient \(crash: "),
+    ):
+        install_altered(repl, "gradient", right="nothing = 0", wrong=wrong)
     with catalogue.boot("rv32", flash) as again, Repl(again.url) as repl:
-        assert not deploy.plan(repl)[1], "the program before is back, whole"
+        _, changes = deploy.plan(repl)
+        assert not changes, "it is whole"
         assert not [path for path in repl.directory("/") if path.endswith(deploy.UNDO)]
 
 

@@ -22,6 +22,8 @@ from ternhost.store.store import Store
 pytestmark = pytest.mark.usefixtures("mosquitto")
 
 SOON = 60.0  # seconds within which a bridge connects and passes a message
+ADMITTED, NOT_AUTHORISED = 0, 5  # return codes of MQTT
+PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
 
 
 class Bridged:
@@ -64,8 +66,14 @@ class Bridged:
         while time.monotonic() < end:
             for name, body in (client or self.host).messages(SOON, 1):
                 if name == topic:
-                    return body[2:]
+                    return body[PACKET_NUMBER_BYTES:]
         raise AssertionError(f"nothing on {topic}")
+
+    def thief(self):
+        """A client of the central broker with the password of the site, whose own bridge is gone."""
+        self.site.kill()
+        assert self.heard("tern/site/lab") == b"0"
+        return self.client(self.access, self.made.user, self.made.password)
 
     def driver(self, store, **options):
         return BrokerDriver(store, MqttLink(self.access), Terms(), standing=True, **options)
@@ -84,10 +92,14 @@ def bridged(tmp_path):
     brokers.close()
 
 
-def retained(client, topic):
-    """The retained message of a topic; None: there is none."""
+def payloads(messages):
+    """The payloads of messages without the numbers of their packets."""
+    return [body[PACKET_NUMBER_BYTES:] for _, body in messages]
+
+
+def is_retained(client, topic):
     client.subscribe(topic)
-    return next((body[2:] or body for name, body in client.arrived() if name == topic), None)
+    return topic in dict(client.arrived())
 
 
 def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged):
@@ -105,39 +117,42 @@ def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged)
     bridged.host.publish("tern/model", b"model", retain=True)
 
     bridged.host = bridged.connect_host()  # replaces the first connection
-    assert retained(bridged.host, "tern/hello/00000001")
-    late = bridged.board(2)
-    assert retained(late, "tern/round"), "a board that comes late finds the round at its site"
-    wait_for(lambda: retained(late, "tern/model"))
+    assert is_retained(bridged.host, "tern/hello/00000001")
+    late_board = bridged.board(2)
+    assert is_retained(late_board, "tern/round"), "at its site"
+    wait_for(lambda: is_retained(late_board, "tern/model"))
     board.close()
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
 
 
-def test_reports_wait_for_a_cut_link_but_only_the_last_round_passes(bridged):
-    """The host learns of the cut."""
+def test_a_report_waits_for_the_central_broker(bridged):
     board = bridged.board(1)
-    board.publish("tern/hello/00000001", b"hello", retain=True)
-    bridged.host.publish("tern/round", b"old", retain=True)
     board.subscribe("tern/round")
-    assert bridged.heard("tern/round", board) == b"old"
     bridged.central.kill()
     board.publish("tern/up/00000001", b"report")
+
     bridged.central.start()
-    host = bridged.host = bridged.connect_host()
-    host.publish("tern/round", b"new", retain=True)
+    bridged.host = bridged.connect_host()
+    bridged.host.publish("tern/round", b"new", retain=True)
+
     assert bridged.heard("tern/up/00000001") == b"report"
     assert bridged.heard("tern/round", board) == b"new"
 
+
+def test_only_the_last_round_passes_to_a_site_that_was_cut_off(bridged):
+    """Each of them would cost a report."""
     bridged.site.kill()
     assert bridged.heard("tern/site/lab") == b"0"
     for number in range(5):
-        host.publish("tern/round", b"missed %d" % number, retain=True)
+        bridged.host.publish("tern/round", b"missed %d" % number, retain=True)
+
     bridged.site.start()
     assert bridged.heard("tern/site/lab") == b"1"
     board = bridged.board(1)
     board.subscribe("tern/round")
+
     assert bridged.heard("tern/round", board) == b"missed 4"
-    assert board.messages(1.0) == [], "only the last round, since each would cost a report"
+    assert board.messages(1.0) == []
 
 
 def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
@@ -157,56 +172,60 @@ def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
         conf.write_text(original.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
         bridged.site.start()
         driver.wait(1.0)
-        assert retained(bridged.board(2), "tern/round"), "as long as the link is cut"
+        assert is_retained(bridged.board(2), "tern/round"), "as long as the link is cut"
         bridged.site.close()
         conf.write_text(original)
         bridged.site.start()
         wait_for(lambda: driver.wait(0.2) or "the broker of site lab is there again" in warnings)
-        wait_for(lambda: driver.wait(0.2) or retained(bridged.board(2), "tern/round") is None)
+        wait_for(lambda: driver.wait(0.2) or not is_retained(bridged.board(2), "tern/round"))
         assert warnings[0] == "the broker of site lab is gone; waiting for it"
 
 
-def test_a_site_has_only_the_rights_of_its_boards(bridged):
-    """With the site's password at the central broker.
+OTHERS_TOPICS = (
+    "tern/round",
+    "tern/model",
+    "tern/down/00000001",
+    "tern/down/00000009",
+    "tern/up/00000009",
+    "tern/hello/00000009",
+    "tern/site/other",
+    "other",
+)
 
-    The site's broker admits its own boards only.
-    """
-    assert [bridged.board(device).code for device in (9, 1)] == [5, 0]
-    access = bridged.access
-    assert bridged.client(bridged.at_site, access.user, access.password).code == 5, (
-        "not even the host"
-    )
-    bridged.site.kill()
-    assert bridged.heard("tern/site/lab") == b"0"
-    thief = bridged.client(bridged.access, bridged.made.user, bridged.made.password)
-    other = board_client(bridged.access, bridged.keys, 9)
-    bridged.clients.append(other)
-    other.subscribe("tern/round")
-    other.subscribe("tern/down/00000009")
-    for topic in (
-        "tern/round",
-        "tern/model",
-        "tern/down/00000001",
-        "tern/down/00000009",
-        "tern/up/00000009",
-        "tern/hello/00000009",
-        "tern/site/other",
-        "other",
-    ):
+
+def test_a_site_publishes_for_its_boards_alone(bridged):
+    """With the site's password at the central broker, on behalf of board 9 of another site."""
+    thief = bridged.thief()
+    other_board = board_client(bridged.access, bridged.keys, 9)
+    bridged.clients.append(other_board)
+    for topic in ("tern/round", "tern/down/00000009"):
+        other_board.subscribe(topic)
+
+    for topic in OTHERS_TOPICS:
         thief.publish(topic, b"forged", retain=True)
+    thief.publish("tern/up/00000001", b"of a board of the site")
+
+    assert payloads(bridged.host.messages(SOON, 1)) == [b"of a board of the site"]
+    assert bridged.host.arrived() == []
+    assert other_board.arrived() == []
+
+
+def test_a_site_reads_only_what_is_for_its_boards(bridged):
+    thief = bridged.thief()
     for topic in ("#", "tern/up/+", "tern/hello/+", "tern/site/+", "tern/down/+"):
         thief.subscribe(topic)
-    thief.publish("tern/up/00000001", b"last")
-    heard = []
-    while not heard or heard[-1][1] != b"last":
-        heard += [(topic, body[2:]) for topic, body in bridged.host.messages(SOON, 1)]
-    assert heard == [("tern/up/00000001", b"last")]
-    bridged.host.publish("tern/down/00000009", b"not for it")
-    bridged.host.publish("tern/down/00000002", b"for it")
-    assert [(topic, body[2:]) for topic, body in thief.messages(1.0)] == [
-        ("tern/down/00000002", b"for it")
-    ]
-    assert [body[2:] for _, body in other.messages(0.5)] == [b"not for it"]
+
+    bridged.host.publish("tern/down/00000009", b"for a board of another site")
+    bridged.host.publish("tern/down/00000002", b"for a board of the site")
+
+    assert payloads(thief.messages(1.0)) == [b"for a board of the site"]
+
+
+def test_the_broker_of_a_site_admits_its_boards_alone(bridged):
+    host = bridged.access
+    assert bridged.board(1).code == ADMITTED
+    assert bridged.board(9).code == NOT_AUTHORISED
+    assert bridged.client(bridged.at_site, host.user, host.password).code == NOT_AUTHORISED
 
 
 def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):

@@ -29,11 +29,15 @@ def test_three_outputs_has_the_best_probability_of_0(epsilon):
 
 def test_probabilities_of_three_outputs_add_up_to_1_unless_as_printed():
     """The sign of x in (2), the probability of -C, is wrong in print."""
-    e, a = math.e, three_outputs.zero_probability(1)
+    e, a = math.e, three_outputs.zero_probability(1)  # epsilon = 1
     high, middle = (e - a) / (e + 1), (1 - a) / 2
-    likely, zero, fall = high, a / e, middle - high / e
-    assert likely + zero + (middle - fall) == pytest.approx(1)
-    assert likely + zero + (middle + fall) == pytest.approx(1.23, abs=5e-3)
+
+    # At x = 1: the probabilities of C and of 0, and by how much that of -C falls from x = 0 on.
+    of_c, of_zero = high, a / e
+    fall = middle - high / e
+
+    assert of_c + of_zero + (middle - fall) == pytest.approx(1)
+    assert of_c + of_zero + (middle + fall) == pytest.approx(1.23, abs=5e-3), "as printed"
 
 
 def test_three_outputs_changes_its_form_continuously():
@@ -50,10 +54,11 @@ def test_pm_opt_has_the_best_t(epsilon):
     digits.
     """
     best = pm.t_opt(epsilon)
-    assert pm.t_opt(1.0) == pytest.approx(1.28876, abs=5e-6)
     least = piecewise.worst_variance(epsilon, best)
+
     for factor in (0.9, 0.999, 1.001, 1.1):
         assert piecewise.worst_variance(epsilon, best * factor) > least
+    # It is the root of the derivative: t**4 + 2 E t**3 - 2 E t - E**2, where E = exp(epsilon).
     e = math.exp(epsilon)
     assert best**4 + 2 * e * best**3 - 2 * e * best - e * e == pytest.approx(0, abs=1e-12 * e**4)
 
@@ -70,42 +75,58 @@ def worst_of_mixture(epsilon, t, share):
 
 def test_hm_tp_has_the_best_share_up_to_ln_2():
     """Three-Outputs is Duchi's mechanism there."""
-
-    def worst(epsilon, share):
-        return worst_of_mixture(epsilon, piecewise.t_sub(epsilon), share)
-
     for epsilon in (0.615, 0.65, 0.69):
         share = hybrid.hm_tp_share(epsilon)
-        assert share == (math.exp(epsilon) - 1) / (math.exp(epsilon) + piecewise.t_sub(epsilon))
-        assert all(worst(epsilon, share) < worst(epsilon, share + step) for step in (-0.02, 0.02))
-    # From this epsilon on, that share is better than Duchi's mechanism alone.
-    begins = brentq(
-        lambda e: worst(e, (math.exp(e) - 1) / (math.exp(e) + piecewise.t_sub(e))) - worst(e, 0),
-        0.5,
-        0.69,
-    )
-    assert begins == pytest.approx(0.6109863, abs=5e-8)
+        assert share == best_share_of_pm_sub(epsilon)
+        least = worst_of_hm_tp(epsilon, share)
+        for other in (share - 0.02, share + 0.02):
+            assert worst_of_hm_tp(epsilon, other) > least
 
 
-def crossing(f, g, near):
-    return float(brentq(lambda e: f(e) - g(e), near - 0.02, near + 0.02))
+def test_hm_tp_mixes_from_the_stated_epsilon_on():
+    """From there on, the best share is better than Duchi's mechanism alone."""
+
+    def gain(epsilon):
+        mixed = worst_of_hm_tp(epsilon, best_share_of_pm_sub(epsilon))
+        return worst_of_hm_tp(epsilon, share=0) - mixed
+
+    assert brentq(gain, 0.5, 0.69) == pytest.approx(0.6109863, abs=5e-8)
 
 
-def opt(epsilon):
+def worst_of_hm_tp(epsilon, share):
+    """The worst-case variance of HM-TP up to ln 2, where PM-SUB has this share."""
+    return worst_of_mixture(epsilon, piecewise.t_sub(epsilon), share)
+
+
+def best_share_of_pm_sub(epsilon):
+    return (math.exp(epsilon) - 1) / (math.exp(epsilon) + piecewise.t_sub(epsilon))
+
+
+def crossing(first, second, near):
+    """The epsilon at which two worst-case variances are equal."""
+
+    def difference(epsilon):
+        return first(epsilon) - second(epsilon)
+
+    return float(brentq(difference, near - 0.02, near + 0.02))
+
+
+def pm_opt(epsilon):
+    """The worst-case variance of PM-OPT."""
     return piecewise.worst_variance(epsilon, pm.t_opt(epsilon))
 
 
 def test_hm_and_pm_opt_are_better_than_hm_tp_in_the_stated_ranges():
     hm, hm_tp = hybrid.HM.worst_variance, hybrid.HM_TP.worst_variance
-    assert crossing(hm, hm_tp, 0.695) == pytest.approx(0.695, abs=5e-4)
-    assert crossing(hm, hm_tp, 1.593) == pytest.approx(1.593, abs=5e-4)
-    assert crossing(opt, hm_tp, 5.440) == pytest.approx(5.440, abs=5e-4)
+    for worst, epsilon in ((hm, 0.695), (hm, 1.593), (pm_opt, 5.440)):
+        assert crossing(worst, hm_tp, near=epsilon) == pytest.approx(epsilon, abs=5e-4)
+
     for epsilon in np.arange(0.5051, 8, 0.01):
-        better = hm(epsilon) < hm_tp(epsilon) * (1 - 1e-12)
-        assert better == (0.695 < epsilon < 1.593 or 0.6094 < epsilon < 0.65)
-        assert (opt(epsilon) < hm_tp(epsilon)) == (epsilon > 5.44)
+        hm_is_better = hm(epsilon) < hm_tp(epsilon) * (1 - 1e-12)  # not by rounding
+        assert hm_is_better == (0.6094 < epsilon < 0.65 or 0.695 < epsilon < 1.593)
+        assert (pm_opt(epsilon) < hm_tp(epsilon)) == (epsilon > 5.44)
         if epsilon < 0.65:
-            assert hm_tp(epsilon) - hm(epsilon) < 0.003
+            assert hm_tp(epsilon) - hm(epsilon) < 0.003  # the errata: hardly better there
 
 
 def test_hm_mixes_from_the_stated_epsilon_on():
@@ -155,10 +176,14 @@ def test_random_rounding_costs_a_vector_privacy():
     """
     card = cards.decode(base.laplace(0, 2, 1, -40, 40))
     assert card.epsilon == 1_000_000
-    step = ONE // 64
-    largest = 0
+    change = ONE // 64  # of one coordinate: so many coordinates share a change of 2
+
+    largest_loss = 0  # of one coordinate
     for value in range(-ONE, ONE, ONE // 8):
-        laws = certify.distribution(card, value), certify.distribution(card, value + step)
-        for p, q in zip(*laws, strict=True):
-            largest = max(largest, abs(math.log(p / q)))
-    assert 1.25 < largest * 2 * ONE / step < 1.31
+        before = certify.distribution(card, value)
+        after = certify.distribution(card, value + change)
+        for p, q in zip(before, after, strict=True):
+            largest_loss = max(largest_loss, abs(math.log(p / q)))
+
+    coordinates = 2 * ONE / change
+    assert 1.25 < largest_loss * coordinates < 1.31

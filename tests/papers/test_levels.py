@@ -73,9 +73,13 @@ def test_every_pair_of_inputs_keeps_the_joint_loss():
 def test_reports_equal_those_of_the_device():
     rng, card = np.random.default_rng(1), paper_card(0.5)
     values = rng.integers(-17000, 17000, 400).astype(np.int16)
-    values[:10] = *card.body.bounds, *(bound - 1 for bound in card.body.bounds), 32767, -32768
-    streams = rng.integers(0, 256, (400, 64), np.uint8)
+    just_below = [bound - 1 for bound in card.body.bounds]
+    special = [*card.body.bounds, *just_below, 32767, -32768]
+    values[: len(special)] = special
+    streams = rng.integers(0, 256, (400, 64), np.uint8)  # the random bytes of each device
+
     symbols = sample(card, ReplayLanes(streams), values)
+
     for symbol, stream, value in zip(symbols, streams, values, strict=True):
         assert symbol == card.body.draw(Replay(stream.tobytes()), int(value))
 
@@ -127,36 +131,53 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
 def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
     rng, runs = np.random.default_rng(4), 50_000
     card, values = paper_card(1), np.array([-16_000, -9000, -100, 500, 4000, 15_000], np.int16)
-    counts = np.zeros((runs, 10), np.int64)
+    levels, signs = 5, 2
+    counts = np.zeros((runs, levels * signs), np.int64)
     for value in values:
         counts += rng.multinomial(1, np.array(law(card, int(value)), float), runs)
-    means = hiera.estimate(card, counts.reshape(runs, 5, 2), mu)
-    exact = float(hiera.variance(card, values, mu))
-    assert abs(means.mean() - values.mean() / ONE) < 4 * (exact / runs) ** 0.5
-    assert means.var() == pytest.approx(exact, rel=0.025)
+
+    means = hiera.estimate(card, counts.reshape(runs, levels, signs), mu)
+
+    exact_variance = float(hiera.variance(card, values, mu))
+    standard_error = (exact_variance / runs) ** 0.5
+    assert abs(means.mean() - values.mean() / ONE) < 4 * standard_error
+    assert means.var() == pytest.approx(exact_variance, rel=0.025)  # four standard errors
 
 
 def test_conversion_makes_reports_of_the_other_level():
-    p, q = (math.exp(epsilon) / (1 + math.exp(epsilon)) for epsilon in (2, 1))
-    scale, other_scale = 1 / (2 * p - 1), 1 / (2 * q - 1)  # what a sign stands for
-    n = 1_000_000
-    before = [round(n * (0.5 + sign * 0.7 / (2 * scale))) for sign in (-1, 1)]
-    expected = n * (0.5 + 0.7 / (2 * other_scale))
-    converted = hiera.convert(np.array(before), scale, other_scale, np.random.default_rng(3))
-    assert converted.sum() == n
-    assert converted[1] == pytest.approx(expected, abs=5 * n**0.5 / 2)
-    assert before[1] > expected + 50_000
+    def scale_at(epsilon):
+        """What a sign stands for: 1 / (2 p - 1), where p is the probability of the true sign."""
+        p = math.exp(epsilon) / (1 + math.exp(epsilon))
+        return 1 / (2 * p - 1)
+
+    def expected_positive(scale):
+        return reports * (0.5 + value / (2 * scale))
+
+    value, reports = 0.7, 1_000_000
+    positive = round(expected_positive(scale_at(2)))
+    counts = np.array([reports - positive, positive])  # of signs below and above 0
+
+    negative, converted = hiera.convert(counts, scale_at(2), scale_at(1), np.random.default_rng(3))
+
+    expected = expected_positive(scale_at(1))
+    standard_error = reports**0.5 / 2
+    assert negative + converted == reports
+    assert converted == pytest.approx(expected, abs=5 * standard_error)
+    assert positive > expected + 50_000, "without conversion"
 
 
 def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     card, value = paper_card(0.2), 8000
-    each_outcome = np.eye(10, dtype=np.int64).reshape(10, 5, 2)
-    likely = np.array(law(card, value), float)
-    plain, clamped = (hiera.estimate(card, each_outcome, clamp=clamp) for clamp in (False, True))
-    assert likely @ plain == pytest.approx(value / ONE)
+    each_outcome = np.eye(10, dtype=np.int64).reshape(10, 5, 2)  # a report of each level and sign
+    probabilities = np.array(law(card, value), float)
+
+    plain = hiera.estimate(card, each_outcome, clamp=False)
+    clamped = hiera.estimate(card, each_outcome, clamp=True)
+
+    assert probabilities @ plain == pytest.approx(value / ONE)
     assert np.abs(plain).min() > 1
     assert np.abs(clamped).max() == 1
-    assert likely @ clamped < 0.5 * value / ONE
+    assert probabilities @ clamped < 0.5 * value / ONE
 
 
 @pytest.mark.parametrize("mu", [0, 6, 0.5])
@@ -260,21 +281,29 @@ def test_invalid_budgets_make_no_levels(budgets):
 
 def test_combined_classes_are_unbiased_by_enumeration():
     """All outcomes of three devices, two of one class and one of another."""
-    classes = [card_of(2, 1), card_of(3, 1.5)]
-    devices = [(0, -9000), (0, 12_000), (1, 3000)]  # the class and the value of each
-    laws = [law(classes[index], value) for index, value in devices]
+    first_card, second_card = card_of(2, 1), card_of(3, 1.5)
+    first_values, second_value = (-9000, 12_000), 3000
+    laws = [
+        law(first_card, first_values[0]),
+        law(first_card, first_values[1]),
+        law(second_card, second_value),
+    ]
+
     mean = Fraction(0)
-    for outcome in product(range(4), repeat=len(devices)):
-        counts = np.zeros((2, 1, 4), np.int64)
-        likely = Fraction(1)
-        for symbol, (index, _), of_device in zip(outcome, devices, laws, strict=True):
-            counts[index, 0, symbol] += 1
-            likely *= of_device[symbol]
-        (estimate,) = hiera.combine(list(zip(classes, counts, strict=True)))
-        mean += likely * Fraction(float(estimate))
-    largest = [float(lhp.magnitudes(card).max()) for card in classes]
-    weights = 2 / largest[0] ** 2, 1 / largest[1] ** 2  # devices by their noise
-    expected = np.average([(-9000 + 12_000) / 2 / ONE, 3000 / ONE], weights=weights)
+    for a, b, c in product(range(4), repeat=3):  # the symbols of the devices
+        first_counts, second_counts = np.zeros((1, 4), np.int64), np.zeros((1, 4), np.int64)
+        first_counts[0, a] += 1
+        first_counts[0, b] += 1
+        second_counts[0, c] += 1
+        (estimate,) = hiera.combine([(first_card, first_counts), (second_card, second_counts)])
+        probability = laws[0][a] * laws[1][b] * laws[2][c]
+        mean += probability * Fraction(float(estimate))
+
+    # Classes are weighted by the number of their devices over the square of their noise.
+    first_weight = 2 / float(lhp.magnitudes(first_card).max()) ** 2
+    second_weight = 1 / float(lhp.magnitudes(second_card).max()) ** 2
+    class_means = [sum(first_values) / 2 / ONE, second_value / ONE]
+    expected = np.average(class_means, weights=[first_weight, second_weight])
     assert float(mean) == pytest.approx(expected, abs=1e-9)
 
 
