@@ -45,6 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_init(actions: Any) -> None:
+    """Add `tern gateway init` with its options."""
     summary = (
         "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
         "sites"
@@ -79,6 +80,7 @@ def _add_remove(actions: Any) -> None:
 
 
 def _add_server(actions: Any) -> None:
+    """Add `tern gateway server`."""
     summary = "run the NATS server until Ctrl-C; a crash restarts it"
     example = """tern gateway server my-sites
         tern gateway server my-sites/nodes/n1.local"""
@@ -88,6 +90,7 @@ def _add_server(actions: Any) -> None:
 
 
 def _add_run(actions: Any) -> None:
+    """Add `tern gateway run` with the options of SiteFleet."""
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
@@ -211,6 +214,7 @@ def run_run(args: argparse.Namespace) -> int:
         print_result({"event": event, "message": message}, visible(message), args.json)
 
     def report_when_ready() -> None:
+        """Report the devices and the bound of the site once the gateway has opened its fleet."""
         devices = gateway.ready()
         if devices is None:
             return

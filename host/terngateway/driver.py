@@ -115,6 +115,7 @@ class GatewaysDriver(Driver):
     # Beginning
 
     def __enter__(self) -> Self:
+        """Connect to the gateways, and wait for them as `_meet` does."""
         self._post.__enter__()
         self._meeting = True
         try:
@@ -169,10 +170,15 @@ class GatewaysDriver(Driver):
 
         is_early: it is too early to give up those that cannot be reached.
         """
-        registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
-        if not registered:
+        any_registered = False
+        absent = []  # have neither said hello nor been ignored
+        for gateway in self._roster.all.values():
+            if gateway.registered:
+                any_registered = True
+                if gateway.here is None and not gateway.refused:
+                    absent.append(gateway)
+        if not any_registered:
             return is_early
-        absent = [each for each in registered if each.here is None and not each.refused]
         if is_early:
             return bool(absent)
         return any(gateway.reachable for gateway in absent)
@@ -344,6 +350,7 @@ class GatewaysDriver(Driver):
 
     @property
     def status(self) -> FleetStatus:
+        """The number of boards of connected gateways, if these know it, and whether there are any."""
         connected = [here for gateway, here in self._roster.there if not gateway.reported_gone]
         boards = [here.boards for here in connected if here.boards is not None]
         return FleetStatus(

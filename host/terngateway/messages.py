@@ -101,6 +101,7 @@ class Ask:
         return digest.digest()
 
     def encode(self) -> bytes:
+        """Return the bytes of the message, with two blobs for each cohort."""
         blobs = []
         for cohort in self.cohorts:
             blobs += [cohort.body, pack_ids(cohort.devices)]
@@ -187,6 +188,7 @@ class Answer:
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
+        """Return the bytes of the message; its blobs are the counts, then the results."""
         head = {
             "number": self.number,
             "digest": self.digest.hex(),

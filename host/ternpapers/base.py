@@ -53,6 +53,7 @@ class Contender:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise UsageError unless the mechanism is single-valued and has these options."""
         mechanism = mechanisms.REGISTRY.named(self.name)
         if not mechanism.single_valued:
             text = f"the reports of {self.name} cannot be averaged"
@@ -97,6 +98,7 @@ class Options:
     in_full: bool = False
 
     def __post_init__(self) -> None:
+        """Raise UsageError for a number that is too small, or options that exclude each other."""
         if self.runs is not None and self.runs < 1:
             raise UsageError(f"--runs must be 1 or more, not {self.runs}")
         if self.seed < 0:
@@ -145,11 +147,15 @@ class Options:
         They are these, those of other packages, and the contender. The quick version leaves out
         mechanisms whose design is slow.
         """
-        slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
-        contenders = [Contender(name) for name in (*names, *others()) if name not in slow]
+        contenders: dict[str, Contender] = {}
+        for name in (*names, *others()):
+            is_slow = name in names and mechanisms.REGISTRY.named(name).slow
+            if not (self.quick and is_slow):
+                contender = Contender(name)
+                contenders[contender.label] = contender
         if self.contender is not None:
-            contenders.append(self.contender)
-        return {contender.label: contender for contender in contenders}
+            contenders[self.contender.label] = self.contender
+        return contenders
 
 
 @dataclass(frozen=True)

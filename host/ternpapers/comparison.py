@@ -388,7 +388,7 @@ def _model_cells(
             text = f"the labels of {name} do not suit a {model} model"
             raise UsageError(text, hint="name another --dataset")
 
-    number_of_folds = options.runs_or(erm.FOLDS, quick=4, paper=5 * erm.FOLDS)
+    number_of_folds = options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS)  # default, quick, in full
     folds = Folds(number_of_folds, options.seed, options.quick)
     common = {"model": model, "measure": measure, "folds": folds}
     cases = _cases(sources, options, settings)

@@ -139,12 +139,18 @@ class Figure:
     def outcome(self, options: Options, tables: Tables) -> Outcome:
         """Return the summaries of the runs, the best curves, the verdicts, and the picture."""
         runs = tables[RUNS]
-        rows = self._summaries([row for row in runs if row["curve"] not in _APART])
+        competing_runs, other_runs = [], []
+        for run in runs:
+            if run["curve"] in _APART:
+                other_runs.append(run)
+            else:
+                competing_runs.append(run)
+        rows = self._summaries(competing_runs)
         best: list[Row] = []  # the best curve at each x
         are_compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
         if are_compared:
             best = winners(rows, ("panel", self.x.column), "curve", self.y.column)
-        rows += self._summaries([row for row in runs if row["curve"] in _APART])
+        rows += self._summaries(other_runs)
         if max(row["runs"] for row in rows) == 1:
             rows = [_of_one_run(row) for row in rows]
 

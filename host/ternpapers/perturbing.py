@@ -45,6 +45,7 @@ def by_three_outputs(epsilon: float) -> Perturb:
     same_sign_at_1 = (e - a) / (e + 1)
 
     def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+        """Return reports of x in [-1, 1], each of them C, 0 or -C."""
         size = np.abs(x)
         uniform = rng.random(x.shape)
         same_sign = same_sign_at_0 + (same_sign_at_1 - same_sign_at_0) * size
@@ -64,6 +65,7 @@ def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
     """
 
     def mechanism(epsilon: float) -> Perturb:
+        """Return the piecewise mechanism at this epsilon."""
         e = math.exp(epsilon)
         parameter = t(epsilon)
         bound = piecewise_bound(epsilon, parameter)  # A
@@ -98,6 +100,7 @@ def _either(
     """Return a hybrid: the first mechanism with probability `share(epsilon)`, else the second."""
 
     def mechanism(epsilon: float) -> Perturb:
+        """Return the hybrid at this epsilon."""
         perturb_by_first = first(epsilon)
         perturb_by_second = second(epsilon)
         probability_of_first = share(epsilon)
@@ -119,6 +122,7 @@ def _by_steps(half_width: Callable[[float], float]) -> Callable[[float], Perturb
     """
 
     def mechanism(epsilon: float) -> Perturb:
+        """Return the mechanism at this epsilon, which adds the noise to each value."""
         m = half_width(epsilon)
         e = math.exp(epsilon)
         # Of the density, 2 m a lies within m, and 4 a / (E - 1) outside.

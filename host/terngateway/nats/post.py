@@ -54,6 +54,10 @@ class NatsPost(Post):
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
     def __enter__(self) -> Self:
+        """Lock the host's directory, connect to its sites, and begin to look for changes.
+
+        Raises UsageError if another host asks these sites.
+        """
         with ExitStack() as stack:
             if not self._beside:
                 lock = self._server.directory / directories.HOST_LOCK
@@ -68,6 +72,7 @@ class NatsPost(Post):
         self._stack.close()
 
     def _end(self) -> None:
+        """End the thread, and then all connections together."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
