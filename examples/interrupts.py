@@ -30,8 +30,9 @@ came = asyncio.ThreadSafeFlag()
 
 
 def start_sensor():
-    """Wake the accelerometer; return what reads it into `raw`, or, where there is none, a
-    saw-tooth.
+    """Wake the accelerometer; return the function that reads it into `raw`.
+
+    Without an accelerometer that makes a saw-tooth.
     """
     i2c = I2C(0, scl=Pin(5), sda=Pin(4), freq=400_000)
     try:
@@ -47,11 +48,12 @@ def start_sensor():
 
 
 def sample(_):
+    """Put a sample of the sensor into the ring: the interrupt, which allocates nothing."""
     read()
     at = taken[0] % ROOM * AXES
     for axis in range(AXES):
         value = raw[2 * axis] << 8 | raw[2 * axis + 1]
-        ring[at + axis] = value - (value >> 15 << 16)
+        ring[at + axis] = value - (value >> 15 << 16)  # unsigned to int16
     taken[0] += 1
     came.set()
 
@@ -78,6 +80,7 @@ read = start_sensor()
 
 
 async def main():
+    """Sample by the timer, and answer the host meanwhile."""
     timer = Timer(freq=HZ, mode=Timer.PERIODIC, callback=sample)
     task = asyncio.create_task(take())
     try:

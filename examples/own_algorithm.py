@@ -30,7 +30,10 @@ GROUP = "until"
 
 @dataclass(frozen=True)
 class Options(MechanismOptions, BudgetOptions):
-    """The options of the command line and of `ternhost.collect`: those of every report, and these."""
+    """The options of the command line and of `ternhost.collect`.
+
+    Those of every report, and these.
+    """
 
     dataset: str = option("wine", "what the clients hold", group=GROUP, metavar="D")
     attribute: str = option("alcohol", "whose mean is wanted", group=GROUP, metavar="NAME")
@@ -54,6 +57,7 @@ class Until(Learner):
     modules = ("collect",)  # of the device library, beside what every board has
 
     def __init__(self, options: Any, population: Population) -> None:
+        """population: the devices, which all count alike here. Raises UsageError."""
         self.options = options
         dataset = datasets.load(options.dataset)
         if options.attribute not in dataset.feature_names:
@@ -74,10 +78,15 @@ class Until(Learner):
 
     @property
     def done(self) -> bool:
+        """Whether the interval is narrow enough, or there were enough rounds."""
         low, high = self._interval()
         return bool(self._round >= self.options.most or high - low <= self.options.width)
 
     def cohorts(self, devices: Sequence[int] | Any) -> list[Cohort]:
+        """Return the questions of the next round, each with the devices that get it.
+
+        All ask for the one attribute; device classes differ in the card.
+        """
         start = self._round * self.options.group
         cohort = take(devices, np.arange(start, start + self.options.group))
         chosen = [int(j == self._column) for j in range(self._width)]
@@ -88,35 +97,42 @@ class Until(Learner):
         return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Any) -> None:
+        """Add the counts of a round's reports to those of the same card."""
         for cohort in result.cohorts:
             data = [design.card.data for design in self.designs]
             self._counts[data.index(cohort.card.data)] += cohort.counts
         self._round += 1
 
     def state(self) -> dict[str, Any]:
+        """Return what `restore` needs to go on with a run."""
         return {"round": self._round, "counts": [counts.tolist() for counts in self._counts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state` that was stored."""
         self._round = state["round"]
         self._counts = [np.array(counts, np.int64) for counts in state["counts"]]
 
     def _estimate(self) -> estimate.Estimate:
+        """Return the estimate of the mean from all counts."""
         cards = [design.card for design in self.designs]
         return estimate.combine(list(zip(cards, self._counts, strict=True)))
 
     def _interval(self) -> tuple[float, float]:
+        """Return the 95 % interval of the mean; it is infinite before the first report."""
         if not any(counts.any() for counts in self._counts):
             return -np.inf, np.inf
         estimated = self._estimate()
         return float(estimated.low[0]), float(estimated.high[0])
 
     def figures(self) -> dict[str, float]:
+        """Return the figures of the last round, for the history."""
         if not any(counts.any() for counts in self._counts):
             return {}
         low, high = self._interval()
         return {"mean": float(self._estimate().mean[0]), "width": high - low}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of the run, as JSON has it."""
         design = self.designs[0]
         return {
             "attribute": self.options.attribute,
@@ -128,6 +144,7 @@ class Until(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        """Return the lines that the command line prints."""
         low, high = result["interval"]
         mean = f"{result['attribute']}: {result['mean']:+.3f}"
         interval = f"(95 % interval {low:+.3f} to {high:+.3f})"

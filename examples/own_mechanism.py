@@ -17,7 +17,10 @@ from ternhost.privacy.mechanisms import REGISTRY, Mechanism
 
 
 def design(epsilon: int, levels: int | None = None, zero: float = 0.5) -> Design:
-    """epsilon: in millionths. zero: the probability of 0, whatever the input is."""
+    """Return a Design of three outputs, -1, 0 and 1.
+
+    epsilon: in millionths; zero: the probability of 0, whatever the input is. Raises UsageError.
+    """
     check_levels(levels, 3, 3, 3)
     if not 0 < zero < 1:
         raise ternhost.UsageError(

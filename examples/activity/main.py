@@ -46,7 +46,10 @@ figures = {"seed": seed, "windows": 0, "model": None, "judged": 0, "right": 0}
 
 
 def whole(activity):
-    """Judge and record a window of a single activity."""
+    """Judge and record a window of a single activity.
+
+    The model is judged before it could learn from the window.
+    """
     if figures["model"] != [model.round, model.final]:
         figures["model"] = [model.round, model.final]
         figures["judged"] = figures["right"] = 0
@@ -60,6 +63,7 @@ def whole(activity):
 
 
 def tell():
+    """Write the figures to a file of the emulated board, or print them."""
     figures["answered"] = node.reports
     gc.collect()
     figures["heap_free"] = gc.mem_free()
@@ -71,26 +75,28 @@ def tell():
 
 
 async def live():
-    """Sample RATE times a second (emulated: `speed` times as often), and change what is done now
-    and then.
+    """Sample RATE times a second, and change the activity now and then.
+
+    Emulated, `speed` times as often. A window across two activities is not used.
     """
-    since = windows = 0
+    samples_of_activity = windows = 0
     person.begin(person.choose())
     while True:
         for _ in range(speed):
-            since += 1
+            samples_of_activity += 1
             if window.push(*person.read()):
                 window.features(row)
-                if since >= window.n:
+                if samples_of_activity >= window.n:
                     whole(person.activity)
                     windows += 1
                     if windows % BOUT == 0:
                         person.begin(person.choose())
-                        since = 0
+                        samples_of_activity = 0
         await asyncio.sleep_ms(1000 // RATE)
 
 
 async def main():
+    """Live, and answer the host meanwhile."""
     answering = asyncio.create_task(node.run())
     try:
         await live()

@@ -59,7 +59,10 @@ def say(*words):
 
 
 def lived(seed, day, bouts):
-    """A simulated day of a person: features (n x 13, Q1.14) and activities of windows."""
+    """Return features (n x 13, Q1.14) and activities of the windows of a simulated day.
+
+    seed: the person; bouts: of one activity each.
+    """
     window = Window(128, hop=64)
     row = array("h", bytes(2 * window.d))
     labels, rows = [], []
@@ -70,9 +73,9 @@ def lived(seed, day, bouts):
 
 
 def all_of(day, bouts):
-    """The same of all people."""
-    parts = [lived(seed, day, bouts) for seed in range(1, args.boards + 1)]
-    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    """Return features and activities of the windows of all people on a day."""
+    days = [lived(seed, day, bouts) for seed in range(1, args.boards + 1)]
+    return np.concatenate([x for x, _ in days]), np.concatenate([y for _, y in days])
 
 
 with TemporaryDirectory(prefix="tern-activity-") as folder:

@@ -49,8 +49,11 @@ class Person:
     """
 
     def __init__(self, seed, day=0):
-        # Wichmann and Hill (1982): three small generators. For the simulation, never for anything
-        # private.
+        """seed: the person; day: what he or she does that day.
+
+        Random numbers: Wichmann and Hill (1982), three small generators. For the simulation, never
+        for anything private.
+        """
         self._a, self._b, self._c = seed % 30268 + 1, seed * 7 % 30306 + 1, seed * 131 % 30322 + 1
         for _ in range(20):
             self._draw()
@@ -59,35 +62,36 @@ class Person:
         self.begin(_SITTING)
 
     def _draw(self):
+        """Return a random number: the sum of three uniform ones, 3 .. 90896."""
         a = self._a = self._a * 171 % 30269
         b = self._b = self._b * 172 % 30307
         c = self._c = self._c * 170 % 30323
         return a + b + c
 
     def _normal(self, sd):
-        # The sum of three uniform numbers: nearly normal.
+        """Return a nearly normal number of mean 0 and standard deviation `sd`."""
         return (self._draw() - 45449) * sd // 15150
 
     def choose(self):
-        """An activity, as often as SHARES says."""
-        at = self._draw() % 1000
+        """Return a random activity, as often as SHARES says."""
+        share = self._draw() % 1000
         activity = 0
-        while at >= SHARES[activity]:
-            at -= SHARES[activity]
+        while share >= SHARES[activity]:
+            share -= SHARES[activity]
             activity += 1
         return activity
 
     def begin(self, activity):
-        """Begin a bout of ACTIVITIES[activity]."""
+        """Begin a bout of ACTIVITIES[activity], with a cadence, a force and tilts of its own."""
         self.activity = activity
-        steps, half, once, twice, fourth, deep, noise = _MOTION[activity]
+        steps, half, once, twice, fourth, forward, noise = _MOTION[activity]
         cadence, force, roll, pitch = (self._own[i] + self._normal(_BOUTS[i]) for i in range(4))
         # Phases count 1/65536 of a turn; per sample they move on by this.
         self._step = steps * 65536 * (1000 + cadence) // (60 * RATE * 1000)
         force += self._normal(120)
         self._sizes = [
             size * (1000 + force + self._normal(150)) // 1000
-            for size in (half, once, twice, fourth, deep)
+            for size in (half, once, twice, fourth, forward)
         ]
         self._noise = noise * (1000 + self._normal(200)) // 1000
         self._phase = self._draw() & 65535
@@ -101,49 +105,54 @@ class Person:
         self._pitch = _SINE[pitch & 255], _SINE[pitch + 64 & 255]
 
     def read(self):
-        """The next sample: x, y, z, int16."""
+        """Return the next sample, x, y, z in int16.
+
+        Each axis is a sum of harmonics of the step, plus noise, turned by the two tilts of the
+        sensor.
+        """
         phase = self._phase
         self._phase = phase + self._step & 131071  # two steps are a stride
-        at = phase >> 8
-        half, once, twice, fourth, deep = self._sizes
-        x = half * _SINE[at >> 1] >> 10
+        angle = phase >> 8
+        half, once, twice, fourth, forward = self._sizes
+        x = half * _SINE[angle >> 1] >> 10
         y = 1000 + (
-            once * _SINE[at & 255]
-            + twice * _SINE[2 * at + self._shift & 255]
-            + fourth * _SINE[4 * at + 2 * self._shift & 255]
+            once * _SINE[angle & 255]
+            + twice * _SINE[2 * angle + self._shift & 255]
+            + fourth * _SINE[4 * angle + 2 * self._shift & 255]
             >> 10
         )
-        z = deep * _SINE[at + 90 & 255] >> 10
+        z = forward * _SINE[angle + 90 & 255] >> 10
         noise = self._noise
         x += self._normal(noise)
         y += self._normal(noise)
         z += self._normal(noise)
-        s, c = self._pitch
-        y, z = y * c - z * s >> 10, y * s + z * c >> 10
-        s, c = self._roll
-        x, y = x * c - y * s >> 10, x * s + y * c >> 10
+        # Turn by the pitch, then by the roll; sines are in 1/1024.
+        sine, cosine = self._pitch
+        y, z = y * cosine - z * sine >> 10, y * sine + z * cosine >> 10
+        sine, cosine = self._roll
+        x, y = x * cosine - y * sine >> 10, x * sine + y * cosine >> 10
         return _int16(x), _int16(y), _int16(z)
 
 
 def _int16(v):
+    """Return v, in 1/1000 g, as the sensor does: an int16 of +-4 g, clipped."""
     return max(-32768, min(32767, v * G // 1000))
 
 
 def windows(person, window, row, bouts, each=4):
-    """Yield the activity of each window, with its features in the array('h') `row`: as fast as it
-    goes.
+    """Yield the activity of each window, with its features in `row`, as fast as it goes.
 
-    window: a tern.features.Window of three axes. A bout has `each` windows; what is across two
-    bouts is left out.
+    person: a Person; window: a tern.features.Window of three axes; row: array('h'). A bout has
+    `each` windows; what is across two bouts is left out.
     """
     for _ in range(bouts):
         person.begin(person.choose())
-        since = 0
-        left = each
-        while left:
-            since += 1
+        samples_of_bout = 0
+        windows_left = each
+        while windows_left:
+            samples_of_bout += 1
             if window.push(*person.read()):
                 window.features(row)
-                if since >= window.n:
-                    left -= 1
+                if samples_of_bout >= window.n:
+                    windows_left -= 1
                     yield person.activity

@@ -42,7 +42,10 @@ figures = {"seed": seed, "hours": 0, "model": None, "judged": 0, "off": 0, "off_
 
 
 def reading():
-    """A minute's work: read, and record what is known by now of the reading ten minutes ago."""
+    """Take the reading of a minute, and record what is now known of the one ten minutes ago.
+
+    The model is judged before it could learn from the record.
+    """
     room.step()
     label = readings.push(room.minute, room.inside, room.outside, room.duty)
     if label is None or room.minute % EVERY:

@@ -15,14 +15,17 @@ CHANGE = 50  # 1/100 degree in AHEAD minutes that becomes 1
 _DAY = 1440
 
 
-def scaled(v, low, high):
-    """Q1.14 of v, where low becomes -1 and high 1; clipped."""
-    v = min(max(v, low), high)
-    return (2 * v - low - high) * ONE // (high - low)
+def scaled(value, low, high):
+    """Return v as Q1.14, where low becomes -1 and high 1; clipped."""
+    value = min(max(value, low), high)
+    return (2 * value - low - high) * ONE // (high - low)
 
 
 class Readings:
-    """The last AHEAD readings; push() writes `row` and tells the label of the reading before them."""
+    """The last AHEAD readings.
+
+    push() writes `row` and returns the label of the reading before them.
+    """
 
     def __init__(self):
         self.row = array("h", bytes(2 * D))  # of the last reading
@@ -33,16 +36,16 @@ class Readings:
         self._count = 0
 
     def push(self, minute, inside, outside, duty):
-        """Take a reading: minute of the day, temperatures in 1/100 degree, heating 0..100.
+        """Take a reading; return the label of the one AHEAD minutes ago, or None in the beginning.
 
-        Returns the label of the reading AHEAD minutes ago, whose features are then in `then`; None
-        in the beginning.
+        minute: of the day; temperatures in 1/100 degree; duty: heating 0 .. 100. The features of
+        the labelled reading are then in `then`.
         """
         at = self._count % AHEAD
-        old = self._count >= AHEAD
+        is_full = self._count >= AHEAD
         label = None
         change = 0
-        if old:
+        if is_full:
             change = inside - self._inside[at]
             for j in range(D):
                 self.then[j] = self._rows[at * D + j]
@@ -55,9 +58,8 @@ class Readings:
         row[0] = scaled(inside, 1500, 2500)
         row[1] = scaled(outside, -1000, 3000)
         row[2] = scaled(abs(minute - _DAY // 2), 0, _DAY // 2)  # midnight 1, noon -1
-        row[3] = scaled(
-            abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2
-        )  # 6 o'clock -1, 18 o'clock 1
+        # 6 o'clock -1, 18 o'clock 1
+        row[3] = scaled(abs((minute + _DAY // 4) % _DAY - _DAY // 2), 0, _DAY // 2)
         row[4] = scaled(sum(self._duty), 0, 100 * AHEAD)
         row[5] = scaled(change, -CHANGE, CHANGE)
         row[6] = ONE

@@ -13,12 +13,14 @@ DAY = 1440  # minutes
 
 
 class Room:
-    """One room: `inside` and `outside` in 1/100 degree Celsius, `duty` of the heating 0..100,
-    `minute` of the day.
+    """One room; see the module.
+
+    `inside` and `outside` are in 1/100 degree Celsius; `duty` of the heating is 0 .. 100; `minute`
+    is that of the day.
     """
 
     def __init__(self, seed):
-        # Wichmann and Hill (1982), as in examples/activity/sensor.py.
+        """seed: the room, its walls, its radiator and its people."""
         self._a, self._b, self._c = seed % 30268 + 1, seed * 7 % 30306 + 1, seed * 131 % 30322 + 1
         for _ in range(20):
             self._draw()
@@ -34,16 +36,18 @@ class Room:
         self._inside = self.inside << 8
 
     def _draw(self):
+        """Return a random number: the sum of three uniform ones."""
         a = self._a = self._a * 171 % 30269
         b = self._b = self._b * 172 % 30307
         c = self._c = self._c * 170 % 30323
         return a + b + c
 
     def _noise(self, size):
+        """Return a nearly normal number of mean 0 and standard deviation `size`."""
         return (self._draw() - 45449) * size // 15150
 
     def step(self):
-        """Let a minute go by."""
+        """Let a minute go by: the weather, the controller, the radiator and the room."""
         self.minute = minute = (self.minute + 1) % DAY
         if minute % 60 == 0:
             self._weather += self._noise(80) - self._weather // 12
@@ -51,11 +55,13 @@ class Room:
         self.outside = WARM - (WARM - COLD) * noon // (DAY // 2) + self._weather
         by_day = 6 * 60 <= minute < 22 * 60
         wanted = 2100 if by_day else 1700
-        if self.inside < wanted - 30:  # the controller: on and off, with hysteresis
+        if self.inside < wanted - 30:  # on and off, with hysteresis
             self.duty = 100
         elif self.inside > wanted + 30:
             self.duty = 0
         self._radiator += (self.duty * 100 - self._radiator) // 8
+        # Through the walls, from the radiator, from people by day, and noise; in 1/256 of 1/100
+        # degree.
         self._inside += (
             ((self.outside - self.inside) << 8) // self._leak
             + (self._radiator * self._power << 8) // 100000

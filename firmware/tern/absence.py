@@ -1,7 +1,7 @@
-"""Why a board is not on its broker: the reasons of a Lost (shared_specs/mqtt.md), and the board's
-last absence.
+"""Why a board is not on its broker: the reasons of a Lost, and the board's last absence.
 
-A reason depends on the network alone, never on records.
+The reasons are those of shared_specs/mqtt.md. A reason depends on the network alone, never on
+records.
 """
 
 from tern.compat import const, ticks_diff, ticks_ms
@@ -34,13 +34,13 @@ class Absence:
     """The absence of `board` that began with this object, or its last one. str(): as in a HELLO."""
 
     def __init__(self, board):
+        """Begin an absence now; a file of the board has the reason of one before a restart."""
         self._led = board.led
         self._path = board.directory + "/" + ABSENT
         self.reason = 0  # the last one since the absence began; 0: nothing has failed
         self._ms = self._kept = 0
-        self._since = (
-            ticks_ms() >> 10 << 10
-        )  # in whole seconds, so that nobody sees how long the start took
+        # in whole seconds, so that nobody sees how long the start took
+        self._since = ticks_ms() >> 10 << 10
         self._ended = self._lit = False
         try:
             with open(self._path, "rb") as file:
@@ -49,18 +49,21 @@ class Absence:
             pass
 
     def __str__(self):
+        """Return the absence as a HELLO states it, such as "was absent 3 12 s" once it is over."""
         self._count()
         return "%sabsent %d %d s" % ("was " * self._ended, self.reason, self._ms // 1000)
 
     def _count(self):
+        """Add the time since the last call to the length of the absence, unless it has ended."""
         now = ticks_ms()  # it wraps around, but not between two attempts
         if not self._ended:
             self._ms += ticks_diff(now, self._since)
         self._since = now
 
     def failed(self, reason, now):
-        """Note why the connection was lost `now` (ms), or an attempt to connect failed: only this
-        goes to the file.
+        """Note at `now` (ms) that a connection was lost, or that an attempt to connect failed.
+
+        reason: one of this module. Only that of an attempt goes to the file.
         """
         self._count()
         if self._ended:
@@ -72,7 +75,10 @@ class Absence:
         self.reason = reason
 
     def ended(self, hold):
-        """Note that there is a connection. hold: called before the file changes."""
+        """Note that there is a connection.
+
+        hold: called before the file changes, since that takes a time that must not show.
+        """
         self._count()
         self._ended = True
         if not self.reason:  # the board was absent before it restarted
@@ -84,6 +90,7 @@ class Absence:
             self._keep(0)
 
     def _keep(self, reason):
+        """Write `reason` to the file (0: not absent), unless it is there already."""
         if reason != self._kept:
             self._kept = reason
             try:
@@ -93,10 +100,11 @@ class Absence:
                 pass
 
     def show(self):
-        """Blink as often as the reason says; to be called again and again."""
-        n = 2 * self.reason
-        phase = ticks_ms() // _BLINK_MS % (n + _REST)
-        lit = phase < n and not (self._ended or phase & 1)
+        """Blink as often as the reason's number says, then pause; to be called again and again."""
+        phases = 2 * self.reason
+        phase = ticks_ms() // _BLINK_MS % (phases + _REST)
+        # Light in even phases, dark in odd ones and in the pause.
+        lit = phase < phases and not (self._ended or phase & 1)
         if lit != self._lit:
             self._lit = lit
             self._led(lit)

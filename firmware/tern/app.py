@@ -44,9 +44,8 @@ _LONGEST_S = const(300)  # pause after an exception
 _QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
 _PATIENCE_MS = const(2000)  # and else for what the host has to say
 
-_in_use: "set[str]" = (
-    set()
-)  # directories: two nodes on one ledger would spend the same budget twice
+# directories: two nodes on one ledger would spend the same budget twice
+_in_use: "set[str]" = set()
 
 
 class Live(Client):
@@ -67,8 +66,9 @@ class Live(Client):
     def steps(
         self, frame: memoryview, send: "Callable[[bytearray, int], object]"
     ) -> "Iterator[None]":
-        """Answer `frame` as respond(), and take a MODEL: a generator, which gives way between two
-        pieces of work.
+        """Answer `frame` as respond() does, or take a MODEL: a generator.
+
+        It yields between two pieces of work. send: takes the reply and its length, once.
         """
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
@@ -79,8 +79,8 @@ class Live(Client):
             member = self.clients.first
         self.session.take(frame)
         try:
-            n = self.begin(frame, member)
-            if not n:
+            length = self.begin(frame, member)
+            if not length:
                 yield
                 self.allow()
                 yield
@@ -89,10 +89,10 @@ class Live(Client):
                 if hasattr(answerer, "steps"):
                     yield from answerer.steps(self.clients, self.records)
                     values = answerer.result
-                n = self.release(values)
+                length = self.release(values)
         except REFUSALS as error:
-            n = self.refuse(error)
-        send(self.reply, n)
+            length = self.refuse(error)
+        send(self.reply, length)
         if self.filler is None:
             self.settle()
         if self.policy.epoch != epoch:
@@ -105,15 +105,17 @@ class Live(Client):
                 pass
 
     def _take_model(self, frame):
+        """Use the model of a MODEL frame, if it is for this device and authentic."""
         try:
             key = self.open_clients().key
-            if frame[4] == 255:  # for the fleet
+            if frame[4] == 255:  # the highest byte of the device id FLEET: for the whole fleet
                 key = self.policy.fleet_key
             self._model.take_model(frame, key)
         except Exception:  # no model, or none for us
             pass
 
     def other(self, frame: memoryview) -> int:
+        """Answer an UPDATE, if the program takes updates; raise FrameError for other frames."""
         address = self.session.address
         if self._update and address and frame[0] == wire.UPDATE:
             return self._update.take(frame, self.find(address[0]).key, self.reply)
@@ -124,6 +126,11 @@ class Live(Client):
         return 0
 
     def open_records(self, client: "Clients") -> "Recorder":
+        """Return the recorder, and set which of its records are those of `client`.
+
+        With fewer than its `least`, the client answers as if it had one record, of zeros. Raises
+        FrameError if records have another dimension.
+        """
         recorder = self._recorder
         if self.session.round.d != recorder.d:
             raise frames.FrameError(wire.ERR_DATA, "records of another dimension", recorder.d)
@@ -190,7 +197,11 @@ class App:
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports
 
     async def _session(self, timeout_ms=0):
-        # As _serve(); False after an exception, None where the other end has gone.
+        """Serve one connection, from its link to its end.
+
+        timeout_ms: as for _serve(). Returns what that does, False after an exception, which `error`
+        then is, and None if the other end has gone for good.
+        """
         board = self.board
         link = None
         try:
@@ -221,20 +232,23 @@ class App:
                 link.close()
 
     async def _serve(self, link, timeout_ms):
-        """Answer what comes on `link`; with a time-out, until nothing more comes.
+        """Answer what comes on `link`, for ever (timeout_ms: 0), or until nothing more comes.
 
-        Returns whether all that was sent was acknowledged.
+        With a time-out, this ends soon after the last frame, or after `timeout_ms`. Returns whether
+        all that was sent was acknowledged.
         """
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
         if link.console:
             self.board.begin()
-        slotted = hasattr(link, "last")  # a public moment, from which all counts that can be seen
+        # A link with a slot has a last public moment, from which all that can be seen is timed.
+        slotted = hasattr(link, "last")
         self.recorder.patient = patient = slotted and not timeout_ms
+
         start = heard = getattr(link, "last", ticks_ms())
-        reports = self.reports
-        answered = late = False
-        while not late:
+        reports_before = self.reports
+        answered = is_over = False
+        while not is_over:
             compat.feed()
             frame = beside.receive(link, self.recorder) if patient else link.receive(0)
             if frame is not None:
@@ -246,9 +260,10 @@ class App:
                 heard = getattr(link, "last", now)
             if answered and not link.waiting():
                 self._confirm_update()
-                quiet = _QUIET_MS if self.reports > reports else _PATIENCE_MS
-                late = timeout_ms and ticks_diff(now, heard) > quiet
-            late = late or (timeout_ms and ticks_diff(now, start) > timeout_ms)
+                # Once a report was sent, hardly anything more comes; before that, a round may.
+                quiet = _QUIET_MS if self.reports > reports_before else _PATIENCE_MS
+                is_over = timeout_ms and ticks_diff(now, heard) > quiet
+            is_over = is_over or (timeout_ms and ticks_diff(now, start) > timeout_ms)
             await sleep_ms(_TICK_MS)
             if slotted and timeout_ms:
                 link.until(_LOOK_MS, -1)
@@ -259,7 +274,7 @@ class App:
         return False
 
     async def _answer(self, link, frame, first):
-        """Send the answer to `frame`; give way to other tasks between two pieces of its work.
+        """Answer `frame`, and give way to other tasks between two pieces of its work.
 
         first: whether it is the connection's first frame.
         """
@@ -269,12 +284,12 @@ class App:
             client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
         await sleep_ms(0)
         try:
-            given = ticks_ms()
+            gave_way = ticks_ms()
             for _ in client.steps(frame, self._hold):
-                if ticks_diff(ticks_ms(), given) >= _STEP_MS:
+                if ticks_diff(ticks_ms(), gave_way) >= _STEP_MS:
                     compat.feed()
                     await sleep_ms(0)
-                    given = ticks_ms()
+                    gave_way = ticks_ms()
             await sleep_ms(0)
             if self._held:
                 reply, n = self._held
@@ -288,7 +303,8 @@ class App:
     def _confirm_update(self):
         """Confirm the package that runs, or restart into a new one.
 
-        To be called once this program has said HELLO, and its host has heard it.
+        To be called once this program has said HELLO and its host has heard it. Raises EOFError
+        where a board cannot be reset.
         """
         if not self.update:
             return
@@ -298,5 +314,8 @@ class App:
             raise EOFError
 
     def _hold(self, reply, n):
-        # One client has one answer to a frame, which stays in its buffer until the next.
+        """Keep the answer, reply[:n], until it may be sent.
+
+        One client has one answer to a frame, which stays in its buffer until the next.
+        """
         self._held = reply, n

@@ -18,17 +18,17 @@ _SINGLES = const(256)
 
 
 def run(case, repeats, card_bytes, client, clock):
-    """Run one of CASES; return (units of each run, list of ticks of `clock`).
+    """Time the work of a case; return (units of each run, list of ticks of `clock`).
 
-    Raises CardError and EntropyError.
+    case: a name of CASES; repeats: number of runs that count; card_bytes: the card; client: the
+    Client whose entropy is used. Raises CardError and EntropyError.
     """
     units, work = CASES[case](decode(card_bytes), client)
     times = []
     for i in range(repeats + 1):
         gc.collect()
-        for j in range(
-            _SINGLES
-        ):  # room is looked for behind the last single block: as after some reports
+        # Room is looked for behind the last single block of the heap: as after some reports.
+        for j in range(_SINGLES):
             _ = (j,)
         start = clock()
         work()
@@ -39,38 +39,46 @@ def run(case, repeats, card_bytes, client, clock):
 
 
 def _sample(card, client):
-    xs = array("h", range(-16384, 16384, 256))
-    out = array("H", bytes(2 * _COORDINATES))
+    """Draw symbols of the card eight times, entropy included; a unit is a coordinate."""
+    inputs = array("h", range(-16384, 16384, 256))
+    symbols = array("H", bytes(2 * _COORDINATES))
 
     def work():
         for _ in range(8):
-            sample(card, client.entropy, xs, out, _COORDINATES)
+            sample(card, client.entropy, inputs, symbols, _COORDINATES)
 
     return 8 * _COORDINATES, work
 
 
 def _plain(card, client):
-    e = math.exp(card.epsilon / 1e6)
+    """Draw outputs of the card's mechanism in floats, with random.random(); a unit is a coordinate.
+
+    The textbook algorithm, for comparison: it keeps no exact privacy.
+    """
+    exp_epsilon = math.exp(card.epsilon / 1e6)
     perturb = (
-        _piecewise(e)
+        _piecewise(exp_epsilon)
         if card.shape != TABLE
         else _three_outputs(card)
         if card.knot_bits
-        else _duchi(e)
+        else _duchi(exp_epsilon)
     )
-    xs = [x / 16384 for x in range(-16384, 16384, 256)]
-    out = [0.0] * _COORDINATES
+    inputs = [x / 16384 for x in range(-16384, 16384, 256)]
+    outputs = [0.0] * _COORDINATES
 
     def work():
         for i in range(_COORDINATES):
-            out[i] = perturb(xs[i])
+            outputs[i] = perturb(inputs[i])
 
     return _COORDINATES, work
 
 
-def _duchi(e):
-    # Duchi, Jordan, Wainwright, 2018
-    c = (e + 1) / (e - 1)
+def _duchi(exp_epsilon):
+    """Return Duchi's mechanism of two outputs, -c and c (Duchi, Jordan, Wainwright, 2018).
+
+    exp_epsilon: e**epsilon.
+    """
+    c = (exp_epsilon + 1) / (exp_epsilon - 1)
     uniform = random.random
 
     def perturb(x):
@@ -80,35 +88,41 @@ def _duchi(e):
 
 
 def _three_outputs(card):
-    # Zhao et al., 2021: the probability of each output is linear between the inputs 0 and 1, as in
-    # the card
-    zero = 1 << card.knot_bits - 1
+    """Return a mechanism of the outputs -c, 0 and c (Zhao et al., 2021) with the card's numbers.
+
+    The probability of each output is linear between the inputs 0 and 1, as in the card.
+    """
+    knot_of_zero = 1 << card.knot_bits - 1
     thresholds = card.thresholds
-    h = 1 - thresholds[2 * zero + 1] / T
-    more = 1 - thresholds[4 * zero + 1] / T - h
-    less = h - thresholds[4 * zero] / T
-    c = 1 / (more + less)
+    at_zero = 1 - thresholds[2 * knot_of_zero + 1] / T
+    gain = 1 - thresholds[4 * knot_of_zero + 1] / T - at_zero
+    loss = at_zero - thresholds[4 * knot_of_zero] / T
+    c = 1 / (gain + loss)
     uniform = random.random
 
     def perturb(x):
-        s = abs(x)
-        same = h + more * s
-        u = uniform()
-        if u < same:
+        size = abs(x)
+        same = at_zero + gain * size
+        draw = uniform()
+        if draw < same:
             return c if x >= 0 else -c
-        if u < same + h - less * s:
+        if draw < same + at_zero - loss * size:
             return -c if x >= 0 else c
         return 0.0
 
     return perturb
 
 
-def _piecewise(e):
-    # PM-SUB, Zhao et al., 2021
-    t = e ** (1 / 3)
-    a = (e + t) * (t + 1) / (t * (e - 1))
-    scale = (e + t) / (t * (e - 1))
-    inside = e / (t + e)
+def _piecewise(exp_epsilon):
+    """Return the piecewise mechanism PM-SUB (Zhao et al., 2021): outputs from -a to a.
+
+    With the probability `inside` the output is uniform in an interval around x, else uniform
+    outside of it. exp_epsilon: e**epsilon.
+    """
+    t = exp_epsilon ** (1 / 3)
+    a = (exp_epsilon + t) * (t + 1) / (t * (exp_epsilon - 1))
+    scale = (exp_epsilon + t) / (t * (exp_epsilon - 1))
+    inside = exp_epsilon / (t + exp_epsilon)
     uniform = random.random
 
     def perturb(x):
@@ -116,13 +130,14 @@ def _piecewise(e):
         right = scale * (x * t + 1)
         if uniform() < inside:
             return left + (right - left) * uniform()
-        v = -a + (2 * a - (right - left)) * uniform()
-        return v if v < left else v + right - left
+        output = -a + (2 * a - (right - left)) * uniform()
+        return output if output < left else output + right - left
 
     return perturb
 
 
 def _entropy(card, client):
+    """Fill the pool of random bytes four times; a unit is a byte of the generator."""
     entropy = client.entropy
 
     def work():

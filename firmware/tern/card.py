@@ -81,6 +81,10 @@ def decode(data):
 
 
 def _decode(data, nested):
+    """Return the Card of `data` (bytes); nested: whether it is one of the two cards of a mixture.
+
+    Raises CardError.
+    """
     _require(_BODY_AT < len(data) <= MAX_CARD, "card too short or too long")
     tag, epsilon = struct.unpack_from(HEADER, data, 0)
     _require(tag >> 4 == VERSION, "card of another version")
@@ -112,53 +116,70 @@ def _decode(data, nested):
 
 
 def _body(card, layout, exact):
+    """Return the fields of a card's body, which follow its header.
+
+    exact: whether nothing may follow them. Raises CardError for a wrong length.
+    """
     size = _BODY_AT + struct.calcsize(layout)
     _require(len(card.data) == size if exact else len(card.data) > size, "wrong length")
     return struct.unpack_from(layout, card.data, _BODY_AT)
 
 
 def _table(card):
+    """Decode the body of a table card: thresholds at 2**p + 1 knots, and m levels.
+
+    The sampler's job is [next coordinate, end, position, its end, p, m - 1, the thresholds row by
+    row].
+    """
     data = card.data
-    p, m = _body(card, TABLE_BODY, False)
-    _require(p <= MAX_KNOT_BITS and 2 <= m <= MAX_LEVELS, "knots or levels out of bounds")
-    rows = (1 << p) + 1
+    knot_bits, symbols = _body(card, TABLE_BODY, False)
+    _require(
+        knot_bits <= MAX_KNOT_BITS and 2 <= symbols <= MAX_LEVELS, "knots or levels out of bounds"
+    )
+    rows = (1 << knot_bits) + 1
     offset = _BODY_AT + 2
-    _require(len(data) == offset + m + 4 * rows * (m - 1), "wrong length")
-    levels = struct.unpack_from("%db" % m, data, offset)
-    for j in range(1, m):
+    _require(len(data) == offset + symbols + 4 * rows * (symbols - 1), "wrong length")
+    levels = struct.unpack_from("%db" % symbols, data, offset)
+    for j in range(1, symbols):
         _require(levels[j - 1] < levels[j], "levels not increasing")
-    job = array("i", bytes(24) + data[offset + m :])  # every machine here is little-endian
-    job[4] = p
-    job[5] = m - 1
+
+    job = array("i", bytes(24) + data[offset + symbols :])  # every machine here is little-endian
+    job[4] = knot_bits
+    job[5] = symbols - 1
     card.job = job
     card.thresholds = memoryview(job)[6:]
+
     card.extremes = []
-    thresholds = list(
-        card.thresholds
-    )  # for its columns; from 2**31 on they are negative, and refused
+    # Counts of a symbol: differences of its threshold and the one before, at each knot.
+    thresholds = list(card.thresholds)  # from 2**31 on they are negative, and refused
     below = [0] * rows
-    for j in range(m):
-        above = thresholds[j :: m - 1] if j < m - 1 else [T] * rows
+    for j in range(symbols):
+        above = thresholds[j :: symbols - 1] if j < symbols - 1 else [T] * rows
         counts = [a - b for a, b in zip(above, below)]
         card.extremes.append((min(counts), max(counts)))
         _require(card.extremes[j][0] > 0, "thresholds not increasing")
         below = above
-    card.knot_bits = p
-    card.symbols = m
+    card.knot_bits = knot_bits
+    card.symbols = symbols
     card.levels = levels
 
 
 def _window(card):
-    n, w, threshold = _body(card, WINDOW_BODY, True)
-    _require(2 <= n <= MAX_SYMBOLS and 1 <= w < n, "levels or window out of bounds")
+    """Decode the body of a window card: N symbols, a window of W, drawn from with P / T."""
+    symbols, width, threshold = _body(card, WINDOW_BODY, True)
+    _require(2 <= symbols <= MAX_SYMBOLS and 1 <= width < symbols, "levels or window out of bounds")
     _require(0 < threshold < T, "probability out of bounds")
-    card.symbols = n
-    card.window = w
+    card.symbols = symbols
+    card.window = width
     card.threshold = threshold
-    card.job = array("i", (0, 0, 0, 0, n - w, w, threshold, _mask(n - w), _mask(w), 0))
+    card.job = array(
+        "i",
+        (0, 0, 0, 0, symbols - width, width, threshold, _mask(symbols - width), _mask(width), 0),
+    )
 
 
 def _laplace(card):
+    """Decode the body of a laplace card: grid (q), scale of the noise (t / s), outputs."""
     q, t, s, lowest, highest = _body(card, LAPLACE_BODY, True)
     _require(
         q <= 14 and 1 <= t <= _MAX_SCALE and 1 <= s <= _MAX_SCALE, "grid or scale out of bounds"
@@ -177,6 +198,7 @@ def _laplace(card):
 
 
 def _mixture(card):
+    """Decode the body of a mixture: the first card is used with probability P / T."""
     threshold, length = _body(card, MIXTURE_BODY, False)
     _require(0 < threshold < T, "probability out of bounds")
     start = _BODY_AT + _MIXTURE_BYTES
@@ -196,13 +218,14 @@ def _mask(n):
 
 
 def certify(card, epsilon=None):
-    """Return whether `card` keeps `epsilon` micro-epsilon (its own claim if None).
+    """Return whether `card` keeps `epsilon` micro-epsilon (None: its own claim), exactly.
 
-    Exact integer arithmetic.
+    Each shape has its condition in shared_specs/cards.md, an inequality of integers with a lower
+    bound of exp(epsilon).
     """
     if epsilon is None:
         epsilon = card.epsilon
-    if card.shape == LAPLACE:
+    if card.shape == LAPLACE:  # an input moves by at most 2 * 2**q steps of s / t each
         return epsilon * card.t >= 2_000_000 * (card.s << card.grid_bits)
     if card.shape == MIXTURE:
         return certify(card.first, epsilon) and certify(card.second, epsilon)
@@ -213,6 +236,7 @@ def certify(card, epsilon=None):
         inside = card.threshold * (card.symbols - card.window)
         outside = (T - card.threshold) * card.window
         return inside << EXP_BITS <= bound * outside and outside << EXP_BITS <= bound * inside
+    # A table: no symbol may be more than exp(epsilon) times likelier at one knot than at another.
     for least, most in card.extremes:
         if most << EXP_BITS > bound * least:
             return False

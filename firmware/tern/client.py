@@ -1,7 +1,7 @@
-"""The round loop, in the order of shared_specs/ledger.md: begin(), allow() and release() make a
-report.
+"""The round loop, in the order of shared_specs/ledger.md.
 
-Only release() draws and pays: nothing of the report leaves the board before the ledger is durable.
+begin(), allow() and release() make a report. Only release() draws and pays: nothing of the report
+leaves the board before the ledger is durable.
 """
 
 import gc
@@ -35,6 +35,7 @@ class Client:
     """
 
     def __init__(self, board):
+        """board: see tern.boards. Opens no file yet."""
         self.board = board
         self.reply = bytearray(wire.MAX_FRAME)
         self.arrived = 0
@@ -51,8 +52,9 @@ class Client:
             gc.threshold(-1)  # see compat
 
     def respond(self, frame, send):
-        """Answer `frame` for each client that it asks, by send(reply, n); several reports go
-        together in REPORTS.
+        """Answer `frame` by send(reply, n), for each client that it is for.
+
+        The reports of several clients go together in REPORTS.
         """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
@@ -64,9 +66,11 @@ class Client:
             self.settle()
 
     def settle(self):
-        """Fill the holes of the heap if the last answer was a report; to be called until it was."""
-        # Holes of one block make MicroPython search all of the heap for larger pieces: filling them
-        # saves 1 ms.
+        """Fill the holes of the heap if the last answer was a report; to be called until it was.
+
+        Holes of one block make MicroPython search all of the heap for larger pieces: filling them
+        saves 1 ms.
+        """
         if self.reply[0] != wire.REPORT:
             return
         gc.collect()
@@ -74,8 +78,9 @@ class Client:
             self.filler = (self.filler,)
 
     def members(self, frame):
-        """Return how many clients `frame`, a ROUND for the fleet, asks; 0 if its tag does not
-        verify.
+        """Return how many clients `frame`, a ROUND for the fleet, is for.
+
+        0 if its tag does not verify, or without a fleet's key.
         """
         try:
             clients = self.open_clients()
@@ -88,6 +93,7 @@ class Client:
         return 0
 
     def _respond_all(self, frame, send):
+        """Answer `frame`, a ROUND for the fleet, for each client of the board."""
         count = self.members(frame)
         if count > 1:
             try:
@@ -112,6 +118,7 @@ class Client:
         return self._answer(frame, member)
 
     def _answer(self, frame, member):
+        """Write the answer to the frame taken into `reply`, as answer(); return its length."""
         try:
             n = self.begin(frame, member)
             if not n:
@@ -141,8 +148,9 @@ class Client:
         raise FrameError(wire.ERR_FRAME, "no question, or without an address")
 
     def refuse(self, error):
-        """Write the ERROR that says `error`, one of REFUSALS, into `reply` and return its length."""
-        code = wire.ERR_DATA  # of StorageError and OSError
+        """Write the ERROR for `error`, one of REFUSALS, into `reply`; return its length."""
+        # This is the code of StorageError and OSError.
+        code = wire.ERR_DATA
         detail = 0
         if isinstance(error, FrameError):
             code = error.code
@@ -162,7 +170,10 @@ class Client:
         )
 
     def hello(self, nonce):
-        """Write a HELLO into `reply`; return its length."""
+        """Write a HELLO with the `nonce` of its request into `reply`; return its length.
+
+        Budget and spending are those of the first client; 0 without clients, or without its ledger.
+        """
         first = count = budget = spent = measure = 0
         try:
             clients = self.open_clients()
@@ -203,7 +214,10 @@ class Client:
         return _mem_free()
 
     def _take_fleet_key(self, frame):
-        # The answer is a HELLO, which tells the epoch.
+        """Take the fleet's key of a later epoch; return the length of the HELLO that answers.
+
+        The frame is under the key of the board's first client. Raises FrameError.
+        """
         device, epoch, key = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
         clients = self.find(device)
@@ -219,22 +233,29 @@ class Client:
         return self.hello(epoch)
 
     def _begin_round(self, frame, member):
+        """Verify and check a ROUND; return the length of the report repeated, or 0 for a new one.
+
+        member: the client that the fleet's tag was verified for, or BOARD. Raises REFUSALS.
+        """
         session = self.session
         session.number = session.address[1]
         client = self.find(member or session.address[0])
         session.open(frame, client, member)
-        last = self.load_ledger(session.device).round
-        if session.number <= last:
-            return self._repeat(session.number, last)
-        if session.number - last > (
+        last_round = self.load_ledger(session.device).round
+        if session.number <= last_round:
+            return self._repeat(session.number, last_round)
+        if session.number - last_round > (
             wire.FLEET_AHEAD if session.round.device == wire.FLEET else wire.CLIENT_AHEAD
         ):
-            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last)
+            raise FrameError(wire.ERR_AHEAD, "too many rounds skipped", last_round)
         self.report.prepare()
         return 0
 
     def _repeat(self, number, last):
-        """Write the report of the `last` round, paid for, into `reply` again; return its length."""
+        """Write the report of the `last` round, paid for, into `reply` again; return its length.
+
+        Raises FrameError if `number` is an older round, or if the question is another one.
+        """
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
         ledger = self.ledger
@@ -245,8 +266,10 @@ class Client:
         return n
 
     def allow(self):
-        """Raise one of REFUSALS if policy, slot, certificate, records, entropy, budget or pause
-        forbid the report.
+        """Raise one of REFUSALS unless the client may give this report.
+
+        Checked are its price, policy, slot and certificate, then records and entropy, then budget
+        and pause.
         """
         client = self.clients
         policy = self.policy
@@ -259,8 +282,9 @@ class Client:
         policy.check_client(client, self.ledger, self.arrived)
 
     def release(self, values=None):
-        """Draw the report, pay for it, and only then return its length. values: Q1.14; None:
-        computed here.
+        """Draw the report, pay for it, and only then return its length.
+
+        values: of the client, Q1.14; None: they are computed here.
         """
         report = self.report
         if values is None:
@@ -269,6 +293,7 @@ class Client:
         return self._draw_and_pay()
 
     def _draw_and_pay(self):
+        """Draw the report and pay for it, whether or not the draw succeeds; return its length."""
         n = 0
         try:
             n = self.report.draw(self.entropy)
@@ -277,6 +302,7 @@ class Client:
         return n
 
     def _pay(self, sealed):
+        """Write to the ledger that the report `sealed` (empty if its draw failed) is paid for."""
         session = self.session
         policy = self.policy
         self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)
@@ -314,14 +340,15 @@ class Client:
         raise FrameError(wire.ERR_DEVICE, "no such client", device)
 
     def open_records(self, client):
-        """Return the records (as storage.Records) of `client`, whose `start` and `records` say
-        which of them.
+        """Return the storage.Records; `start` and `records` of `client` say which are its own.
+
+        Raises StorageError without records, FrameError if they have another dimension.
         """
         if self._records is None:
             self._records = storage.Records(self.board.directory + "/" + storage.RECORDS)
         records = self._records
-        held = client.records or self.report.card.shape == SUM  # a sum may be of none
-        if not held or client.start + client.records > records.count:
+        may_answer = client.records or self.report.card.shape == SUM  # a sum may be of none
+        if not may_answer or client.start + client.records > records.count:
             raise StorageError("client without records")
         if self.session.round.d != records.d:
             raise FrameError(wire.ERR_DATA, "records of another dimension", records.d)

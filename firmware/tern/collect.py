@@ -1,8 +1,8 @@
-"""Collections: reports some features of a record as they are, for means and frequencies
-(shared_specs/arithmetic.md).
+"""Collections: reports some features of a record as they are (shared_specs/arithmetic.md).
 
-Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 6. With range 1 a category is hashed: optimised
-local hashing (Wang et al., USENIX Security 2017).
+The host estimates means and frequencies from them. Source: Zhao et al., IEEE IoT J. 8, 2021,
+Algorithm 6. With range 1 a category is hashed: optimised local hashing (Wang et al., USENIX
+Security 2017).
 """
 
 import hashlib
@@ -20,8 +20,7 @@ PRIME = const(8191)  # as many categories can be told apart by their hashes
 
 
 def hash_of(device, round_number):
-    """Return a and b of the public hash (a * category + b) % PRIME % buckets of a client in a
-    round.
+    """Return a and b of a client's public hash in a round: (a * category + b) % PRIME % buckets.
 
     Over all clients, it is pairwise independent (Carter and Wegman, J. Comput. Syst. Sci. 18,
     1979).
@@ -40,23 +39,27 @@ class Answerer:
         self._values = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: every feature, the card's epsilon.
+        """Return the price of a report: each of its k features costs the card's epsilon.
 
-        Raises FrameError for one of no categories.
+        Raises FrameError where the question is about categories, and the card is not.
         """
         if self._request.model == CATEGORIES and (card.shape != WINDOW or card.window != 1):
             raise FrameError(ERR_CARD, "categories need a window of 1")
         return self._request.k * card.epsilon
 
     def values(self, client, records, card):
-        """Return the features asked for, of the record whose turn it is."""
+        """Return the requested features of the record whose turn it is (array('h')).
+
+        Values are multiplied by 2**range and clipped to Q1.14; categories are clipped to those of
+        the card, or hashed to them.
+        """
         request = self._request
         row = memoryview(self._row)[: request.d + 1]
         records.read(client.start + (request.round - 1) % client.records, row)
         hashed = request.model == CATEGORIES and request.range
         if hashed:
             a, b = hash_of(client.device, request.round)
-        n = 0
+        count = 0
         for j in range(request.d):
             if request.asked[j]:
                 value = self._row[j]
@@ -66,6 +69,6 @@ class Answerer:
                     value = max(0, min(value, card.symbols - 1))
                 else:
                     value = saturate(value << request.range)
-                self._values[n] = value
-                n += 1
+                self._values[count] = value
+                count += 1
         return self._values

@@ -1,5 +1,6 @@
-"""Which k of a client's values it reports: drawn from the digest of its question, which both sides
-know.
+"""Which k of a client's values it reports.
+
+They are drawn from the digest of the question, which both sides know.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ _DIGEST_BYTES = const(32)  # of a question, and of each further hash
 
 @micropython.viper
 def list_marked(marks: ptr16, d: int, out: ptr16):
-    """Write the indices of the marks[:d] above 32767 into `out`, in ascending order."""
+    """Write the indices of all marks[:d] above 32767 into `out`, in ascending order."""
     i = 0
     j = 0
     while j < d:
@@ -25,7 +26,7 @@ def list_marked(marks: ptr16, d: int, out: ptr16):
 
 @micropython.viper
 def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
-    """out[i] = values[indices[i]], for i < k."""
+    """Copy the chosen values: out[i] = values[indices[i]], for i < k."""
     i = 0
     while i < k:
         out[i] = values[indices[i]]
@@ -33,46 +34,53 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
 
 
 def choose(question, d, k, out):
-    """Write k of the coordinates 0..d-1, ascending, into the array('H') `out`; question: its
-    digest; d: at most 1025.
+    """Choose k of the coordinates 0 .. d - 1 for a question: all sets of k are equally likely.
+
+    question: its digest, 32 bytes; d: at most 1025; out: an array('H'), which gets them in
+    ascending order.
 
     A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P) from the digest's last bytes, then from
-    hashes of it: every set of k is equally likely, and none depends on data.
+    hashes of it. No coordinate depends on data.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
-    order = (
-        array("H", range(d)) if k > 1 else None
-    )  # its highest bits: which coordinates are chosen
+
+    # its highest bits: which coordinates are chosen
+    order = array("H", range(d)) if k > 1 else None
     block = question
     at = COORDINATES_AT
     counter = 0
+
+    # The smallest 2**b - 1 that covers d - 1.
     mask = 1
     while mask < d - 1:
         mask += mask + 1
     for i in range(k):
         last = d - i - 1
+        # A uniform draw from 0 .. last, by rejection; `mask` covers the range, which shrinks.
         while mask >> 1 >= last:
             mask >>= 1
-        j = d
-        while j > last:
+        draw = d
+        while draw > last:
             if at == _DIGEST_BYTES:
                 block = hashlib.sha256(question + counter.to_bytes(4, "little")).digest()
                 counter += 1
                 at = 0
-            j = block[at]
+            draw = block[at]
             if mask > 255:  # such draws come first: none is cut by the end of a block
                 at += 1
-                j |= block[at] << 8
+                draw |= block[at] << 8
             at += 1
-            j &= mask
+            draw &= mask
         if k == 1:  # nothing to shuffle
-            out[0] = j
+            out[0] = draw
             return
-        j += i
-        c = order[j] & 32767
-        order[j] = order[j] & 32768 | order[i] & 32767
-        order[c] |= 32768
+
+        # Exchange places i and `draw` of the order, and mark the coordinate that comes to i.
+        draw += i
+        coordinate = order[draw] & 32767
+        order[draw] = order[draw] & 32768 | order[i] & 32767
+        order[coordinate] |= 32768
     list_marked(order, d, out)

@@ -1,9 +1,8 @@
-"""The counter of a chip: fuses, which only ever burn, tell an old copy of the flash from the last
-one (ledger.md).
+"""The counter of a chip: fuses that tell an old copy of the flash from the last one (ledger.md).
 
-A ledger whose step is not 0 is bound to it: each write of it burns two fuses, begun and done.
-Nothing undoes that. Which fuses these are differs from board to board (Base.fuses). Whatever is
-wrong is ERR_LEDGER.
+A fuse only ever burns; nothing undoes that. A ledger whose step is not 0 is bound to the counter:
+each write of it burns two fuses, one before and one after. Which fuses these are differs from board
+to board (Base.fuses). Whatever is wrong is ERR_LEDGER.
 """
 
 from binascii import crc32
@@ -26,9 +25,9 @@ def fuses_of(board):
 
 
 def count(fuses):
-    """Return (last step begun, last step done, number of steps).
+    """Return (last step begun, last step done, number of steps) of a counter.
 
-    Raises FrameError if a later fuse is burnt.
+    Each step has two fuses: begun, and done. Raises FrameError if a later fuse is burnt.
     """
     begun = done = 0
     total = fuses.count // 2
@@ -36,17 +35,21 @@ def count(fuses):
         begun += 1
         if fuses.is_burnt(2 * begun - 1):
             done = begun
+    # Steps begin in order, so all fuses after the last one begun are whole.
     if any(fuses.is_burnt(n) for n in range(2 * begun, fuses.count)):
         raise FrameError(wire.ERR_LEDGER, "the fuses hold something else")
     return begun, done, total
 
 
 def mark(fuses, step, done):
-    """Burn a fuse of `step`: begun (done 0) or done (1). Raises FrameError if it did not burn."""
-    n = 2 * step - 2 + done
-    if n < fuses.count:
-        fuses.burn(n)
-    if n >= fuses.count or not fuses.is_burnt(n):
+    """Burn the fuse that says that `step` has begun (done: 0) or is done (1), and check it.
+
+    Raises FrameError if it did not burn, or if the counter has no such fuse.
+    """
+    fuse = 2 * step - 2 + done
+    if fuse < fuses.count:
+        fuses.burn(fuse)
+    if fuse >= fuses.count or not fuses.is_burnt(fuse):
         raise FrameError(wire.ERR_LEDGER, "a fuse did not burn")
 
 
@@ -58,6 +61,11 @@ class ChipCounter:
     """
 
     def __init__(self, ledger, board, write):
+        """Check that `ledger` is the last one of the counter of `board`.
+
+        Raises FrameError if it is not. A new ledger begins its first step; a write that the power
+        failure cut off after the file was written is completed.
+        """
         fuses = fuses_of(board)
         begun, done, total = count(fuses)
         step = ledger.step
@@ -76,17 +84,19 @@ class ChipCounter:
         self._limit()
 
     def _limit(self):
-        # After the last step nothing more can be paid for than is paid for.
+        """Take away the rest of the budget once the last step is begun.
+
+        After it nothing could be written, so nothing more may be paid for.
+        """
         if self._begun == self._total:
             self._ledger.budget = self._ledger.spent
 
     def write(self, path, data):
         """Write the ledger `data` (memoryview) at `path` as that of the next step.
 
-        Raises LedgerError and FrameError.
+        Raises LedgerError and FrameError. The step begins before the write, so that no two ledgers
+        have one step, even if the flash is restored between them.
         """
-        # First of all, so that no two ledgers have one step, even if the flash is restored between
-        # them.
         self._begun += 1
         mark(self._fuses, self._begun, 0)
         end = len(data) - _CHECK

@@ -1,5 +1,6 @@
-"""Look-ups of IPv4 addresses that never wait (RFC 1035); names in .local by multicast (RFC 6762,
-5.1).
+"""Look-ups of IPv4 addresses that never wait (RFC 1035).
+
+Names in .local are looked up by multicast (RFC 6762, 5.1).
 """
 
 import os
@@ -22,8 +23,9 @@ _HEADER = const(12)
 
 
 def query(host):
-    """Return a Query for `host`; None where it is an address, or where there is no network but the
-    interpreter's.
+    """Return a Query for `host`, or None where nothing has to be looked up here.
+
+    None: `host` is an address, or the interpreter has the only network.
     """
     if network and ":" not in host and host.strip("0123456789."):
         return Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
@@ -37,10 +39,13 @@ class Query:
     """
 
     def __init__(self, name, server, port=_PORT):
+        """Make the packet, and the socket that sends it.
+
+        port: another one than that of DNS, for tests. Raises Lost if `name` cannot be a host name.
+        """
         self._name = name
-        self._alone = not name.endswith(
-            ".local"
-        )  # whether one server is asked, and nobody else may answer
+        # whether one server is asked, and nobody else may answer
+        self._alone = not name.endswith(".local")
         # a random id; recursion desired; one question; type A, class IN
         packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):
@@ -59,9 +64,11 @@ class Query:
         self._since = ticks_ms() - _TRY_MS
 
     def step(self):
-        """Go on; return the address, such as "10.0.0.7", or None before it is known.
+        """Send the query if it is due and look for an answer, without waiting.
 
-        Raises Lost if there is none.
+        Returns the address, such as "10.0.0.7", or None before it is known. A query is sent again
+        every two seconds. Raises Lost after four of them without an answer, or if the answer has no
+        address.
         """
         now = ticks_ms()
         packet = self._packet
@@ -78,6 +85,8 @@ class Query:
         except OSError:  # nothing yet, or it could not be sent: once more, later
             return None
         end = len(packet)
+        # The answer to this query: from the server, unless all were asked; the same id, the same
+        # question, and the bit that marks an answer.
         if (
             (self._alone and source != self._server)
             or answer[:2] + answer[_HEADER:end] != packet[:2] + packet[_HEADER:]
@@ -91,14 +100,20 @@ class Query:
 
 
 def _address(answer, at):
-    # The first record of type A, class IN, with four bytes, from `at` on; records before it may be
-    # other names.
+    """Return the first IPv4 address among the records of `answer`, or None.
+
+    at: where its records begin, behind the question. A record is a name, type, class, time to live
+    (4 bytes), length and data; records before the address may be other names.
+    """
     try:
         for _ in range(answer[6] << 8 | answer[7]):
+            # Skip the name: labels, each after its length, up to a zero or a reference of two
+            # bytes.
             while 0 < answer[at] < 64:
                 at += 1 + answer[at]
-            at += 2 if answer[at] else 1  # the rest of a name may be a reference, of two bytes
+            at += 2 if answer[at] else 1
             end = at + 10 + (answer[at + 8] << 8 | answer[at + 9])
+            # type A, class IN, four bytes of data
             if answer[at : at + 4] == b"\x00\x01\x00\x01" and end == at + 14:
                 return "%d.%d.%d.%d" % tuple(answer[at + 10 : end])
             at = end

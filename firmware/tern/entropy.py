@@ -20,25 +20,21 @@ except ImportError:
 
 POSITION = const(0)  # indices of Stream.cursor
 END = const(1)
-SLACK = const(
-    16
-)  # bytes that a sampler may read past the end before it looks; their values never count
+# bytes that a sampler may read past the end before it looks; their values never count
+SLACK = const(16)
 
 _MARGIN = const(128)  # a draw that needs more bytes at once is one in a million
 _FRESH = const(192)  # bytes generated at a time: whole AES blocks, whole SHA-256 digests
 _REQUEST = const(65536)  # SP 800-90A: most bytes of one request before the key changes
-_SLICE = const(
-    16
-)  # a report takes whole slices of the pool; so with k = 1 no refill depends on the data
+# a report takes whole slices of the pool; so with k = 1 no refill depends on the data
+_SLICE = const(16)
 
 _RAW = const(128)  # raw bytes hashed into 32: 512 bits of assessed entropy for 256
-_SEEDS = const(
-    10
-)  # times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
+# times _RAW at the start: test 1024 raw samples (SP 800-90B, 4.3), then take a seed
+_SEEDS = const(10)
 _PACE = const(4)  # reports from one raw byte to the next
-_REPETITIONS = const(
-    9
-)  # SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
+# SP 800-90B 4.4.1: 1 + ceil(30 / H), H = 4 bits a byte, false alarms 2**-30
+_REPETITIONS = const(9)
 _WINDOW = const(512)  # SP 800-90B 4.4.2
 _PROPORTION = const(71)  # 1 + critical value of Binomial(512, 2**-H) at 2**-30
 
@@ -59,6 +55,7 @@ class Stream:
         raise EntropyError("stream ends")
 
     def byte(self):
+        """Return the next byte of the pool. Raises EntropyError where there is none."""
         cursor = self.cursor
         if cursor[POSITION] >= cursor[END]:
             self.refill()
@@ -67,8 +64,10 @@ class Stream:
         return value
 
     def below(self, threshold):
-        """Return whether a uniform 30-bit integer is below `threshold`, reading bytes only while in
-        doubt.
+        """Return whether a uniform 30-bit integer is below `threshold`.
+
+        It is drawn byte by byte, and bytes are read only while all so far are equal to those of
+        `threshold`.
         """
         while threshold:
             difference = self.byte() - (threshold >> 22)
@@ -79,8 +78,9 @@ class Stream:
 
 
 class Health:
-    """The continuous tests of SP 800-90B, 4.4, over raw bytes assessed at 4 bits of min-entropy
-    each.
+    """The continuous tests of SP 800-90B, 4.4, over raw bytes.
+
+    The bytes are assessed at 4 bits of min-entropy each.
     """
 
     def __init__(self):
@@ -89,7 +89,11 @@ class Health:
         self._run = self._seen = self._matches = 0
 
     def check(self, data):
-        """Test `data` (bytes). Return False from the first failure on."""
+        """Test `data` (bytes); return whether no test has failed so far.
+
+        The repetition count test (4.4.1) counts equal bytes in a row, the adaptive proportion test
+        (4.4.2) how often the first byte of a window comes again in it.
+        """
         for value in data:
             self._run = self._run + 1 if value == self._last else 1
             self._last = value
@@ -106,8 +110,9 @@ class Health:
 
 @micropython.viper
 def count_up(counter: ptr8, blocks: ptr8, n: int):
-    """Write counter+1 .. counter+n (16 bytes each, big-endian) into `blocks` and leave `counter` at
-    the last.
+    """Write counter + 1 .. counter + n into `blocks`, and leave `counter` at the last.
+
+    Each has 16 bytes, big-endian.
     """
     at = 0
     while n:
@@ -137,6 +142,7 @@ def move(source: ptr8, start: int, out: ptr8, at: int, n: int):
 
 @micropython.viper
 def erase(pool: ptr8, n: int):
+    """Overwrite pool[:n] with zeros."""
     i = 0
     while i < n:
         pool[i] = 0
@@ -174,6 +180,7 @@ class CtrDrbg:
         self._aes.encrypt(out, out)
 
     def reseed(self, seed):
+        """Mix `seed`, 48 bytes of full entropy, into the state."""
         self.end_request()
         for i in range(48):
             self._state[i] ^= seed[i]
@@ -205,6 +212,10 @@ class Generator(Stream):
     """
 
     def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):
+        """Test the source, and seed the generator from it.
+
+        Parameters: see the class; drbg: a class such as CtrDrbg, by default that one.
+        """
         super().__init__(b"")
         self._resize(_MARGIN)
         self._source = source
@@ -219,9 +230,8 @@ class Generator(Stream):
         if drbg is None:
             drbg = CtrDrbg
             if not aes:
-                from tern.hash_drbg import (
-                    HashDrbg,
-                )  # `tern deploy` puts it there where it is needed
+                # `tern deploy` puts it there where it is needed
+                from tern.hash_drbg import HashDrbg
 
                 drbg = HashDrbg
         for _ in range(_SEEDS):
@@ -233,7 +243,10 @@ class Generator(Stream):
             _generators.add(self)
 
     def _gather(self, n):
-        """Take n raw bytes; return a seed whenever there are enough for one."""
+        """Take n raw bytes; return a seed of 48 bytes whenever there are enough for one, else None.
+
+        Each 128 raw bytes are hashed into 32 of full entropy; a seed takes two such hashes.
+        """
         try:
             data = self._source(n)
         except OSError:
@@ -255,14 +268,21 @@ class Generator(Stream):
         return None if self._seed else seed[:48]
 
     def _resize(self, margin):
-        # margin: room for what is left of a pool, in front of the fresh bytes; whole slices
+        """Make a new pool, with room for `margin` bytes in front of the fresh ones; whole slices.
+
+        What is left of a pool is put into the margin.
+        """
         pool = bytearray(margin + _FRESH + SLACK)
         self._fresh = memoryview(pool)[margin : margin + _FRESH]
         self.pool = pool
         self._margin = margin
 
     def refill(self):
-        # Five variables: more than 11 words with those of a call would lie on the heap.
+        """Generate fresh bytes behind those that are left in the pool.
+
+        Raises EntropyError once a health test has failed.
+        """
+        # Few variables: more than 11 words with those of a call would lie on the heap.
         cursor = self.cursor
         old = self.pool
         left = cursor[END] - cursor[POSITION]
@@ -283,20 +303,24 @@ class Generator(Stream):
         cursor[END] = self._margin + _FRESH
 
     def discard(self):
+        """Erase all bytes of the pool, drawn or not."""
         self.cursor[POSITION] = self.cursor[END] = 0
         erase(self.pool, len(self.pool))
         if self._margin > _MARGIN:  # HELLO tells the heap that is free: not how long a draw was
             self._resize(_MARGIN)
 
     def _new_key(self):
+        """Change the key, if it was used, so that it does not tell what was generated."""
         if self.state != FAILED:
             self._drbg.end_request()
             self._requested = 0
 
     def end_report(self):
-        """Erase the bytes drawn, and the key if it made any of this report's; take new seed now and
-        then.
+        """Make the draws of a report irrecoverable: erase its bytes, change a key that was used.
+
+        Now and then this takes raw bytes for a new seed.
         """
+        # Whole slices, so that what is left does not tell how many bytes were drawn.
         cursor = self.cursor
         position = cursor[POSITION] = (cursor[POSITION] + _SLICE - 1) & -_SLICE
         if self._margin > _MARGIN:
@@ -310,6 +334,7 @@ class Generator(Stream):
             self._renew(self._gather(self._portion))
 
     def _renew(self, seed):
+        """Reseed with `seed`, unless it is None or the source has failed."""
         if seed and self.state != FAILED:
             self.discard()
             self._drbg.reseed(seed)

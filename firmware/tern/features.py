@@ -17,12 +17,16 @@ No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (
 of the window):
 
   |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
-  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign an int32 shows;
-  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these add up to 2**30 at
-    most; about the mean to less than n / 256 * (variance + 1), and a variance of int16 values is at most
-    (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256;
-  length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below 2**15;
-  scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is below 2**30.
+  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign
+    an int32 shows;
+  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these
+    add up to 2**30 at most; about the mean to less than n / 256 * (variance + 1), and a variance of
+    int16 values is at most (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient
+    by n, taken in two digits of base 256;
+  length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below
+    2**15;
+  scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is
+    below 2**30.
 """
 
 from array import array
@@ -39,12 +43,11 @@ _G = const(8192)  # 1 g, of the default scale
 
 @micropython.viper
 def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
-    """Return the sum of v - mean over n samples v of a ring of mask + 1, from i on.
+    """Sum over n samples v of a ring, from index i on; return the sum of v - mean.
 
-    `mean` is the mean + 32768.
-
-    out[k:k + 4]: sums of the squares' high bits (from 2**8) and low bits; sum of |v - v'|; changes
-    of v > mean.
+    A sample is stored as v + 32768, and `mean` is given as the mean + 32768. mask: length of the
+    ring - 1. out[k:k + 4] gets the sums of the high bits (from 2**8) and the low 8 bits of (v -
+    mean)**2, the sum of |v - v'| over neighbours, and how often v > mean changes.
     """
     last = mean - ring[i]
     total = 0
@@ -53,16 +56,16 @@ def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) 
     jerk = 0
     crossings = 0
     while n:
-        v = mean - ring[i]
-        total -= v
-        crossings -= (v ^ last) >> 17  # v >> 17 is -1 for v < 0, else 0
-        last -= v
+        difference = mean - ring[i]
+        total -= difference
+        crossings -= (difference ^ last) >> 17  # x >> 17 is -1 for x < 0, else 0
+        last -= difference
         sign = last >> 17
         jerk += (last ^ sign) - sign  # |last|
-        last = v
-        v = v * v  # below 2**32: the sign of an int32 may be wrong
-        high += v >> 8 & 0xFFFFFF
-        low += v & 255
+        last = difference
+        difference = difference * difference  # below 2**32: the sign of an int32 may be wrong
+        high += difference >> 8 & 0xFFFFFF
+        low += difference & 255
         i = i + 1 & mask
         n -= 1
     out[k] = high
@@ -73,18 +76,18 @@ def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) 
 
 
 def root(n: int) -> int:
-    """Return the square root of n, 0 to 2**30 - 1, rounded down."""
-    x = _ZERO
-    while x and n // x < x:
-        x = x + n // x >> 1  # Newton's steps, from above
-    return x
+    """Return the square root of n, 0 .. 2**30 - 1, rounded down, by Newton's steps from above."""
+    estimate = _ZERO
+    while estimate and n // estimate < estimate:
+        estimate = estimate + n // estimate >> 1
+    return estimate
 
 
 class Window:
-    """Makes features of samples without allocation. d: number of features, the constant included.
+    """Makes features of samples without allocation.
 
-    raw: the features of the last window before scaling, array('i'). lost: samples that came when
-    there was no room.
+    d: number of features, the constant included. raw: the features of the last window before
+    scaling, array('i'). lost: samples that came when there was no room.
     """
 
     def __init__(
@@ -95,12 +98,11 @@ class Window:
         length: bool = False,
         scale: "Sequence[tuple[int, int]] | None" = None,
     ) -> None:
-        """n: samples of a window, 2..256; hop: 1..n, by default n // 2; axes: 1..3.
+        """n: samples of a window, 2 .. 256; hop: samples from one window to the next; axes: 1 .. 3.
 
-        Raises ValueError.
-
-        scale: (low, high) of each feature, integers at most 65535 apart. The default is for a worn
-        accelerometer of +-4 g at 50 Hz, where 1 g is 8192.
+        length: whether the length of the vector has features, too. hop is 1 .. n, by default n //
+        2. scale: (low, high) of each feature, integers at most 65535 apart; the default is for a
+        worn accelerometer of +-4 g at 50 Hz, where 1 g is 8192. Raises ValueError.
         """
         if hop is None:
             hop = n // 2
@@ -155,13 +157,14 @@ class Window:
         return self.full()
 
     def full(self) -> bool:
+        """Return whether there are enough samples for a window."""
         return (self._head - self._tail & self._mask) >= self.n
 
     def features(self, out: "array[int]", start: int = 0) -> None:
-        """Write the features and the constant, Q1.14, into out[start:] (array('h')), and move on by
-        a hop.
+        """Write the features of the oldest window into out[start:], and move on by a hop.
 
-        Raises ValueError if no window is full, IndexError if out is too short.
+        out: array('h'), Q1.14; the constant comes last. Raises ValueError if no window is full,
+        IndexError if out is too short.
         """
         if not self.full():
             raise ValueError("no window is full")
@@ -169,8 +172,10 @@ class Window:
         raw = self.raw
         k = 0
         for ring in self._rings:
+            # First the mean, rounded down, then sums about it.
             mean = sums(_ZERO, raw, self._mask, ring, self._tail, n, k) // n
             rest = sums(mean + _ZERO, raw, self._mask, ring, self._tail, n, k)
+            # Divide the sum of squares by n, in two digits of base 256: it may exceed a small int.
             high = raw[k] // n
             low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean
@@ -181,8 +186,8 @@ class Window:
             k += 4
         k = start
         for low, high in self._scale:
-            v = min(max(raw[k - start], low), high)
-            out[k] = (2 * v - low - high) * _ONE // (high - low)
+            value = min(max(raw[k - start], low), high)
+            out[k] = (2 * value - low - high) * _ONE // (high - low)
             k += 1
         out[k] = _ONE
         self._tail = self._tail + self.hop & self._mask

@@ -19,8 +19,9 @@ def saturate(value):
 
 
 def exp_lower(micro_epsilon):
-    """Return a lower bound of 2**40 * exp(micro_epsilon / 10**6) within a relative 2**-38: a
-    rounded Taylor series.
+    """Return a lower bound of 2**40 * exp(micro_epsilon / 10**6), within a relative 2**-38.
+
+    A Taylor series whose terms are rounded down, in units of 2**-60.
     """
     term = total = 1 << (EXP_BITS + _GUARD_BITS)
     n = 1

@@ -1,5 +1,6 @@
-"""Frames, in one file because a second module costs a board 190 bytes: COBS, tags, packed symbols,
-codecs of wire.py.
+"""Frames: COBS, tags, packed symbols, and the codecs of wire.py.
+
+They are in one file because a second module costs a board 190 bytes.
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders
 check every bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999.
@@ -16,19 +17,17 @@ from tern.compat import const, micropython, ptr8, ptr16, ptr32
 from tern.shapes import SUM
 
 MORE = const(-1)  # Receiver.next(): the bytes given hold no further whole frame
-DAMAGED = const(
-    -2
-)  # Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+# Receiver.next(): a frame ended that was not COBS, or was longer than the limit
+DAMAGED = const(-2)
 
-_AT = const(
-    0
-)  # indices of a Receiver's state, written in this order: next byte of the source, its end,
-_END = const(1)
-_LENGTH = const(2)  # bytes decoded,
-_LEFT = const(3)  # bytes left in the block,
-_ZERO = const(4)  # whether a zero follows the block,
-_BAD = const(5)  # whether this frame is damaged,
-_LIMIT = const(6)  # and the longest frame
+# indices of a Receiver's state, which is written in this order
+_AT = const(0)  # the next byte of the source
+_END = const(1)  # the end of the source
+_LENGTH = const(2)  # bytes decoded
+_LEFT = const(3)  # bytes left in the block
+_ZERO = const(4)  # whether a zero follows the block
+_BAD = const(5)  # whether this frame is damaged
+_LIMIT = const(6)  # bytes of the longest frame
 
 # Tools interrupt a board by a carriage return, which in COBS would begin a block of 12 bytes, and
 # Ctrl-C.
@@ -55,110 +54,123 @@ class FrameError(ValueError):
 
 
 def require(condition, what=""):
+    """Raise FrameError (ERR_FRAME) with the text `what` unless `condition` holds."""
     if not condition:
         raise FrameError(wire.ERR_FRAME, what)
 
 
 @micropython.viper
 def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
-    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length (at most
-    cobs_size(n)).
+    """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length.
+
+    The length is at most cobs_size(n). COBS replaces zeros: each block of up to 254 bytes without a
+    zero begins with a code, its length plus 1; below 255 the code also stands for a zero after the
+    block.
     """
-    mark = 0
-    to = 1
+    code_at = 0
+    end = 1
     code = 1
     i = 0
     while i < n:
         value = source[i]
         i += 1
         if value:
-            out[to] = value
-            to += 1
+            out[end] = value
+            end += 1
             code += 1
         if value == 0 or (code == 255 and i < n):
-            out[mark] = code
-            mark = to
-            to += 1
+            out[code_at] = code
+            code_at = end
+            end += 1
             code = 1
-    out[mark] = code
-    out[to] = 0
-    return to + 1
+    out[code_at] = code
+    out[end] = 0
+    return end + 1
 
 
 @micropython.viper
 def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
-    """Decode source[state[0]:state[1]] into `out` up to a 0x00; return the frame's length, MORE or
-    DAMAGED.
+    """Decode source[state[0]:state[1]] into `out` up to a 0x00.
+
+    Returns the frame's length, MORE if the source ended first, or DAMAGED. All that must be
+    remembered until the next call is in `state`, see _AT and the constants after it.
     """
     at = state[_AT]
     end = state[_END]
     length = state[_LENGTH]
-    left = state[_LEFT]
-    zero = state[_ZERO]
-    bad = state[_BAD]
+    block_left = state[_LEFT]
+    zero_follows = state[_ZERO]
+    damaged = state[_BAD]
     result = -1
     while at < end and result == -1:
         value = source[at]
         at += 1
         if value == 0:
             result = length
-            if bad or left:
+            if damaged or block_left:
                 result = -2
             length = 0
-            left = 0
-            zero = 0
-            bad = 0
-        elif bad == 0:
-            put = 1
-            if left:
-                left -= 1
+            block_left = 0
+            zero_follows = 0
+            damaged = 0
+        elif damaged == 0:
+            # A byte of the block; or a code, and then the zero of the block before, if any.
+            has_output = 1
+            if block_left:
+                block_left -= 1
             else:
-                put = zero
-                left = value - 1
-                zero = 1 if value < 255 else 0
+                has_output = zero_follows
+                block_left = value - 1
+                zero_follows = 1 if value < 255 else 0
                 value = 0
-            if put:
+            if has_output:
                 if length < state[_LIMIT]:
                     out[length] = value
                     length += 1
                 else:
-                    bad = 1
+                    damaged = 1
     state[_AT] = at
-    to = _LENGTH  # see compat: no constant index
-    state[to] = length
-    to += 1
-    state[to] = left
-    to += 1
-    state[to] = zero
-    to += 1
-    state[to] = bad
+    index = _LENGTH  # see compat: no constant index
+    state[index] = length
+    index += 1
+    state[index] = block_left
+    index += 1
+    state[index] = zero_follows
+    index += 1
+    state[index] = damaged
     return result
 
 
 @micropython.viper
 def still_to_come(state: ptr32, frame: ptr8) -> int:
-    """See Receiver.certain()."""
+    """Return how many bytes must still come before the frame can end: see Receiver.certain().
+
+    `state` and `frame` are those of a Receiver.
+    """
     length = state[_LENGTH]
     left = state[_LEFT]
-    if length == 0:  # after a carriage return the next byte tells what it is
+    if length == 0:  # no host sends less; after a carriage return the next byte tells what it is
         if left and left != _RETURN - 1:
             left = _LEAST
         else:
             left = 0
     elif length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
+        # A carriage return, as a code, and Ctrl-C: an interrupt.
         left = -1
     elif frame[0] == int(wire.ROUND):
+        # The head of a ROUND says how long it is; before it has come, any ROUND is as long as the
+        # shortest.
         least = _LEAST_ROUND
         if length >= _ROUND_BYTES:
             model = frame[_MODEL_AT]
-            d = frame[_D_AT] | frame[_D_AT + 1] << 8
+            dimension = frame[_D_AT] | frame[_D_AT + 1] << 8
             least = (
                 _ROUND_BYTES + int(wire.TAG_BYTES) + (frame[_CARD_AT] | frame[_CARD_AT + 1] << 8)
             )
             if model >= int(wire.VALUES) and model <= int(wire.CATEGORIES):
-                least += d + 7 >> 3  # as question_bytes()
+                least += dimension + 7 >> 3  # as question_bytes()
             else:
-                least += 2 * frame[_CLASSES_AT] * d
+                least += 2 * frame[_CLASSES_AT] * dimension
         if left < least - length:
             left = least - length
     return 1 + left
@@ -166,27 +178,28 @@ def still_to_come(state: ptr32, frame: ptr8) -> int:
 
 @micropython.viper
 def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
-    """Write sum of symbols[i] * base**i, little-endian, into out[start:end], packed_size(base, k)
-    bytes.
+    """Pack symbols[:k] into out[start:end], little-endian, as the sum of symbols[i] * base**i.
 
-    base: 2..65536. Return how many bytes the value takes, or -1 if a symbol is not below base.
+    base: 2 .. 65536; end - start: packed_size(base, k). Returns how many bytes the number takes, or
+    -1 if a symbol is not below base.
     """
-    j = end
-    while j > start:
-        j -= 1
-        out[j] = 0
+    at = end
+    while at > start:
+        at -= 1
+        out[at] = 0
     used = start
     i = k - 1
     while i >= 0:
+        # Horner: out = out * base + symbols[i], byte by byte.
         carry = symbols[i]
         if carry >= base:
             return -1
-        j = start
-        while j < used:
-            carry += out[j] * base
-            out[j] = carry & 255
+        at = start
+        while at < used:
+            carry += out[at] * base
+            out[at] = carry & 255
             carry >>= 8
-            j += 1
+            at += 1
         while carry:
             out[used] = carry & 255
             used += 1
@@ -197,7 +210,7 @@ def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> 
 
 @micropython.viper
 def copy_int16(source: ptr8, start: int, out: ptr16, n: int):
-    """out[i] = the int16 at source[start + 2 i], for i < n."""
+    """Copy n little-endian int16s: out[i] = the one at source[start + 2 * i]."""
     i = 0
     while i < n:
         at = start + i + i
@@ -212,14 +225,15 @@ def cobs_size(n):
 
 
 def receiver_state(limit):
+    """Return the state of cobs_decode() at the beginning, for frames of at most `limit` bytes."""
     return array("i", (0, 0, 0, 0, 0, 0, limit))
 
 
 class Receiver:
-    """Frames out of a stream of bytes: give() some, then call next() until it returns MORE.
+    """Frames out of a stream of bytes.
 
-    A frame of length n is frame[:n] until the next call; 0 is an empty frame. Any garbage ends at
-    the next 0x00.
+    give() some bytes, then call next() until it returns MORE. A frame of length n is frame[:n]
+    until the next call; 0 is an empty frame. Any garbage ends at the next 0x00.
     """
 
     def __init__(self, limit=wire.MAX_FRAME):
@@ -228,8 +242,9 @@ class Receiver:
         self._source = b""
 
     def give(self, source, n=None):
-        """Take source[:n] as the next bytes of the stream; `source` must stay as it is until next()
-        says MORE.
+        """Take source[:n] (None: all) as the next bytes of the stream.
+
+        `source` must stay as it is until next() returns MORE.
         """
         self._source = source
         self._state[_AT] = 0
@@ -240,22 +255,24 @@ class Receiver:
         return cobs_decode(self._source, self._state, self.frame)
 
     def certain(self):
-        """Return how many bytes of a host must still come before the current frame can end; 1
-        between two frames.
+        """Return how many bytes of a host must still come before the current frame can end.
 
-        0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools interrupt and no frame
-        of a host begins.
+        1 between two frames; 0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools
+        interrupt and no frame of a host begins.
         """
         return still_to_come(self._state, self.frame)
 
 
 def question_bytes(model, classes, d):
-    """Return how many bytes of a ROUND are its parameters, or the features that it asks for."""
+    """Return how many bytes of a ROUND are its parameters, or its requested features.
+
+    Parameters are classes x d int16s; the features of a collection are a bit each.
+    """
     return d + 7 >> 3 if model in wire.COLLECTIONS else 2 * classes * d
 
 
 def packed_size(base, k):
-    """Return the fewest bytes that hold every number below base**k."""
+    """Return the fewest bytes that hold every number below base**k. Raises FrameError."""
     require(2 <= base <= wire.MAX_BASE and 1 <= k <= wire.MAX_VALUES + 1, "symbols out of bounds")
     values = base**k
     n = 0
@@ -267,12 +284,14 @@ def packed_size(base, k):
 
 
 def digest(key, data):
-    state = hashlib.sha256(key)
-    state.update(data)
-    return state.digest()
+    """Return SHA-256 of key and data."""
+    hashed = hashlib.sha256(key)
+    hashed.update(data)
+    return hashed.digest()
 
 
 def tag(key, data):
+    """Return the tag of `data` under `key`: the first 8 bytes of digest()."""
     return digest(key, data)[: wire.TAG_BYTES]
 
 
@@ -293,8 +312,9 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
 
 
 def seal(key, out, n, data=None):
-    """Write the tag of out[:n] (bytearray or memoryview) behind it; return the frame's length.
-    data: a view of it.
+    """Write the tag of out[:n] behind it, and return the length of the whole frame.
+
+    out: bytearray or memoryview; data: a view of out[:n], if the caller has one.
     """
     data = digest(key, data or out[:n])
     struct.pack_into("8s", out, n, data)
@@ -302,9 +322,9 @@ def seal(key, out, n, data=None):
 
 
 def verify(key, frame):
-    """Return the SHA-256 that the tag of `frame` (bytes, memoryview) begins.
+    """Check the tag of `frame` (bytes, memoryview) under `key`.
 
-    Raises FrameError (ERR_TAG).
+    Returns the SHA-256 digest that the tag begins. Raises FrameError (ERR_TAG).
     """
     n = len(frame) - wire.TAG_BYTES
     if n > 0:
@@ -315,39 +335,48 @@ def verify(key, frame):
 
 
 def question(key, address, asked):
-    """Return a client's digest of a ROUND; address: its type and device, 5 bytes; asked: the rest
-    without the tag.
+    """Return the digest of a ROUND under a client's key, which identifies the question to it.
+
+    address: the type of the frame and the client's device, 5 bytes; asked: the rest without the
+    tag. The ROUND itself may be for the whole fleet.
     """
-    state = hashlib.sha256(key)
-    state.update(address)
-    state.update(asked)
-    return state.digest()
+    hashed = hashlib.sha256(key)
+    hashed.update(address)
+    hashed.update(asked)
+    return hashed.digest()
 
 
 def answer_key(question):
-    """Return the tag key for answers to a ROUND; question: the digest of the ROUND, under the
-    client's key and id.
+    """Return the key of the tags of answers to a ROUND: 16 bytes of the question's digest.
+
+    question: the digest that question() returns. The first 8 bytes are the ROUND's own tag.
     """
     return question[wire.TAG_BYTES : 3 * wire.TAG_BYTES]
 
 
 def mask_fleet_key(key, epoch, fleet_key):
-    """Return the key of a fleet as a FLEET_KEY carries it to the client with `key`; or back."""
+    """Return the key of a fleet as a FLEET_KEY carries it to the client with `key`, or back.
+
+    It is XORed with digests of the epoch under the client's key.
+    """
     label = wire.FLEET_KEY_LABEL + struct.pack("<I", epoch)
     mask = digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]
     return bytes([a ^ b for a, b in zip(mask, fleet_key)])
 
 
 def end_of(layout):
+    """Return the length of a frame's type and fixed fields; layout: of struct."""
     return 1 + struct.calcsize(layout)
 
 
 def check_address(device, round_number):
+    """Raise FrameError unless `device` is a client's and `round_number` is in bounds."""
     if device < 1 or device >> 32 or not 1 <= round_number <= wire.MAX_ROUND:
         raise FrameError(wire.ERR_FRAME, "device or round out of bounds")
 
 
 def encode_hello_request(out, nonce):
+    """Write a HELLO_REQUEST, whose tag has the empty key. nonce: u32, which the HELLO repeats."""
     struct.pack_into("<BI", out, 0, wire.HELLO_REQUEST, nonce)
     return seal(b"", out, 5)
 
@@ -370,8 +399,10 @@ def encode_hello(
     unit,
     text,
 ):
-    """Write a HELLO: the fields of wire.md; those that are the same for every board are put in
-    here.
+    """Write a HELLO: the fields of wire.md, in their order.
+
+    Fields that are the same for every board, such as the version, are put in here. text: cut to 255
+    bytes of UTF-8.
     """
     while len(text.encode()) > 255:
         text = text[:-1]
@@ -410,8 +441,10 @@ def encode_hello(
 
 
 def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
-    """Write a REPORT of symbols[:k] (array('H')), each below base; key: answer_key(); size:
-    packed_size(base, k).
+    """Write a REPORT of symbols[:k] (array('H')), each below base.
+
+    key: answer_key() of the question; size: packed_size(base, k); data: as for seal(). Raises
+    FrameError.
     """
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
@@ -422,7 +455,10 @@ def encode_report(out, key, device, round_number, symbols, k, base, size, data=N
 
 
 def encode_error(out, key, device, round_number, code, detail=0):
-    """Write an ERROR; device 0 and the empty key where the board itself speaks."""
+    """Write an ERROR.
+
+    device 0 and the empty key mean that the board itself speaks, not one of its clients.
+    """
     out[0] = wire.ERROR
     struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
     return seal(key, out, end_of(wire.ERROR_FIELDS))
@@ -431,7 +467,7 @@ def encode_error(out, key, device, round_number, code, detail=0):
 def kind(frame):
     """Return the type of `frame` (bytes, bytearray or memoryview).
 
-    Raises FrameError where it is too short or long.
+    Raises FrameError if it is too short or too long for any frame.
     """
     if not 1 + wire.TAG_BYTES <= len(frame) <= wire.MAX_FRAME:
         raise FrameError(wire.ERR_FRAME, "frame too short or too long")
@@ -439,78 +475,96 @@ def kind(frame):
 
 
 def fields_of(frame, expected, layout):
+    """Return the fixed fields of a frame of the type `expected`; its tag is not verified.
+
+    layout: of struct. Raises FrameError for another type, and for a frame that is too short.
+    """
     require(kind(frame) == expected, "another type of frame")
     require(len(frame) >= end_of(layout) + wire.TAG_BYTES, "frame too short")
     return struct.unpack_from(layout, frame, 1)
 
 
 def check_length(frame, layout, rest):
+    """Raise FrameError unless a frame has its fixed fields, `rest` bytes and a tag, and no more."""
     require(len(frame) == end_of(layout) + rest + wire.TAG_BYTES, "wrong length")
 
 
 def check_question(model, shape, scale, sizes, batch, local):
-    """Return how many values a client computes (in a collection, at most); it reports k of them.
+    """Check the fields of a question; return how many values a client computes (at most).
 
-    shape: of the card; scale: (range, exponent); sizes: (classes, d, k); local: (epochs, rate, tau)
-    of local training. Raises FrameError.
+    shape: of the card; scale: (range, exponent); sizes: (classes, d, k), where k is how many of the
+    values are reported; batch: 0 for all records; local: (epochs, rate, tau) of local training. In
+    a collection, d counts features that may be requested. Raises FrameError.
     """
     range_, exponent = scale
     classes, d, k = sizes
     require(wire.LINEAR <= model <= wire.LAST_MODEL, "unknown model")
-    trains = model in wire.TRAININGS
-    collects = model in wire.COLLECTIONS
-    counts = model == wire.CATEGORIES and shape == SUM
-    fits = counts or classes * d <= wire.MAX_VALUES
+    is_training = model in wire.TRAININGS
+    is_collection = model in wire.COLLECTIONS
+    is_count = model == wire.CATEGORIES and shape == SUM
+    fits = is_count or classes * d <= wire.MAX_VALUES
     require(1 <= d <= wire.MAX_DIMENSION and fits, "d out of bounds")
-    if counts or model in wire.OF_CLASSES:
+
+    if is_count or model in wire.OF_CLASSES:
         require(2 <= classes <= wire.MAX_DIMENSION, "classes out of bounds")
     else:
         require(classes == 1, "classes out of bounds")
 
-    most = 0  # of the range
+    # The range: how many bits values are scaled up.
+    most = 0
     if model in wire.SCALED:
         most = wire.MAX_RANGE
-    elif collects and not counts:
+    elif is_collection and not is_count:
         most = 1
     require(0 <= range_ <= most, "range")
-    if collects:
+
+    if is_collection:
         require(exponent == 0, "exponent out of bounds")
     else:
-        least = wire.MIN_LOCAL_EXPONENT if trains else wire.MIN_EXPONENT
+        least = wire.MIN_LOCAL_EXPONENT if is_training else wire.MIN_EXPONENT
         require(least <= exponent <= wire.MAX_EXPONENT, "exponent out of bounds")
 
     most = 0 if model in wire.OF_ONE_RECORD else wire.MAX_BATCH
     require(0 <= batch <= most, "batch out of bounds")
-    if trains:
+    if is_training:
         epochs, rate, tau = local
         fits = 1 <= epochs <= 255 and 0 <= rate <= wire.MAX_RATE and 1 <= tau <= wire.MAX_TAU
     else:
         fits = not any(local)
     require(fits, "local training out of bounds")
 
+    # The probabilities of classes; or a value for each parameter, and in a sum the tally.
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
     fits = 1 <= k <= values
     if model == wire.SOFTMAX:
+        # The label, or all probabilities.
         fits = k == 1 or k == classes
     require(fits, "k out of bounds")
     return values
 
 
 def is_for_fleet(frame):
-    """Return whether `frame` is a ROUND for the whole fleet: its device is FLEET, four bytes of 255."""
+    """Return whether `frame` is a ROUND for the whole fleet.
+
+    Its device is then FLEET, four bytes of 255.
+    """
     if len(frame) <= 16 or frame[0] != wire.ROUND:
         return False
     return frame[4] == frame[3] == frame[2] == frame[1] == 255
 
 
 def address(frame):
-    """Return (device, round) of a ROUND, REPORT or ERROR, unchecked, so that its key can be found."""
+    """Return (device, round) of a ROUND, REPORT or ERROR, unchecked.
+
+    They say under which key the frame is to be verified. Raises FrameError for other frames.
+    """
     if kind(frame) not in (wire.ROUND, wire.REPORT, wire.ERROR) or len(frame) < 9 + wire.TAG_BYTES:
         raise FrameError(wire.ERR_FRAME, "frame without an address")
     return struct.unpack_from("<II", frame, 1)
 
 
 def decode_hello_request(frame):
+    """Return the nonce of a HELLO_REQUEST. Raises FrameError."""
     (nonce,) = fields_of(frame, wire.HELLO_REQUEST, wire.HELLO_REQUEST_FIELDS)
     check_length(frame, wire.HELLO_REQUEST_FIELDS, 0)
     verify(b"", frame)
@@ -518,12 +572,11 @@ def decode_hello_request(frame):
 
 
 class Round:
-    """One decoded ROUND after another; attributes as in wire.md.
+    """One decoded ROUND after another, with the fields of wire.md as attributes.
 
-    Unchanged fields are not checked again.
-
-    parameters: array('h'), classes x d, row by row; asked: a byte per feature of a collection;
-    values: how many a client computes, of which it reports k.
+    Fields that are the same as in the last frame are not checked again. parameters: array('h'),
+    classes x d, row by row; asked: a byte for each feature of a collection, 1 if it is requested;
+    values: how many values a client computes, of which it reports k.
     """
 
     def __init__(self):
@@ -538,14 +591,15 @@ class Round:
         self._length = self._mantissas = self._card_bytes = 0
 
     def decode(self, frame, known=None):
-        """Take the fields of `frame`, whose tag verify() checks. known: its device and round.
+        """Take the fields of `frame`; its tag is not verified here.
 
-        Raises FrameError.
+        known: its (device, round), if the caller has read them. Raises FrameError.
         """
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
         n = len(frame)
         size = self._card_bytes
+        # Compare the head and the card with the last ones; both rarely change in a run.
         if (
             n != self._length
             or frame[0] != wire.ROUND
@@ -559,6 +613,11 @@ class Round:
             copy_int16(frame, _ROUND_BYTES, self.parameters, self._mantissas)
 
     def _decode_asked(self, frame):
+        """Read which features a collection requests, a bit each; count the values computed.
+
+        Raises FrameError. The bits of the last byte beyond d must be 0.
+        """
+        # A sum has one value more, the tally of its units; the low bits of a card are its shape.
         self.values = self.card[0] & 15 == SUM
         for j in range(self.d + 7 & ~7):
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
@@ -568,6 +627,10 @@ class Round:
         require(self.k <= self.values <= wire.MAX_VALUES + 1, "k out of bounds")
 
     def _decode_head(self, frame):
+        """Decode and check all fields from the model on, and remember them for the next frame.
+
+        Raises FrameError; then the next frame is checked in full.
+        """
         self._length = 0
         (
             _,
@@ -582,24 +645,24 @@ class Round:
             self.epochs,
             self.rate,
             self.tau,
-            length,
+            card_bytes,
         ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)
-        require(1 <= length <= wire.MAX_CARD, "card too long or missing")
-        size = question_bytes(self.model, self.classes, self.d)
-        check_length(frame, wire.ROUND_FIELDS, size + length)
+        require(1 <= card_bytes <= wire.MAX_CARD, "card too long or missing")
+        parameter_bytes = question_bytes(self.model, self.classes, self.d)
+        check_length(frame, wire.ROUND_FIELDS, parameter_bytes + card_bytes)
         self.values = check_question(
             self.model,
-            frame[_ROUND_BYTES + size] & 15,
+            frame[_ROUND_BYTES + parameter_bytes] & 15,  # the shape, below the card's version
             (self.range, self.exponent),
             (self.classes, self.d, self.k),
             self.batch,
             (self.epochs, self.rate, self.tau),
         )
-        n = self.classes * self.d
-        if n != self._mantissas:
-            self.parameters = array("h", bytes(2 * n))
-            self._mantissas = n
-        self.card = bytes(frame[_ROUND_BYTES + size : -wire.TAG_BYTES])
-        self._card_bytes = length
+        mantissas = self.classes * self.d
+        if mantissas != self._mantissas:
+            self.parameters = array("h", bytes(2 * mantissas))
+            self._mantissas = mantissas
+        self.card = bytes(frame[_ROUND_BYTES + parameter_bytes : -wire.TAG_BYTES])
+        self._card_bytes = card_bytes
         self._head[:] = frame[_MODEL_AT:_ROUND_BYTES]
         self._length = len(frame)

@@ -10,10 +10,14 @@ batch <= 32:
 
   m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
     |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
-  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4: |z| < 2**26;
-  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no valid result);
-  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x| < 2**29;
-  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than 2**31 - 2**19.
+  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4:
+    |z| < 2**26;
+  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no
+    valid result);
+  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x|
+    < 2**29;
+  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than
+    2**31 - 2**19.
 """
 
 from array import array
@@ -43,13 +47,16 @@ _SIGMOID = (
 
 
 def sigmoid_tail(t):
-    """1 / (1 + exp(t)) for t >= 0, both in 2**-14 units."""
+    """Return 1 / (1 + exp(t)) for t >= 0, both in 2**-14 units, from a table.
+
+    Between two entries, 1/8 apart, it is interpolated.
+    """
     if t >= _TAIL:
         return 0
-    i = t >> 10 & ~1
-    here = _SIGMOID[i] | _SIGMOID[i + 1] << 8
-    step = here - (_SIGMOID[i + 2] | _SIGMOID[i + 3] << 8)
-    return here - (step * (t & 2047) + 1024 >> 11)
+    at = t >> 10 & ~1
+    value = _SIGMOID[at] | _SIGMOID[at + 1] << 8
+    decrease = value - (_SIGMOID[at + 2] | _SIGMOID[at + 3] << 8)
+    return value - (decrease * (t & 2047) + 1024 >> 11)
 
 
 # A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both
@@ -58,17 +65,18 @@ def sigmoid_tail(t):
 
 @micropython.viper
 def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
-    """sums[0] = sum of a x and sums[1] = sum of b x, with each mantissa m = 256 a + b and x =
-    row[start + j].
+    """Sum up the products of mantissas m = 256 a + b and features x = row[start + j], j < d.
+
+    sums[0] gets the sum of a x, and sums[1] the sum of b x: neither overflows.
     """
     high = 0
     low = 0
     j = 0
     while j < d:
-        m = ((params[j] + 32768) & 65535) - 32768
+        mantissa = ((params[j] + 32768) & 65535) - 32768
         x = ((row[start + j] + 32768) & 65535) - 32768
-        high += (m >> 8) * x
-        low += (m & 255) * x
+        high += (mantissa >> 8) * x
+        low += (mantissa & 255) * x
         j += 1
     sums[0] = high
     j = 1  # see compat: no constant index
@@ -77,7 +85,10 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
 
 @micropython.viper
 def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fine: int):
-    """totals[j] += residual * x, rounded to 2**-(14 + fine), with x = row[start + j]."""
+    """Add residual * x to the totals: totals[j] += residual * row[start + j], j < d.
+
+    Both factors are Q1.14; the product is rounded to 2**-(14 + fine).
+    """
     whole = residual >> 14
     part = residual & 16383
     shift = 14 - fine
@@ -91,6 +102,7 @@ def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fin
 
 @micropython.viper
 def clear(totals: ptr32, d: int):
+    """Set totals[:d] to 0."""
     nothing = 0  # see compat: the third variable is not an index
     j = 0
     while j < d:
@@ -100,28 +112,32 @@ def clear(totals: ptr32, d: int):
 
 @micropython.viper
 def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
-    """out[j] = totals[j] * 2**up / n, rounded and clipped to [-1, 1]."""
+    """Write the mean of n records: out[j] = totals[j] * 2**up / n.
+
+    It is rounded and clipped to [-1, 1].
+    """
     half = n >> 1
     limit = n << 14
     j = 0
     while j < d:
-        v = totals[j]
-        if v > limit:
-            v = limit
-        elif v + limit < 0:
-            v = 0 - limit
-        v = ((v << up) + half) // n
-        if v > 16384:
-            v = 16384
-        elif v < -16384:
-            v = -16384
-        out[j] = v
+        value = totals[j]
+        if value > limit:
+            value = limit
+        elif value + limit < 0:
+            value = 0 - limit
+        value = ((value << up) + half) // n
+        if value > 16384:
+            value = 16384
+        elif value < -16384:
+            value = -16384
+        out[j] = value
         j += 1
 
 
 def turn(round_number, n, count):
-    """Return the index of the first record of a round's batch of n: batches follow each other,
-    round by round.
+    """Return the index of the first record of a round's batch of n out of `count` records.
+
+    Batches follow each other, round by round.
     """
     return (round_number - 1) % count * n % count
 
@@ -161,8 +177,8 @@ class Gradient:
     def add(self, model, params, exponent, row, start=0):
         """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
 
-        params: array('h') of d mantissas; exponent: -30..-12. Raises ValueError, before anything is
-        added, for values out of bounds or a batch of more than 32 records.
+        params: array('h') of d mantissas; exponent: -30 .. -12. Raises ValueError, before anything
+        is added, for values out of bounds or a batch of more than 32 records.
         """
         d = self.d
         if not LINEAR <= model <= SVM:
@@ -173,32 +189,35 @@ class Gradient:
             raise ValueError("lengths do not fit d")
         if self.count >= MAX_BATCH:
             raise ValueError("more than 32 records in a batch")
+
         sums = self._sums
         dot(row, start, params, sums, d)
-        high = sums[0] + (
-            sums[1] >> 8
-        )  # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        high = sums[0] + (sums[1] >> 8)
+
         shift = -8 - exponent
         label = row[start + d]
+
         if model == SVM:
-            z = (
-                high >> shift
-            )  # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            score = high >> shift
             if label > 0:
-                residual = -_ONE if z < _ONE else 0
+                residual = -_ONE if score < _ONE else 0
             else:
                 rest = high & (1 << shift) - 1 | sums[1] & 255
-                residual = _ONE if z > -_ONE or (z == -_ONE and rest) else 0
+                residual = _ONE if score > -_ONE or (score == -_ONE and rest) else 0
         else:
-            z = high + (1 << shift - 1) >> shift
+            score = high + (1 << shift - 1) >> shift
             if model == LINEAR:
                 limit = _MAX_RESIDUAL >> self._fine << 14
-                residual = max(-limit, min(limit, z - label))
+                residual = max(-limit, min(limit, score - label))
             else:
-                margin = z if label > 0 else -z
+                margin = score if label > 0 else -score
                 residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
                 if label > 0:
                     residual = -residual
+
+        # The gradient of a record is its residual times its features.
         if residual:
             accumulate(row, start, residual, self.totals, d, self._fine)
         self.count += 1
@@ -206,7 +225,7 @@ class Gradient:
     def finish(self, out):
         """Write the mean gradient, scaled and clipped to [-1, 1], into out (array('h'), Q1.14).
 
-        Raises ValueError.
+        Raises ValueError without records.
         """
         if not self.count:
             raise ValueError("no records")
@@ -229,6 +248,7 @@ class Answerer:
         self.result = None  # of the last values() or steps()
 
     def room(self, d):
+        """Allocate what a gradient of d features needs."""
         self._gradient = None  # until there was memory for all
         self._row = array("h", bytes(2 * d + 2))
         self.result = array("h", bytes(2 * d))
@@ -239,7 +259,7 @@ class Answerer:
         return self._request.k * card.epsilon
 
     def values(self, client, records, _):
-        """Return the mean gradient of the batch whose turn it is, scaled and clipped (array('h'))."""
+        """Return the mean gradient of the batch whose turn it is (array('h'), Q1.14)."""
         first = self._begin(client)
         for index in range(first, first + self._batch):
             self._add(client, records, index)
@@ -247,8 +267,9 @@ class Answerer:
         return self.result
 
     def steps(self, client, records):
-        """Compute `result` as values() does, but yield after each record, so that a program can do
-        other work.
+        """Compute `result` as values() does, but yield after each record.
+
+        So a program can do other work in between.
         """
         first = self._begin(client)
         for index in range(first, first + self._batch):
@@ -257,6 +278,7 @@ class Answerer:
         self._gradient.finish(self.result)
 
     def _begin(self, client):
+        """Begin the gradient of a round's batch; return the index of its first record."""
         request = self._request
         if self._gradient is None or self._gradient.d != request.d:
             self.room(request.d)
@@ -266,13 +288,14 @@ class Answerer:
         return turn(request.round, batch, count)
 
     def _add(self, client, records, index):
+        """Read a record of `client` and add its gradient; beyond the last it begins anew."""
         request = self._request
         records.read(client.start + index % client.records, self._row)
         self._gradient.add(request.model, request.parameters, request.exponent, self._row)
 
 
 def by_steps(answerer, client, records, _):
-    """The values() of an Answerer that has steps().
+    """Return the values of an answerer that has steps(): its values().
 
     The generator leaves garbage, which gradients avoid.
     """

@@ -21,12 +21,14 @@ class HashDrbg:
         self._start(bytes(seed))
 
     def _start(self, material):
+        """Instantiate or reseed the state from seed material."""
         v = _hash_df(material)
         self._v = self._data = int.from_bytes(v, "big")
         self._c = int.from_bytes(_hash_df(b"\x00" + v), "big")
         self._requests = 1
 
     def reseed(self, seed):
+        """Mix `seed` into the state."""
         self._start(b"\x01" + self._v.to_bytes(55, "big") + bytes(seed))
 
     def generate(self, out):
@@ -36,8 +38,9 @@ class HashDrbg:
             self._data = (self._data + 1) % _SEED_RANGE
 
     def end_request(self):
-        h = hashlib.sha256(b"\x03" + self._v.to_bytes(55, "big")).digest()
-        self._v = (self._v + int.from_bytes(h, "big") + self._c + self._requests) % _SEED_RANGE
+        """Change the state, so that it does not tell what was generated."""
+        hashed = hashlib.sha256(b"\x03" + self._v.to_bytes(55, "big")).digest()
+        self._v = (self._v + int.from_bytes(hashed, "big") + self._c + self._requests) % _SEED_RANGE
         self._data = self._v
         self._requests += 1
 
@@ -46,6 +49,6 @@ _SEED_RANGE = 1 << 440
 
 
 def _hash_df(material):
-    # SP 800-90A, 10.3.1, for 440 bits
+    """Return 55 bytes derived from `material`: Hash_df of SP 800-90A, 10.3.1, for 440 bits."""
     parts = [hashlib.sha256(bytes((i, 0, 0, 1, 184)) + material).digest() for i in (1, 2)]
     return (parts[0] + parts[1])[:55]

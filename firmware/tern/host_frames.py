@@ -24,39 +24,47 @@ def encode_round(
     batch=0,
     local=(0, 0, 0),
 ):
-    """Write a ROUND. Raises FrameError where a field is out of bounds. local: (epochs, rate, tau)
-    for local training.
+    """Write a ROUND; return its length. Raises FrameError where a field is out of bounds.
 
-    parameters: classes x d int16 mantissas, or d times whether a feature is asked for.
+    parameters: classes x d int16 mantissas, or, in a collection, for each of d features whether it
+    is requested; k: values of a report; local: (epochs, rate, tau) for local training.
     """
     frames.check_address(device, round_number)
-    collects = model in wire.COLLECTIONS
-    rows = 1 if collects else classes
+    is_collection = model in wire.COLLECTIONS
+    rows = 1 if is_collection else classes
     frames.require(classes >= 1 and len(parameters) % rows == 0, "parameters are not classes x d")
     d = len(parameters) // rows
     shape = card[0] & 15 if card else 0
     frames.check_question(model, shape, (range_, exponent), (classes, d, k), batch, local)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
-    if collects:
-        asked = [1 if value else 0 for value in parameters]
-        values = sum(asked) * classes + (shape == SUM)
+    if is_collection:
+        requested = [1 if value else 0 for value in parameters]
+        values = sum(requested) * classes + (shape == SUM)
         frames.require(k <= values <= wire.MAX_VALUES + 1, "k larger than the features asked for")
-        rest = bytes([sum(asked[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)])
+        # a bit for each feature, eight to a byte
+        variable_part = bytes(
+            [sum(requested[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)]
+        )
     else:
-        rest = _int16(parameters)
+        variable_part = _int16(parameters)
     fields = (
         (device, round_number, model, range_, exponent, classes, d, k, batch) + local + (len(card),)
     )
-    return _encode(out, key, wire.ROUND, wire.ROUND_FIELDS, fields, rest + bytes(card))
+    return _encode(out, key, wire.ROUND, wire.ROUND_FIELDS, fields, variable_part + bytes(card))
 
 
 def _int16(parameters):
+    """Return the parameters as int16s, little-endian. Raises FrameError."""
     for value in parameters:
         frames.require(-32768 <= value <= 32767, "parameter out of bounds")
     return struct.pack("<%dh" % len(parameters), *parameters)
 
 
 def _encode(out, key, kind, layout, fields, rest=b""):
+    """Write a frame of type `kind`: fixed fields, the variable part `rest` and the tag.
+
+    Returns its length.
+    """
     out[0] = kind
     struct.pack_into(layout, out, 1, *fields)
     start = frames.end_of(layout)
@@ -65,9 +73,9 @@ def _encode(out, key, kind, layout, fields, rest=b""):
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL of classes x d int16 mantissas; device: a client's, or FLEET with its key.
+    """Write a MODEL of classes x d int16 mantissas; return its length.
 
-    Raises FrameError.
+    device: a client's, with its key, or FLEET with the fleet's. Raises FrameError.
     """
     n = len(parameters)
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
@@ -82,8 +90,9 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
 
 
 def encode_fleet_key(out, key, device, epoch, fleet_key):
-    """Write a FLEET_KEY, which brings a board the key of a later epoch, hidden under the key of its
-    first client.
+    """Write a FLEET_KEY, which brings a board the key of a later epoch; return its length.
+
+    The key is hidden under `key`, that of the board's first client. Raises FrameError.
     """
     frames.check_address(device, 1)
     frames.require(1 <= epoch < wire.FLEET, "epoch out of bounds")
@@ -92,8 +101,9 @@ def encode_fleet_key(out, key, device, epoch, fleet_key):
 
 
 def encode_update(out, key, device, number, offset, total, data=b""):
-    """Write an UPDATE: bytes of package `number` (`total` in all) from `offset` on; none: asks for
-    progress.
+    """Write an UPDATE: bytes of package `number` from `offset` on; return its length.
+
+    total: bytes of the package; without data, the frame asks for progress. Raises FrameError.
     """
     frames.check_address(device, 1)
     frames.require(
@@ -106,8 +116,9 @@ def encode_update(out, key, device, number, offset, total, data=b""):
 
 
 def decode_updated(frame, key):
-    """Return (device, number, wanted, state) of an UPDATED; key: frames.answer_key() of the
-    UPDATE's digest.
+    """Return (device, number, wanted, state) of an UPDATED. Raises FrameError.
+
+    key: frames.answer_key() of the UPDATE's digest.
     """
     fields = frames.fields_of(frame, wire.UPDATED, wire.UPDATED_FIELDS)
     frames.check_length(frame, wire.UPDATED_FIELDS, 0)
@@ -140,7 +151,7 @@ HELLO_NAMES = (
 
 
 class Hello:
-    """A decoded HELLO; release: (major, minor, patch).
+    """A decoded HELLO, with the fields of wire.md; release: (major, minor, patch).
 
     In another schema, only the first three fields are set.
     """
@@ -166,6 +177,7 @@ class Hello:
     release: "tuple[int, ...] | None"
 
     def __init__(self, frame):
+        """Decode `frame`. Raises FrameError."""
         fields = struct.calcsize("<IB8s")
         frames.require(
             frames.kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES,
@@ -192,7 +204,10 @@ class Hello:
 
 
 def decode_error(frame, key):
-    """Return (device, round, code, detail); key: frames.answer_key(), or the empty one of a board."""
+    """Return (device, round, code, detail) of an ERROR. Raises FrameError.
+
+    key: frames.answer_key(), or the empty one of a board.
+    """
     fields = frames.fields_of(frame, wire.ERROR, wire.ERROR_FIELDS)
     frames.check_length(frame, wire.ERROR_FIELDS, 0)
     frames.verify(key, frame)

@@ -36,15 +36,19 @@ _BEYOND = const(12 * 16384)
 
 
 def exp_minus(t):
-    """exp(-t) for t >= 0 in 2**-14 units; the result in 2**-15 units."""
+    """Return exp(-t) for t >= 0 in 2**-14 units; the result is in 2**-15 units.
+
+    It is the product of two tables: of the whole part of t, and of its fraction, which is
+    interpolated.
+    """
     if t >= _BEYOND:
         return 0
-    i = t >> 13 & ~1
-    whole = _WHOLE[i] | _WHOLE[i + 1] << 8
-    i = t >> 7 & 126
-    part = _PART[i] | _PART[i + 1] << 8
-    step = part - (_PART[i + 2] | _PART[i + 3] << 8)
-    part -= step * (t & 255) + 128 >> 8
+    at = t >> 13 & ~1
+    whole = _WHOLE[at] | _WHOLE[at + 1] << 8
+    at = t >> 7 & 126
+    part = _PART[at] | _PART[at + 1] << 8
+    decrease = part - (_PART[at + 2] | _PART[at + 3] << 8)
+    part -= decrease * (t & 255) + 128 >> 8
     return whole * part + 8192 >> 14
 
 
@@ -63,9 +67,9 @@ class Classifier:
         self._z = array("i", (0 for _ in range(classes)))
 
     def use(self, parameters, exponent):
-        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30..-12), as they then are.
+        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30 .. -12), as they then are.
 
-        Raises ValueError.
+        Raises ValueError if they do not fit.
         """
         if (
             len(parameters) != self.classes * self.features
@@ -76,32 +80,31 @@ class Classifier:
         self._shift = -8 - exponent
 
     def probabilities(self, row, out, grid_bits=14):
-        """Write the class probabilities of a record (array('h'), f features) into out[:c]
-        (array('h'), Q1.14).
+        """Write the class probabilities of a record into out[:c] (array('h'), Q1.14).
 
-        They are multiples of 2**-grid_bits and add up to at most 1. Raises ValueError for lengths
-        that do not fit.
+        row: array('h') of f features. The probabilities are multiples of 2**-grid_bits and add up
+        to at most 1. Raises ValueError for lengths that do not fit.
         """
         if len(row) < self.features or len(out) < self.classes or not 0 <= grid_bits <= 14:
             raise ValueError("lengths do not fit")
-        z = self._z
+        scores = self._z
         sums = self._sums
         shift = self._shift
-        top = -(1 << 29)
+        best = -(1 << 29)
         for i in range(self.classes):
-            dot(
-                self._parameters, i * self.features, row, sums, self.features
-            )  # factors change places
-            z[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
-            top = max(top, z[i])
+            # factors change places
+            dot(self._parameters, i * self.features, row, sums, self.features)
+            scores[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
+            best = max(best, scores[i])
+        # Softmax: exp(score - best) / total, so that no exponential exceeds 1.
         total = 0
         for i in range(self.classes):
-            z[i] = exp_minus(top - z[i])
-            total += z[i]
-        low = (1 << 14 - grid_bits) - 1
+            scores[i] = exp_minus(best - scores[i])
+            total += scores[i]
+        below_grid = (1 << 14 - grid_bits) - 1
         for i in range(self.classes):
-            p = (z[i] << 14) // total
-            out[i] = p - (p & low)
+            probability = (scores[i] << 14) // total
+            out[i] = probability - (probability & below_grid)
 
 
 class Answerer:
@@ -113,9 +116,9 @@ class Answerer:
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))
 
     def cost(self, card):
-        """Return what a report costs: the card's epsilon once, for the label or the whole vector.
+        """Return the price of a report: the card's epsilon once, for the label or the whole vector.
 
-        Raises FrameError.
+        Raises FrameError if the card does not fit.
         """
         request = self._request
         label = request.k == 1
@@ -128,21 +131,22 @@ class Answerer:
         return card.epsilon
 
     def values(self, client, records, card):
-        """Return the class probabilities of the next record on the card's grid; or its first most
-        probable class.
+        """Return the class probabilities of the next record on the card's grid, or its label.
+
+        The label is the first of the most probable classes.
         """
         request = self._request
         classifier = Classifier(request.parameters, request.exponent, request.classes)
         row = memoryview(self._row)[: request.d + 1]
         records.read(client.start + (request.round - 1) % client.records, row)
-        p = self._probabilities
+        probabilities = self._probabilities
         if request.k > 1:
-            classifier.probabilities(self._row, p, card.grid_bits)
-            return p
-        classifier.probabilities(self._row, p)
+            classifier.probabilities(self._row, probabilities, card.grid_bits)
+            return probabilities
+        classifier.probabilities(self._row, probabilities)
         label = 0
         for i in range(1, request.classes):
-            if p[i] > p[label]:
+            if probabilities[i] > probabilities[label]:
                 label = i
-        p[0] = label
-        return p
+        probabilities[0] = label
+        return probabilities

@@ -6,18 +6,18 @@ import os
 from tern.compat import const
 
 LEASE = "lease.json"
-_RENEW = const(
-    64
-)  # of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+# of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+_RENEW = const(64)
 
 
 class Lease:
-    """The board's address and the broker's.
+    """The board's address and the broker's, in lease.json.
 
-    Written only when they change, and forgotten once they do not serve.
+    They are written only when they change, and forgotten once they do not serve.
     """
 
     def __init__(self, directory, station=None):
+        """station: a wifi.Station, or None. A file that is missing or damaged counts as empty."""
         self._path = directory + "/" + LEASE
         self._station = station
         self._fixed = False  # whether the radio has the address from here
@@ -31,6 +31,7 @@ class Lease:
 
     @property
     def broker(self):
+        """The broker's address of the last time, or None."""
         return self._known.get("broker")
 
     def take(self):
@@ -59,6 +60,7 @@ class Lease:
                 pass
 
     def forget(self):
+        """Forget the addresses, since a connection with them failed."""
         if self._known:
             self._known = {}
             if self._fixed:

@@ -35,22 +35,26 @@ _fsync = getattr(os, "fsync", None)  # MicroPython's flush() reaches the medium 
 
 
 class LedgerError(Exception):
-    """The ledger is missing, unreadable, inconsistent or not writable: the client must not report."""
+    """The ledger is missing, unreadable, inconsistent or not writable.
+
+    The client must not report.
+    """
 
 
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
     budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews;
-    report: empty unless the state is ANSWERED; step: of the counter to which it is bound, 0 for none
-    (tern.counter). While `reserved`, the file is ahead of these fields: do not load it again.
+    report: empty unless the state is ANSWERED; step: of the counter to which it is bound, 0 for
+    none (tern.counter). While `reserved`, the file is ahead of these fields: do not load it again.
     """
 
     def __init__(self, in_place=False, board=None):
-        """in_place: LittleFS keeps a file's old content until a flush, so that one open file serves
-        for all writes.
+        """in_place: whether the file is written over, instead of replaced by a new one.
 
-        board: has the counter to which a ledger may be bound; without it that is not looked at.
+        LittleFS keeps a file's old content until a flush, so that one open file serves for all
+        writes. board: has the counter to which a ledger may be bound; without it the counter is not
+        looked at.
         """
         self._view = view = memoryview(bytearray(_SIZE))
         pack_into("4s", view, 0, MAGIC)
@@ -70,17 +74,16 @@ class Ledger:
     def load(self, path):
         """Read the ledger at `path`; nothing is written.
 
-        Raises LedgerError, also for a ledger of another version.
-
-        Raises FrameError for a ledger that its counter refuses (tern.counter).
+        Raises LedgerError for a file that is no ledger, is damaged or is of another version, and
+        FrameError for a ledger that its counter refuses (tern.counter).
         """
         self.close()
         view = self._view
         try:
             with open(path, "rb") as file:
                 size = file.readinto(view)
-            magic, budget, spent, last, question, state, measure, n, step = unpack_from(
-                FIELDS, view, 0
+            magic, budget, spent, last_round, question, state, measure, report_bytes, step = (
+                unpack_from(FIELDS, view, 0)
             )
             board = step and self._board  # to whose counter it is bound
             if board:
@@ -89,27 +92,34 @@ class Ledger:
             raise LedgerError("unreadable: %s" % error)
         if magic != MAGIC:
             raise LedgerError("of another version")
-        end = _HEADER + n
-        asked = question != _NO_QUESTION
+
+        end = _HEADER + report_bytes
+        has_question = question != _NO_QUESTION
+        # The check, the bounds, and what each state requires of question, report and spending.
         if (
             size < end + _CHECK
             or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]
             or not spent <= budget <= MAX_BUDGET
-            or last > _MAX_ROUND
+            or last_round > _MAX_ROUND
             or state > RESERVED
             or measure > RHO
-            or (state == RESERVED and asked)
-            or not (_MIN_REPORT <= n <= _MAX_REPORT if state == ANSWERED else n == 0)
-            or (spent or asked if state == IDLE else not (spent and last))
+            or (state == RESERVED and has_question)
+            or not (
+                _MIN_REPORT <= report_bytes <= _MAX_REPORT
+                if state == ANSWERED
+                else report_bytes == 0
+            )
+            or (spent or has_question if state == IDLE else not (spent and last_round))
         ):
             raise LedgerError("damaged")
+
         self.budget = budget
         self.spent = spent
-        self.round = last
+        self.round = last_round
         self.state = state
         self.measure = measure
         self.step = step
-        self._fit(n)
+        self._fit(report_bytes)
         if not MICROPYTHON:
             self._held = bytes(view[:size])
         self._write = self._write_file
@@ -124,24 +134,24 @@ class Ledger:
     def pay(self, round_number, question, cost, report, ahead=1):
         """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it.
 
-        Raises LedgerError.
-
         report: empty if its draw failed, which ends the round. ahead: how many reports one write
-        pays for; a power cut spends them all. After LedgerError send nothing; if the file could not
-        be written, load it again.
+        pays for; after a power cut all of them count as spent. Raises LedgerError: then send
+        nothing, and if the file could not be written, load it again.
         """
         path = self.path
         spent = self.spent
         left = self.budget - spent
-        n = len(report)
+        report_bytes = len(report)
         if (
             not path
             or not 0 < cost <= left
             or not self.round < round_number <= _MAX_ROUND
-            or not (_MIN_REPORT <= n <= _MAX_REPORT or n == 0)
+            or not (_MIN_REPORT <= report_bytes <= _MAX_REPORT or report_bytes == 0)
         ):
             raise LedgerError("not a payment")
+
         self.path = ""  # to be loaded again, unless all goes well
+        # Whether an earlier write has paid for this round, up to this cost.
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
             self._until = self._paid = 0
@@ -149,24 +159,29 @@ class Ledger:
                 ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
                 covered = True
+                # Reserve: write that all of these rounds are paid for, before the first of them.
                 self._until = self.round = round_number + ahead - 1
                 self._paid = self.spent = spent + ahead * cost
                 self.state = RESERVED
                 self._set(_NO_QUESTION, b"", 0)
                 self._write(path, self._whole)
+
         self.spent = spent + cost
         self.round = round_number
         self.state = ANSWERED
-        if not n:
+        if not report_bytes:
             question = _NO_QUESTION
             self.state = RESERVED
-        self._set(question, report, n)
+        self._set(question, report, report_bytes)
         if not covered:
             self._write(path, self._whole)
         self.path = path
 
     def _set(self, question, report, n):
-        # Two calls for the header: more than 11 words of variables would lie on the heap.
+        """Put the fields, with this question and report of n bytes, into the buffer of the file.
+
+        Two calls write the header: more than 11 words of variables would lie on the heap.
+        """
         if n != self._n:
             self._fit(n)
         view = self._view
@@ -176,7 +191,10 @@ class Ledger:
         pack_into("<I", view, _HEADER + n, crc32(self._checked))
 
     def _fit(self, n):
-        # Views for a report of n bytes: nothing is allocated while all reports are as long.
+        """Make the views of the buffer for a report of n bytes.
+
+        Nothing is allocated while all reports are as long.
+        """
         view = self._view
         report = view[_HEADER : _HEADER + n]
         checked = view[: _HEADER + n]
@@ -187,13 +205,17 @@ class Ledger:
         self._n = n  # last: now there was memory for all
 
     def _replace(self, path, data):
+        """Write `data` to `path` by replacing the file. Raises LedgerError."""
         if MICROPYTHON:
             replace(path, data)
         else:
             self._held = exchange(path, bytes(data), self._held)
 
     def _write_over(self, path, data):
-        # More than 11 words of variables would lie on the heap.
+        """Write `data` over the file at `path`, which stays open. Raises LedgerError.
+
+        More than 11 words of variables would lie on the heap.
+        """
         try:
             if not self._file:
                 self._file = open(path, "r+b")
@@ -207,6 +229,7 @@ class Ledger:
             raise LedgerError("ledger not writable")
 
     def close(self):
+        """Close the file, and forget what was reserved in it."""
         self.path = ""
         self._until = self._paid = 0  # reserved: rounds up to this one, and spending up to this
         file = self._file
@@ -221,9 +244,8 @@ class Ledger:
 def create(path, budget, last=0, step=0, measure=EPSILON):
     """Make a ledger of `budget` millionths for rounds above `last`.
 
-    Raises LedgerError, also if there is one.
-
-    step: of the chip's counter, to which it is bound; 0: to none.
+    step: of the chip's counter, to which it is bound; 0: to none. Raises LedgerError, also if there
+    is a ledger already.
     """
     if not 0 < budget <= MAX_BUDGET or not 0 <= last <= _MAX_ROUND:
         raise LedgerError("budget or last round out of bounds")
@@ -246,20 +268,20 @@ def replace(path, data):
 
     Raises LedgerError.
     """
-    new = path + ".new"
+    new_path = path + ".new"
     try:
         if not MICROPYTHON:
-            _close_to_others(new)
-        with open(new, "wb") as file:
+            _close_to_others(new_path)
+        with open(new_path, "wb") as file:
             if file.write(data) != len(data):
                 raise OSError
             file.flush()
             if _fsync:
                 _fsync(file.fileno())
-        os.rename(new, path)
+        os.rename(new_path, path)
     except OSError as error:
         try:
-            os.remove(new)
+            os.remove(new_path)
         except OSError:
             pass
         raise LedgerError("ledger not writable: %s" % error)
@@ -272,9 +294,10 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         fcntl = None  # type: ignore[assignment]
 
     def exchange(path, data, held):
-        """Replace `path`, which held `held` (None: it was not there); return data.
+        """Replace the content of `path`, so far `held` (None: no file), by `data`; return `data`.
 
-        Raises LedgerError, also where another process has written the ledger meanwhile.
+        The folder is locked meanwhile, so that two processes do not answer from one ledger. Raises
+        LedgerError, also where another process has written the ledger since.
         """
         if fcntl is None:
             replace(path, data)
@@ -297,12 +320,15 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         return data
 
     def _close_to_others(path):
-        # Keys and ledgers are their owner's alone, whatever the umask: so is what is written in
-        # their place.
+        """Make the file at `path` readable and writable for its owner alone, whatever the umask.
+
+        Keys and ledgers are their owner's; so is what is written in their place.
+        """
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         os.chmod(path, 0o600)  # of one left over
 
     def _content(path):
+        """Return the bytes of the ledger at `path`, or None if there is none."""
         try:
             with open(path, "rb") as file:
                 return file.read(_SIZE)

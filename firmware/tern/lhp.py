@@ -21,58 +21,72 @@ _MAX_RANGES = const(16)
 
 @micropython.viper
 def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
-    """found[:3], found[3:] = the least and largest w of one symbol (cards.md), in 30-bit words,
-    highest first.
+    """Find the least and the largest weight w of one symbol over all inputs (cards.md).
 
-    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: m, the range
-    reported, the symbol's counts at both knots. Products beyond 32 bits consist of 15-bit limbs, l0
-    the lowest.
+    A weight is a probability times a factor that all inputs share. found[:3] and found[3:] get
+    both, in 30-bit words, highest first. The weight is linear in x within a range, so the ends of
+    all ranges are tried.
+
+    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: number of ranges
+    m, the range reported, the symbol's counts at both knots. Products beyond 32 bits consist of
+    15-bit limbs, l0 the lowest but one.
     """
     m = job[0]
     reported = job[1]
-    left = job[2]
-    right = job[3]
+    count_left = job[2]
+    count_right = job[3]
     i = 0
     while i < m + m:
-        up = int(ends[i])
-        down = 32768 - up
-        v = (left & 32767) * down + (right & 32767) * up
-        l0 = v & 32767
-        v = (left >> 15) * down + (right >> 15) * up + (v >> 15)
-        l1 = v & 32767
-        l2 = v >> 15
-        p = inside[i >> 1]
-        times = m - 1
+        weight_right = int(ends[i])
+        weight_left = 32768 - weight_right
+
+        # the count at this end, between both knots: three limbs l2, l1, l0
+        value = (count_left & 32767) * weight_left + (count_right & 32767) * weight_right
+        l0 = value & 32767
+        value = (
+            (count_left >> 15) * weight_left + (count_right >> 15) * weight_right + (value >> 15)
+        )
+        l1 = value & 32767
+        l2 = value >> 15
+
+        # m - 1 times the probability of the range reported: P (m - 1) if x is in it, else T - P
+        probability = inside[i >> 1]
+        factor = m - 1
         if i >> 1 != reported:
-            p = 1073741823 - p + 1  # T is not a small int
-            times = 1
-        high = p >> 15
-        p &= 32767
-        v = p * l0
-        w = v & 32767
-        v = (v >> 15) + p * l1 + high * l0
-        l0 = v & 32767
-        v = (v >> 15) + p * l2 + high * l1
-        l1 = v & 32767
-        v = (v >> 15) + high * l2
-        # times m - 1 or 1: v has 30 bits, l1, l0 and w below it 15 each
-        w *= times
-        l0 = l0 * times + (w >> 15)
-        l1 = l1 * times + (l0 >> 15)
-        l2 = (v & 32767) * times + (l1 >> 15)
-        high = (v >> 15) * times + (l2 >> 15)
+            probability = 1073741823 - probability + 1  # T is not a small int
+            factor = 1
+
+        # their product
+        high = probability >> 15
+        probability &= 32767
+        value = probability * l0
+        lowest_limb = value & 32767
+        value = (value >> 15) + probability * l1 + high * l0
+        l0 = value & 32767
+        value = (value >> 15) + probability * l2 + high * l1
+        l1 = value & 32767
+        value = (value >> 15) + high * l2
+
+        # times m - 1 or 1: `value` has 30 bits, l1, l0 and the lowest limb below it 15 each
+        lowest_limb *= factor
+        l0 = l0 * factor + (lowest_limb >> 15)
+        l1 = l1 * factor + (l0 >> 15)
+        l2 = (value & 32767) * factor + (l1 >> 15)
+        high = (value >> 15) * factor + (l2 >> 15)
         middle = (l2 & 32767) << 15 | l1 & 32767
-        low = (l0 & 32767) << 15 | w & 32767
+        low = (l0 & 32767) << 15 | lowest_limb & 32767
+
+        # Compare with the least (j = 0) and the largest (j = 3) so far, word by word.
         j = 0
         while j < 6:
             k = j + 1
-            v = high - found[j]
-            if v == 0:
-                v = middle - found[k]
+            value = high - found[j]
+            if value == 0:
+                value = middle - found[k]
                 k += 1
-                if v == 0:
-                    v = low - found[k]
-            if i == 0 or (j == 0 and v < 0) or (j == 3 and v > 0):
+                if value == 0:
+                    value = low - found[k]
+            if i == 0 or (j == 0 and value < 0) or (j == 3 and value > 0):
                 k = j
                 found[k] = high
                 k += 1
@@ -92,23 +106,30 @@ class Hierarchy:
 
     def __init__(self, data, decode):
         """data: a card of shape 5; decode: reads the cards in it. Raises ValueError."""
-        m = data[_BODY - 1]
-        start = _BODY + 2 * (m - 1)
-        if not 2 <= m <= _MAX_RANGES or len(data) != start + m * (_LEVEL_BYTES + _VALUE_BYTES):
+        ranges = data[_BODY - 1]
+        levels_start = _BODY + 2 * (ranges - 1)
+        if not 2 <= ranges <= _MAX_RANGES or len(data) != levels_start + ranges * (
+            _LEVEL_BYTES + _VALUE_BYTES
+        ):
             raise ValueError("ranges out of bounds, or wrong length")
-        bounds = struct.unpack_from("<%dh" % (m - 1), data, _BODY)
+        # Bounds, then level cards, then value cards.
+        bounds = struct.unpack_from("<%dh" % (ranges - 1), data, _BODY)
         if bounds[0] > ONE or bounds[-1] <= -ONE:
             raise ValueError("bounds out of bounds")
-        for i in range(1, m - 1):
+        for i in range(1, ranges - 1):
             if bounds[i - 1] <= bounds[i]:
                 raise ValueError("bounds do not decrease")
-        middle = start + m * _LEVEL_BYTES
-        levels = [decode(data[i : i + _LEVEL_BYTES]) for i in range(start, middle, _LEVEL_BYTES)]
+
+        values_start = levels_start + ranges * _LEVEL_BYTES
+        levels = [
+            decode(data[i : i + _LEVEL_BYTES])
+            for i in range(levels_start, values_start, _LEVEL_BYTES)
+        ]
         values = [
-            decode(data[i : i + _VALUE_BYTES]) for i in range(middle, len(data), _VALUE_BYTES)
+            decode(data[i : i + _VALUE_BYTES]) for i in range(values_start, len(data), _VALUE_BYTES)
         ]
         for level in levels:
-            if level.shape != WINDOW or level.window != 1 or level.symbols != m:
+            if level.shape != WINDOW or level.window != 1 or level.symbols != ranges:
                 raise ValueError("level cards have a window of 1 over the ranges")
         for value in values:
             if (
@@ -118,40 +139,45 @@ class Hierarchy:
                 or value.levels != (-1, 1)
             ):
                 raise ValueError("value cards have two knots and the levels -1 and 1")
+
         self.bounds = array("h", bounds)
         self.level_cards = levels
         self.value_cards = values
-        self.symbols = 2 * m
+        self.symbols = 2 * ranges
         self._x = array("h", (0,))
         self._out = array("H", (0,))
 
     def keeps(self, epsilon):
-        """Whether level and value together keep `epsilon` micro-epsilon, with value cards as of()
-        checks them.
+        """Return whether level and value together keep `epsilon` micro-epsilon, exactly.
 
-        Given the range of x, the probability of a report is linear in x: the ends of the ranges are
-        the extreme inputs.
+        The value cards are those that __init__ accepts. Given the range of x, the probability of a
+        report is linear in x, so the ends of the ranges are the extreme inputs.
         """
         bound = exp_lower(epsilon)
-        m = len(self.level_cards)
-        ends = array("H", bytes(4 * m))
-        for i in range(m):
-            ends[2 * i] = ONE + (self.bounds[i] if i < m - 1 else -ONE)
+        ranges = len(self.level_cards)
+        ends = array("H", bytes(4 * ranges))
+        for i in range(ranges):
+            # the lower and the upper end of range i
+            ends[2 * i] = ONE + (self.bounds[i] if i < ranges - 1 else -ONE)
             ends[2 * i + 1] = ONE + (self.bounds[i - 1] - 1 if i else ONE)
+
         inside = array("I", [card.threshold for card in self.level_cards])
         found = array("I", bytes(24))
-        for reported in range(m):
-            left, right = self.value_cards[reported].thresholds  # what gives symbol 0
+        for reported in range(ranges):
+            count_left, count_right = self.value_cards[reported].thresholds  # what gives symbol 0
+            # for symbol 0, then for symbol 1
             for _ in range(2):
-                extremes(ends, inside, array("I", (m, reported, left, right)), found)
+                extremes(
+                    ends, inside, array("I", (ranges, reported, count_left, count_right)), found
+                )
                 least, most = (found[i] << 60 | found[i + 1] << 30 | found[i + 2] for i in (0, 3))
                 if most << EXP_BITS > bound * least:
                     return False
-                left, right = T - left, T - right
+                count_left, count_right = T - count_left, T - count_right
         return True
 
     def level(self, x):
-        """The level of the range that `x` (Q1.14) lies in."""
+        """Return the number of the range that `x` (Q1.14) lies in, 0 for the highest."""
         level = 0
         for bound in self.bounds:
             if x < bound:
@@ -159,7 +185,11 @@ class Hierarchy:
         return level
 
     def draw(self, stream, x):
-        """Draw the report of `x`: 2 * level + symbol. Raises EntropyError."""
+        """Draw the report of `x`, 2 * level + symbol.
+
+        The level is drawn first; the card of the level that was drawn gives the symbol. Raises
+        EntropyError.
+        """
         x = saturate(x)
         level = self.level(x)
         self._x[0] = level

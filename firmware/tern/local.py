@@ -18,65 +18,69 @@ from tern.gradient import Gradient, batch_size, by_steps
 
 @micropython.viper
 def begin(source: ptr16, start: ptr16, params: ptr16, fine: ptr32, n: int):
-    """start[j] = params[j] = source[j]; fine[j] = 256 source[j]."""
+    """Set out from the parameters: start[j] = params[j] = source[j], fine[j] = 256 source[j]."""
     j = 0
     while j < n:
-        m = ((source[j] + 32768) & 65535) - 32768
-        start[j] = m
-        params[j] = m
-        fine[j] = m * 256
+        mantissa = ((source[j] + 32768) & 65535) - 32768
+        start[j] = mantissa
+        params[j] = mantissa
+        fine[j] = mantissa * 256
         j += 1
 
 
 @micropython.viper
 def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
-    """fine[j] -= gradient[j] * 2**shift (rounded), saturated; params[j] = fine[j] / 256, rounded to
-    an int16.
+    """Take a step of gradient descent: fine[j] -= gradient[j] * 2**shift, rounded and saturated.
+
+    Then params[j] = fine[j] / 256, rounded to an int16.
     """
     j = 0
     while j < n:
-        g = ((gradient[j] + 32768) & 65535) - 32768
+        change = ((gradient[j] + 32768) & 65535) - 32768
         if shift >= 0:
-            g <<= shift
+            change <<= shift
         else:
-            g = g + (1 << (0 - shift - 1)) >> (0 - shift)
-        w = fine[j] - g
-        if w > 8388352:
-            w = 8388352
-        elif w < -8388352:
-            w = -8388352
-        fine[j] = w
-        params[j] = (w + 128) >> 8
+            change = change + (1 << (0 - shift - 1)) >> (0 - shift)
+        weight = fine[j] - change
+        # +-32767 * 256, so that the mantissa stays an int16
+        if weight > 8388352:
+            weight = 8388352
+        elif weight < -8388352:
+            weight = -8388352
+        fine[j] = weight
+        params[j] = (weight + 128) >> 8
         j += 1
 
 
 @micropython.viper
 def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
-    """out[j] = (fine[j] - 256 start[j]) / tau in Q1.14, rounded to nearest, clipped to [-1, 1]: by
-    long division.
+    """Write how far weights moved: out[j] = (fine[j] - 256 start[j]) / tau, clipped to [-1, 1].
+
+    out: Q1.14, rounded to nearest, by long division.
     """
     j = 0
     while j < n:
         moved = fine[j] - (((start[j] + 32768) & 65535) - 32768) * 256
-        rest = moved
+        remainder = moved
         if moved < 0:
-            rest = 0 - moved
-        q = 16384
-        if rest < tau:
-            q = 0
+            remainder = 0 - moved
+        quotient = 16384
+        if remainder < tau:
+            quotient = 0
+            # 14 bits of the fraction, then one more to round
             i = 0
             while i < 14:
-                rest <<= 1
-                q <<= 1
-                if rest >= tau:
-                    rest -= tau
-                    q += 1
+                remainder <<= 1
+                quotient <<= 1
+                if remainder >= tau:
+                    remainder -= tau
+                    quotient += 1
                 i += 1
-            if rest << 1 >= tau:
-                q += 1
+            if remainder << 1 >= tau:
+                quotient += 1
         if moved < 0:
-            q = 0 - q
-        out[j] = q
+            quotient = 0 - quotient
+        out[j] = quotient
         j += 1
 
 
@@ -106,41 +110,42 @@ class LocalTrainer:
         self._fine = array("i", bytes(4 * n))
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
-        """Train for `epochs` over `count` records in batches of `batch` (0: all); yield after each
-        record.
+        """Train for `epochs` over `count` records in batches of `batch` (0: all).
 
-        params: classes x d mantissas (array('h')); exponent: -16..-12; read(i, row) writes record
-        i. Raises ValueError.
+        Yields after each record. params: classes x d mantissas (array('h')); exponent: -16 .. -12;
+        read(i, row) writes record i; rate: the learning rate is 2**-rate. Raises ValueError.
         """
         gradient = self.gradient
-        n = gradient.values
-        size = batch or count
+        weights = gradient.values
+        batch_records = batch or count
         if (
-            not 1 <= size <= wire.MAX_BATCH
+            not 1 <= batch_records <= wire.MAX_BATCH
             or count < 1
             or epochs < 1
             or not 0 <= rate <= wire.MAX_RATE
         ):
             raise ValueError("records, epochs, batch or rate out of bounds")
-        if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != n:
+        if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != weights:
             raise ValueError("parameters or exponent do not fit")
-        begin(params, self._start, self._params, self._fine, n)
+        begin(params, self._start, self._params, self._fine, weights)
+        # from Q1.14 to fine units of 2**(exponent - 8), times 2**-rate
         shift = -6 - exponent - rate
         for _ in range(epochs):
-            i = 0
-            while i < count:
+            index = 0
+            while index < count:
                 gradient.reset()
-                while i < count and gradient.count < size:
-                    read(i, self._row)
+                while index < count and gradient.count < batch_records:
+                    read(index, self._row)
                     gradient.add(model, self._params, exponent, self._row)
-                    i += 1
+                    index += 1
                     yield
                 gradient.finish(self._mean)
-                step(self._fine, self._mean, self._params, shift, n)
+                step(self._fine, self._mean, self._params, shift, weights)
 
     def report(self, tau, out):
-        """Write how far each weight moved, as a share of `tau` (fine units, 1..2**23), into out
-        (array('h'), Q1.14).
+        """Write how far each weight moved, as a share of `tau`, into out (array('h'), Q1.14).
+
+        tau: in fine units, 1 .. 2**23. Raises ValueError.
         """
         if not 1 <= tau <= wire.MAX_TAU or len(out) < self.gradient.values:
             raise ValueError("tau or lengths do not fit")
@@ -153,8 +158,9 @@ class Answerer(Gradients):
     values = by_steps
 
     def __init__(self, request):
-        """Raises ImportError where the model of the request is softmax regression, without its
-        module.
+        """request: the frames.Round.
+
+        Raises ImportError where softmax regression is to be trained without its module.
         """
         super().__init__(request)
         self._trainer = None
@@ -162,8 +168,9 @@ class Answerer(Gradients):
             from tern.softmax import Batch  # noqa: F401, see LocalTrainer
 
     def steps(self, client, records):
-        """Train on all records of the client; `result` is how far each weight moved, as a share of
-        tau (array('h')).
+        """Train on all records of the client; yields after each.
+
+        `result` is then how far each weight moved, as a share of tau (array('h'), Q1.14).
         """
         request = self._request
         d = request.d

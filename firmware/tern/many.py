@@ -1,5 +1,6 @@
-"""Boards of several clients: their answers to a ROUND for the whole fleet, with the reports
-together in REPORTS.
+"""Boards of several clients: their answers to a ROUND for the whole fleet.
+
+The reports go together in REPORTS.
 """
 
 import struct
@@ -13,28 +14,32 @@ _MOST_BYTES = const(600)  # the longest one that a link keeps until it is acknow
 
 
 def respond(client, frame, first, count, send):
-    """Answer `frame`, a ROUND for the whole fleet, verified, for the clients first .. first + count
-    - 1.
+    """Answer `frame`, a ROUND for the fleet, verified, for clients first .. first + count - 1.
+
+    Reports of one length are collected in a REPORTS, which is sent once it is full; errors go at
+    once. send: takes a frame and its length.
     """
     reports = bytearray(_MOST_BYTES)
     reply = memoryview(client.reply)
     end = size = 0
     for i in range(count):  # not over ids, which may be beyond small integers
-        n = client.answer(frame, first + i)
+        length = client.answer(frame, first + i)
         if reply[0] != wire.REPORT or client.policy.slot_ms:  # a slot has room for the work of one
-            send(client.reply, n)
+            send(client.reply, length)
             continue
-        if end and (n != size or end + n > _MOST_BYTES):
+        # Send what was collected before a report that does not fit.
+        if end and (length != size or end + length > _MOST_BYTES):
             send(reports, end)
             end = 0
         if not end:
-            size = n
+            size = length
             reports[0] = wire.REPORTS
             reports[1:5] = reply[5:9]
-            struct.pack_into("<H", reports, 5, n - _REPORT_BYTES)
+            struct.pack_into("<H", reports, 5, length - _REPORT_BYTES)
             end = _ROWS_AT
+        # A row: device, packed symbols and tag, without type and round.
         reports[end : end + 4] = reply[1:5]
-        reports[end + 4 : end + n - 5] = reply[9:n]
-        end += n - 5
+        reports[end + 4 : end + length - 5] = reply[9:length]
+        end += length - 5
     if end:
         send(reports, end)

@@ -1,5 +1,6 @@
-"""The averaged model of a MODEL frame, kept over a restart (shared_specs/storage.md), and its
-predictions.
+"""The averaged model of a MODEL frame, and its predictions.
+
+It is kept over a restart (shared_specs/storage.md).
 """
 
 from array import array
@@ -52,8 +53,7 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 
 
 class Model:
-    """The device's model: that of the last MODEL; before the first one, the parameters of the last
-    ROUND.
+    """The device's model: that of the last MODEL, or, before the first, of the last ROUND.
 
     kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final:
     whether its frame was a MODEL. d: features of a row, the constant included. A prediction
@@ -61,8 +61,9 @@ class Model:
     """
 
     def __init__(self, every: int = 8) -> None:
-        """every: parameters of ROUNDs are written to flash once in this many rounds; those of a
-        MODEL always.
+        """every: parameters of ROUNDs are written to flash once in this many rounds.
+
+        Those of a MODEL are written always.
         """
         self.every = every
         self.in_place = (
@@ -103,10 +104,8 @@ class Model:
     def take_model(self, frame: "Buffer", key: bytes) -> None:
         """Use and keep the model of a MODEL under `key`, unless it is older than the last.
 
-        Raises FrameError.
-
-        Raises LedgerError or OSError if it could not be written: it is then used until the next
-        start.
+        Raises FrameError. Raises LedgerError or OSError if it could not be written: it is then used
+        until the next start.
         """
         fields = check_model(frame, key)
         if not self.final or fields[1] >= self.round:
@@ -122,11 +121,11 @@ class Model:
         if not self.final and number > self.round and model not in wire.COLLECTIONS:
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if request.classes > 1 else model - wire.LOCAL
-            due = number // self.every > self.round // self.every or (
+            must_write = number // self.every > self.round // self.every or (
                 (model, request.classes, request.d) != (self.kind, self.classes, self.d)
             )
             fields = (_OF_A_ROUND, number, model, request.exponent, request.classes, request.d)
-            self._put(fields, request.parameters, due)
+            self._put(fields, request.parameters, must_write)
 
     def score(self, row: "array[int]", label: int = 0) -> int:
         """Return w.x of a row (array('h')) in 2**-14 units; for softmax, that of class `label`.
@@ -137,24 +136,22 @@ class Model:
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
         sums = self._sums
-        dot(
-            self._image, _AT + label * d, row, sums, d
-        )  # factors change places, which changes no sum
+        # factors change places, which changes no sum
+        dot(self._image, _AT + label * d, row, sums, d)
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
     def probability(self, row: "array[int]", label: int = 1) -> int:
-        """Return the probability, Q1.14, of a label: 1 or -1 for a logistic model, a class for
-        softmax.
+        """Return the probability, Q1.14, of a label.
 
-        Raises as score(); ValueError for a model that has none; ImportError if softmax lacks
-        tern.inference.
+        label: 1 or -1 for a logistic model, a class for softmax. Raises as score(); ValueError for
+        a model that has none; ImportError if softmax lacks tern.inference.
         """
         kind = self.kind
-        z = self.score(row, label if kind == wire.SOFTMAX else 0)
+        score = self.score(row, label if kind == wire.SOFTMAX else 0)
         if kind == wire.LOGISTIC:
-            p = sigmoid_tail(abs(z))
-            return _ONE - p if (z >= 0) == (label > 0) else p
+            tail = sigmoid_tail(abs(score))
+            return _ONE - tail if (score >= 0) == (label > 0) else tail
         if kind != wire.SOFTMAX:
             raise ValueError("only logistic and softmax models have probabilities")
         if not self._classifier:
@@ -170,20 +167,25 @@ class Model:
 
         Raises as score().
         """
-        z = self.score(row)
+        best = self.score(row)
         if self.kind == wire.LINEAR:
-            return max(-_ONE, min(_ONE, z))
+            return max(-_ONE, min(_ONE, best))
         if self.kind != wire.SOFTMAX:
-            return _ONE if z > 0 else -_ONE
+            return _ONE if best > 0 else -_ONE
         label = 0
         for i in range(1, self.classes):
-            other = self.score(row, i)
-            if other > z:
-                z = other
+            score = self.score(row, i)
+            if score > best:
+                best = score
                 label = i
         return label
 
     def _put(self, values, parameters, write):
+        """Use a model, and write it to its file if `write` is set and it is another one.
+
+        values: the fields of a MODEL, with the file's first field in place of the device;
+        parameters: their bytes. Raises LedgerError and OSError.
+        """
         frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
         frame[0] = wire.MODEL
         pack_into(wire.MODEL_FIELDS, frame, 1, *values)

@@ -55,6 +55,10 @@ class Session:
         window=4,
         slot=384,
     ):
+        """For the parameters see the class.
+
+        keep_alive: in seconds; clean: whether the broker forgets an earlier session.
+        """
         self._connect = connect
         self._greeting = _connect_packet(client_id, user, password, keep_alive, clean, will)
         self._topics = 0
@@ -86,9 +90,9 @@ class Session:
         self.connected = False  # whether a broker has accepted, and has not been lost
 
     def open(self):
-        """Go on to connect, without waiting; return whether the broker has accepted. Raises Lost.
+        """Go on to connect, without waiting; return whether the broker has accepted.
 
-        An accepted connection sends unacknowledged messages again.
+        An accepted connection sends unacknowledged messages again. Raises Lost.
         """
         now = ticks_ms()
         if not self._connection:
@@ -101,6 +105,7 @@ class Session:
             self._subscriptions = self._topics
             self._going = self._greeting
             self._sent = self._heard = now
+
         self._pump()
         if not self._packet():
             if ticks_diff(now, self._sent) >= self._patience_ms:
@@ -109,11 +114,13 @@ class Session:
         if self._in[0] != _CONNACK or self._need != 4:
             raise Lost("not an MQTT 3.1.1 broker", absence.NO_BROKER)
         if self._in[3]:
+            # 4: bad user name or password, 5: not authorised (3.2.2.3)
             reason = absence.CREDENTIALS if self._in[3] in (4, 5) else absence.DECLINED
             raise Lost("refused by the broker: code %d" % self._in[3], reason)
         self._have = 0
         self.connected = True
         self._began = now
+        # Send all unacknowledged publications again, marked as duplicates.
         self._unsent = self._window
         for at in range(self._window):
             self._out[at * self._slot] |= _DUP
@@ -143,9 +150,7 @@ class Session:
         self.close()
 
     def wait(self, timeout_ms):
-        """Wait until the broker has said something, or until there is something to do, at most
-        `timeout_ms`.
-        """
+        """Wait until there is something to read or to do, at most `timeout_ms`."""
         if self._going:
             timeout_ms = min(timeout_ms, _STEP_MS)
         if self._connection:
@@ -156,37 +161,41 @@ class Session:
     def publish(self, topic, payload, n, retain=False):
         """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later.
 
-        Raises Lost.
+        It takes the place of the oldest publication. Raises Lost if that one is being written, and
+        ValueError if it is too long for a slot.
         """
         head = 4 + len(topic)
         length = head + n
         if 3 + length > self._slot:
             raise ValueError("too long to publish")
-        at = self._oldest
+
+        slot = self._oldest
         if self.connected:
             self._drain()
-        # Whether what is on its way may be the oldest, whose place is wanted.
+        # Whether what is on its way may be the oldest, whose place is needed.
         stuck = (
-            self.connected and self._going and self._unsent >= self._window - 1 and self._ids[at]
+            self.connected and self._going and self._unsent >= self._window - 1 and self._ids[slot]
         )
         if stuck:
             self.close()
-        self._oldest = (at + 1) % self._window
-        self._ids[at] = self._next_id()
-        self._since[at] = ticks_ms()
-        out = self._out[at * self._slot : (at + 1) * self._slot]
+        self._oldest = (slot + 1) % self._window
+        self._ids[slot] = self._next_id()
+        self._since[slot] = ticks_ms()
+
+        out = self._out[slot * self._slot : (slot + 1) * self._slot]
         out[0] = _PUBLISH | _QOS_1 | (_RETAIN if retain else 0)
-        to = 2
+        # The remaining length, 7 bits to a byte: one byte, or two.
+        header_bytes = 2
         out[1] = length & 127
         if length > 127:
             out[1] |= 128
             out[2] = length >> 7
-            to = 3
-        struct.pack_into(">H", out, to, len(topic))
-        out[to + 2 : to + 2 + len(topic)] = topic
-        struct.pack_into(">H", out, to + head - 2, self._ids[at])
-        out[to + head : to + length] = memoryview(payload)[:n]
-        self._lengths[at] = to + length
+            header_bytes = 3
+        struct.pack_into(">H", out, header_bytes, len(topic))
+        out[header_bytes + 2 : header_bytes + 2 + len(topic)] = topic
+        struct.pack_into(">H", out, header_bytes + head - 2, self._ids[slot])
+        out[header_bytes + head : header_bytes + length] = memoryview(payload)[:n]
+        self._lengths[slot] = header_bytes + length
         if stuck:
             raise Lost("nothing can be sent")
         if self.connected:
@@ -194,7 +203,10 @@ class Session:
             self._pump()
 
     def subscribe(self, topic):
-        """Subscribe to `topic` (bytes) with each connection that is opened from now on."""
+        """Subscribe to `topic` (bytes) with each connection that is opened from now on.
+
+        SUBSCRIBE follows CONNECT at once, without waiting for its answer (3.1.4).
+        """
         n = len(topic)
         packet = bytearray(7 + n)
         struct.pack_into(">BBHH", packet, 0, _SUBSCRIBE, 5 + n, 0xFFFF - self._topics, n)
@@ -208,14 +220,17 @@ class Session:
         return sum(map(bool, self._ids)) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
+        """Return a packet id that no unacknowledged publication has."""
         while True:
             self._id = self._id % _IDS + 1
             if self._id not in tuple(self._ids):
                 return self._id
 
     def _pump(self):
-        # Writes on, as far as the connection takes it. What is left over is a view of the very same
-        # bytes.
+        """Write on, as far as the connection takes it.
+
+        What is left over is a view of the very same bytes.
+        """
         while self._going or self._choose():
             n = self._connection.write(self._going)
             if not n:
@@ -224,8 +239,11 @@ class Session:
             self._sent = ticks_ms()
 
     def _choose(self):
-        # Sets what goes next, if there is something: an answer before the acknowledgement of its
-        # question.
+        """Choose what is written next; return whether there is something.
+
+        A publication goes before the acknowledgement of a message, so that the answer to a question
+        is on its way before the question is acknowledged.
+        """
         while self._unsent:
             at = (self._oldest - self._unsent) % self._window
             self._unsent -= 1
@@ -247,12 +265,11 @@ class Session:
         return True
 
     def receive(self):
-        """Read and write without waiting.
+        """Read and write without waiting; return whether there is a message.
 
-        Return whether there is a message: `topic` and `payload`, memoryviews.
-
-        They stay until take() or the next call, which alone acknowledges the message. This also
-        keeps the session alive: call it at least twice in `keep_alive` seconds. Raises Lost.
+        `topic` and `payload` are then memoryviews of it. They stay until take() or the next call,
+        which alone acknowledges the message. This also keeps the session alive: call it at least
+        twice in `keep_alive` seconds. Raises Lost.
         """
         self._release()
         if self._owed:
@@ -270,7 +287,7 @@ class Session:
     def take(self, out):
         """Copy the payload, cut to fit, into `out` (memoryview); return its length.
 
-        Then publish() can read on.
+        The buffer is then free, so that publish() can read on.
         """
         n = min(len(self.payload), len(out))
         out[:n] = self.payload[:n]
@@ -278,21 +295,27 @@ class Session:
         return n
 
     def _release(self):
+        """Free the buffer of the last message."""
         if self.topic:
             self.topic = self.payload = self._in[:0]
             self._have = 0
 
     def _drain(self):
-        # Takes the acknowledgements that are there, as far as the next message, which stays for
-        # receive().
+        """Take the acknowledgements that are there, up to the next message.
+
+        That is left to receive().
+        """
         for _ in range(self._window):
             if self.topic or not self._packet() or self._in[0] & 0xF0 == _PUBLISH:
                 return
             self._handle()
 
     def _packet(self):
-        # Returns whether a packet is whole: _in[:_need], its body from _body on; _long if its end
-        # did not fit.
+        """Read on; return whether a packet is whole.
+
+        Then it is _in[:_need], its body begins at _body, and _long says whether its end did not
+        fit.
+        """
         if self._have == 0:
             self._need = 2
             self._body = self._skip = 0
@@ -306,6 +329,8 @@ class Session:
                 self._heard = ticks_ms()
             if self._body:
                 break
+            # The length has 1 to 4 bytes of 7 bits each; all but the last have their highest bit
+            # set.
             if not self._in[self._need - 1] & 128:
                 self._body = self._need
                 for i in range(1, self._body):
@@ -325,19 +350,23 @@ class Session:
         return not self._skip
 
     def _handle(self):
-        # Returns whether the packet is a message for the caller.
+        """Handle the packet in the buffer; return whether it is a message for the caller.
+
+        Raises Lost if it makes no sense here.
+        """
         kind = self._in[0] & 0xF0
         if kind == _PUBLISH:
             return self._message()
         self._have = 0
         length = self._need - self._body
         if kind == _PUBACK and length == 2:
-            number = self._in[2] << 8 | self._in[3]
+            packet_id = self._in[2] << 8 | self._in[3]
             for i in range(self._window):
-                if number == self._ids[i]:
+                if packet_id == self._ids[i]:
                     self._ids[i] = 0
         elif kind == _SUBACK and length == 3 and self._subscriptions:
             self._subscriptions -= 1
+            # a return code above the highest QoS: refused
             if self._in[4] > 2:
                 raise Lost("subscription refused", absence.DECLINED)
         elif kind == _PINGRESP and not length:
@@ -347,37 +376,49 @@ class Session:
         return False
 
     def _message(self):
+        """Take the PUBLISH in the buffer; return whether it is a message for the caller.
+
+        One that did not fit is acknowledged and dropped. Raises Lost if it is malformed.
+        """
         qos = self._in[0] >> 1 & 3
-        at = self._body + 2
+        topic_at = self._body + 2
         end = len(self._in) - _TAIL if self._long else self._need
-        if at <= end:
-            n = self._in[at - 2] << 8 | self._in[at - 1]
-            start = at + n + 2 * qos
-        if qos > 1 or at > end or start > end or not n:
+        if topic_at <= end:
+            topic_bytes = self._in[topic_at - 2] << 8 | self._in[topic_at - 1]
+            start = topic_at + topic_bytes + 2 * qos
+        if qos > 1 or topic_at > end or start > end or not topic_bytes:
             raise Lost("message malformed", absence.NO_BROKER)
-        number = self._in[at + n] << 8 | self._in[at + n + 1] if qos else 0
+        packet_id = (
+            self._in[topic_at + topic_bytes] << 8 | self._in[topic_at + topic_bytes + 1]
+            if qos
+            else 0
+        )
         if self._long:
             self._have = 0
-            self._ack = number
+            self._ack = packet_id
             return False
-        self._owed = number
-        self.topic = self._in[at : at + n]
+        self._owed = packet_id
+        self.topic = self._in[topic_at : topic_at + topic_bytes]
         self.payload = self._in[start : self._need]
         return True
 
     def _check(self):
-        # Sees that the broker is there.
+        """Raise Lost if the broker takes too long; send a PINGREQ if it is due."""
         now = ticks_ms()
         patience = self._patience_ms
         unsent = ticks_diff(now, self._sent)
         unheard = ticks_diff(now, self._heard)
-        late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
-        late = late or (self._ping and ticks_diff(now, self._pinged) >= patience)
-        late = late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
+        # Late is a packet that stops halfway, a write, an answer to a PINGREQ or a SUBSCRIBE, or
+        # the acknowledgement of a publication.
+        is_late = (self._have and unheard >= patience) or (self._going and unsent >= patience)
+        is_late = is_late or (self._ping and ticks_diff(now, self._pinged) >= patience)
+        is_late = is_late or (self._subscriptions and ticks_diff(now, self._began) >= patience)
         for i in range(self._window):
-            late = late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
-        if late:
+            is_late = is_late or (self._ids[i] and ticks_diff(now, self._since[i]) >= patience)
+        if is_late:
             raise Lost("the broker does not answer")
+
+        # Half of the keep-alive time without a packet: ask the broker for one.
         if max(unsent, unheard) >= self._keep_alive_ms > 0 and not self._ping:
             self._ping = self._ping_due = True
             self._pinged = now
@@ -385,7 +426,11 @@ class Session:
 
 
 def _connect_packet(client_id, user, password, keep_alive, clean, will):
-    flags = 0xC2 if clean else 0xC0  # a user and a password
+    """Return a CONNECT packet (MQTT 3.1.1, 3.1).
+
+    will: (topic, payload), published retained at QoS 1, or None.
+    """
+    flags = 0xC2 if clean else 0xC0  # a user and a password; bit 1: a clean session
     if will:
         flags |= 0x2C  # retained, QoS 1
     body = b"\x00\x04MQTT\x04" + struct.pack(">BH", flags, keep_alive)

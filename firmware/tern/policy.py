@@ -16,11 +16,10 @@ _MANY = const(65535)  # records, where the board states no bound
 
 
 def work_ms(request, card, size, bound, recorder=None):
-    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot), from
-    public values alone.
+    """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot).
 
-    size: bytes of packed symbols; bound: public upper bound on records per client, 0 for none.
-    recorder: of a program.
+    It depends on public values alone. request: the frames.Round; card: its card; size: bytes of
+    packed symbols; bound: the most records of a client, 0 for no bound; recorder: of a program.
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
@@ -36,18 +35,22 @@ def work_ms(request, card, size, bound, recorder=None):
         many_modules = model == wire.LOCAL_SOFTMAX or (model == wire.VALUES and shape > SUM)
     if many_modules:
         work += _MODULES_MS
+
     bound = bound or _MANY
+    # Records are read `passes` times; `records` counts those that are computed on, and the ends of
+    # batches.
     passes = 1
     count = bound  # records of a pass
     if request.epochs:
         passes = request.epochs
-        added = passes * (bound + bound // batch + 1)
+        records = passes * (bound + bound // batch + 1)
     elif shape == SUM:
-        added = bound
+        records = bound
         work += card.body.work_ms(request, bound)
     else:
-        added = count = 1 if model in wire.OF_ONE_RECORD else batch
-    work += added * record_work(request) >> 8
+        records = count = 1 if model in wire.OF_ONE_RECORD else batch
+
+    work += records * record_work(request) >> 8
     if recorder:
         work += recorder.work_ms(count, passes)
     return work
@@ -80,22 +83,26 @@ class Policy:
         self.paid = []
 
     def read(self, path):
-        """Read the fleet.bin at `path`. Raises StorageError."""
+        """Read the fleet.bin at `path`; without one there is no fleet. Raises StorageError."""
         self.fleet_key, pause, self.slot_ms, self.ahead, self.epoch, self.bound, self.unit = (
             read_fleet(path)
         )
         self._pause_ms = 1000 * pause
 
     def begin(self, count, now):
-        """Begin to serve `count` clients at `now` (ms). Nobody knows when they paid last: all pause."""
+        """Begin to serve `count` clients at `now` (ms).
+
+        Nobody knows when they paid last, so all of them pause first.
+        """
         if count > 1:
             self.ahead = 1
         if self._pause_ms:
             self.paid = [now] * count
 
     def check_card(self, client, report, request):
-        """Raise FrameError if `client` must not give this `report` for its card: cost, shape, slot,
-        certificate.
+        """Raise FrameError if `client` must not give this `report` for its card.
+
+        Checked are the cost and the shape, the slot, and the certificate.
         """
         card = report.card
         if self.cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
@@ -108,13 +115,15 @@ class Policy:
             raise FrameError(wire.ERR_NOT_CERTIFIED, "card does not keep its epsilon", card.epsilon)
 
     def _check_slot(self, report, request):
+        """Raise FrameError if the report may take longer than the slot."""
         work = work_ms(request, report.card, report.packed_bytes, self.bound, self.recorder)
         if work > self.slot_ms:
             raise FrameError(wire.ERR_SLOT, "too long for the slot")
 
     def check_client(self, client, ledger, now):
-        """Raise FrameError if the budget of `client` is spent, or if it pauses at `now` (ms); else
-        set `at_once`.
+        """Raise FrameError if the budget of `client` is spent, or if it pauses at `now` (ms).
+
+        Else set `at_once`, the number of reports that one write of the ledger pays for.
         """
         budget = ledger.budget
         if budget > client.budget:
@@ -130,6 +139,10 @@ class Policy:
         self.at_once = at_once
 
     def _check_pause(self, paid, now):
+        """Raise FrameError if the client, which paid at `paid` (ms), still pauses at `now`.
+
+        The detail is the rest of the pause, in seconds rounded up.
+        """
         rest = self._pause_ms - ticks_diff(now, paid)
         if 0 < rest <= self._pause_ms:
             raise FrameError(wire.ERR_TOO_SOON, "the client pauses", (rest + 999) // 1000)

@@ -1,9 +1,9 @@
-"""A report about the whole vector (shared_specs/cards.md, projection): one of 2 N directions, a
-near one likelier.
+"""A report about the whole vector: one of 2 N directions, a near one likelier.
 
-PrivUnit (Bhowmick et al. 2018) with the codewords of RRSC (Isik et al., NeurIPS 2023): a random
-rotation of the N unit vectors and their negatives. The certificate is a ratio of two integers,
-whatever the vector. Leaves on values that are private have no branch on them, and none allocates.
+See shared_specs/cards.md (projection). PrivUnit (Bhowmick et al. 2018) with the codewords of RRSC
+(Isik et al., NeurIPS 2023): a random rotation of the N unit vectors and their negatives. The
+certificate is a ratio of two integers, whatever the vector. Leaves on values that are private have
+no branch on them, and none allocates.
 """
 
 import hashlib
@@ -27,12 +27,13 @@ _MOST_RADIUS = const(1 << 15)
 
 
 class Projection:
-    """The body of a card of shape 7: N = 2**n directions and their negatives; k have the weight a,
-    all others b.
+    """The body of a card of shape 7: N = 2**n directions and their negatives.
+
+    The k directions nearest to the vector have the weight a, all others b.
     """
 
     def __init__(self, data, _=None):
-        """Raises ValueError."""
+        """data: the whole card. Raises ValueError."""
         if len(data) != _BODY_AT + calcsize(BODY):
             raise ValueError("wrong length")
         n, self.k, self.a, self.b, self.radius = unpack_from(BODY, data, _BODY_AT)
@@ -51,33 +52,36 @@ class Projection:
             raise ValueError("weights out of bounds")
 
     def keeps(self, epsilon):
-        """Return whether a report keeps `epsilon` micro-epsilon."""
+        """Return whether a report keeps `epsilon` micro-epsilon: a / b is at most exp(epsilon)."""
         return self.a << EXP_BITS <= exp_lower(epsilon) * self.b
 
 
 @micropython.viper
 def norm(values: ptr16, d: int) -> int:
-    """Return the l2 norm of Q1.14 values[:d], d <= 128, in units of 2**-11, rounded down."""
+    """Return the l2 norm of Q1.14 values[:d], d <= 128, in units of 2**-11, rounded down.
+
+    Without a branch on a value: x >> 31 is -1 for a negative x, and else 0.
+    """
     total = 0
     j = 0
     while j < d:
-        a = ((values[j] + 32768) & 65535) - 32768
-        sign = a >> 31
-        a = ((a ^ sign) - sign + 4) >> 3
-        total += a * a
+        value = ((values[j] + 32768) & 65535) - 32768
+        sign = value >> 31
+        value = ((value ^ sign) - sign + 4) >> 3
+        total += value * value
         j += 1
     root = 0
     bit = 1 << 14
     while bit:
-        a = root + bit
-        root += bit * (1 + ((total - a * a) >> 31))
+        value = root + bit
+        root += bit * (1 + ((total - value * value) >> 31))
         bit >>= 1
     return root
 
 
 @micropython.viper
 def spread(values: ptr16, d: int, out: ptr32, n: int):
-    """out[:n] = values[:d], then zeros."""
+    """Copy values[:d] to out[:d], and fill out[d:n] with zeros."""
     nothing = 0
     j = 0
     while j < d:
@@ -89,7 +93,10 @@ def spread(values: ptr16, d: int, out: ptr32, n: int):
 
 
 def signs_of(question, size):
-    """Return the 3 N signs, a bit each, of the rotation for the digest of a question; size: N."""
+    """Return the 3 N signs, a bit each, of the rotation for a question; size: N.
+
+    question: its digest.
+    """
     digest = hashlib.sha256(question)
     digest.update(b"rotation")
     signs = digest.digest()
@@ -111,7 +118,7 @@ class Answerer:
         self._vector = array("i")
 
     def cost(self, card):
-        """Return the price of a report in micro-epsilon.
+        """Return the price of a report in micro-epsilon: the card's.
 
         Raises FrameError (ERR_CARD, ERR_MODEL).
         """
@@ -134,7 +141,7 @@ class Answerer:
         return card.epsilon
 
     def steps(self, client, records):
-        """Compute `result`. Yields after each record."""
+        """Compute `result`, the vector that is reported on; yields after each record."""
         if hasattr(self._answerer, "steps"):
             yield from self._answerer.steps(client, records)
             self.result = self._answerer.result
@@ -142,40 +149,47 @@ class Answerer:
             self.values(client, records, None)
 
     def values(self, client, records, card):
-        """Return the values (array('h'), Q1.14)."""
+        """Return the vector of which a direction is reported (array('h'), Q1.14)."""
         self.result = self._answerer.values(client, records, card)
         return self.result
 
     def draw(self, card, stream, _, out, k):
-        """Draw the symbol for the last gradient into out[0].
+        """Draw the symbol for the last vector into out[0]: a direction, plus N for its negative.
 
-        After EntropyError it does not count.
+        A uniform u below the sum of all weights chooses a rank: below k a, one of the k nearest
+        directions, else one of the others. Directions are ranked by the size of their coordinate; a
+        negative one is the opposite of that. Raises EntropyError, after which the symbol does not
+        count.
         """
         out[0] = 0
         card = card.body
         turned = self._turned(card.radius, stream)
-        u = self._uniform(stream, card.total)
+        draw = self._uniform(stream, card.total)
         k = card.k
         # No branch here either: whether the direction is one of the k likelier ones tells more than
         # its symbol.
-        rest = u - k * card.a
+        rest = draw - k * card.a
         likely = rest >> 31  # -1 or 0
         rest = (rest & ~likely) // card.b
         far = rest - k
         near = far >> 31  # the opposite of one of the k
         rest ^= (rest ^ k + (far >> 1)) & ~near
-        rank = rest ^ (rest ^ u // card.a) & likely
+        rank = rest ^ (rest ^ draw // card.a) & likely
         turned ^= (far ^ (far ^ 1) & near) & ~likely & 1
         opposite = card.size & 0 - turned  # a product by 0 is found 3 cycles sooner
         out[0] = self._find(card.size, rank, card.top) ^ opposite
 
     def _turned(self, radius, stream):
-        # A direction has no length: its sign is right with the probability (1 + |x| / R) / 2, or 1
-        # beyond R.
+        """Draw whether the vector is turned around: 1 or 0.
+
+        A direction has no length, so its sign is right only with the probability (1 + |x| / R) / 2,
+        where R is `radius`, or 1 beyond R.
+        """
         size = norm(self.result, self._request.values)
         return radius + size - 1 - self._uniform(stream, 2 * radius) >> 31 & 1
 
     def _find(self, size, rank, top):
+        """Return the symbol of the direction of this rank, as rotation.find()."""
         vector = self._vector
         if len(vector) != size:
             self._vector = vector = array("i", bytes(4 * size))
@@ -184,13 +198,14 @@ class Answerer:
         return find(vector, size, rank, top)
 
     def _uniform(self, stream, n):
+        """Draw an integer in 0 .. n - 1 from `stream`. Raises EntropyError."""
         job = self._job
         cursor = stream.cursor
         while True:
             job[0] = cursor[0]
             job[1] = cursor[1]
-            u = uniform(stream.pool, job, n)
+            draw = uniform(stream.pool, job, n)
             if job[0] <= job[1]:
                 cursor[0] = job[0]
-                return u
+                return draw
             stream.refill()

@@ -30,13 +30,12 @@ _SPARE = const(4)  # blocks for all other files
 
 
 class Recorder:
-    """The newest `capacity` records of `d` features (int16 Q1.14, the constant one included) and a
-    label. RAM: 4 KiB.
+    """The newest `capacity` records of `d` features (int16 Q1.14, with the constant) and a label.
 
-    append() writes `hold` records at once; a power cut loses those in RAM. least: with fewer
-    records, a client answers as if it held one of zeros. flushes: writes since the program began.
-    lost: records since then that the flash did not take, or did not return: a report takes zeros in
-    their place. patient: tend() writes, not append().
+    append() writes `hold` records at once; a power cut loses those in RAM, of which the recorder
+    takes 4 KiB. least: with fewer records, a client answers as if it held one of zeros. flushes:
+    writes since the program began. lost: records since then that the flash did not take, or did not
+    return: a report takes zeros in their place. patient: tend() writes, not append().
     """
 
     def __init__(
@@ -50,8 +49,12 @@ class Recorder:
             or not 0 < hold <= min(most, capacity)
             or not 0 < least <= capacity <= _MOST
         ):
-            form = "d must be 1 to 128, capacity at most 65535, least 1 to capacity, hold 1 to capacity and %d"
+            form = (
+                "d must be 1 to 128, capacity at most 65535, least 1 to capacity, "
+                "hold 1 to capacity and %d"
+            )
             raise ValueError(form % most)
+
         self._most = most = min(most, capacity + hold - 1) // hold * hold  # records of a segment
         self._files = (capacity - 1) // most + 2
         self._bytes = 2 * d + 2  # of a record
@@ -63,16 +66,17 @@ class Recorder:
         # The segment that grows, as in its file: LittleFS takes six times as long to append to a
         # file as to write it.
         self._image = array("h", bytes(max(2 * _LEAST, SEGMENT_BYTES + most * self._bytes)))
-        self._names = array(
-            "I", bytes(4 * self._files)
-        )  # of the files, in the order of their segments,
-        self._numbers = array("I", bytes(4 * self._files))  # the numbers of those,
-        self._rows = array("H", bytes(2 * self._files))  # and how many records each holds
+
+        # of the files, in the order of their segments; the numbers of those; and their records
+        self._names = array("I", bytes(4 * self._files))
+        self._numbers = array("I", bytes(4 * self._files))
+        self._rows = array("H", bytes(2 * self._files))
         self._folder: "str" = None
         self._file = None  # the one at place _opened
         self._forget()
 
     def _forget(self):
+        """Forget the files and the records, as before open()."""
         self._shut()
         self._found = False  # whether the files are known
         self._total = 0  # records in them,
@@ -98,6 +102,11 @@ class Recorder:
         self._find()
 
     def _find(self):
+        """Find the segments in the folder, and load the one that grows into `_image`.
+
+        Files that are missing are made, and those beyond `_files` removed. Raises StorageError and
+        OSError.
+        """
         segments = []
         for name in os.listdir(self._folder):
             path = self._folder + "/" + name
@@ -117,14 +126,17 @@ class Recorder:
                 raise StorageError(
                     "%s: damaged, or not of %d features; clear() removes all" % (path, self.d)
                 )
+            # number, records, name of the file
             segments.append(
                 (number, min(rows, (size - SEGMENT_BYTES) // self._bytes), int(name, 16))
             )
+
         segments.sort()
         while len(segments) > self._files:  # it was larger
             os.remove("%s/%x" % (self._folder, segments.pop(0)[2]))
         if len(segments) < self._files:
             segments = self._created([segment[2] for segment in segments]) + segments
+
         for at in range(self._files):
             self._number, self._rows[at], self._names[at] = segments[at]
             self._numbers[at] = self._number
@@ -142,7 +154,10 @@ class Recorder:
         self._found = True
 
     def _created(self, names):
-        # Makes the files that are missing beside those of these names; returns them as segments.
+        """Make the files that are missing beside those of these names; return them as segments.
+
+        Raises StorageError if the flash has no room for all of them.
+        """
         image = self._image
         missing = self._files - len(names)
         block, _, _, free = os.statvfs(self._folder)[:4]
@@ -179,7 +194,7 @@ class Recorder:
             self.flush()
 
     def flush(self) -> None:
-        """Write the records in RAM; `lost` counts those that do not fit.
+        """Write the records in RAM; `lost` counts those that the flash does not take.
 
         Raises StorageError before open().
         """
@@ -196,19 +211,23 @@ class Recorder:
             self.lost += n
 
     def _write(self, n):
+        """Write the segment in `_image`, with n new records, to its file.
+
+        Raises OSError, and StorageError if the files had to be found first.
+        """
         if not self._found:
             self._find()
             raise StorageError("what was read from the flash is written over them")
         rows = self._grown + n
         at = self._at
         number = self._number
-        if (
-            not self._grown
-        ):  # in the file of the oldest: LittleFS is quicker with few names that stay
+        # in the file of the oldest: LittleFS is quicker with few names that stay
+        if not self._grown:
             at = (at + 1) % self._files
             number += 1
             if number > _MOST_NUMBER:
                 raise StorageError("no larger number")
+
         pack_into(SEGMENT_HEADER, self._image, 0, SEGMENT_MAGIC, self.d, number, rows)
         file = self._open(at, "r+b" if self._grown else "wb")
         file.seek(0)
@@ -216,6 +235,7 @@ class Recorder:
         if file.write(data) != 2 * len(data):
             raise OSError(28)  # ENOSPC
         file.flush()
+
         total = self._total + rows - self._rows[at]
         self._rows[at] = rows
         self._at = at
@@ -224,21 +244,19 @@ class Recorder:
         self._grown = rows % self._most
 
     def read(self, index: int, row: "array[int]") -> None:
-        """Read record `index`, 0 .. count - 1, the oldest first, into the array('h') `row` of d +
-        1.
+        """Read record `index`, 0 .. count - 1, oldest first, into the array('h') `row` of d + 1.
 
-        Below `least` records it is zeros, as where the flash fails; it is a later one if the oldest
-        have gone.
+        With fewer records than `least` it is zeros, as where the flash fails; it is a later one if
+        the oldest have gone.
         """
         if self.count < self.least or self.take(index, row) < 0:
             for j in range(len(row)):
                 row[j] = 0
 
     def take(self, index: int, row: "array[int]") -> int:
-        """Read as read(), whatever `least` is; return the place that the record keeps
-        (arithmetic.md, Sums of units).
+        """Read as read(), whatever `least` is; return the place that the record keeps.
 
-        Where the flash fails, return -1.
+        For places see arithmetic.md (Sums of units). Returns -1 where the flash fails.
         """
         index = index % self.count + self._gone - self._before
         at = self._taken
@@ -256,9 +274,11 @@ class Recorder:
         return -1
 
     def _moved(self, index):
-        # Makes _taken the segment of record `index` of the one that was it, and returns its index
-        # there. Reports take records in order, so a report passes each segment once, however many
-        # records it takes.
+        """Move on to the segment of a record; return the record's index in it.
+
+        index: counted from the segment of the last take(), which may be another one. Reports take
+        records in order, so a report passes each segment once, however many records it takes.
+        """
         rows = self._rows
         at = self._taken
         before = self._before
@@ -275,6 +295,7 @@ class Recorder:
         return index
 
     def _set_total(self, total):
+        """Note how many records the files hold; the newest `capacity` of them are valid."""
         self._total = total
         self.count = min(total, self.capacity)
         self._gone = total - self.count
@@ -282,10 +303,9 @@ class Recorder:
         self._before = total - self._rows[self._at]
 
     def work_ms(self, count: int, passes: int) -> int:
-        """Return an upper bound, in ms, on what `passes` over `count` records add to the work of a
-        report on a Pico.
+        """Return an upper bound, in ms, on what `passes` over `count` records add to a report.
 
-        It depends on public numbers alone (storage.md, Slot).
+        The report is on a Pico. The bound depends on public numbers alone (storage.md, Slot).
         """
         files = self._files
         opened = passes * min(files, (count - 1) // self._most + 2)
@@ -294,7 +314,10 @@ class Recorder:
         return opened * (5 + (files >> 5)) + files
 
     def _open(self, at, mode="rb"):
-        # One at a time: LittleFS shows an open file nothing that another one writes.
+        """Return the open file of the segment at place `at`.
+
+        One at a time: LittleFS shows an open file nothing that another one writes.
+        """
         if at != self._opened or mode != self._mode:
             self._shut()
             self._file = open("%s/%x" % (self._folder, self._names[at]), mode)
@@ -314,6 +337,7 @@ class Recorder:
         self._shut()
 
     def _shut(self):
+        """Close the file that is open, if any."""
         self._opened = None
         if self._file:
             try:

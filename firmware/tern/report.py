@@ -14,7 +14,7 @@ from tern.shapes import PROJECTION, SUM
 
 
 class Answerers:
-    """What computes values and draws symbols, each made when it is first asked for.
+    """The answerers: what computes values and draws symbols, each made when it is first needed.
 
     An answerer has cost(card), values(client, records, card) and draw(card, entropy, inputs, out,
     k). Sums and projections are those of a card's shape, all others those of a model.
@@ -29,7 +29,7 @@ class Answerers:
 
     def of(self, request):
         """Return the answerer of a ROUND. Raises FrameError where the board lacks its module."""
-        shape = request.card[0] & 15
+        shape = request.card[0] & 15  # the version is in the high bits
         if shape in (SUM, PROJECTION):
             return self.of_shape(shape)
         model = request.model
@@ -46,6 +46,10 @@ class Answerers:
         return self._by_shape[shape]
 
     def _made(self, shape, model):
+        """Return a new answerer of `shape`, if that is SUM or PROJECTION, else of `model`.
+
+        Raises FrameError where the board lacks its module.
+        """
         request = self._session.round
         try:  # loaded only when asked for
             if shape == SUM:
@@ -89,23 +93,23 @@ class Report:
         self._make_room(wire.MAX_DIMENSION)
 
     def _make_room(self, k):
+        """Allocate the buffers of a report of k values."""
         self._chosen = array("H", bytes(2 * k))
         self._inputs = array("h", bytes(2 * k))
         self._symbols = array("H", bytes(2 * k))
 
     def prepare(self):
-        """Find the answerer of the session's ROUND, and decode its card unless both are the last
-        ones.
+        """Find the answerer of the session's ROUND and decode its card, unless both stay the same.
 
         Raises FrameError and CardError.
         """
         request = self._session.round
-        new = request.k != self._k or request.card != self.card.data
-        if new or request.model != self._model:
+        is_other_card = request.k != self._k or request.card != self.card.data
+        if is_other_card or request.model != self._model:
             self._model = 0
             self.answerer = self.answerers.of(request)
             self._model = request.model
-        if new:
+        if is_other_card:
             self.decode(request.card, request.k)
 
     def decode(self, data, k):
@@ -126,7 +130,10 @@ class Report:
         self._k = k
 
     def price(self, measure):
-        """Return what the report costs in the `measure` of a ledger, millionths. Raises FrameError."""
+        """Return the price of the report in the `measure` of a ledger, millionths.
+
+        Raises FrameError.
+        """
         card = self.card
         cost = self.answerer.cost(card)
         if measure or card.shape == SUM:
@@ -134,7 +141,7 @@ class Report:
         return cost
 
     def choose(self, values):
-        """Take those of `values` (array('h'), Q1.14) that the question determines."""
+        """Take the k of `values` (array('h'), Q1.14) that the question chooses, for draw()."""
         k = self._k
         session = self._session
         choose(session.question, session.round.values, k, self._chosen)
@@ -143,7 +150,8 @@ class Report:
     def draw(self, entropy):
         """Draw the symbols of the chosen values and write the report; return its length.
 
-        Raises EntropyError. Whatever comes of it must be paid for.
+        Raises EntropyError. Whether or not it does, the report must be paid for: a failure can
+        depend on the data.
         """
         k = self._k
         symbols = self._symbols

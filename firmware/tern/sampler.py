@@ -25,65 +25,84 @@ _OVER_K = const(2)
 
 @micropython.viper
 def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Window cards. job: [..., S, W, P, mask of S, mask of W, 1 if xs are window starts already]."""
+    """Draw the symbols of a window card for inputs, or for window starts, until the pool ends.
+
+    A window card of N symbols rounds an input at random to one of the S + 1 starts of a window of W
+    symbols. With probability P / T the symbol is uniform in the window, else uniform among the S =
+    N - W symbols outside of it (shared_specs/cards.md).
+
+    job: [next coordinate, end, position, end of the pool, S, W, P, mask of S, mask of W, 1 if xs
+    are window starts already].
+    """
     i = job[0]
     n = job[1]
     position = job[2]
     end = job[3]
-    others = job[4]
+    outside = job[4]
     window = job[5]
     while i < n:
         at = position
         if job[9]:
             start = xs[i] & 65535
-            if start > others:
-                start = others
+            if start > outside:
+                start = outside
         else:
-            a = (xs[i] + 16384) & 65535
-            if a > 49151:
-                a = 0
-            elif a > 32768:
-                a = 32768
-            a *= others
-            start = a >> 15
-            rest = (a & 32767) << 1
+            # x + 1 in steps of 2**-14, clipped to 0 .. 2; below -1 the sum wraps around to 16 bits
+            scaled = (xs[i] + 16384) & 65535
+            if scaled > 49151:
+                scaled = 0
+            elif scaled > 32768:
+                scaled = 32768
+            # The window starts at floor(S (x + 1) / 2), or, with the probability of the
+            # fraction, one later.
+            scaled *= outside
+            start = scaled >> 15
+            rest = (scaled & 32767) << 1
             while rest:
-                u = pool[at] - (rest >> 8)
+                draw = pool[at] - (rest >> 8)
                 at += 1
                 rest = (rest & 255) << 8
-                if u:
-                    if u < 0:
+                if draw:
+                    if draw < 0:
                         start += 1
                     break
+
+        # Bernoulli(P / T): compare the 30 bits of P with the pool, a byte at a time.
         inside = 0
-        count = others
+        count = outside
         mask = job[7]
         rest = job[6]
         while rest:
-            u = pool[at] - (rest >> 22)
+            draw = pool[at] - (rest >> 22)
             at += 1
             rest = (rest & 0x3FFFFF) << 8
-            if u:
-                if u < 0:
+            if draw:
+                if draw < 0:
                     inside = 1
                     count = window
                     mask = job[8]
                 break
-        u = 0
+
+        # Uniform in the window, or among the symbols outside of it: by rejection.
+        draw = 0
         if mask:
-            u = count
-            while u >= count and at <= end:
-                u = pool[at] & mask
+            draw = count
+            while draw >= count and at <= end:
+                draw = pool[at] & mask
                 at += 1
+
+        # The pool ended within this coordinate, which is drawn again after a refill.
         if at > end:
             break
         position = at
         if inside:
-            u += start
-        elif u >= start:
-            u += window
-        out[i] = u
+            draw += start
+        elif draw >= start:
+            draw += window
+        out[i] = draw
         i += 1
+
+    # Write back where to go on; a variable serves as an index above 0: see compat.
     job[0] = i
     i = 2
     job[i] = position
@@ -91,8 +110,12 @@ def window(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 
 @micropython.viper
 def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Round inputs to a laplace card's grid: first pass. job: [..., q + 1, t, s, lowest, highest,
-    mask of t].
+    """Round inputs at random to the grid of a laplace card, unbiased: the first of two passes.
+
+    The grid has 2**q steps to 1. `out` gets the number of steps above the lowest output; noise()
+    then adds the noise to it.
+
+    job: [next coordinate, end, position, end of the pool, q + 1, t, s, lowest, highest, mask of t].
     """
     i = job[0]
     n = job[1]
@@ -102,26 +125,29 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     lowest = job[7] + (1 << shift >> 1)
     while i < n:
         at = position
-        a = (xs[i] + 16384) & 65535
-        if a > 49151:
-            a = 0
-        elif a > 32768:
-            a = 32768
-        a <<= shift
-        y = a >> 15
-        rest = (a & 32767) << 1
+        # x + 1 in steps of 2**-14, clipped to 0 .. 2; below -1 the sum wraps around to 16 bits
+        scaled = (xs[i] + 16384) & 65535
+        if scaled > 49151:
+            scaled = 0
+        elif scaled > 32768:
+            scaled = 32768
+        # The step below the input, plus 1 with the probability of the fraction.
+        scaled <<= shift
+        step = scaled >> 15
+        rest = (scaled & 32767) << 1
         while rest:
-            u = pool[at] - (rest >> 8)
+            comparison = pool[at] - (rest >> 8)
             at += 1
             rest = (rest & 255) << 8
-            if u:
-                if u < 0:
-                    y += 1
+            if comparison:
+                if comparison < 0:
+                    step += 1
                 break
+
         if at > end:
             break
         position = at
-        out[i] = y - lowest
+        out[i] = step - lowest
         i += 1
     job[0] = i
     i = 2
@@ -130,53 +156,61 @@ def grid(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
 
 @micropython.viper
 def noise(xs: ptr16, out: ptr16, pool, parameters):
-    """Add exact discrete Laplace noise to `out` and clamp: second pass. job as for grid."""
+    """Add exact discrete Laplace noise to each step in `out` and clamp: the second pass.
+
+    job as for grid(), [next coordinate, end, position, ..., lowest, highest, mask of t].
+    """
     job = ptr32(parameters)
     n = job[1]
     highest = job[8] - job[7]
     i = job[0]
     while i < n:
         position = job[2]
-        y = int(out[i]) + int(laplace(pool, parameters))
+        step = int(out[i]) + int(laplace(pool, parameters))
         if job[2] == position:  # the pool's end came first
             break
-        if y < 0:
-            y = 0
-        elif y > highest:
-            y = highest
-        out[i] = y
+        if step < 0:
+            step = 0
+        elif step > highest:
+            step = highest
+        out[i] = step
         i += 1
     job[0] = i
 
 
 # laplace() draws one uniform u after the other; what a draw means depends on the step:
 #
-# | step   | kept | u below | does                    | on success                           | on failure |
-# |--------|------|---------|-------------------------|--------------------------------------|------------|
-# | OFFSET | 0    | t       | offset = u              | k = 1, OVER_T                        |            |
-# | OVER_T | 0    | t       | Bernoulli(offset / t)   | k = 1: k = 2, OVER_T; else OVER_K    | `failed`   |
-# | OVER_K | 0    | k       | Bernoulli(1 / k)        | k + 1, OVER_T                        | `failed`   |
-# | OVER_K | 1    | k       | Bernoulli(1 / k)        | k + 1, OVER_K                        | `failed`   |
+# | step   | kept | u below | does                  | on success              | on failure |
+# |--------|------|---------|-----------------------|-------------------------|------------|
+# | OFFSET | 0    | t       | offset = u            | k = 1, OVER_T           |            |
+# | OVER_T | 0    | t       | Bernoulli(offset / t) | k = 1: k = 2, OVER_T;   | `failed`   |
+# |        |      |         |                       | else OVER_K             |            |
+# | OVER_K | 0    | k       | Bernoulli(1 / k)      | k + 1, OVER_T           | `failed`   |
+# | OVER_K | 1    | k       | Bernoulli(1 / k)      | k + 1, OVER_K           | `failed`   |
 #
-# | `failed` | odd k                    | even k                                                      |
-# |----------|--------------------------|-------------------------------------------------------------|
-# | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                      |
-# | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: done, or, with a negative zero, OFFSET  |
+# | `failed` | odd k                    | even k                                                 |
+# |----------|--------------------------|--------------------------------------------------------|
+# | kept = 0 | kept = 1, k = 2, OVER_K  | OFFSET                                                 |
+# | kept = 1 | whole + 1, k = 2, OVER_K | a bit for the sign: done, or, with a negative zero,    |
+# |          |                          | OFFSET                                                 |
 #
 # Bernoulli(exp(-1)) begins with k = 2, since Bernoulli(1 / 1) cannot fail.
 
 
 @micropython.viper
 def laplace(pool: ptr8, job: ptr32) -> int:
-    """Draw exact discrete Laplace noise of scale t / s, and move the job's position behind its bytes.
+    """Draw exact discrete Laplace noise of scale t / s, and move the position behind its bytes.
 
-    At the pool's end the position stays, and the result does not count. Canonne, Kamath, Steinke, The Discrete Gaussian
-    for Differential Privacy (2020), Algorithms 1 and 2, as in shared_specs/cards.md.
+    Returns the noise. At the end of the pool the position stays as it was, and the result does not
+    count.
+
+    job as for grid(). Source: Canonne, Kamath, Steinke, The Discrete Gaussian for Differential
+    Privacy (2020), Algorithms 1 and 2, as in shared_specs/cards.md. The table above has the steps.
     """
     at = job[2]
     end = job[3]
     t = job[5]
-    y = 0
+    result = 0
     step = _OFFSET
     kept = 0
     whole = 0
@@ -184,6 +218,7 @@ def laplace(pool: ptr8, job: ptr32) -> int:
     k = 1
     done = 0
     while done == 0 and at <= end:
+        # The draw is out of t, or, for Bernoulli(1 / k), out of k.
         bound = t
         mask = job[9]
         if step == _OVER_K:
@@ -191,33 +226,35 @@ def laplace(pool: ptr8, job: ptr32) -> int:
             mask = 1
             while mask < k - 1:
                 mask = mask << 1 | 1
-        u = 0
+
+        # A uniform integer below `bound`, by rejection: as many bytes as the mask covers.
+        draw = 0
         if mask:
-            u = bound
-        while u >= bound and at <= end:
-            u = pool[at]
+            draw = bound
+        while draw >= bound and at <= end:
+            draw = pool[at]
             at += 1
             if mask > 255:
-                u |= pool[at] << 8
+                draw |= pool[at] << 8
                 at += 1
             if mask > 65535:
-                u |= pool[at] << 16
+                draw |= pool[at] << 16
                 at += 1
-            u &= mask
+            draw &= mask
 
         failed = 0
         if step == _OFFSET:
-            offset = u
+            offset = draw
             k = 1
             step = _OVER_T
         elif step == _OVER_T:
-            if u >= offset:
+            if draw >= offset:
                 failed = 1
             elif k == 1:
                 k = 2
             else:
                 step = _OVER_K
-        elif u:
+        elif draw:
             failed = 1
         else:
             k += 1
@@ -232,12 +269,12 @@ def laplace(pool: ptr8, job: ptr32) -> int:
                 step = _OVER_K
             else:
                 if kept:
-                    y = (offset + t * whole) // job[6]
+                    result = (offset + t * whole) // job[6]
                     done = 1
                     if pool[at] & 1:
-                        if y == 0:  # there is no negative zero
+                        if result == 0:  # there is no negative zero
                             done = 0
-                        y = 0 - y
+                        result = 0 - result
                     at += 1
                 kept = 0
                 whole = 0
@@ -245,39 +282,41 @@ def laplace(pool: ptr8, job: ptr32) -> int:
     if at <= end:
         i = 2
         job[i] = at
-    return y
+    return result
 
 
 _LEAVES = {TABLE: (table,), WINDOW: (window,), LAPLACE: (grid, noise)}
 
 
 def sample(card, stream, xs, out, n):
-    """Draw symbols for xs[:n] (array 'h', Q1.14) into out[:n] (array 'H').
+    """Draw a symbol of `card` for each of xs[:n] (array 'h', Q1.14) into out[:n] (array 'H').
 
-    After EntropyError no symbol counts.
+    stream: the entropy Stream. Raises EntropyError, after which no symbol counts.
     """
     try:
         if card.shape <= LAPLACE:
             _run(card, stream, xs, out, 0, n)
         elif card.shape == MIXTURE:
-            for i in range(n):
+            for index in range(n):
                 if stream.below(card.threshold):
-                    _run(card.first, stream, xs, out, i, i + 1)
+                    _run(card.first, stream, xs, out, index, index + 1)
                 else:
-                    _run(card.second, stream, xs, out, i, i + 1)
-                    out[i] += card.first.symbols
+                    _run(card.second, stream, xs, out, index, index + 1)
+                    out[index] += card.first.symbols
         else:
-            for i in range(n):
-                out[i] = card.body.draw(stream, xs[i])
+            for index in range(n):
+                out[index] = card.body.draw(stream, xs[index])
     except EntropyError:
-        for i in range(n):  # may hold inputs that wait for their noise
-            out[i] = 0
+        for index in range(n):  # may hold inputs that wait for their noise
+            out[index] = 0
         raise
 
 
 def sample_categories(card, stream, categories, out, n):
-    """Draw `n` symbols of a window card for window starts (array 'h', 0..N-W); with W = 1,
-    randomised response.
+    """Draw symbols of a window card for categories[:n], which are the window starts themselves.
+
+    categories: array 'h' of 0 .. N - W. With W = 1 this is randomised response. Raises ValueError
+    for another card, and EntropyError as sample().
     """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
@@ -290,6 +329,7 @@ def sample_categories(card, stream, categories, out, n):
 
 @micropython.viper
 def _run(card, stream, xs, out, start: int, end: int):
+    """Run the leaves of a card over xs[start:end]; refill the pool whenever one needs it."""
     parameters = card.job
     job = ptr32(parameters)
     cursor = ptr32(stream.cursor)

@@ -1,4 +1,4 @@
-"""Who asks what: the address of a frame, the question of a ROUND, and the key of its answer.
+"""The frame under way: its address, the question of a ROUND, and the key of its answer.
 
 See shared_specs/wire.md.
 """
@@ -15,9 +15,9 @@ _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 class Session:
     """The frame under way, and what its answer says of itself.
 
-    round: the frames.Round that it asks; question: its digest under the client's key; address: its
-    (device, round), or None; key, device, number: key, device and round of the answer. Until the
-    tag of a ROUND is verified, the board answers: with the empty key and device 0.
+    round: the decoded frames.Round; question: its digest under the client's key; address: the
+    frame's (device, round), or None; key, device, number: key, device and round of the answer.
+    Until the tag of a ROUND is verified, the board itself answers: with the empty key and device 0.
     """
 
     def __init__(self):
@@ -39,9 +39,10 @@ class Session:
         self.address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
 
     def open(self, frame, client, verified):
-        """Verify and decode `frame`, a ROUND, for `client` (storage.Clients, with its device found).
+        """Verify and decode `frame`, a ROUND, for `client`.
 
-        verified: whether the fleet's tag was verified. Raises FrameError.
+        client: storage.Clients, with its device found; verified: whether the fleet's tag was
+        verified. Raises FrameError.
         """
         if frame is not self._frame:  # a link's next one is the same view as a rule
             self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]

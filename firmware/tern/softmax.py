@@ -1,9 +1,8 @@
-"""Gradients of softmax regression (classes x features), in integers; class by class as in
-tern.gradient.
+"""Gradients of softmax regression (classes x features), in integers.
 
-A record with the label y has the loss -log p_y. The residual of class i, p_i - [y = i], is in Q1.14
-and at most 1: a record adds at most 2**fine * 2**15 to an accumulator, 32 records with fine = 10
-less than 2**31.
+Class by class they are computed as in tern.gradient. A record with the label y has the loss
+-log p_y. The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a record adds at most
+2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
 """
 
 from array import array
@@ -26,9 +25,8 @@ class Batch(Gradient):
     def __init__(self, d, classes):
         super().__init__(d, classes)
         self.classes = classes
-        self._classifier = Classifier(
-            self.totals, MAX_EXPONENT, classes
-        )  # no weights yet: add() names them
+        # no weights yet: add() names them
+        self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)
         self._probabilities = array("h", bytes(2 * classes))
         totals = memoryview(self.totals)
         self._rows = [totals[i : i + d] for i in range(0, self.values, d)]
@@ -55,6 +53,7 @@ class Answerer(Gradients):
     """Computes what a client reports to a ROUND that asks for a gradient of softmax regression."""
 
     def room(self, d):
+        """Allocate what a gradient of d features needs, for the classes of the request."""
         classes = self._request.classes
         self._gradient = None  # until there was memory for all
         self._row = array("h", bytes(2 * d + 2))
@@ -62,6 +61,7 @@ class Answerer(Gradients):
         self._gradient = Batch(d, classes)
 
     def _begin(self, client):
+        """Begin a batch as gradients do, with new buffers if the number of classes changed."""
         if self._gradient and self._gradient.classes != self._request.classes:
             self._gradient = None
         return super()._begin(client)

@@ -1,5 +1,6 @@
-"""The files of a board, as in shared_specs/storage.md, read one client and one record at a time:
-few bytes of heap.
+"""The files of a board, as in shared_specs/storage.md.
+
+They are read one client and one record at a time, which takes few bytes of heap.
 """
 
 import os
@@ -34,16 +35,16 @@ class StorageError(Exception):
 
 
 def ledger_name(device):
+    """Return the path of a device's ledger within the board's directory."""
     return "%s/%08x" % (LEDGERS, device)
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin; key None without it.
+    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin.
 
-    Raises StorageError.
-
-    pause: minimum s between two debits of a client; slot: ms; ahead: reports paid at once; records:
-    per client, 0: all; unit: records of a run that is protected, 0: the client.
+    Without the file the key is None. pause: minimum s between two debits of a client; slot: ms;
+    ahead: reports paid at once; records: most of a client, 0: all; unit: records of a run that is
+    protected, 0: the client. Raises StorageError.
     """
     try:
         with open(path, "rb") as file:
@@ -61,7 +62,7 @@ def read_fleet(path):
 def write_fleet(path, key, epoch):
     """Put another key of another epoch into the fleet.bin at `path`, in one step.
 
-    Raises StorageError, LedgerError.
+    Raises StorageError and LedgerError.
     """
     _, pause, slot, ahead, _, records, unit = read_fleet(path)
     replace(
@@ -88,16 +89,16 @@ class _File:
         self._file.close()
 
     def _read(self, offset, out, n):
+        """Fill `out`, n bytes, from `offset` of the file on. Raises StorageError."""
         self._file.seek(offset)
         if self._file.readinto(out) != n:
             raise StorageError("cut short")
 
 
 class Clients(_File):
-    """The clients of a board; find() makes one of them current. most: records used per client, 0:
-    all.
+    """The clients of a board; find() makes one of them current, whose fields are attributes.
 
-    Opening clients.bin raises StorageError.
+    most: records used of each client, 0: all. Opening clients.bin raises StorageError.
     """
 
     def __init__(self, path, most=0):
@@ -105,6 +106,7 @@ class Clients(_File):
         super().__init__(path)
 
     def _start(self):
+        """Check the length of the file, and load the first client. Raises StorageError."""
         self._row = bytearray(CLIENT_BYTES)
         self.first = 0
         self.count = self._size // CLIENT_BYTES
@@ -116,6 +118,7 @@ class Clients(_File):
             raise StorageError("no device id")
 
     def _load(self, index):
+        """Load client `index` into the attributes. Raises StorageError if its entry is damaged."""
         self._read(index * CLIENT_BYTES, self._row, CLIENT_BYTES)
         self.device, self.key, self.largest, self.budget, self.start, self.records, self.shapes = (
             struct.unpack(CLIENT, self._row)
@@ -147,6 +150,7 @@ class Records(_File):
     """
 
     def _start(self):
+        """Read and check the header of the file. Raises StorageError."""
         header = bytearray(RECORDS_BYTES)
         self._read(0, header, RECORDS_BYTES)
         magic, self.d, self.count = struct.unpack(RECORDS_HEADER, header)

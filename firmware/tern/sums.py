@@ -1,9 +1,8 @@
-"""Sums over units of a client's records, with exact noise (shared_specs/arithmetic.md, Sums of
-units; cards.md, sum).
+"""Sums over units of a client's records, with exact noise.
 
-The order is privacy: the vector of a unit is clipped and rounded to a grid, its norm is checked,
-the units are added, and each coordinate gets its noise. Only then is it made coarser. All is in
-integers; no leaf allocates.
+See shared_specs/arithmetic.md (Sums of units) and cards.md (sum). The order is privacy: the vector
+of a unit is clipped and rounded to a grid, its norm is checked, the units are added, and each
+coordinate gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
 """
 
 from array import array
@@ -47,7 +46,7 @@ class Sum:
     """
 
     def __init__(self, data, _=None):
-        """Raises ValueError."""
+        """data: a card of shape 6, whose fields are those of cards.md. Raises ValueError."""
         if len(data) != _BODY_AT + calcsize(BODY):
             raise ValueError("wrong length")
         (
@@ -100,30 +99,35 @@ class Sum:
         return 2 * epsilon * self.c * self.t >= _MILLION * self.m * moved
 
     def work_ms(self, request, bound):
-        """Return the part of client.work_ms() for the units of `bound` records and the noise of k
-        values.
+        """Return an upper bound, in ms, on the time of a report's units and noise on a Pico.
+
+        bound: records of a client. A part of policy.work_ms().
         """
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
-        slow = (
-            self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
-        )  # ms more than any draw
+        # ms more than any draw
+        slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
         return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
-        """Return p and K + s of arithmetic.md for n = size."""
+        """Return p and K + s of the factor p / 2**(K + s), which scales a vector of norm `size`.
+
+        It has the card's radius then. See arithmetic.md (Clipping), with n = size.
+        """
         length = 0
         while size >> length:
             length += 1
-        n = size << 15 - length if length <= 15 else (size >> length - 15) + 1
+        leading_bits = size << 15 - length if length <= 15 else (size >> length - 15) + 1
         up = 29
         while self.radius >> 29 - up:
             up -= 1
-        return (self.radius << up) // n, up + length - 15
+        return (self.radius << up) // leading_bits, up + length - 15
 
 
 def rho(epsilon):
-    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, micro-rho
-    (ledger.md, Measure).
+    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, in micro-rho.
+
+    Source: ledger.md, Measure: epsilon (e**epsilon - 1) / (e**epsilon + 1), with an upper bound of
+    e**epsilon.
     """
     upper = exp_lower(epsilon)
     upper += (upper >> EXP_BITS - 3) + 1
@@ -136,74 +140,87 @@ def rho(epsilon):
 
 @micropython.viper
 def hold(totals: ptr32, n: int, limit: int):
-    """Limit totals[:n] to -limit .. limit."""
+    """Limit each of totals[:n] to -limit .. limit."""
     j = 0
     while j < n:
-        v = totals[j]
-        if v > limit:
+        value = totals[j]
+        if value > limit:
             totals[j] = limit
-        elif v + limit < 0:
+        elif value + limit < 0:
             totals[j] = 0 - limit
         j += 1
 
 
 @micropython.viper
 def measure(totals: ptr32, n: int, state: ptr32):
-    """state: s; the sum of |a_j|, 0 if all are; isqrt(g) + 1; h (arithmetic.md, Clipping)."""
-    most = 0
-    j = 0
-    while j < n:
-        a = totals[j]
-        if a < 0:
-            a = 0 - a
-        if a > most:
-            most = a
-        j += 1
+    """Measure the norms of a vector totals[:n] (arithmetic.md, Clipping).
+
+    state gets the numbers of that section: s, by which values are shifted to 14 bits, a_j =
+    totals[j] / 2**s; the sum of |a_j|, 0 if all are; isqrt(g) + 1, where g is the sum of a_j**2 /
+    2**14, rounded up and times 4**h; and h.
+    """
+    largest = 0
+    index = 0
+    while index < n:
+        value = totals[index]
+        if value < 0:
+            value = 0 - value
+        if value > largest:
+            largest = value
+        index += 1
+
+    # the largest one gets 14 bits
     shift = 0
     up = 0
-    while most >> shift > 16383:
+    while largest >> shift > 16383:
         shift += 1
-    while most and most << up < 8192:
+    while largest and largest << up < 8192:
         up += 1
+
     size = 0
     high = 0
     low = 0
-    j = 0
-    while j < n:
-        a = (totals[j] << up) >> shift
-        if a < 0:
-            a = 0 - a
-        size += a
-        a *= a
-        high += a >> 14
-        low += a & 16383
-        j += 1
+    index = 0
+    while index < n:
+        value = (totals[index] << up) >> shift
+        if value < 0:
+            value = 0 - value
+        size += value
+        value *= value
+        high += value >> 14
+        low += value & 16383
+        index += 1
     high += (low >> 14) + 1
-    j = 0
+
+    # The square root of the sum of squares, bit by bit; before it is multiplied by 4 until it is
+    # large enough, `index` times.
+    index = 0
     while high < 1 << 26:
         high <<= 2
-        j += 1
+        index += 1
     root = 0
     low = 1 << 13
     while low:
-        a = root | low
-        if a * a <= high:
-            root = a
+        value = root | low
+        if value * value <= high:
+            root = value
         low >>= 1
+
     state[0] = shift - up
     at = 1
     state[at] = size
     at = 2
     state[at] = root + 1
     at = 3
-    state[at] = j
+    state[at] = index
 
 
 @micropython.viper
 def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
-    """Write the scaled vector; return the sum of its squares, or of its sizes with norm 1.
+    """Write the vector totals[:n], scaled by p / 2**(K + s), into `vector`; return its norm.
 
-    state: s, ..., p, K, 2**(K-1) (0: toward 0), norm.
+    The norm is the sum of squares, or of sizes where state[_NORM] is 1. state: see measure() and
+    the indices; values are rounded to nearest, or toward 0 where state[_HALF] is 0.
     """
     shift = state[_SHIFT]
     up = 0
@@ -213,26 +230,28 @@ def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
     factor = state[_FACTOR]
     down = state[_DOWN]
     half = state[_HALF]
+
     total = 0
-    j = 0
-    while j < n:
-        a = ((totals[j] << up) >> shift) * factor
-        if half or a >= 0:
-            v = a + half >> down
+    index = 0
+    while index < n:
+        product = ((totals[index] << up) >> shift) * factor
+        if half or product >= 0:
+            value = product + half >> down
         else:
-            v = 0 - ((0 - a) >> down)
-        vector[j] = v
-        if v < 0:
-            v = 0 - v
+            value = 0 - ((0 - product) >> down)
+        vector[index] = value
+        if value < 0:
+            value = 0 - value
         if state[_NORM] == 2:
-            v *= v
-        total += v
-        j += 1
+            value *= value
+        total += value
+        index += 1
     return total
 
 
 @micropython.viper
 def add(sums: ptr32, n: int, vector: ptr32):
+    """Add a vector to the sums: sums[j] += vector[j], j < n."""
     j = 0
     while j < n:
         sums[j] = sums[j] + vector[j]
@@ -240,7 +259,7 @@ def add(sums: ptr32, n: int, vector: ptr32):
 
 
 class _Gradients:
-    """Adds the gradients of records in `row` to `totals`, as _Features does."""
+    """Adds up the gradients of records: of the one in `row` to `totals`, by add()."""
 
     def __init__(self, request, _):
         self._request = request
@@ -261,7 +280,7 @@ class _Gradients:
 
 
 class _Features:
-    """The requested features, or the category of each one, one-hot."""
+    """Adds up the requested features of records, or their categories, one-hot, as _Gradients."""
 
     def __init__(self, request, n):
         self._request = request
@@ -273,6 +292,7 @@ class _Features:
         self._places = array("H", [j for j in range(self._request.d) if self._request.asked[j]])
 
     def add(self):
+        """Add the record in `row` to `totals`."""
         n = len(self._places)
         gather(self.row, self._places, n, self._asked)
         request = self._request
@@ -291,7 +311,8 @@ class Answerer:
     def __init__(self, request):
         """request: the frames.Round.
 
-        `unit`: that of the board; `bound`: most records of a client, 0: no bound.
+        The client sets `unit`, that of the board, and `bound`, the most records of a client (0: no
+        bound).
         """
         self._request = request
         self.unit = self.bound = 0
@@ -299,14 +320,14 @@ class Answerer:
         self.result = None
 
     def cost(self, card):
-        """Return the price of a report, micro-epsilon or micro-rho.
+        """Return the price of a report, micro-epsilon or micro-rho: the card's.
 
-        Raises FrameError (ERR_CARD, ERR_UNIT).
+        Raises FrameError (ERR_CARD, ERR_MODEL, ERR_UNIT).
         """
         request = self._request
         model = request.model
-        summed = model in wire.GRADIENTS or model in wire.COLLECTIONS
-        if request.batch or request.range > MAX_FINE or not summed:
+        has_sum = model in wire.GRADIENTS or model in wire.COLLECTIONS
+        if request.batch or request.range > MAX_FINE or not has_sum:
             raise FrameError(wire.ERR_CARD, "no sum of this model, batch or range")
         if model == wire.SOFTMAX_GRADIENT:
             try:
@@ -323,7 +344,8 @@ class Answerer:
     def price(self, measure, cost, card):
         """Return `cost`, of a report with any card, in the measure of a ledger.
 
-        Raises FrameError (ERR_MEASURE).
+        measure: EPSILON or RHO. Raises FrameError (ERR_MEASURE) where the ledger counts epsilon and
+        the card costs rho.
         """
         if card.shape == SUM and card.body.norm == 2:
             if measure != RHO:
@@ -335,15 +357,15 @@ class Answerer:
     values = by_steps
 
     def steps(self, client, records):
-        """Compute the sums; `result` is the numbers 0 .. values - 1: draw() takes the sums of those
-        that are chosen.
+        """Compute the sums over the units of a client; yields after each record.
 
-        Yields after each record.
+        `result` is then the numbers 0 .. values - 1: draw() takes the sums of those that are
+        chosen.
         """
         request = self._request
-        n = request.values - 1
-        self._room(n)
-        clear(self._sums, n + 1)
+        width = request.values - 1
+        self._room(width)
+        clear(self._sums, width + 1)
         source = self._source
         row = source.row
         unit = self._sum.unit
@@ -355,8 +377,9 @@ class Answerer:
             count = records.count
             start = max(0, count - (self.bound or count))
             count -= start
-        run = -1
-        rows = 0
+
+        current_unit = -1
+        records_in_unit = 0
         for place in range(count):
             if take:
                 if not records.count:  # the program has just removed them
@@ -364,27 +387,29 @@ class Answerer:
                 place = take(start + place, row)
             else:
                 records.read(start + place, row)
-            number = place // unit if unit else 0
-            if place < 0 or number < run:  # not read; or its unit is complete, which counts once
+            unit_of_record = place // unit if unit else 0
+            # It was not read; or its unit is complete, which counts once.
+            if place < 0 or unit_of_record < current_unit:
                 continue
-            if number > run and rows:
-                self._end(n)
-                rows = 0
-            if not rows:
-                clear(source.totals, n)
-            run = number
+            if unit_of_record > current_unit and records_in_unit:
+                self._end(width)
+                records_in_unit = 0
+            if not records_in_unit:
+                clear(source.totals, width)
+            current_unit = unit_of_record
             source.add()
-            rows += 1
-            if rows >= _UNHELD:
-                hold(source.totals, n, _MOST_TOTAL)
+            records_in_unit += 1
+            if records_in_unit >= _UNHELD:
+                hold(source.totals, width, _MOST_TOTAL)
             yield
-        if rows:
-            self._end(n)
+        if records_in_unit:
+            self._end(width)
 
     def _room(self, n):
+        """Allocate what a vector of n values needs, unless there is room for the same question."""
         request = self._request
-        of = request.model, request.classes, request.d, n
-        if of != self._of:
+        question = request.model, request.classes, request.d, n
+        if question != self._of:
             self._of = None  # until there was memory for all
             source = _Features if request.model in wire.COLLECTIONS else _Gradients
             self._source = source(request, n)
@@ -392,13 +417,13 @@ class Answerer:
             self._sums = array("i", bytes(4 * n + 4))
             self.result = array("h", range(n + 1))
             self._state = array("i", bytes(32))
-            self._of = of
+            self._of = question
         self._state[_NORM] = self._sum.norm
         self._plain = self._sum.factor(self._sum.reach)  # of units that are not clipped
         self._source.begin()
 
     def _end(self, n):
-        # A run is complete: clip its vector, check it, add it.
+        """Add the vector of a unit that is complete: clip it, check its norm, add it."""
         card = self._sum
         totals = self._source.totals
         vector = self._vector
@@ -406,31 +431,37 @@ class Answerer:
         measure(totals, n, state)
         shift = state[_SHIFT]
         size = state[_SIZE]
+        # N of arithmetic.md, a bound on the norm: that of the shifted values, shifted back.
         if size and card.norm == 2:
-            up = 7 - state[_DOUBLED] + shift
-            size = state[_ROOT] << up if up >= 0 else -(-state[_ROOT] >> -up)
+            power = 7 - state[_DOUBLED] + shift
+            size = state[_ROOT] << power if power >= 0 else -(-state[_ROOT] >> -power)
         elif size:
             size = size << shift if shift >= 0 else size >> -shift
-        clipped = size > card.reach
-        factor, down = card.factor(size) if clipped else self._plain
+
+        is_clipped = size > card.reach
+        factor, down = card.factor(size) if is_clipped else self._plain
         down -= shift
-        if size and down <= 30:  # else it is zeros
+
+        # A vector of zeros, or one that rounds to zeros, adds nothing.
+        if size and down <= 30:
             state[_FACTOR] = factor
             state[_DOWN] = down
             limit = card.radius if card.norm == 1 else card.radius**2
             state[_HALF] = 1 << down - 1
             total = scale(totals, n, vector, state)
+            # Rounding made it too long: round toward 0 instead.
             if total > limit:
                 state[_HALF] = 0
                 total = scale(totals, n, vector, state)
             if total <= limit:
                 add(self._sums, n, vector)
-        self._sums[n] += card.clipped if clipped else card.kept
+        # The last sum is the tally of clipped and other units.
+        self._sums[n] += card.clipped if is_clipped else card.kept
 
     def draw(self, card, stream, places, out, k):
-        """Draw symbols for the sums at places[:k] into out[:k].
+        """Draw symbols for the sums at places[:k] into out[:k]: add noise, then make them coarser.
 
-        After EntropyError no symbol counts.
+        Raises EntropyError, after which no symbol counts.
         """
         card = card.body
         job = card.job
@@ -442,13 +473,16 @@ class Answerer:
                 while True:
                     job[0] = cursor[0]
                     job[1] = cursor[1]
-                    y = noise(stream.pool, job)
+                    noisy_sum = noise(stream.pool, job)
+                    # Else the pool ended within the draw, which begins again after a refill.
                     if job[0] <= job[1]:
                         break
                     stream.refill()
                 cursor[0] = job[0]
-                y = (sums[places[i]] + y + half >> card.coarse) + (card.symbols >> 1)
-                out[i] = max(0, min(y, card.symbols - 1))
+                noisy_sum = (sums[places[i]] + noisy_sum + half >> card.coarse) + (
+                    card.symbols >> 1
+                )
+                out[i] = max(0, min(noisy_sum, card.symbols - 1))
         except EntropyError:
             for i in range(k):
                 out[i] = 0

@@ -8,8 +8,12 @@ from tern.compat import micropython, ptr8, ptr16, ptr32
 
 @micropython.viper
 def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Draw by a table card. job: [next, end, position, end of the pool, p, thresholds a row, the
-    thresholds].
+    """Draw the symbols of a table card for inputs, until the pool ends.
+
+    The symbol is the number of thresholds that a uniform number out of T reaches. Each knot, an
+    input, has a row of thresholds; between two knots they are interpolated.
+
+    job: [next coordinate, end, position, end of the pool, p, thresholds in a row, the thresholds].
 
     A fraction f / 2**15 after a knot, a threshold is c + d f / 2**15 out of T, with d = c' - c =
     2**15 h + l: the whole part c + h f + floor(l f / 2**15), and l f mod 2**15. With |d| < 2**30
@@ -21,46 +25,51 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
     position = job[2]
     columns = job[5]
     while i < n:
-        a = (xs[i] + 16384) & 65535
-        if a > 49151:  # below -1
-            a = 0
-        elif a > 32768:
-            a = 32768
-        f = a << job[4]
-        c = (f - (a >> 15)) >> 15  # 1 is the end of the last interval
-        f -= c << 15
-        c = c * columns + 6
+        # x + 1 in steps of 2**-14, clipped to 0 .. 2; below -1 the sum wraps around to 16 bits
+        scaled = (xs[i] + 16384) & 65535
+        if scaled > 49151:  # below -1
+            scaled = 0
+        elif scaled > 32768:
+            scaled = 32768
+        fraction = scaled << job[4]
+        knot = (fraction - (scaled >> 15)) >> 15  # 1 is the end of the last interval
+        fraction -= knot << 15
+        knot = knot * columns + 6
+
         first = pool[position] << 22
         at = position + 1
-        left = columns
-        while left:
-            whole = job[c]
-            d = job[c + columns] - whole
-            whole += (d >> 15) * f
-            u = whole - first >> 15
-            if u > 127:
+        thresholds_left = columns
+        while thresholds_left:
+            whole = job[knot]
+            difference = job[knot + columns] - whole
+            whole += (difference >> 15) * fraction
+            # Above 127 the first byte decides that it is below, under -1 that it is not.
+            comparison = whole - first >> 15
+            if comparison > 127:
                 break
-            if u >= -1:
-                rest = (d & 32767) * f
+            if comparison >= -1:
+                rest = (difference & 32767) * fraction
                 whole += rest >> 15
                 rest &= 32767
-                k = position
-                u = 0
-                while u == 0 and whole | rest:
-                    u = pool[k] - (whole >> 22)
-                    k += 1
+                # In doubt: compare all bytes of the threshold, with its fraction l f mod 2**15.
+                next_byte = position
+                comparison = 0
+                while comparison == 0 and whole | rest:
+                    comparison = pool[next_byte] - (whole >> 22)
+                    next_byte += 1
                     whole = (whole & 0x3FFFFF) << 8 | rest >> 7
                     rest = (rest & 127) << 8
-                if k > at:
-                    at = k
-                if u < 0:
+                if next_byte > at:
+                    at = next_byte
+                if comparison < 0:
                     break
-            c += 1
-            left -= 1
+            knot += 1
+            thresholds_left -= 1
+
         if at > job[3]:
             break
         position = at
-        out[i] = columns - left
+        out[i] = columns - thresholds_left
         i += 1
     job[0] = i
     i = 2

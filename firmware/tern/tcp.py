@@ -30,8 +30,9 @@ if not MICROPYTHON:
 
 
 class Lost(OSError):
-    """The connection could not be made, was closed or reset, or took too long. reason: one of
-    tern.absence.
+    """The connection could not be made, was closed or reset, or took too long.
+
+    reason: one of tern.absence.
     """
 
     def __init__(self, text, reason=absence.LOST):
@@ -40,28 +41,29 @@ class Lost(OSError):
 
 
 def client_context(authority):
-    """Return a TLS context that trusts only the certificate `authority` (bytes, DER) and checks the
-    server's name.
+    """Return a TLS context that trusts only the certificate `authority` (bytes, DER).
+
+    It checks the server's name. Raises Lost without TLS.
     """
     if tls is None:
         raise Lost("no TLS", absence.FAULT)
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
     context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined]
-    context.load_verify_locations(
-        *(() if MICROPYTHON else (None, None)), authority
-    )  # CPython: cadata
+    # on CPython it is the third argument, cadata
+    context.load_verify_locations(*(() if MICROPYTHON else (None, None)), authority)
     return context
 
 
 class Connection:
-    """One connection.
+    """One connection; writing makes it, step by step.
 
-    Writing makes it, step by step. Raises Lost, from every method, once it is of no more use.
+    Every method raises Lost once it is of no more use.
     """
 
     def __init__(self, host, port, context=None, name=None, query=None):
-        """Connect to any address of `host`. context: TLS, with the server's `name`; query: a
-        dns.Query for `host`.
+        """Connect to any address of `host`.
+
+        context: for TLS, with the server's `name`; query: a dns.Query for `host`, or None.
         """
         self.host = host  # its address, once that has been asked for
         self._port = port
@@ -72,7 +74,7 @@ class Connection:
         self._reason = absence.SILENT  # why the last address did not serve
 
     def _step(self):
-        """Go on to connect; return whether it is done."""
+        """Go on to connect; return whether it is done. Raises Lost."""
         if self._query:
             address = self._query.step()
             if not address:
@@ -90,8 +92,9 @@ class Connection:
         return False
 
     def _try_next(self):
-        """Begin to connect to the next address of the host; return whether there is a socket for
-        it.
+        """Begin to connect to the next address of the host; return whether a socket was free.
+
+        Raises Lost after the last address.
         """
         try:  # that of an address asks nobody; that of a name waits for the answer
             if self._addresses is None:
@@ -126,6 +129,7 @@ class Connection:
         self._socket = None
 
     def _begin(self, line):
+        """Begin to read and write on the connected socket `line`, by TLS with a context."""
         if self._context:  # the handshake is done by the first reads and writes
             try:
                 line = self._context.wrap_socket(
@@ -140,9 +144,7 @@ class Connection:
         self._read = line.readinto if MICROPYTHON else line.recv_into
 
     def read_into(self, view):
-        """Read into `view` what is there, at most all of it; return how many bytes, 0 where there
-        is none now.
-        """
+        """Read into `view` what is there; return how many bytes, 0 where there is none now."""
         if not self._read:
             return 0
         n = self._try(self._read, view)
@@ -151,14 +153,16 @@ class Connection:
         return n or 0
 
     def write(self, view):
-        """Write what is taken of `view` now and return how many bytes; offer what is left of the
-        same bytes again.
+        """Write what the socket takes of `view` now; return how many bytes.
+
+        Offer what is left of the same bytes again.
         """
         if not self._read and not self._step():
             return 0
         return self._try(self._send, view) or 0
 
     def _try(self, act, view):
+        """Return act(view), or None where it would have to wait. Raises Lost."""
         try:
             return act(view)
         except _WAIT:
@@ -171,8 +175,9 @@ class Connection:
             raise Lost("connection lost: " + text, _why(text, getattr(error, "errno", None) or 0))
 
     def wait(self, timeout_ms):
-        """Wait until there is something to read, or the end of it, or `timeout_ms`, or 2 seconds,
-        have passed.
+        """Wait until there is something to read, or the end of it.
+
+        It waits `timeout_ms` or 2 seconds at most.
         """
         compat.feed()
         if self._read:
@@ -181,6 +186,7 @@ class Connection:
             sleep_ms(min(timeout_ms, _STEP_MS))
 
     def close(self):
+        """Close what there is of the connection."""
         for part in (self._query, self._socket):
             if part:
                 try:
@@ -190,12 +196,14 @@ class Connection:
 
 
 def _why(text, number):
-    # Why the other end, or Mbed TLS, ended a connection that no broker had accepted yet.
+    """Return why the other end, or Mbed TLS, ended a connection: a reason of tern.absence.
+
+    text, number: of the error. No broker had accepted the connection yet.
+    """
     if "ertificate" in text:
         dates = "validity" in text and "trusted" not in text and "Name" not in text
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    return (
-        absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED
-    )  # -29312: Mbed TLS's CONN_EOF
+    # any error of Mbed TLS but its CONN_EOF, -29312
+    return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED

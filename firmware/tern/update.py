@@ -1,8 +1,8 @@
-"""Updates in the field (shared_specs/update.md): UPDATE frames bring a package, which
-firmware/trial/main.py starts.
+"""Updates in the field (shared_specs/update.md).
 
-The package is unpacked only once the whole staged file, read back from flash, carries its code
-under the device's key. Nothing of it runs before boot.bin says so.
+UPDATE frames bring a package, which firmware/trial/main.py starts. The package is unpacked only
+once the whole staged file, read back from flash, carries its code under the device's key. Nothing
+of it runs before boot.bin says so.
 """
 
 import os
@@ -36,11 +36,13 @@ _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """A board's packages. state, number: those of the last complete one; restart: whether to reset
-    the board now.
+    """A board's packages.
+
+    state, number: those of the last complete one; restart: whether to reset the board now.
     """
 
     def __init__(self, board: "Base") -> None:
+        """Find out which of the two folders runs, and read boot.bin."""
         self._directory = board.directory + "/"
         self._folders = [board.directory + folder for folder in FOLDERS]
         self._proven = False  # the loader puts the folder that runs before the other one
@@ -71,11 +73,9 @@ class Update:
     def take(self, frame: memoryview, key: bytes, reply: bytearray) -> int:
         """Take an UPDATE under its client's `key`; return the length of the UPDATED in `reply`.
 
-        Raises FrameError.
-
         Once the package is complete, each UPDATE does the next four steps of work, however long the
-        flash takes: how many it needs depends on the package alone. After FrameError nothing has
-        changed.
+        flash takes: how many it needs depends on the package alone. Raises FrameError; then nothing
+        has changed.
         """
         device, number, offset, total = frames.fields_of(frame, wire.UPDATE, wire.UPDATE_FIELDS)
         answer_key = frames.answer_key(frames.verify(key, frame))
@@ -109,6 +109,7 @@ class Update:
             self._keep(1 - self._proven, wire.CONFIRMED, self.number)
 
     def _keep(self, proven, state, number):
+        """Write boot.bin: the proven folder, and the state of the package in the other one."""
         data = pack(BOOT_FIELDS, MAGIC, proven, state, number)
         replace(self._directory + BOOT, data + pack("<I", crc32(data)))
         self._proven = proven
@@ -116,26 +117,33 @@ class Update:
         self.number = number
 
     def _receive(self, number, offset, total, key, data):
-        # The file itself says how much has arrived, however it was interrupted. Returns a state.
+        """Take the bytes `data` of a package, or install it once it is complete; return its state.
+
+        The staged file itself says how much has arrived, however it was interrupted. `_wanted` is
+        then the offset of the bytes that are needed next. Raises ValueError, OSError and
+        LedgerError.
+        """
         path = self._directory + STAGED
         header = pack("<II", number, total)
-        there = -1
+        received = -1
         try:
             with open(path, "rb") as file:
-                head = file.read(_HEADER)
-            if len(head) == _HEADER:
-                if head == header:
-                    there = os.stat(path)[6] - _HEADER
-                elif number <= unpack_from("<I", head)[0]:
+                kept_header = file.read(_HEADER)
+            if len(kept_header) == _HEADER:
+                if kept_header == header:
+                    received = os.stat(path)[6] - _HEADER
+                elif number <= unpack_from("<I", kept_header)[0]:
                     return wire.OLD
         except OSError:
             pass
-        if there < 0:
+
+        if received < 0:
             self._work = None
-            there = 0
+            received = 0
             with open(path, "wb") as file:
                 file.write(header)
-        if there == total:
+
+        if received == total:
             self._wanted = total
             work = self._work or self._install(number, total, key)
             self._work = None  # where it raises it begins anew
@@ -145,15 +153,21 @@ class Update:
                     return state
             self._work = work
             return wire.RECEIVING
-        if offset == there and there + len(data) <= total:
+
+        if offset == received and received + len(data) <= total:
             with open(path, "ab") as file:
                 file.write(data)
-            there += len(data)
-        self._wanted = there
+            received += len(data)
+        self._wanted = received
         return wire.RECEIVING
 
     def _install(self, number, total, key):
-        # Yields a state after each piece of work. Raises ValueError where this is not a package.
+        """Check and unpack the staged package; yields a state after each piece of work.
+
+        A package is a row of files, each a length of its name (u8), the name, a length (u32) and
+        its content, then an HMAC-SHA256 (RFC 2104). Raises ValueError if it is not authentic or not
+        a package.
+        """
         with open(self._directory + STAGED, "rb") as file:
             key = frames.digest(key, KEY_LABEL)  # HMAC-SHA256, RFC 2104
             inner = sha256(_pad(key, 0x36))
@@ -162,57 +176,69 @@ class Update:
             outer.update(inner.digest())
             if not frames.same(file.read(_CODE), outer.digest()):
                 raise ValueError
+
             folder = self._folders[1 - self._proven] + "/"
             for name in (MAIN, "tern"):
                 yield from _clear(folder + name)
+
             file.seek(_HEADER)
-            left = total - _CODE
-            while left:
+            bytes_left = total - _CODE
+            while bytes_left:
                 name = str(file.read(file.read(1)[0]), "utf-8")
                 size = int.from_bytes(file.read(4), "little")
-                left -= 5 + len(name) + size
-                whole = "/" + name
+                bytes_left -= 5 + len(name) + size
+                absolute = "/" + name
                 if (
-                    left < 0
+                    bytes_left < 0
                     or name.strip(_NAMES)
-                    or "/." in whole
-                    or "//" in whole
+                    or "/." in absolute
+                    or "//" in absolute
                     or name[name.rfind(".") :] not in (".py", ".mpy", ".json")
-                    or (name == MAIN) != (not left)
+                    or (name == MAIN) != (not bytes_left)
                 ):
                     raise ValueError
                 path = folder + name
-                at = 0
-                while (at := path.find("/", at + 1)) > 0:
+
+                # Make the folders of the path.
+                slash = 0
+                while (slash := path.find("/", slash + 1)) > 0:
                     try:
-                        os.mkdir(path[:at])
+                        os.mkdir(path[:slash])
                     except OSError:  # it is there
                         pass
                 with open(path, "wb") as out:
                     yield from _pieces(file, size, out.write)
+
         self._keep(self._proven, wire.RESTARTING, number)
         self.restart = True
         yield wire.RESTARTING
 
 
 def _pad(key, byte):
-    return bytes([one ^ byte for one in key]) + bytes([byte]) * 32
+    """Return the first block of an HMAC: a 32-byte key, then zeros, all XORed with `byte`."""
+    return bytes([part ^ byte for part in key]) + bytes([byte]) * 32
 
 
 def _pieces(file, n, take):
-    # take() the next n bytes of `file`, piece by piece
+    """Call take() with the next n bytes of `file`, piece by piece; yields after each.
+
+    Raises ValueError if the file ends before.
+    """
     piece = memoryview(bytearray(_PIECE))
     while n:
-        got = file.readinto(piece[: min(n, _PIECE)])
-        if not got:
+        count = file.readinto(piece[: min(n, _PIECE)])
+        if not count:
             raise ValueError
-        take(piece[:got])
-        n -= got
+        take(piece[:count])
+        n -= count
         yield wire.RECEIVING
 
 
 def _clear(path):
-    # Remove a file or a folder, if it is there; LittleFS removes an empty folder as a file.
+    """Remove a file or a folder, if it is there; yields after each removal.
+
+    LittleFS removes an empty folder as a file.
+    """
     try:
         os.remove(path)
     except OSError:

@@ -11,7 +11,7 @@ _LEASE_MS = const(8000)  # after which a lease is missed
 
 
 class Station:
-    """The board in the network `ssid`; None: in the one that it is in."""
+    """The board in the network `ssid`, or, where that is None, in the one that it is in."""
 
     def __init__(self, ssid, secret=None):
         self.radio = network.WLAN(network.STA_IF)
@@ -21,10 +21,10 @@ class Station:
         self.reason = 0  # why it has not joined, as far as that is known
 
     def joined(self, lease=None):
-        """Go on to join, without waiting; return whether it has. lease: a lease.Lease.
+        """Go on to join, without waiting; return whether it has.
 
-        Raises Lost after 20 seconds, or once the radio has given up. Without an ssid it takes the
-        network as it is.
+        lease: a lease.Lease, or None. Without an ssid it takes the network as it is. Raises Lost
+        after 20 seconds, or once the radio has given up.
         """
         radio = self.radio
         self.reason = 0
@@ -39,9 +39,8 @@ class Station:
             self._since = now
             radio.active(True)
             try:
-                radio.config(
-                    reconnects=2
-                )  # an ESP32 that tries for ever does not tell why it fails
+                # an ESP32 that tries for ever does not tell why it fails
+                radio.config(reconnects=2)
             except (TypeError, ValueError):  # other radios do not try again
                 pass
             if lease:
@@ -65,8 +64,10 @@ class Station:
 
 
 def _why(radio):
-    # Why it has not joined, 0 while it tries: the CYW43 has codes below 4, the ESP32 those of
-    # ESP-IDF and from 1000 on.
+    """Return why the radio has not joined, a reason of tern.absence; 0 while it tries.
+
+    The CYW43 has status codes below 4; the ESP32 has those of ESP-IDF, and from 1000 on.
+    """
     status = radio.status()
     if status in (-3, 15, 202, 204):
         return absence.WIFI_KEY

@@ -37,15 +37,13 @@ KEY_BYTES = const(32)
 MAX_FRAME = const(2560)  # bytes before COBS
 BOARD = const(0)  # the device id of the board itself; clients have 1 or more
 FLEET = 0xFFFFFFFF  # the device id of a ROUND for the whole fleet, with the fleet's key
-FLEET_AHEAD = const(
-    1024
-)  # how far such a ROUND may be ahead of the last one that the device took part in,
+# how far such a ROUND may be ahead of the last one that the device took part in,
+FLEET_AHEAD = const(1024)
 CLIENT_AHEAD = const(1 << 20)  # and how far one under the client's own key
 CREDIT = const(128)  # bytes that one credit of serial flow control stands for
 IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its credits
-AT_ONCE = const(
-    64
-)  # the most bytes that a device waits for at once; as many zeros end any half of a frame
+# the most bytes that a device waits for at once; as many zeros end any half of a frame
+AT_ONCE = const(64)
 
 MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
 MAX_DIMENSION = const(128)  # features, and classes
@@ -161,6 +159,7 @@ FLEET_KEY_LABEL = b"tern fleet key "
 
 
 def error_name(code):
+    """Return the name of an error code."""
     return ERRORS[code - 1] if 1 <= code <= len(ERRORS) else "unknown error %d" % code
 
 

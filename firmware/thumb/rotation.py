@@ -1,11 +1,12 @@
-"""firmware/tern/rotation.py in ARMv6-M assembler, for Thumb processors: the same, without a branch
-on a value.
+"""firmware/tern/rotation.py in ARMv6-M assembler, for Thumb processors.
+
+It does the same, without a branch on a value.
 """
 
 
 @micropython.asm_thumb
 def rotate(r0, r1, r2):
-    """Rotate a vector by signs, n.
+    """Rotate a vector (r0) by signs (r1), n (r2): see firmware/tern/rotation.py.
 
     r3 number of the next sign. In a transform: r3 end of the first halves, r4 and r6 a pair, r5
     bytes between them, r7 end of the vector.
@@ -14,6 +15,7 @@ def rotate(r0, r1, r2):
     label(AGAIN)
     mov(r4, r0)
     add(r7, r3, r2)
+    # Change the sign of a value where its bit is set: (v ^ -1) + 1 is -v.
     label(SIGN)
     lsr(r5, r3, 3)
     add(r5, r5, r1)
@@ -32,6 +34,7 @@ def rotate(r0, r1, r2):
     cmp(r3, r7)
     bne(SIGN)
 
+    # Walsh-Hadamard: pairs 1, 2, 4, ... places apart are added and subtracted.
     push({r1, r2, r3})
     mov(r7, r4)
     mov(r5, 4)
@@ -60,6 +63,7 @@ def rotate(r0, r1, r2):
     cmp(r5, r1)
     bne(STEP)
     pop({r1, r2, r3})
+    # Three times in all.
     add(r4, r2, r2)
     add(r4, r4, r2)
     cmp(r3, r4)
@@ -68,7 +72,7 @@ def rotate(r0, r1, r2):
 
 @micropython.asm_thumb
 def find(r0, r1, r2, r3):
-    """Find in a vector of n the rank `wanted`, with the bit `top`.
+    """Find in a vector (r0) of n (r1) the rank `wanted` (r2), with the bit `top` (r3).
 
     r1 how many more reach the level r7 than must, then how many equal ones come first; r2 the size
     found, r3 the next bit, then the symbol; r4 place, r5 value, r6 end of the vector, r12 what r1
@@ -78,6 +82,7 @@ def find(r0, r1, r2, r3):
     lsl(r6, r1, 2)
     add(r6, r6, r0)
     mov(r4, r0)
+    # Replace each value by its absolute value times 2, plus 1 where it was negative.
     label(DOUBLE)
     ldr(r5, [r4, 0])
     asr(r7, r5, 31)
@@ -90,6 +95,7 @@ def find(r0, r1, r2, r3):
     cmp(r4, r6)
     bne(DOUBLE)
 
+    # Find the size of that rank bit by bit: a bit stays if enough of them reach it.
     sub(r1, r1, r2)
     sub(r1, 1)
     mov(r12, r1)
@@ -116,6 +122,7 @@ def find(r0, r1, r2, r3):
     bne(BIT)
 
     mov(r1, r12)
+    # Of those of this size, how many come before the one of the rank?
     mvn(r1, r1)
     mov(r7, r2)
     add(r7, 2)
@@ -132,6 +139,7 @@ def find(r0, r1, r2, r3):
     mov(r4, r0)
     sub(r0, r6, r0)
     mov(r3, 0)
+    # Choose that one, by masks.
     label(SAME)
     ldr(r5, [r4, 0])
     mov(r12, r5)

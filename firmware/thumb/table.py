@@ -1,5 +1,6 @@
-"""firmware/tern/table.py in ARMv6-M assembler, for Thumb processors: the same draws from the same
-bytes.
+"""firmware/tern/table.py in ARMv6-M assembler, for Thumb processors.
+
+It makes the same draws from the same bytes.
 """
 
 
@@ -12,6 +13,7 @@ def table(r0, r1, r2, r3):
     r11 the first byte in the pool, r12 end of the pool, r14 the first byte << 22. Thresholds begin
     at job + 24.
     """
+    # Save what is overwritten, and make addresses of indices.
     mov(r4, r8)
     mov(r5, r9)
     mov(r6, r10)
@@ -49,6 +51,7 @@ def table(r0, r1, r2, r3):
     mov(r0, 0)
     b(INSIDE)
 
+    # An input: clip it; its interval between two knots, and the fraction in it.
     label(COORDINATE)
     ldrh(r0, [r5, 0])
     lsl(r0, r0, 16)
@@ -75,6 +78,7 @@ def table(r0, r1, r2, r3):
     lsl(r4, r4, 22)
     mov(r14, r4)
 
+    # A threshold: its whole part without the fraction settles most draws with a first byte.
     label(THRESHOLD)
     ldr(r4, [r1, 24])
     ldr(r5, [r7, 24])
@@ -132,6 +136,7 @@ def table(r0, r1, r2, r3):
     sub(r6, 1)
     bne(THRESHOLD)
 
+    # The symbol is how many thresholds were passed; undo the coordinate at the end of the pool.
     label(DRAWN)
     mov(r5, r8)
     mov(r4, r12)
@@ -149,6 +154,7 @@ def table(r0, r1, r2, r3):
     cmp(r5, r4)
     bcc(COORDINATE)
 
+    # Write back the position and the next coordinate.
     label(END)
     pop({r0, r4})
     sub(r2, r2, r4)

@@ -16,9 +16,8 @@ try:
     import uos
     from umachine import reset
 
-    locked = (
-        uos.stat("lock")[0] & 0x8000 != 0
-    )  # whether it is a file; raises OSError where there is none
+    # whether it is a file; raises OSError where there is none
+    locked = uos.stat("lock")[0] & 0x8000 != 0
 except BaseException:  # there is no lock; or no memory or no file system, so that nobody knows
     pass
 try:

@@ -55,24 +55,27 @@ class Bound:
 
     @classmethod
     def parse(cls, epsilon: str, delta: str, honest: float) -> Self:
-        """Read the options of a run or the members of a site.json. Raises UsageError."""
+        """Parse the options of a run or the members of a site.json. Raises UsageError."""
         require(0 < honest <= 1, "honest", "a share above 0 and at most 1", honest)
-        micro = parse_epsilon(epsilon, ledger.MAX_BUDGET, "--toward-server")
-        return cls(micro, sums.parse_delta(delta), honest)
+        micro_epsilon = parse_epsilon(epsilon, ledger.MAX_BUDGET, "--toward-server")
+        return cls(micro_epsilon, sums.parse_delta(delta), honest)
 
     @classmethod
     def read(cls, fields: Sequence[float] | None) -> Self | None:
-        """From a message of a gateway or its host, if it has one."""
+        """Return the bound in the `fields` of a message, or None if the message has none."""
         return None if fields is None else cls(int(fields[0]), *fields[1:])
 
     @property
     def fields(self) -> list[float]:
-        """For a message; `read` takes them back."""
+        """The bound as a list for JSON messages, which `read` turns back into a Bound."""
         return [self.epsilon, self.delta, self.honest]
 
     @classmethod
     def of_site(cls, directory: Path) -> Self | None:
-        """The bound of a site's site.json, if there is one. Raises UsageError, StorageError."""
+        """Return the bound in a site's site.json, or None if the site has no such file.
+
+        Raises UsageError for a member that is unknown or wrong, and StorageError.
+        """
         path = directory / FILE
         if not path.exists():
             return None
@@ -88,6 +91,7 @@ class Bound:
 
     @classmethod
     def _of_members(cls, members: Mapping[str, Any]) -> Self:
+        """Return the bound in the members of a site.json, with defaults for those that it lacks."""
         epsilon = str(members.get("toward_server"))
         delta = str(members.get("delta", _DELTA))
         return cls.parse(epsilon, delta, float(members.get("honest", 1)))
@@ -107,7 +111,14 @@ class Bound:
 
     @cached_property
     def alpha(self) -> float:
-        """The order of the Renyi divergences that are added up: it follows from the bound alone."""
+        """The order of the Renyi divergences that are added up over the rounds.
+
+        It follows from the bound alone, so that a host cannot choose it by earlier answers. Of 81
+        orders around the best one for Gaussian noise, it is the one that allows the largest
+        divergence in proportion to the order.
+        """
+        # Noise of zero-concentrated privacy loss rho is best converted at order
+        # 1 + sqrt(log(1 / delta) / rho).
         rho = max(1, sums.rho_of(self.epsilon / MICRO, self._filter_delta)) / MICRO
         scale = math.sqrt(-math.log(self._filter_delta) / rho)
         orders = 1 + scale * np.geomspace(0.25, 4, 81)
@@ -122,33 +133,48 @@ class Bound:
 
     # Whether it is kept
 
-    def keeps(self, told: Disclosures, devices: Sequence[int] | Integers | None = None) -> bool:
-        """Whether these reports disclose no more of any of these devices than the bound allows.
+    def keeps(
+        self, disclosures: Disclosures, devices: Sequence[int] | Integers | None = None
+    ) -> bool:
+        """Whether the disclosures stay within the bound for each of these devices.
 
         That holds even if a host chose its questions by earlier answers: for each device one of
         three filters holds (docs/guides/accounting.md, Theorem 5). devices: None for all.
         """
-        accounts = told.worst_report_counts(self.honest, devices, self._draws_delta)
-        return all(self._holds(first, account) for first, account in accounts)
+        accounts = disclosures.worst_report_counts(self.honest, devices, self._draws_delta)
+        return all(self._holds(first_report, account) for first_report, account in accounts)
 
-    def _holds(self, first: ReportKind | None, account: ReportCounts) -> bool:
-        """Whether one of the filters holds for an account. first: the first report in it."""
-        has_noise = any(report.gaussian for report in account)
-        return (
-            (not has_noise and self._holds_as_sum(account))
-            or self._holds_as_divergence(account)
-            or (not has_noise and first is not None and self._holds_under_cover(first, account))
-        )
+    def _holds(self, first_report: ReportKind | None, account: ReportCounts) -> bool:
+        """Whether one of the three filters shows that a device's account is within the bound.
+
+        account: how many reports of each kind the device has made. first_report: its first one, or
+        None if the account stands for devices whose first reports differ.
+        """
+        # The first and third filter add up pure epsilons, which reports with such noise lack.
+        has_gaussian_noise = any(report.gaussian for report in account)
+        if not has_gaussian_noise and self._holds_as_sum(account):
+            return True
+        if self._holds_as_divergence(account):
+            return True
+        if has_gaussian_noise or first_report is None:
+            return False
+        return self._holds_under_cover(first_report, account)
 
     def _holds_as_sum(self, account: ReportCounts) -> bool:
+        """The first filter: the local epsilons of all reports add up to no more than the bound."""
         return sum(times * report.cost for report, times in account.items()) <= self.epsilon
 
     def _holds_as_divergence(self, account: ReportCounts) -> bool:
+        """The second filter: the Renyi divergences add up, and convert to an epsilon in the bound."""
         total = sum(times * renyi(report, self.alpha) for report, times in account.items())
         return self._epsilon_of(total, self.alpha) <= self.epsilon / MICRO
 
     def _holds_under_cover(self, first: ReportKind, account: ReportCounts) -> bool:
-        """Whether all reports are covered by one like the first, and these compose to the bound."""
+        """The third filter: as many reports like the first one compose to no more than the bound.
+
+        The first report, among a tenth fewer others, is the cover. The filter applies only if no
+        report costs more than the cover, or hides among fewer others.
+        """
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
         for report in account:
             if not (report.cost <= cover.cost and report.mixed >= cover.mixed > 0):
@@ -159,10 +185,14 @@ class Bound:
     # Why a round would break it
 
     def refuses(self, told: Disclosures, answered: Answered) -> str:
-        """Why these reports would break the bound after all earlier ones; "" if they keep it."""
-        asked = np.concatenate([integers(()), *(devices for _, devices in answered)])
-        if self.keeps(told.with_reports(_once(answered)), asked):
+        """Return why a round's reports would break the bound, or "" if they keep it.
+
+        told: what all earlier rounds have disclosed.
+        """
+        asked_devices = np.concatenate([integers(()), *(devices for _, devices in answered)])
+        if self.keeps(told.with_reports(_once(answered)), asked_devices):
             return ""
+
         text = f"could tell the owner of the server more about a device than {self}, the bound"
         for report, devices in answered:
             if not self.keeps(Disclosures().with_reports(_once([(report, devices)]))):
@@ -170,12 +200,17 @@ class Bound:
         return f"the counts of this round and of those before it {text}"
 
     def refuses_for_earlier_rounds(self, told: Disclosures, answered: Answered) -> str:
-        """As `refuses`, if these reports by themselves would keep the bound; else ""."""
-        is_kept_alone = self.keeps(Disclosures().with_reports(_once(answered)))
-        return self.refuses(told, answered) if is_kept_alone else ""
+        """Return why the reports break the bound only together with those of earlier rounds.
+
+        Returns "" if they keep it, or would break it without any earlier round.
+        """
+        keeps_without_earlier_rounds = self.keeps(Disclosures().with_reports(_once(answered)))
+        if not keeps_without_earlier_rounds:
+            return ""
+        return self.refuses(told, answered)
 
     def _too_few(self, report: ReportKind) -> str:
-        """Why one report breaks the bound by itself, in words."""
+        """Return a sentence on how many honest reports would hide this one, and how many there are."""
         epsilon = f"a report of epsilon {report.cost / MICRO:g}"
         honest = report.among_honest(self.honest, self._draws_delta).mixed
         needed = self._enough(report) if report.mixed else None
@@ -187,9 +222,9 @@ class Bound:
         return f"{text}of these {report.mixed:,} only {honest:,} are sure to be honest"
 
     def _enough(self, report: ReportKind) -> int | None:
-        """A number of honest reports that hides this one, at most a few per cent too large.
+        """Return how many honest reports are enough to hide this one, or None if no number is.
 
-        None: no number does.
+        The result may be a few per cent too large.
         """
         local = report.cost / MICRO * (1 + 1e-12)
         laws = randomised_response(report.cost / MICRO)
@@ -198,6 +233,7 @@ class Bound:
             delta = shuffling.delta_at(laws, local, self.epsilon / MICRO, reports)
             return delta <= self._filter_delta
 
+        # Double the number twice until it is enough, then bisect to one per cent.
         low, high = 0, 1
         while not is_hidden(high):
             low, high = high, 4 * high
@@ -213,16 +249,17 @@ class Bound:
 
 
 def _once(answered: Answered) -> list[tuple[ReportKind, Integers, int]]:
-    """These reports, each made once, for `Disclosures.also`."""
+    """Return the reports as rows (report, devices, times) in which each is made once."""
     return [(report, devices, 1) for report, devices in answered]
 
 
 def reports_of(
     cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> list[tuple[ReportKind, Integers]]:
-    """The reports of a round's cohorts. Counts of no report disclose nothing, and are left out.
+    """Return, for each cohort of a round, the kind of its reports and its devices.
 
-    groups: which devices each cohort asks. reports: of each cohort; None: every device reports.
+    A cohort without a report is left out, since its counts disclose nothing. groups: who may be in
+    each cohort. reports: the number of reports of each cohort; None if every device reports.
     """
     if reports is None:
         reports = [len(cohort.devices) for cohort in cohorts]
@@ -234,6 +271,7 @@ def reports_of(
 
 
 def _report(body: bytes, reports: int, group: Group) -> ReportKind:
+    """Return the kind of one report among so many. body: of the question that it answers."""
     report = ReportKind.of_question(decode_body(body))
     if report.unit:  # a sum over runs of records protects these, and a device not at all
         return ReportKind(_WHOLE_DEVICE)

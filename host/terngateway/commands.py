@@ -1,10 +1,12 @@
 """`tern gateway`: gateways of sites that keep their keys, and the NATS servers between them."""
 
+from __future__ import annotations
+
 import argparse
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from terngateway.bound import Bound
 from terngateway.site_fleet import SiteFleet, opened
@@ -14,8 +16,12 @@ from ternhost.errors import OK, UsageError
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted, visible
 
+if TYPE_CHECKING:
+    from terngateway.nats.directories import Server
+
 _CHECK_EVERY = 0.5  # seconds
 _STATUS = 5.0  # seconds for the sites to answer
+_ANSWER_CHECK = 0.1  # seconds between two looks at which sites have answered
 _JSON_LINES = "print one JSON object per line"
 
 
@@ -39,6 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_init(actions: Any) -> None:
+    """Add `tern gateway init` with its options."""
     summary = (
         "write DIR/server, DIR/nodes and, for each site, DIR/NAME to copy there; run it again to add "
         "sites"
@@ -73,6 +80,7 @@ def _add_remove(actions: Any) -> None:
 
 
 def _add_server(actions: Any) -> None:
+    """Add `tern gateway server`."""
     summary = "run the NATS server until Ctrl-C; a crash restarts it"
     example = """tern gateway server my-sites
         tern gateway server my-sites/nodes/n1.local"""
@@ -82,6 +90,7 @@ def _add_server(actions: Any) -> None:
 
 
 def _add_run(actions: Any) -> None:
+    """Add `tern gateway run` with the options of SiteFleet."""
     summary = "run the gateway of a site until Ctrl-C; later starts need no options"
     example = """tern gateway run north --fleet port:a0,a1 --store fleet/store.sqlite
         tern gateway run north --fleet mqtt:my-broker
@@ -101,7 +110,10 @@ def _add_status(actions: Any) -> None:
 
 
 def run_init(args: argparse.Namespace) -> int:
-    """`tern gateway init`."""
+    """`tern gateway init`: write the directories of a server and its sites, and print what is next.
+
+    Raises UsageError and StorageError.
+    """
     from terngateway.nats import directories
 
     before = set(directories.sites_of(args.directory))
@@ -112,66 +124,77 @@ def run_init(args: argparse.Namespace) -> int:
         args.directory, args.site, args.name, args.address, args.port
     )
     sites = directories.sites_of(args.directory)
-    new = [site for site in sites if site not in before]
-
-    hosts = ", ".join(server.hosts)
-    number = counted(len(sites), "site")
-    lines = [f"{server.directory}: the host of {number}, over {hosts} port {server.port}"]
-    for site in new:
-        lines.append(
-            f"  copy {args.directory}/{site} to the site, remove it here: it has the site's private "
-            "key"
-        )
-    nodes = [args.directory] if len(server.hosts) == 1 else server.nodes().values()
-    lines += [f"  start it: tern gateway server {node}" for node in nodes]
-    lines += _to_copy(server)
+    new_sites = [site for site in sites if site not in before]
     result = {
         "server": str(server.directory),
         "hosts": list(server.hosts),
         "address": server.address,
         "port": server.port,
         "sites": sites,
-        "new": new,
+        "new": new_sites,
     }
-    print_result(result, "\n".join(lines), args.json)
+    text = "\n".join(_next_steps(args.directory, server, sites, new_sites))
+    print_result(result, text, args.json)
     return OK
 
 
-def _to_copy(server: Any) -> list[str]:
-    """What is to be done for the servers whose directories are elsewhere."""
+def _next_steps(
+    directory: str, server: Server, sites: list[str], new_sites: list[str]
+) -> list[str]:
+    """Return the lines that say what was written, and what to copy and to start now."""
+    hosts = ", ".join(server.hosts)
+    number = counted(len(sites), "site")
+    lines = [f"{server.directory}: the host of {number}, over {hosts} port {server.port}"]
+    for site in new_sites:
+        lines.append(
+            f"  copy {directory}/{site} to the site, remove it here: it has the site's private key"
+        )
+    is_cluster = len(server.hosts) > 1
+    if is_cluster:
+        for node in server.nodes().values():
+            lines.append(f"  start it: tern gateway server {node}")
+    else:
+        lines.append(f"  start it: tern gateway server {directory}")
+    return lines + _accounts_to_copy(server)
+
+
+def _accounts_to_copy(server: Server) -> list[str]:
+    """Return a line for each NATS server on another machine, which needs the new accounts."""
     from terngateway.nats.directories import ACCOUNTS
 
     path = server.directory / ACCOUNTS
-    reload = "nats-server --signal reload=nats.pid"
+    reload_command = "nats-server --signal reload=nats.pid"
     lines = []
     for name, node in server.nodes().items():
         if not node.is_dir():
-            lines.append(f"  copy {path} into the directory of {name}, and run there: {reload}")
+            lines.append(
+                f"  copy {path} into the directory of {name}, and run there: {reload_command}"
+            )
     return lines
 
 
 def run_remove(args: argparse.Namespace) -> int:
-    """`tern gateway remove`."""
+    """`tern gateway remove`: exclude a site. Raises UsageError and StorageError."""
     from terngateway.nats import directories
 
     server = directories.remove_site(args.directory, args.site)
     sites = directories.sites_of(args.directory)
-    text = "\n".join([f"{args.site} is removed", *_to_copy(server)])
+    text = "\n".join([f"{args.site} is removed", *_accounts_to_copy(server)])
     print_result({"removed": args.site, "sites": sites}, text, args.json)
     return OK
 
 
 def run_server(args: argparse.Namespace) -> int:
-    """`tern gateway server`."""
+    """`tern gateway server`: run the NATS server until Ctrl-C, and print changes of its condition."""
     from terngateway.nats.server import NatsServer, node_of
 
     with heeding_interrupts(), NatsServer(node_of(args.directory)) as server:
-        shown = None
+        last_condition = None
         try:
             while True:
                 condition = server.condition
-                if condition != shown:
-                    shown = condition
+                if condition != last_condition:
+                    last_condition = condition
                     text = condition or "the NATS server runs"
                     print_result({"condition": condition}, text, args.json)
                 time.sleep(_CHECK_EVERY)
@@ -180,17 +203,18 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    """`tern gateway run`."""
+    """`tern gateway run`: answer the host for a site until Ctrl-C, and print what happens."""
     from terngateway.nats import serve_site
     from terngateway.nats.directories import GatewaySite
 
     site = GatewaySite.load(args.directory)
     directory = Path(args.directory)
 
-    def tell(message: str, event: str = "note") -> None:
+    def report(message: str, event: str = "note") -> None:
         print_result({"event": event, "message": message}, visible(message), args.json)
 
-    def tell_when_ready() -> None:
+    def report_when_ready() -> None:
+        """Report the devices and the bound of the site once the gateway has opened its fleet."""
         devices = gateway.ready()
         if devices is None:
             return
@@ -199,24 +223,24 @@ def run_run(args: argparse.Namespace) -> int:
         bound = Bound.of_site(directory)
         if bound is not None:
             text += f", to whose owner its counts may tell at most {bound}"
-        tell(text, "ready")
+        report(text, "ready")
 
-    runs = SiteFleet.of(directory, fields.given(args, SiteFleet))
+    site_fleet = SiteFleet.of(directory, fields.given(args, SiteFleet))
     try:
         with (
             heeding_interrupts(),
-            opened(directory, runs, tell) as gateway,
-            serve_site(directory, gateway.handle, lambda state: tell(state, "connection")),
+            opened(directory, site_fleet, report) as gateway,
+            serve_site(directory, gateway.handle, lambda state: report(state, "connection")),
         ):
-            threading.Thread(target=tell_when_ready, daemon=True).start()
+            threading.Thread(target=report_when_ready, daemon=True).start()
             gateway.run()
     except KeyboardInterrupt:
-        tell("stopped; the next start resumes an open round")
+        report("stopped; the next start resumes an open round")
     return OK
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """`tern gateway status`."""
+    """`tern gateway status`, of a server's directory or of a site's. Raises UsageError."""
     from terngateway.nats.directories import GATEWAY, server_directory
 
     directory = Path(args.directory)
@@ -229,6 +253,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def _site_status(directory: Path, as_json: bool) -> int:
+    """Print whether the gateway of a site runs here, and the state of its connection."""
     from terngateway.nats.directories import GatewaySite, state_of
 
     site = GatewaySite.load(directory)
@@ -240,20 +265,23 @@ def _site_status(directory: Path, as_json: bool) -> int:
         "runs": state is not None,
         "connection": state,
     }
-    what = "does not run" if state is None else f"runs; {visible(state)}"
-    print_result(result, f"{site.name}: the gateway {what}", as_json)
+    status = "does not run" if state is None else f"runs; {visible(state)}"
+    print_result(result, f"{site.name}: the gateway {status}", as_json)
     return OK
 
 
 def _server_status(directory: Path, as_json: bool) -> int:
+    """Print which sites are connected, after up to _STATUS seconds for them to answer."""
     from terngateway.nats import NatsPost
     from terngateway.nats.directories import Server
 
-    server, end = Server.load(directory), time.monotonic() + _STATUS
+    server = Server.load(directory)
+    end = time.monotonic() + _STATUS
     with NatsPost(directory, beside=True) as post:
         while not all(post.sites().values()) and time.monotonic() < end:
-            time.sleep(0.1)
-        condition, sites = post.condition(), dict(post.sites())
+            time.sleep(_ANSWER_CHECK)
+        condition = post.condition()
+        sites = dict(post.sites())
     result = {
         "hosts": list(server.hosts),
         "port": server.port,

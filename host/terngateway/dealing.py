@@ -18,28 +18,29 @@ from ternhost.privacy.groups import Group
 
 
 def dealt(tables: GatewayTables, deal: Deal, devices: Integers) -> Dealt | Refused:
-    """The groups that a host gets for its round, the same whenever it asks again.
+    """Return the groups that a host gets for its round: the same ones whenever it asks again.
 
-    devices: of the gateway.
+    devices: those of this gateway. A pool that is too small, or has other devices, is refused.
     """
-    known = Members(devices)
+    gateway_devices = Members(devices)
     draws: list[int] = []
     sizes: list[int] = []
     groups: list[Integers] = []
     for parts, pool in zip(deal.parts, deal.pools, strict=True):
         if parts > len(pool):
             return Refused(deal.number, f"{len(pool)} devices cannot be dealt into {parts} groups")
-        if np.any(known.find(pool) < 0):
+        if np.any(gateway_devices.find(pool) < 0):
             text = "some of these devices are not on this gateway"
             return Refused(deal.number, text, "ask the next round")
 
+        # The groups of earlier draws from this pool are used up before it is dealt again.
         hand = _digest(parts, pool)
-        taken = tables.take_group(hand, deal.number)
-        if taken is None:
+        taken_group = tables.take_group(hand, deal.number)
+        if taken_group is None:
             tables.deal(hand, draw(pool, parts))
-            taken = tables.take_group(hand, deal.number)
-        assert taken is not None
-        draw_number, group = taken
+            taken_group = tables.take_group(hand, deal.number)
+        assert taken_group is not None
+        draw_number, group = taken_group
         draws.append(draw_number)
         groups.append(group)
         sizes.append(len(pool))
@@ -51,14 +52,15 @@ def draw(pool: Integers, parts: int) -> list[Integers]:
 
     Each group is in ascending order.
     """
-    # Two devices have the same 128 bits with a probability that is far below any delta.
+    # The order of 128 random bits for each device, as two rows of 64. Two devices have the same
+    # bits with a probability that is far below any delta.
     random_bits = np.frombuffer(os.urandom(16 * len(pool)), np.uint64).reshape(2, -1)
     order = np.lexsort(random_bits)
     return [np.sort(group) for group in np.array_split(pool[order], parts)]
 
 
 def wrong_groups(dealt: Dealt, deal: Deal) -> str:
-    """For a host: why these are not groups that it asked for; "" if they are."""
+    """Return why these are not the groups that a host has asked for, or "" if they are."""
     if len(dealt.groups) != len(deal.pools):
         return f"{len(dealt.groups)} groups of {len(deal.pools)} pools"
     hands = zip(deal.parts, deal.pools, dealt.dealt, dealt.groups, strict=True)
@@ -75,15 +77,21 @@ def wrong_groups(dealt: Dealt, deal: Deal) -> str:
 def groups_of(
     tables: GatewayTables, number: int, cohorts: list[StoredCohort], site: int
 ) -> list[Group]:
-    """For each cohort of a question: who may be in it. site: the number of the site's devices."""
+    """Return, for each cohort of a round, the group of devices that may be in it.
+
+    site: the number of the site's devices.
+    """
     groups = []
     for cohort in cohorts:
         drawn = tables.drawn(number, np.asarray(cohort.devices, np.int64))
-        pool, draw_number = (0, 0) if drawn is None else drawn
-        groups.append(Group(site, len(cohort.devices), pool, draw_number))
+        if drawn is None:  # the host has chosen the devices itself
+            groups.append(Group(site, len(cohort.devices)))
+        else:
+            pool_size, draw_number = drawn
+            groups.append(Group(site, len(cohort.devices), pool=pool_size, draw=draw_number))
     return groups
 
 
 def _digest(parts: int, pool: Integers) -> bytes:
-    """What identifies a pool that is dealt into so many groups."""
+    """Return the digest under which the groups of a pool, dealt into so many parts, are stored."""
     return hashlib.sha256(LENGTH.pack(parts) + id_bytes(pool).tobytes()).digest()

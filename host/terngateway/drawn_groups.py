@@ -7,12 +7,11 @@ the gateway draws them (shared_specs/gateways.md, Groups that a gateway draws).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
 from terngateway.dealing import wrong_groups
-from terngateway.messages import Ask, Deal, Dealt, Message, Refused
+from terngateway.messages import NO_ROUND, Ask, Deal, Dealt, Message, Refused
 from ternhost.count.members import Integers, integers
 from ternhost.privacy.groups import Group
 from ternhost.reach.driver import Cohorts, Devices, Warn
@@ -21,21 +20,25 @@ from ternhost.reach.driver import Cohorts, Devices, Warn
 def deals_for(
     number: int, cohorts: Cohorts, pools: Sequence[Devices], sites: Mapping[str, Integers]
 ) -> dict[str, Deal]:
-    """What each of these sites is asked to draw: a group for each cohort, out of its pool.
+    """Return, by site, the message that asks it to draw a group for each cohort of round `number`.
 
-    sites: by name, their devices. A site is left out if it has too few devices of a pool, or if
-    every cohort is a whole pool.
+    pools: for each cohort, the devices that it is drawn from. sites: by name, their devices. A site
+    with too few devices of a pool is left out. If every cohort is its whole pool, there is nothing
+    to draw, and no site is asked.
     """
-    parts = []
-    for (_, devices), pool in zip(cohorts, pools, strict=True):
-        parts.append(math.ceil(len(pool) / len(devices)))
+    parts = []  # for each pool, the number of groups of the cohort's size that it makes
+    for (_question, cohort_devices), pool in zip(cohorts, pools, strict=True):
+        parts.append(math.ceil(len(pool) / len(cohort_devices)))
     if max(parts) == 1:
         return {}
 
     deals = {}
     for name, site_devices in sites.items():
         site_pools = [np.intersect1d(integers(pool), site_devices) for pool in pools]
-        if all(count <= len(pool) for count, pool in zip(parts, site_pools, strict=True)):
+        enough_devices = all(
+            count <= len(site_pool) for count, site_pool in zip(parts, site_pools, strict=True)
+        )
+        if enough_devices:
             deals[name] = Deal(number, parts, site_pools)
     return deals
 
@@ -44,7 +47,7 @@ class DrawnGroups:
     """The groups of one round: what gateways were asked to draw, and what they have drawn."""
 
     def __init__(self, deals: Mapping[str, Deal], warn: Warn) -> None:
-        """deals: by gateway."""
+        """deals: by gateway, what it was asked to draw. warn: gets each failure to draw."""
         self._deals = deals
         self._warn = warn
         self._answered: set[str] = set()
@@ -62,17 +65,20 @@ class DrawnGroups:
         return self._deals.keys() - self._answered
 
     def take(self, gateway: str, message: Message) -> None:
-        """Take the groups that a gateway has drawn, or its refusal to draw any."""
+        """Take the groups that a gateway has drawn, or its refusal to draw any.
+
+        Messages of other kinds, or about other rounds, are ignored.
+        """
         deal = self._deals[gateway]
         if isinstance(message, Dealt) and message.number == deal.number:
-            why = wrong_groups(message, deal)
-            if why:
+            problem = wrong_groups(message, deal)
+            if problem:
                 text = f"round {deal.number}: gateway {gateway} draws other groups than asked for"
-                self._warn(f"{text}: {why}")
+                self._warn(f"{text}: {problem}")
             else:
                 self._dealt[gateway] = message
             self._answered.add(gateway)
-        elif isinstance(message, Refused) and message.number in (0, deal.number):
+        elif isinstance(message, Refused) and message.number in (NO_ROUND, deal.number):
             text = f"round {deal.number}: gateway {gateway} draws no group"
             self._warn(f"{text}: {message.message}")
             self._answered.add(gateway)
@@ -80,30 +86,36 @@ class DrawnGroups:
     def replace_devices(
         self, cohorts: Cohorts, devices: Integers, sites: Mapping[str, Integers]
     ) -> Cohorts:
-        """The cohorts with the devices of these sites replaced by the groups that they have drawn.
+        """Return the cohorts with each site's devices replaced by the groups that it has drawn.
 
-        devices: of all sites. Cohorts without a device are left out.
+        devices: those of all sites. sites: by name, their devices. The devices of sites that have
+        drawn nothing stay as the host chose them. Cohorts without a device are left out.
         """
-        elsewhere = [np.setdiff1d(devices, sites[name]) for name in self._dealt]
-        of_other_sites = reduce(np.intersect1d, elsewhere)
+        other_devices = devices  # of the sites that have drawn nothing
+        for name in self._dealt:
+            other_devices = np.setdiff1d(other_devices, sites[name])
+
         replaced = []
-        for i, (question, chosen) in enumerate(cohorts):
-            groups = [dealt.groups[i] for dealt in self._dealt.values()]
-            kept = np.intersect1d(integers(chosen), of_other_sites)
-            asked = np.sort(np.concatenate([kept, *groups]))
-            if len(asked):
-                replaced.append((question, asked))
+        for index, (question, chosen_devices) in enumerate(cohorts):
+            groups = [dealt.groups[index] for dealt in self._dealt.values()]
+            kept_devices = np.intersect1d(integers(chosen_devices), other_devices)
+            cohort_devices = np.sort(np.concatenate([kept_devices, *groups]))
+            if len(cohort_devices):
+                replaced.append((question, cohort_devices))
         return replaced
 
     def groups_in(self, ask: Ask, gateway: str, registered: int) -> list[Group]:
-        """Who may be in each cohort of a question. registered: devices of the gateway's site."""
+        """Return, for each cohort of a question, the group of devices that may be in it.
+
+        registered: the number of devices of the gateway's site.
+        """
         return [
             self._with_draw(Group(registered, len(cohort.devices)), ask, gateway, cohort.devices)
             for cohort in ask.cohorts
         ]
 
     def _with_draw(self, group: Group, ask: Ask, gateway: str, devices: Devices) -> Group:
-        """The group with its draw, if the gateway has drawn exactly these devices."""
+        """Return the group, with its pool and draw if the gateway has drawn exactly these devices."""
         dealt = self._dealt.get(gateway)
         if dealt is None or dealt.number != ask.number:
             return group

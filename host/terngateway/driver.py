@@ -17,6 +17,7 @@ from terngateway.bound import MORE, Answered, Bound, reports_of
 from terngateway.budgets import budgets_of
 from terngateway.drawn_groups import DrawnGroups, deals_for
 from terngateway.messages import (
+    NO_ROUND,
     Answer,
     Ask,
     Hello,
@@ -88,9 +89,10 @@ class GatewaysDriver(Driver):
         bound: Bound | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """registered: by gateway, the ids that its devices may have; others may have any.
+        """Prepare the connection to the gateways, which entering the context opens.
 
-        bound: what the counts of each gateway may tell of a device, in all rounds of the store.
+        registered: by gateway, the ids that its devices may have; others may have any. bound: what
+        the counts of each gateway may disclose of a device, in all rounds of the store.
         """
         super().__init__(terms, individual=options.get("individual", False))
         self._store = store
@@ -113,6 +115,7 @@ class GatewaysDriver(Driver):
     # Beginning
 
     def __enter__(self) -> Self:
+        """Connect to the gateways, and wait for them as `_meet` does."""
         self._post.__enter__()
         self._meeting = True
         try:
@@ -129,7 +132,10 @@ class GatewaysDriver(Driver):
             self._tables.gateways_offline()
 
     def _meet(self) -> None:
-        """Wait for the gateways. Raises DeviceError if none answers, UsageError for shared ids."""
+        """Wait for the gateways, and compare their accounts of disclosures with those of the store.
+
+        Raises DeviceError if none answers, and UsageError if two have devices with the same id.
+        """
         self._greet_all()
         self._roster.quiet = False
         if self.stopped:
@@ -146,7 +152,7 @@ class GatewaysDriver(Driver):
                 self._compare_accounts(gateway.name, gateway.here)
 
     def _greet_all(self) -> None:
-        """Say hello until all gateways that may come have answered."""
+        """Say hello until all gateways that may come have answered, or the time is over."""
         begun = time.monotonic()
         while not self.stopped:
             now = time.monotonic()
@@ -160,31 +166,45 @@ class GatewaysDriver(Driver):
                 return
 
     def _more_may_come(self, is_early: bool) -> bool:
-        """Whether a registered gateway may still say hello. is_early: unreachable ones may come."""
-        registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
-        if not registered:
+        """Whether a registered gateway may still say hello.
+
+        is_early: it is too early to give up those that cannot be reached.
+        """
+        any_registered = False
+        absent = []  # have neither said hello nor been ignored
+        for gateway in self._roster.all.values():
+            if gateway.registered:
+                any_registered = True
+                if gateway.here is None and not gateway.refused:
+                    absent.append(gateway)
+        if not any_registered:
             return is_early
-        absent = [each for each in registered if each.here is None and not each.refused]
         if is_early:
             return bool(absent)
         return any(gateway.reachable for gateway in absent)
 
     def _compare_accounts(self, name: str, here: Here) -> None:
         """Warn if a gateway's counts have disclosed more than this store knows."""
-        at = Bound.read(here.toward_server) or Bound(0)
-        ours = self._tables.told(name).largest_loss(at.delta, at.honest).epsilon
+        site_bound = Bound.read(here.toward_server)
+        if site_bound is None:
+            site_bound = Bound(0)  # for the default delta and share of honest devices
+        delta = site_bound.delta
+        ours = self._tables.told(name).largest_loss(delta, site_bound.honest).epsilon
         theirs = here.told / MICRO
         if theirs > _MORE_THAN_ROUNDING * ours:
             self._warn(
                 f"gateway {name} says that its counts have told epsilon {theirs:.4g} at delta "
-                f"{at.delta:g}, and this store knows of {ours:.4g}: it may refuse rounds that this "
+                f"{delta:g}, and this store knows of {ours:.4g}: it may refuse rounds that this "
                 "host expects to fit"
             )
 
     # Messages of gateways
 
     def _receive(self, timeout: float, round_: RoundAtGateways | None) -> None:
-        """Take the messages that arrive within `timeout` seconds. round_: the one under way."""
+        """Take the messages that arrive within `timeout` seconds.
+
+        round_: the round under way; None if there is none.
+        """
         for reply in self._post.receive(timeout):
             gateway = self._roster.all.get(reply.site)
             if gateway is not None:
@@ -193,6 +213,7 @@ class GatewaysDriver(Driver):
     def _take_reply(
         self, gateway: KnownGateway, reply: Reply, round_: RoundAtGateways | None, now: float
     ) -> None:
+        """Decode a gateway's reply and act on it; a failure has the gateway asked again later."""
         if reply.payload is None:
             self._roster.failed(gateway, reply.error, now)
             return
@@ -214,6 +235,7 @@ class GatewaysDriver(Driver):
         round_: RoundAtGateways | None,
         now: float,
     ) -> None:
+        """Act on a gateway's message. Messages that nobody waits for are ignored."""
         if isinstance(message, Here):
             self._roster.admit(gateway, message, now, strict=self._meeting and not self._standing)
         elif isinstance(message, Taken):
@@ -226,16 +248,18 @@ class GatewaysDriver(Driver):
     def _take_of_round(
         self, gateway: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
+        """Act on a gateway's progress, answer or refusal, if it is about the round under way."""
         if isinstance(message, Still) and message.number == round_.number:
             self._take_progress(gateway, message, round_, now)
         elif isinstance(message, Answer) and message.number == round_.number:
             self._take_answer(gateway, message, round_)
-        elif isinstance(message, Refused) and message.number in (0, round_.number):
+        elif isinstance(message, Refused) and message.number in (NO_ROUND, round_.number):
             self._take_refusal(gateway, message, round_)
 
     def _take_progress(
         self, gateway: KnownGateway, still: Still, round_: RoundAtGateways, now: float
     ) -> None:
+        """Store how many reports a gateway has so far, and ask it again, for longer each time."""
         reports = min(still.reports, round_.asks[gateway.name].asked)
         if reports != round_.under_way.get(gateway.name, 0):
             self._tables.save_progress(round_.number, gateway.name, reports)
@@ -245,7 +269,10 @@ class GatewaysDriver(Driver):
         gateway.hold = min(2 * gateway.hold, MOST_HOLD)
 
     def _take_answer(self, gateway: KnownGateway, answer: Answer, round_: RoundAtGateways) -> None:
-        """Check an answer, store it with what it discloses, and count it."""
+        """Check an answer, store it with what it discloses, and count it.
+
+        A wrong answer is not counted, and the gateway is not waited for.
+        """
         name, number = gateway.name, round_.number
         try:
             by_cohort = check(answer, round_.asks[name])
@@ -253,6 +280,7 @@ class GatewaysDriver(Driver):
             self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
             return
 
+        # The store expected a report of every device. Each one hides among fewer if some are missing.
         disclosed = []
         expected = self._tables.told_in(number, name)
         for (report, devices), reports in zip(expected, answer.reports, strict=True):
@@ -268,6 +296,7 @@ class GatewaysDriver(Driver):
     def _take_refusal(
         self, gateway: KnownGateway, refused: Refused, round_: RoundAtGateways
     ) -> None:
+        """Let the round go on without a gateway that refuses it; its counts disclose nothing."""
         hint = f" ({refused.hint})" if refused.hint else ""
         self._go_on_without(gateway, round_, f"refuses: {refused.message}{hint}")
         self._tables.save_told(round_.number, gateway.name, ())
@@ -275,6 +304,7 @@ class GatewaysDriver(Driver):
         self._post.send(gateway.name, Hello().encode())  # its HERE may have changed
 
     def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
+        """Stop waiting for a gateway in this round, and warn. why: goes on after its name."""
         if why != gateway.why:  # once for each reason
             gateway.why = why
             text = f"round {round_.number}: gateway {gateway.name} {why}"
@@ -284,9 +314,10 @@ class GatewaysDriver(Driver):
     def _ask_until_answered(
         self, payloads: Mapping[str, bytes], missing: Callable[[], set[str]], seconds: float
     ) -> None:
-        """Send each of these gateways its message, again until none of them is missing.
+        """Send each of these gateways its message, and repeat it until all of them have answered.
 
-        missing: the gateways that have not answered yet. seconds: for how long, at most.
+        payloads: by gateway. missing: returns the gateways that have not answered yet. seconds:
+        after which it gives up.
         """
         end = time.monotonic() + seconds
         for name in payloads:
@@ -304,7 +335,7 @@ class GatewaysDriver(Driver):
 
     @property
     def sites(self) -> Mapping[str, Integers]:
-        """The devices of each known gateway; in a served fleet, of each connected one."""
+        """The devices of each known gateway, by name; in a served fleet, of each connected one."""
         if self._standing:
             self._roster.look(time.monotonic())
         devices = {}
@@ -319,6 +350,7 @@ class GatewaysDriver(Driver):
 
     @property
     def status(self) -> FleetStatus:
+        """The number of boards of connected gateways, if these know it, and whether there are any."""
         connected = [here for gateway, here in self._roster.there if not gateway.reported_gone]
         boards = [here.boards for here in connected if here.boards is not None]
         return FleetStatus(
@@ -336,9 +368,14 @@ class GatewaysDriver(Driver):
     # Which rounds, and of which devices
 
     def resume(self) -> list[int]:
+        """Take up the open rounds of this run in the store; return their numbers.
+
+        Raises StorageError for a round that another version has begun.
+        """
         now = time.monotonic()
         for stored in self._store.open_rounds():
-            if self._run is not None and stored.run not in (None, self._run):
+            is_of_another_run = self._run is not None and stored.run not in (None, self._run)
+            if is_of_another_run:
                 continue
             exchanges = self._tables.messages(stored.number)
             try:
@@ -353,7 +390,9 @@ class GatewaysDriver(Driver):
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        ours, theirs = last_number(self._store), self._roster.believed()
+        """Return `planned`, or the first number that neither this store nor a gateway has used."""
+        ours = last_number(self._store)
+        theirs = self._roster.believed()
         if theirs > ours:
             self._warn(
                 f"gateways were asked round {theirs}, but this store knows of none after {ours}: if "
@@ -365,11 +404,14 @@ class GatewaysDriver(Driver):
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
         """Have gateways draw their groups where a bound reckons with dishonest devices.
 
-        A gateway that draws none in time is left with the host's own choice.
+        Returns the cohorts with the groups that were drawn. Of a gateway that draws none in time,
+        the devices stay as the host has chosen them.
         """
-        sites = self.sites
-        with_dishonest = {name: sites[name] for name in sites if self._may_be_dishonest(name)}
-        deals = deals_for(number, cohorts, pools, with_dishonest)
+        drawing_sites = {}
+        for name, devices in self.sites.items():
+            if self._may_be_dishonest(name):
+                drawing_sites[name] = devices
+        deals = deals_for(number, cohorts, pools, drawing_sites)
         self._drawn = DrawnGroups(deals, self._warn)
         if deals:
             payloads = {name: deal.encode() for name, deal in deals.items()}
@@ -381,30 +423,31 @@ class GatewaysDriver(Driver):
         return self._drawn.replace_devices(cohorts, self.devices, self.sites)
 
     def _may_be_dishonest(self, name: str) -> bool:
-        """Whether a bound that a gateway keeps, the run's or its site's, says that some may be."""
+        """Whether the run's or the site's bound assumes that some devices may be dishonest."""
         here = self._roster.all[name].here
-        of_site = None if here is None else Bound.read(here.toward_server)
-        return any(bound is not None and bound.honest < 1 for bound in (self._bound, of_site))
+        site_bound = None if here is None else Bound.read(here.toward_server)
+        return any(bound is not None and bound.honest < 1 for bound in (self._bound, site_bound))
 
     # A round
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        stored_cohorts = []
-        for question, ids in cohorts:
-            stored_cohorts.append(StoredCohort(round_body(number, question), integers(ids)))
-        asked = _require_distinct_devices(stored_cohorts)
-        round_ = StoredRound(
-            number, stored_cohorts, self.terms.reports(asked), self.terms.deadline, self._run
-        )
+        """Store a round with its questions to gateways, before any gateway is asked.
+
+        Gateways with which the round would break the run's bound are left out. Raises UsageError if
+        a device is asked twice, and RefusedError if no gateway is left.
+        """
+        round_ = self._new_round(number, cohorts)
         asks = self._questions(round_, cohorts)
-        disclosed: dict[str, Answered] = {}
+        disclosed: dict[str, Answered] = {}  # by gateway, if all devices report
         for name, ask in asks.items():
             disclosed[name] = reports_of(ask.cohorts, self._groups(name, ask))
         if self._bound:
             for name in self._spent(number, disclosed):
-                del asks[name], disclosed[name]
-            fields = self._bound.fields
-            asks = {name: replace(ask, toward_server=fields) for name, ask in asks.items()}
+                del asks[name]
+                del disclosed[name]
+            bound_fields = self._bound.fields
+            for name, ask in asks.items():
+                asks[name] = replace(ask, toward_server=bound_fields)
 
         under_way = RoundAtGateways(round_, asks, time.monotonic())
         with self._store.transaction():
@@ -415,8 +458,17 @@ class GatewaysDriver(Driver):
                 self._tables.save_told(number, name, answered)
         self._rounds[number] = under_way
 
+    def _new_round(self, number: int, cohorts: Cohorts) -> StoredRound:
+        """Return the round in the form of the store. Raises UsageError if a device is in it twice."""
+        stored_cohorts = []
+        for question, ids in cohorts:
+            stored_cohorts.append(StoredCohort(round_body(number, question), integers(ids)))
+        requested_devices = _require_distinct_devices(stored_cohorts)
+        quorum = self.terms.reports(requested_devices)
+        return StoredRound(number, stored_cohorts, quorum, self.terms.deadline, self._run)
+
     def _questions(self, round_: StoredRound, cohorts: Cohorts) -> dict[str, Ask]:
-        """The question to each gateway with devices in the round."""
+        """Return the question to each gateway that has devices in the round, by name."""
         devices = {}
         for gateway in self._roster.all.values():
             if len(gateway.devices):
@@ -427,7 +479,7 @@ class GatewaysDriver(Driver):
         return parts(round_, devices, self.terms, categories)
 
     def _groups(self, name: str, ask: Ask) -> list[Group]:
-        """Who may be in each cohort of a question to this gateway."""
+        """Return, for each cohort of a question to this gateway, the group that it is taken from."""
         gateway = self._roster.all[name]
         registered = len(gateway.devices)
         if gateway.here is not None:
@@ -435,10 +487,10 @@ class GatewaysDriver(Driver):
         return self._drawn.groups_in(ask, name, registered)
 
     def _spent(self, number: int, disclosed: Mapping[str, Answered]) -> list[str]:
-        """The gateways that are not asked: with earlier rounds, this one would break the bound.
+        """Return the gateways that are not asked, since earlier rounds have spent their bound.
 
-        A gateway with too few devices is asked, and refuses. disclosed: by gateway, the reports of
-        the round. Raises RefusedError where no gateway is left.
+        A gateway that has too few devices even for this round alone is asked, and refuses.
+        disclosed: by gateway, the reports of the round. Raises RefusedError if no gateway is left.
         """
         assert self._bound
         spent: list[str] = []
@@ -458,9 +510,14 @@ class GatewaysDriver(Driver):
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None
     ) -> RoundResult | None:
+        """Ask the gateways until the round has ended; return its result, or None after `stop`.
+
+        on_progress: gets the number of reports whenever it changes. Raises AllRefused if all
+        devices or gateways refuse, and DeviceError if no gateway answers any more.
+        """
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
-        reports_told = -1
+        last_reports: int | None = None  # the number that on_progress has got
         while not self.stopped:
             now = time.monotonic()
             self._ask_outstanding(round_, now)
@@ -469,12 +526,13 @@ class GatewaysDriver(Driver):
             if ended:
                 return self._end(round_, ended)
             self._receive(_TICK, round_)
-            if round_.so_far != reports_told:
-                reports_told = round_.so_far
-                on_progress(RoundProgress(number, reports_told, round_.asked))
+            if round_.so_far != last_reports:
+                last_reports = round_.so_far
+                on_progress(RoundProgress(number, last_reports, round_.asked))
         return None
 
     def _begin(self, round_: RoundAtGateways, now: float) -> None:
+        """Start the clocks of a round, and warn of devices that no gateway has."""
         round_.begun = now
         for gateway in self._roster.all.values():
             gateway.hold = HOLD
@@ -515,6 +573,10 @@ class GatewaysDriver(Driver):
         return GRACE + (gateway.heard if deadline is None else round_.begun + deadline)
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
+        """Return how the round has ended (COMPLETE, QUORUM or DEADLINE), or None if it goes on.
+
+        A round that ends without the answer of a gateway that was left out has met its deadline.
+        """
         waiting = [gateway.name for gateway in self._roster.all.values() if not gateway.left_out]
         ended = round_.ended(waiting)
         some_are_missing = bool(round_.outstanding)
@@ -523,7 +585,11 @@ class GatewaysDriver(Driver):
         return ended
 
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
-        """The result of a round. Raises AllRefused, DeviceError."""
+        """Return the result of a round that has ended.
+
+        Raises AllRefused if devices or a gateway have refused and nobody has reported, and
+        DeviceError if no gateway answers any more.
+        """
         del self._rounds[round_.number]
         result = round_.result(ended)
         self._refusals.check(result, 0)
@@ -539,17 +605,21 @@ class GatewaysDriver(Driver):
     # Beside rounds
 
     def publish(self, averaged: Averaged) -> None:
+        """Store the model, and send it to the connected gateways for their devices."""
         kept_model.keep(self._store, averaged)
         self._took_model.clear()
-        payload = Model(averaged).encode()
-        connected = {gateway.name for gateway, _ in self._roster.there if not gateway.reported_gone}
-        payloads = dict.fromkeys(connected, payload)
+        connected = set()
+        for gateway, _ in self._roster.there:
+            if not gateway.reported_gone:
+                connected.add(gateway.name)
+        payloads = dict.fromkeys(connected, Model(averaged).encode())
         self._ask_until_answered(payloads, lambda: connected - self._took_model, _PUBLISHING)
         for name in sorted(connected - self._took_model):
             text = f"gateway {name} has not taken the model: its devices may have an earlier one"
             self._warn(text)
 
     def wait(self, seconds: float) -> None:
+        """Take messages of gateways between two rounds, for so long or until `stop`."""
         end = time.monotonic() + seconds
         while not self.stopped:
             now = time.monotonic()
@@ -565,14 +635,14 @@ class GatewaysDriver(Driver):
 
 
 def _require_distinct_devices(cohorts: Sequence[StoredCohort]) -> int:
-    """The number of devices of these cohorts.
+    """Return the number of devices of these cohorts.
 
-    Raises UsageError if a cohort has none, or a device is in two.
+    Raises UsageError if there is no cohort, if one has no device, or if a device is in two.
     """
-    devices = [integers(cohort.devices) for cohort in cohorts]
-    asked = sum(len(ids) for ids in devices)
-    distinct = np.unique(np.concatenate([integers(()), *devices]))
-    every_cohort_asks = all(len(ids) for ids in devices)
-    if not asked or not every_cohort_asks or len(distinct) < asked:
+    cohort_devices = [integers(cohort.devices) for cohort in cohorts]
+    devices = np.concatenate([integers(()), *cohort_devices])
+    every_cohort_has_devices = all(len(ids) for ids in cohort_devices)
+    has_duplicates = len(np.unique(devices)) < len(devices)
+    if not len(devices) or not every_cohort_has_devices or has_duplicates:
         raise UsageError("a round must ask at least one device, and none twice")
-    return asked
+    return len(devices)

@@ -35,9 +35,9 @@ _ONCE = "toward everybody 1, in one report"
 
 
 def chosen(devices: int) -> float:
-    """The epsilon of a report that --toward-server chooses for ROUNDS rounds.
+    """Return the epsilon of a report that --toward-server chooses for ROUNDS rounds.
 
-    devices: at each site.
+    devices: the number at each site.
     """
     ids = np.arange(1, devices + 1)
     site = Site("site", ids, Disclosures(), [BOUND])
@@ -46,7 +46,7 @@ def chosen(devices: int) -> float:
 
 
 def cells(options: Options) -> list[Cell]:
-    """A unit of work for each number of devices and kind of bound."""
+    """Return a unit of work for each number of devices and each kind of bound."""
     numbers = (100, 1000) if options.quick else _DEVICES
     common = {"name": options.sets(DATASET)[0], "seeds": options.seeds(8, 2)}
     kinds = (_SERVER, _SAME, _ONCE)
@@ -58,33 +58,38 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
+    """Train a model of a data set under one kind of bound; return its figure, averaged over seeds.
+
+    kind: _SERVER, _SAME or _ONCE. devices: the number at each site.
+    """
     dataset = load(name)
     model, _ = trained_by(dataset)
     epsilon = {_SERVER: chosen(devices), _SAME: 1 / ROUNDS, _ONCE: 1.0}[kind]
-    text = f"{epsilon:.3g}"
+    epsilon_option = f"{epsilon:.3g}"
     all_devices = SITES * devices
     learner: Learning
     figures = []
     for seed in seeds:
         if kind == _ONCE:
-            learner = default(dataset, all_devices, seed, model, text)
+            learner = default(dataset, all_devices, seed, model, epsilon_option)
         else:
-            asked = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=text)
-            learner = FedSGD(asked, Population(clients=all_devices), dataset)
+            settings = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=epsilon_option)
+            learner = FedSGD(settings, Population(clients=all_devices), dataset)
         figures.append(figure_of(simulate(learner, seed)))
-    reports = 1 if kind == _ONCE else ROUNDS  # of a device
+
+    reports_of_a_device = 1 if kind == _ONCE else ROUNDS
     setting = {
         "data": name,
         "kind": kind,
         "devices": devices,
-        "epsilon_report": float(text),
-        "epsilon_local": epsilon * reports,
+        "epsilon_report": float(epsilon_option),
+        "epsilon_local": epsilon * reports_of_a_device,
     }
     return [{**setting, **averaged("figure", figures)}]
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The figures by kind of bound and number of devices, and a picture."""
+    """Return the figures by kind of bound and number of devices, with a picture and sentences."""
     rows = tables["figures"]
     dataset = load(rows[0]["data"])
     measure = judging.measure(dataset)
@@ -98,15 +103,20 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     lines = {"without privacy": optimum, judging.TRIVIAL[measure]: trivial}
     panel = Panel(title, x_label, y_label, curves, log_x=True, lines=lines)
 
-    words = []
+    sentences = []
     for row in pick(rows, kind=_SERVER):
-        _, *others = pick(rows, devices=row["devices"])
-        figures_of_others = ", ".join(f"{each['figure']:.3f} {each['kind']}" for each in others)
-        words.append(
+        # The first row of a number of devices is that of _SERVER; the others are compared with it.
+        _, *local_rows = pick(rows, devices=row["devices"])
+        local_figures = ", ".join(f"{each['figure']:.3f} {each['kind']}" for each in local_rows)
+        sentences.append(
             f"{row['devices']:,} devices a site: {y_label} {row['figure']:.3f} at epsilon "
             f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
-            f"{figures_of_others}"
+            f"{local_figures}"
         )
-    kept = [row | {"without_privacy": optimum, "trivial": trivial} for row in rows]
-    settings = {"rounds": ROUNDS, "sites": SITES}
-    return Outcome(settings, {"gateways": kept}, {"gateways": draw([panel])}, words)
+    rows_with_limits = [row | {"without_privacy": optimum, "trivial": trivial} for row in rows]
+    return Outcome(
+        {"rounds": ROUNDS, "sites": SITES},
+        {"gateways": rows_with_limits},
+        {"gateways": draw([panel])},
+        sentences,
+    )

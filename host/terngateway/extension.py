@@ -40,11 +40,13 @@ class Gateways(Extension):
     # A run
 
     def options_from(self, named: Mapping[str, Any], own: Mapping[str, Any]) -> GatewayOptions:
+        """Return the options about gateways; a bound without an epsilon has tern choose the epsilon."""
         has_bound = own.get("toward_server") is not None
         epsilon_is_named = any(name in named for name in _CHOOSE_EPSILON)
         return GatewayOptions(**own, chooses_epsilon=has_bound and not epsilon_is_named)
 
     def check(self, options: RunOptions) -> None:
+        """Raise UsageError for a wrong bound, or a bound of a fleet that has no gateways."""
         from terngateway.bound import Bound
         from ternhost.reach import fleet
 
@@ -57,6 +59,11 @@ class Gateways(Extension):
     def fitted(
         self, options: RunOptions, learner: Learner, fleet: Fleet, store: Store
     ) -> RunOptions:
+        """Return the options with the largest epsilon of a report that keeps --toward-server.
+
+        They stay as they are if the run names its epsilon, or sets no such bound. Raises UsageError
+        for a learner that protects less than a whole device.
+        """
         from terngateway import planning
 
         own = options_of(options)
@@ -69,6 +76,7 @@ class Gateways(Extension):
         return planning.with_largest_epsilon(options, learner, store, sites)
 
     def before_first_round(self, run: Run, driver: Driver) -> list[str]:
+        """Return lines on what the counts of each site will have disclosed after the run."""
         from terngateway import planning
         from terngateway.driver import GatewaysDriver
 
@@ -77,6 +85,7 @@ class Gateways(Extension):
         return planning.words_before(run.algorithm, driver.sites, run.store, run.options)
 
     def result(self, run: Run) -> Mapping[str, Any]:
+        """Return the member of a run's result with what the counts of each gateway have disclosed."""
         from terngateway import planning
 
         if not is_by_gateways(run.fleet):
@@ -96,6 +105,7 @@ class Gateways(Extension):
     # A store
 
     def may_have_reported(self, store: Store, number: int) -> bool | None:
+        """Whether a device may have reported in a round; None if no gateway was asked in it."""
         answers = GatewayTables(store).answers(number).values()
         if not answers:
             return None
@@ -104,12 +114,13 @@ class Gateways(Extension):
         return reports > 0 or not all_answered
 
     def budgets(self, store: Store) -> Sequence[BoardBudget]:
+        """Return the budgets that the boards of all gateways in the store have last reported."""
         from terngateway.budgets import budgets_of
 
-        found: list[BoardBudget] = []
+        budgets: list[BoardBudget] = []
         for gateway in GatewayTables(store).gateways():
-            found += budgets_of(gateway.devices, gateway.here.get("budgets", ()))
-        return found
+            budgets += budgets_of(gateway.devices, gateway.here.get("budgets", ()))
+        return budgets
 
     # What is shown
 
@@ -121,23 +132,29 @@ class Gateways(Extension):
     def statement_part(
         self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
     ) -> StatementPart:
+        """Return what a privacy statement says about gateways, of one store or of a plan.
+
+        learner: of a run that is planned; None: the statement is about the rounds in the store.
+        """
         from terngateway import planning, statement
 
         if learner is None:
-            has_tables = store.has_tables_of(self)
-            not_real = statement.reason_of_made_sites(store) if has_tables else ""
+            not_real = ""
+            if store.has_tables_of(self):
+                not_real = statement.reason_of_made_sites(store)
             if not is_by_gateways(fleet):
                 return StatementPart(not_real=not_real)
-            epsilons = planning.disclosed_so_far(store, options)
-            return statement.part(epsilons, options_of(options).honest, not_real)
+            sites = planning.disclosed_so_far(store, options)
+            return statement.part(sites, options_of(options).honest, not_real)
+
         if not is_by_gateways(fleet):
             return StatementPart()
-        sites = {}
-        if not learner.unit:
-            devices = _sites_of(fleet, store, options.schedule is not None)
-            after = planning.planned(learner, devices, store, options)
-            sites = planning.as_result(after, options)
-        return statement.part(sites, options_of(options).honest)
+        honest = options_of(options).honest
+        if learner.unit:  # the accounts of counts are about whole devices
+            return statement.part({}, honest)
+        devices = _sites_of(fleet, store, options.schedule is not None)
+        epsilons = planning.planned(learner, devices, store, options)
+        return statement.part(planning.as_result(epsilons, options), honest)
 
     @property
     def evidence(self) -> Mapping[str, Evidence]:
@@ -161,6 +178,7 @@ def is_by_gateways(fleet: Fleet) -> bool:
 
 
 def _sites_of(fleet: Fleet, store: Store, standing: bool) -> Mapping[str, Any]:
+    """Return the devices of each gateway by name. standing: the fleet is served."""
     from terngateway.fleet import AtGateways
 
     assert isinstance(fleet, AtGateways)

@@ -47,7 +47,7 @@ class AtGateways(Fleet):
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
-        """The ids that the devices of gateways may have, by name; of others any.
+        """Return, by gateway, the ids that its devices may have; the devices of others may have any.
 
         Raises TernError.
         """
@@ -62,13 +62,15 @@ class AtGateways(Fleet):
         return NatsPost(self.directory)
 
     def census(self, store: Store, standing: bool) -> int:
-        """As of Fleet: gateways are asked, but for a fleet that is served and whose gateways have
-        been heard before.
-        """
-        return sum(map(len, self.sites(store, standing).values()))
+        """Return the number of devices of all gateways, as `sites` finds them."""
+        return sum(len(devices) for devices in self.sites(store, standing).values())
 
     def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
-        """The devices of each gateway, as of `census`. Raises TernError."""
+        """Return the devices of each gateway, by name.
+
+        Gateways are asked for them, except in a served fleet (`standing`) whose store knows them
+        from before. Raises TernError.
+        """
         stored = GatewayTables(store).gateways()
         if standing and stored:
             return {gateway.name: gateway.devices for gateway in stored}
@@ -76,6 +78,7 @@ class AtGateways(Fleet):
             return driver.sites
 
     def driver(self, context: RunContext) -> Driver:
+        """Return a driver that asks the gateways in this run's rounds. Raises TernError."""
         return GatewaysDriver(
             context.store,
             self.post(),

@@ -31,10 +31,14 @@ MOST_BUDGETS = 64  # different budgets in one HERE
 MOST_UNIT = 0xFFFF  # records
 MOST_TOLD = 10**15  # micro-epsilon; more is told as this
 LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an answer
-LENGTH = struct.Struct("<I")
+NO_ROUND = 0  # the number of a refusal that is about no round
+LENGTH = struct.Struct("<I")  # before each part of a message
 
 BudgetRow = tuple[int, int | None, int, int, int]
-"""A budget that boards say (measure, unit, left, spent: millionths), and the number of their devices."""
+"""A budget that boards report, and how many devices have it: (measure, unit, left, spent, devices).
+
+left, spent: in millionths.
+"""
 
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
 # The host sends HELLO, ASK, MODEL and DEAL.
@@ -82,7 +86,10 @@ class Ask:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the question and its devices, which identifies its answer."""
+        """SHA-256 of the question and its devices, which identifies its answer.
+
+        Each part is preceded by its length, so that no two questions have the same bytes.
+        """
         digest = hashlib.sha256(b"tern question")
         digest.update(struct.pack("<IB", self.number, self.individual))
         digest.update(struct.pack("<II", len(self.cohorts), len(self.categories)))
@@ -94,6 +101,7 @@ class Ask:
         return digest.digest()
 
     def encode(self) -> bytes:
+        """Return the bytes of the message, with two blobs for each cohort."""
         blobs = []
         for cohort in self.cohorts:
             blobs += [cohort.body, pack_ids(cohort.devices)]
@@ -180,6 +188,7 @@ class Answer:
     results: Sequence[bytes] = field(default=(), repr=False)
 
     def encode(self) -> bytes:
+        """Return the bytes of the message; its blobs are the counts, then the results."""
         head = {
             "number": self.number,
             "digest": self.digest.hex(),
@@ -226,7 +235,10 @@ class Taken:
 
 
 def _pack(kind: int, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
-    """The bytes of a message: protocol, kind, and its parts, each after its length."""
+    """Return the bytes of a message: protocol, kind, and its parts, each after its length.
+
+    The first part is the head, as JSON; the blobs are the others.
+    """
     message = bytearray((PROTOCOL, kind))
     encoded = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
     for part in (encoded, *blobs):
@@ -240,14 +252,17 @@ Message = Hello | Ask | Model | Deal | Here | Still | Answer | Refused | Dealt |
 
 
 def kind_of(data: bytes) -> int:
-    """The kind of a message, by its first two bytes. Raises MessageError."""
+    """Return the kind of a message, such as ASK, from its first two bytes. Raises MessageError."""
     _require(len(data) >= 2, "it is too short")
     _require(data[0] == PROTOCOL, f"it is of protocol {data[0]}, not {PROTOCOL}")
     return data[1]
 
 
 def decode(data: bytes) -> Message:
-    """The message in these bytes. Raises MessageError."""
+    """Return the message in these bytes. Raises MessageError.
+
+    The head must have exactly the members of its kind, each of which must pass its check.
+    """
     kind = kind_of(data)
     head, blobs = _parts(bytes(data))
     _require(kind in _HEADS, f"unknown kind {kind}")
@@ -261,7 +276,7 @@ def decode(data: bytes) -> Message:
 
 
 def decode_ask(data: bytes) -> Ask:
-    """The question in these bytes. Raises MessageError."""
+    """Return the question in these bytes. Raises MessageError, also for another kind of message."""
     message = decode(data)
     if not isinstance(message, Ask):
         raise MessageError("this is not a question to a gateway")
@@ -274,17 +289,17 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """The head of a message, and its other parts. Raises MessageError."""
+    """Return the head of a message, and its other parts. Raises MessageError."""
     parts: list[bytes] = []
-    at = 2
-    while at < len(data):
-        may_be_part = len(data) - at >= LENGTH.size and len(parts) <= _MOST_PARTS
+    position = 2  # behind protocol and kind
+    while position < len(data):
+        may_be_part = len(data) - position >= LENGTH.size and len(parts) <= _MOST_PARTS
         _require(may_be_part, "it does not end with a part")
-        (length,) = LENGTH.unpack_from(data, at)
-        at += LENGTH.size
-        _require(length <= len(data) - at, "it is cut off")
-        parts.append(data[at : at + length])
-        at += length
+        (length,) = LENGTH.unpack_from(data, position)
+        position += LENGTH.size
+        _require(length <= len(data) - position, "it is cut off")
+        parts.append(data[position : position + length])
+        position += length
     _require(len(parts) >= 1 and len(parts[0]) <= _MOST_JSON, "it has no head")
     try:
         head = json.loads(parts[0])
@@ -317,7 +332,7 @@ def _text(most: int = MOST_TEXT) -> Check:
 
 
 def _list(is_valid: Check, least: int, most: int) -> Check:
-    """A list of so many members, each of which is valid."""
+    """Return a check for lists of `least` to `most` members, each of which is valid."""
 
     def is_list(value: Any) -> bool:
         if not isinstance(value, list) or not least <= len(value) <= most:
@@ -328,7 +343,7 @@ def _list(is_valid: Check, least: int, most: int) -> Check:
 
 
 def _row(*checks: Check) -> Check:
-    """A list with a member for each of these checks."""
+    """Return a check for lists with one member for each of these checks, in their order."""
 
     def is_row(value: Any) -> bool:
         if not isinstance(value, list) or len(value) != len(checks):
@@ -407,22 +422,26 @@ _HEADS: dict[int, dict[str, Check]] = {
 
 
 def _devices(blob: bytes, most: int = MOST_DEVICES) -> Integers:
-    """A set of at most so many devices. Raises MessageError."""
+    """Return the ascending ids of a packed set of at most `most` devices. Raises MessageError."""
     try:
         ids = np.asarray(unpack_ids(blob, most), np.int64)
     except ValueError as error:
         raise MessageError(f"{_WRONG}: {error}") from error
-    are_possible = len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET)
-    _require(are_possible, "an id cannot be a device's")
+    ids_are_possible = len(ids) == 0 or (ids[0] >= 1 and ids[-1] < wire.FLEET)
+    _require(ids_are_possible, "an id cannot be a device's")
     _require(bool(np.all(ids[1:] > ids[:-1])), "devices are out of order")
     return ids
 
 
 def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
+    """Read an ASK, which has two blobs for each cohort: its question, and its devices.
+
+    Raises MessageError if a device is asked twice, or a question does not fit a frame.
+    """
     has_cohorts = 2 <= len(blobs) <= 2 * MOST_COHORTS and len(blobs) % 2 == 0
     _require(has_cohorts, "it has no cohorts")
     cohorts: list[StoredCohort] = []
-    left = MOST_DEVICES  # for all cohorts
+    left = MOST_DEVICES  # how many the remaining cohorts may have together
     for body, packed in zip(blobs[::2], blobs[1::2], strict=True):
         try:
             question = decode_body(body)
@@ -441,7 +460,8 @@ def _ask(head: dict[str, Any], blobs: Sequence[bytes]) -> Ask:
     return Ask(cohorts=cohorts, **head)
 
 
-def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
+def _model(head: dict[str, Any], _blobs: Sequence[bytes]) -> Model:
+    """Read a MODEL, which must fit the frame to a device. Raises MessageError."""
     averaged = Averaged(**head)
     try:
         averaged.frame(1, bytes(wire.KEY_BYTES))
@@ -451,21 +471,23 @@ def _model(head: dict[str, Any], blobs: Sequence[bytes]) -> Model:
 
 
 def _deal(head: dict[str, Any], blobs: Sequence[bytes]) -> Deal:
+    """Read a DEAL, which has one blob for each pool. Raises MessageError."""
     pools = _sets(blobs, len(head["parts"]))
     return Deal(head["number"], head["parts"], pools)
 
 
 def _dealt(head: dict[str, Any], blobs: Sequence[bytes]) -> Dealt:
+    """Read a DEALT, which has one blob for each group. Raises MessageError."""
     groups = len(head["draws"])
     _require(groups == len(head["dealt"]), "it lacks a number of a group")
     return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, groups))
 
 
 def _sets(blobs: Sequence[bytes], count: int) -> list[Integers]:
-    """So many sets of devices. Raises MessageError."""
+    """Return `count` sets of devices, each packed in one blob. Raises MessageError."""
     _require(len(blobs) == count, "it lacks a set of devices")
     sets: list[Integers] = []
-    left = MOST_DEVICES
+    left = MOST_DEVICES  # how many the remaining sets may have together
     for blob in blobs:
         devices = _devices(blob, left)
         sets.append(devices)
@@ -474,18 +496,24 @@ def _sets(blobs: Sequence[bytes], count: int) -> list[Integers]:
 
 
 def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
+    """Read a HERE, whose only blob has the devices. Raises MessageError."""
     _require(len(blobs) == 1, "it has not one set of devices")
     head["budgets"] = [tuple(row) for row in head["budgets"]]
     return Here(_devices(blobs[0]), **head)
 
 
 def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Read an ANSWER: a blob of counts for each cohort, then perhaps as many blobs of results.
+
+    Raises MessageError.
+    """
     cohorts = len(head["reports"])
     _require(len(blobs) in (cohorts, 2 * cohorts), "it lacks the counts of a cohort")
-    _require(len(blobs) == cohorts or any(blobs[cohorts:]), "it has results without any content")
+    counts, results = blobs[:cohorts], blobs[cohorts:]
+    _require(not results or any(results), "it has results without any content")
     head["digest"] = bytes.fromhex(head["digest"])
     head["refusals"] = [tuple(row) for row in head["refusals"]]
-    return Answer(counts=blobs[:cohorts], results=blobs[cohorts:], **head)
+    return Answer(counts=counts, results=results, **head)
 
 
 _READ: dict[int, Callable[[dict[str, Any], Sequence[bytes]], Message]] = {

@@ -32,7 +32,8 @@ from ternhost.text import counted
 # Standard deviations by which a drawn group may have fewer devices of a site than on average.
 _SPREADS = 3
 _LEAST = 1000  # micro-epsilon, of a report that is worth asking for
-_DIGITS = 3
+_DIGITS = 3  # significant ones of the epsilon that is chosen
+_SEARCH_STEPS = 300  # the search for an epsilon ends at one part in so many
 _MEANS_NOTHING = 1000  # an epsilon
 _HORIZON = 10_000  # draws of a run without an end, for a plan
 
@@ -42,9 +43,10 @@ Sites = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PlannedReports:
-    """The reports that a run asks from one class of devices at a site.
+    """The reports that a run requests from one class of devices at a site.
 
-    report: of the worst mechanism of its cost, among those of a round. times: rounds of each device.
+    report: its cost, and among how many reports of a round it hides; the mechanism is taken to be
+    the worst one of this cost. times: the number of rounds in which each device reports.
     """
 
     report: ReportKind
@@ -54,10 +56,11 @@ class PlannedReports:
 
 @dataclass(frozen=True)
 class Site:
-    """A site, what its counts have disclosed, and what its gateway says.
+    """A site, what its counts have disclosed, and what its gateway reports.
 
-    bounds: those of the run and of the site. left: micro-epsilon on its boards; None: not known.
-    registered: how many devices it has, also those that cannot be asked now.
+    devices: those that can be asked now. told: what its counts have disclosed so far. bounds: those
+    of the run and of the site. left: the least micro-epsilon that a board has left; None if that is
+    unknown. registered: how many devices the site has, also those that cannot be asked now.
     """
 
     name: str
@@ -68,33 +71,37 @@ class Site:
     registered: int = 0
 
     def group(self, asked: int, pool: int, draw: int) -> Group:
-        """So many of its devices. pool, draw: as of Group."""
+        """Return a group of `asked` devices of the site. pool, draw: as of Group."""
         return Group(max(self.registered, len(self.devices)), asked, pool, draw)
 
     def keeps_bounds(self, planned: Sequence[PlannedReports]) -> bool:
         """Whether the counts of the site keep all bounds after these reports."""
-        told = self.after(planned)
-        return all(bound.keeps(told, self.devices) for bound in self.bounds)
+        disclosures = self.after(planned)
+        return all(bound.keeps(disclosures, self.devices) for bound in self.bounds)
 
     def after(self, planned: Sequence[PlannedReports]) -> Disclosures:
-        """What its counts will have disclosed after these reports."""
+        """Return what the counts of the site will have disclosed after these reports."""
         return self.told.with_reports((each.report, each.devices, each.times) for each in planned)
 
 
 def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions) -> list[Site]:
-    """The sites with these devices, as their gateways have last described themselves."""
+    """Return the sites with their bounds and accounts, by what their gateways have last reported.
+
+    devices: by site, those that can be asked.
+    """
     tables = GatewayTables(store)
-    fields_of_here = {gateway.name: gateway.here for gateway in tables.gateways()}
+    here_by_site = {gateway.name: gateway.here for gateway in tables.gateways()}
+    bound_of_run = bound_of(options)
     sites = []
     for name, ids in devices.items():
-        here = fields_of_here.get(name, {})
-        bounds = [bound_of(options), Bound.read(here.get("toward_server"))]
+        here = here_by_site.get(name, {})  # the members of its latest HERE
+        bound_of_site = Bound.read(here.get("toward_server"))
         sites.append(
             Site(
                 name=name,
                 devices=ids,
                 told=tables.told(name),
-                bounds=[bound for bound in bounds if bound is not None],
+                bounds=[bound for bound in (bound_of_run, bound_of_site) if bound is not None],
                 left=_least_left(here.get("budgets", ())),
                 registered=int(here.get("registered", 0)),
             )
@@ -103,33 +110,50 @@ def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions)
 
 
 def _least_left(budgets: Sequence[Sequence[Any]]) -> int | None:
-    """The least micro-epsilon that the rows of a HERE report as left."""
-    lefts = [left for measure, _, left, *_ in budgets if measure == ledger.EPSILON]
-    return min(lefts, default=None)
+    """Return the least micro-epsilon left in the rows of a HERE; None if no row is in epsilon."""
+    micro_epsilons = [left for measure, _, left, *_ in budgets if measure == ledger.EPSILON]
+    return min(micro_epsilons, default=None)
 
 
-def plan(learner: Learner, site: Site, everybody: int, options: RunOptions) -> list[PlannedReports]:
-    """What a run asks of a site, if the groups of its rounds are drawn from `everybody`."""
-    share = options.schedule.share if options.schedule else 1.0
-    if learner.reports is not None:
-        reports_of_round = learner.reports / (learner.rounds or 1)
-        share = min(1.0, reports_of_round / everybody)
+def plan(
+    learner: Learner, site: Site, all_devices: int, options: RunOptions
+) -> list[PlannedReports]:
+    """Return the reports that a run will request from a site, by class of devices.
+
+    all_devices: the number at all sites, from which the groups of rounds are drawn.
+    """
+    share_of_round = _share_of_round(learner, all_devices, options)
     some_are_dishonest = any(bound.honest < 1 for bound in site.bounds)
-    is_drawn = learner.draws_groups and some_are_dishonest
+    gateway_draws_groups = learner.draws_groups and some_are_dishonest
 
     planned = []
     for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
-        report = design.report if design.report.gaussian else ReportKind(design.cost)
-        group = _group(site, share, len(devices), learner.rounds, is_drawn)
-        reports = math.floor(options.terms.quorum * group.asked)
-        planned.append(PlannedReports(report.among(reports, group), devices, learner.times))
+        report = design.report
+        if not report.gaussian:
+            report = ReportKind(design.cost)  # of the worst mechanism of this cost
+        group = _smallest_group(
+            site, share_of_round, len(devices), learner.rounds, gateway_draws_groups
+        )
+        least_reports = math.floor(options.terms.quorum * group.asked)
+        planned.append(PlannedReports(report.among(least_reports, group), devices, learner.times))
     return planned
 
 
-def _group(site: Site, share: float, devices: int, rounds: int | None, is_drawn: bool) -> Group:
-    """The smallest group that a round asks of a class with so many devices.
+def _share_of_round(learner: Learner, all_devices: int, options: RunOptions) -> float:
+    """Return the share of all devices that a round of this run asks."""
+    if learner.reports is not None:
+        reports_of_round = learner.reports / (learner.rounds or 1)
+        return min(1.0, reports_of_round / all_devices)
+    return options.schedule.share if options.schedule else 1.0
 
-    is_drawn: the gateway draws it; the group is then that of the run's last draw.
+
+def _smallest_group(
+    site: Site, share: float, devices: int, rounds: int | None, is_drawn: bool
+) -> Group:
+    """Return the smallest group that a round is likely to ask of a class with so many devices.
+
+    share: of all devices that a round asks. rounds: of the run; None if it has no end. is_drawn:
+    the gateway draws the group, which is then that of the run's last draw.
     """
     if share == 1:
         return site.group(asked=devices, pool=0, draw=0)
@@ -148,10 +172,12 @@ def _group(site: Site, share: float, devices: int, rounds: int | None, is_drawn:
 def with_largest_epsilon(
     options: RunOptions, learner: Learner, store: Store, devices: Mapping[str, Integers]
 ) -> RunOptions:
-    """The options with the epsilon of a report that is worth most and keeps the bound.
+    """Return the options with the epsilon of a report that is worth most and keeps the bound.
 
-    Sites that cannot keep it hold their counts back. learner: of another epsilon. devices: by site.
-    Raises RefusedError, UsageError.
+    A site that cannot keep the bound with this epsilon holds its counts back, so that a larger
+    epsilon may have fewer sites. learner: as planned with any other epsilon. devices: by site.
+    Raises RefusedError if no site can keep the bound, and UsageError if the learner has no epsilon
+    or no last round.
     """
     if "epsilon" not in names_of(type(options.learning)) or learner.unit:
         text = f"--toward-server chooses no epsilon for {learner.name}"
@@ -162,46 +188,62 @@ def with_largest_epsilon(
         raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
 
     sites = sites_of(devices, store, options)
-    everybody = sum(len(site.devices) for site in sites)
-    largest = {}
+    all_devices = sum(len(site.devices) for site in sites)
+    largest = {}  # by site, the largest micro-epsilon that keeps its bounds
     for site in sites:
-        largest[site.name] = largest_epsilon(site, plan(learner, site, everybody, options))
+        largest[site.name] = largest_epsilon(site, plan(learner, site, all_devices, options))
     if max(largest.values()) < _LEAST:
         text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
         raise RefusedError(text, hint=MORE)
 
-    def worth(epsilon: int) -> float:
-        able = sum(len(site.devices) for site in sites if largest[site.name] >= epsilon)
-        return able * math.tanh(epsilon / MICRO / 2) ** 2
+    def information(epsilon: int) -> float:
+        """What a round tells the host: reports that it gets, times the signal of each.
 
-    epsilon = _rounded_down(max(largest.values(), key=worth))
+        The signal is the squared difference of the two answers' probabilities in randomised
+        response, tanh(epsilon / 2)^2.
+        """
+        answering_devices = 0
+        for site in sites:
+            if largest[site.name] >= epsilon:
+                answering_devices += len(site.devices)
+        return answering_devices * math.tanh(epsilon / MICRO / 2) ** 2
+
+    epsilon = _rounded_down(max(largest.values(), key=information))
     learning = replace(options.learning, epsilon=f"{epsilon / MICRO:g}")
     return replace(options, learning=learning)
 
 
-def _rounded_down(micro: int) -> int:
-    unit: int = 10 ** max(0, len(str(micro)) - _DIGITS)
-    return micro // unit * unit
+def _rounded_down(micro_epsilon: int) -> int:
+    """Round down to _DIGITS significant decimal digits."""
+    unit: int = 10 ** max(0, len(str(micro_epsilon)) - _DIGITS)
+    return micro_epsilon // unit * unit
 
 
 def largest_epsilon(site: Site, planned: Sequence[PlannedReports]) -> int:
-    """The largest micro-epsilon of a report that keeps the bounds and what boards have left.
+    """Return the largest micro-epsilon of a report that a site's bounds and budgets allow; else 0.
 
-    0 if there is none. planned: the reports, whose cost is to be chosen.
+    planned: the reports that the run requests, with any cost. The result may be a third of a per
+    cent too small.
     """
-    times = max((each.times for each in planned), default=1)
-    most = MAX_EPSILON if site.left is None else min(MAX_EPSILON, site.left // times)
+    most_rounds = max((reports.times for reports in planned), default=1)
+    upper_limit = MAX_EPSILON
+    if site.left is not None:
+        upper_limit = min(MAX_EPSILON, site.left // most_rounds)
 
-    def is_kept(epsilon: int) -> bool:
-        reports = [replace(each, report=replace(each.report, cost=epsilon)) for each in planned]
-        return site.keeps_bounds(reports)
+    def keeps_bounds(epsilon: int) -> bool:
+        with_epsilon = []
+        for reports in planned:
+            report = replace(reports.report, cost=epsilon)
+            with_epsilon.append(replace(reports, report=report))
+        return site.keeps_bounds(with_epsilon)
 
-    if most < _LEAST or not is_kept(_LEAST):
+    if upper_limit < _LEAST or not keeps_bounds(_LEAST):
         return 0
-    low, high = _LEAST, most + 1
-    while high - low > low // 300 + 1:
+    # Bisect by ratios: low keeps the bounds, high does not or is above the limit.
+    low, high = _LEAST, upper_limit + 1
+    while high - low > low // _SEARCH_STEPS + 1:
         middle = math.isqrt(low * high)
-        if is_kept(middle):
+        if keeps_bounds(middle):
             low = middle
         else:
             high = middle
@@ -214,28 +256,31 @@ def largest_epsilon(site: Site, planned: Sequence[PlannedReports]) -> int:
 def planned(
     learner: Learner, devices: Mapping[str, Integers], store: Store, options: RunOptions
 ) -> dict[str, float]:
-    """The epsilon that the counts of each site will have disclosed after the run.
+    """Return, by site, the epsilon that its counts will have disclosed after the run.
 
     devices: by site. Sites that hold counts back, since they would break a bound, are left out.
     """
-    everybody = sum(len(ids) for ids in devices.values())
-    delta, honest = float(options.delta), options_of(options).honest
+    all_devices = sum(len(ids) for ids in devices.values())
+    delta = float(options.delta)
+    honest = options_of(options).honest
     epsilons = {}
     for site in sites_of(devices, store, options):
-        reports = plan(learner, site, everybody, options)
+        reports = plan(learner, site, all_devices, options)
         if site.keeps_bounds(reports):
-            whole = site.after(reports)
-            epsilons[site.name] = whole.largest_loss(delta, honest, site.devices).epsilon
+            disclosures = site.after(reports)
+            epsilons[site.name] = disclosures.largest_loss(delta, honest, site.devices).epsilon
     return epsilons
 
 
 def disclosed_so_far(store: Store, options: RunOptions) -> dict[str, dict[str, Any]]:
-    """What the counts of each gateway that was asked have disclosed in all rounds of the store.
+    """Return what the counts of each gateway have disclosed in all rounds of the store.
 
-    In the form of `as_result`. options: of the run whose delta and honest share are meant.
+    Gateways that have disclosed nothing are left out. options: of the run whose delta and share of
+    honest devices apply. The result has the form of `as_result`.
     """
     tables = GatewayTables(store)
-    delta, honest = float(options.delta), options_of(options).honest
+    delta = float(options.delta)
+    honest = options_of(options).honest
     epsilons = {}
     for gateway in tables.gateways():
         epsilon = tables.told(gateway.name).largest_loss(delta, honest).epsilon
@@ -245,9 +290,12 @@ def disclosed_so_far(store: Store, options: RunOptions) -> dict[str, dict[str, A
 
 
 def as_result(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
-    """For JSON: the epsilon of each site, None where it means nothing, and what it is about."""
+    """Return, by site, its epsilon and the terms under which it holds, as values for JSON.
+
+    An epsilon that is so large that it means nothing becomes None.
+    """
     bound = bound_of(options)
-    about = {
+    terms = {
         "delta": float(options.delta),
         "honest": options_of(options).honest,
         "bound": None if bound is None else bound.epsilon / MICRO,
@@ -255,12 +303,12 @@ def as_result(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, d
     sites = {}
     for name, epsilon in epsilons.items():
         is_bounded = epsilon <= _MEANS_NOTHING
-        sites[name] = {"epsilon": epsilon if is_bounded else None, **about}
+        sites[name] = {"epsilon": epsilon if is_bounded else None, **terms}
     return sites
 
 
 def guarantees_of(sites: Sites) -> list[Guarantee]:
-    """The guarantee of each site toward the owner of the server, where there is one."""
+    """Return the guarantees toward the owner of the server, for the sites that have one."""
     return [
         Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
         for name, site in sites.items()
@@ -269,7 +317,7 @@ def guarantees_of(sites: Sites) -> list[Guarantee]:
 
 
 def unbounded_sites(sites: Sites) -> list[str]:
-    """The sites whose counts tell as much as single reports would."""
+    """Return the names of the sites whose counts disclose as much as single reports would."""
     return [name for name, site in sites.items() if site["epsilon"] is None]
 
 
@@ -279,26 +327,26 @@ def unbounded_sites(sites: Sites) -> list[str]:
 def words_before(
     learner: Learner, devices: Mapping[str, Integers], store: Store, options: RunOptions
 ) -> list[str]:
-    """What the counts of each site will have disclosed after the run, for people."""
+    """Return lines for people on what the counts of each site will have disclosed after the run."""
     numbers = {name: len(ids) for name, ids in devices.items()}
     lines = []
     if options_of(options).chooses_epsilon:
         epsilon = options.learning.epsilon
         lines.append(f"a report of epsilon {epsilon} is the largest that keeps --toward-server")
-    after = planned(learner, devices, store, options)
-    for name in devices.keys() - after.keys():
-        who = f"{name}, with {counted(numbers[name], 'device')}"
+    epsilons = planned(learner, devices, store, options)
+    for name in devices.keys() - epsilons.keys():
+        site = f"{name}, with {counted(numbers[name], 'device')}"
         lines.append(
-            f"{who}, will hold counts back, of all rounds or from some round on: else they would tell more than the "
-            "bound"
+            f"{site}, will hold counts back, of all rounds or from some round on: else they would "
+            "tell more than the bound"
         )
-    return [*lines, *words(as_result(after, options), numbers)]
+    return lines + words(as_result(epsilons, options), numbers)
 
 
 def words(sites: Sites, devices: Mapping[str, int] | None = None) -> list[str]:
-    """What sites disclose, for people: a line for each; of many, those of the extremes.
+    """Return lines for people on what sites disclose, one for each; of many, only the extremes.
 
-    devices: the number at each site, for what is planned.
+    devices: the number at each site, which lines about a plan give.
     """
     if not sites:
         return []
@@ -319,12 +367,12 @@ def words(sites: Sites, devices: Mapping[str, int] | None = None) -> list[str]:
 
 
 def rows(sites: Sites) -> list[Row]:
-    """The same for the table of results in a report."""
-    found = []
+    """Return rows (name, value, meaning) on what sites disclose, for the results in a report."""
+    table = []
     for guarantee in guarantees_of(sites):
         meaning = f"against {guarantee.against}; computed from the counts of all rounds"
-        found.append(("privacy", guarantee.words(), meaning))
+        table.append(("privacy", guarantee.words(), meaning))
     for name in unbounded_sites(sites):
         meaning = "its counts tell the owner of the server as much as single reports would"
-        found.append((f"toward the server, {name}", "no bound", meaning))
-    return found
+        table.append((f"toward the server, {name}", "no bound", meaning))
+    return table

@@ -15,10 +15,9 @@ from typing import Self
 from ternhost.errors import TernError, UsageError
 from ternhost.reach.links import drain
 
-SERVER, NODES = (
-    "server",
-    "nodes",
-)  # directories beside those of the sites; no site may have such a name
+# Directories beside those of the sites; no site may have such a name.
+SERVER = "server"
+NODES = "nodes"
 LARGEST = 1 << 26  # bytes of a question or an answer
 MOST_TEXT = 2000  # characters of an error
 
@@ -89,12 +88,16 @@ def check_site(name: str) -> None:
 
 
 def text_of(data: bytes) -> str:
-    """The text of an error that another machine has sent, of at most MOST_TEXT characters."""
-    return data[: 4 * MOST_TEXT].decode(errors="replace")[:MOST_TEXT]
+    """Return the text of an error from another machine, of at most MOST_TEXT characters."""
+    most_bytes = 4 * MOST_TEXT  # a character has up to four in UTF-8
+    return data[:most_bytes].decode(errors="replace")[:MOST_TEXT]
 
 
 def handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
-    """Whether the reply is the text of an error, and the reply."""
+    """Have a handler answer a question; return whether it has failed, and the reply.
+
+    After a failure the reply is the text of the error.
+    """
     try:
         return False, handler(payload)
     except TernError as error:

@@ -59,7 +59,11 @@ class GatewayRoster:
     def __init__(
         self, store: Store, post: Post, warn: Warn, *, standing: bool, registered: Registered
     ) -> None:
-        """standing: devices come and go. registered: by gateway, the ids that its devices may have."""
+        """Begin with the gateways in the store.
+
+        standing: the fleet is served, so that devices come and go. registered: returns, by gateway,
+        the ids that its devices may have.
+        """
         self.all = {
             known.name: KnownGateway(known.name, known.devices)
             for known in GatewayTables(store).gateways()
@@ -77,13 +81,16 @@ class GatewayRoster:
 
     @property
     def there(self) -> list[tuple[KnownGateway, Here]]:
-        """The gateways that have been heard, with their latest HERE."""
+        """The gateways that have said hello, with their latest HERE."""
         return [
             (gateway, gateway.here) for gateway in self.all.values() if gateway.here is not None
         ]
 
     def look(self, now: float) -> None:
-        """Update which gateways can be reached."""
+        """Update which gateways can be reached, at most once in _LOOK seconds.
+
+        A gateway that can be reached again is due at once. Warns of a new problem of the post.
+        """
         if now - self._looked < _LOOK:
             return
         self._looked = now
@@ -102,48 +109,59 @@ class GatewayRoster:
             gateway.reachable, gateway.registered = reachable, True
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to gateways that have not been heard, except for `besides`; repeatedly in a
-        served fleet.
+        """Say hello to gateways that have not been heard; in a served fleet also to others at times.
+
+        besides: gateways that are not greeted.
         """
         for gateway in self.all.values():
-            stale = self._standing and now - gateway.greeted > _AGAIN
-            if (gateway.here is None or gateway.left_out or stale) and gateway.name not in besides:
+            if gateway.name in besides:
+                continue
+            is_stale = self._standing and now - gateway.greeted > _AGAIN
+            if gateway.here is None or gateway.left_out or is_stale:
                 gateway.greeted = now
                 self.send(gateway, Hello().encode(), now)
 
     def send(self, gateway: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
-        """Send to a gateway, if it can be reached and is due. hold: seconds that it may take to
-        reply.
+        """Send to a gateway, if it can be reached and is due.
+
+        hold: seconds that the gateway may keep the message before it replies.
         """
         if gateway.reachable and now >= gateway.next:
             gateway.next = now + hold + _LOST
             self._post.send(gateway.name, payload)
 
     def heard(self, gateway: KnownGateway, now: float) -> None:
-        """Note that it has sent a message. A gateway that never answers a round stays left out."""
-        gateway.heard, gateway.patience = now, _PATIENCE
-        if (gateway.reported_gone or gateway.left_out) and gateway.unanswered <= 1:
-            gateway.reported_gone = gateway.left_out = False
+        """Note that a gateway has sent a message, and warn that it is back if it was gone.
+
+        A gateway that has left two rounds without an answer stays left out until it answers one.
+        """
+        gateway.heard = now
+        gateway.patience = _PATIENCE
+        was_gone = gateway.reported_gone or gateway.left_out
+        if was_gone and gateway.unanswered <= 1:
+            gateway.reported_gone = False
+            gateway.left_out = False
             if gateway.here is not None:
                 self._warn(f"gateway {gateway.name} is back")
 
     def failed(self, gateway: KnownGateway, why: str, now: float) -> None:
-        """Ask a gateway again later that has not answered."""
+        """Postpone the next message to a gateway that has failed, for longer after each failure."""
         gateway.next = now + gateway.patience
         gateway.patience = min(2 * gateway.patience, _MOST_PATIENCE)
         self.gone(gateway, why)
 
     def gone(self, gateway: KnownGateway, why: str) -> None:
-        """Warn that a gateway does not answer, once until it is back."""
+        """Warn that a gateway does not answer and why, once until it is back."""
         if not gateway.reported_gone and not self.quiet:
             gateway.reported_gone = True
             self._tables.gateway_gone(gateway.name)
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE, unless its devices are registered for, or those of, another gateway.
+        """Accept a HERE, unless it has devices that belong to another gateway; store it.
 
-        strict: raise UsageError for devices of another gateway.
+        A gateway with such devices is ignored for a while. strict: raise UsageError instead, if
+        another gateway has one of them, too.
         """
         problem = self._registered_elsewhere(gateway, here)
         if not problem:
@@ -155,9 +173,11 @@ class GatewayRoster:
             self._ignore(gateway, now, problem)
             return
 
-        count, before = len(here.devices), len(gateway.devices)
-        if before and gateway.here is not None and before != count:
-            self._warn(f"gateway {gateway.name} now has {counted(count, 'device')}, not {before}")
+        count = len(here.devices)
+        count_before = len(gateway.devices)
+        if count_before and gateway.here is not None and count_before != count:
+            text = f"gateway {gateway.name} now has {counted(count, 'device')}, not {count_before}"
+            self._warn(text)
         if gateway.first is None:
             gateway.first = here.last
         gateway.devices = here.devices
@@ -171,7 +191,7 @@ class GatewayRoster:
         )
 
     def _shared_device(self, gateway: KnownGateway, here: Here) -> str:
-        """Which device another gateway has, too, in words; "" if none is.
+        """Return a sentence on a device that another gateway has, too, or "" if there is none.
 
         Devices of a gateway that was removed are free.
         """
@@ -187,48 +207,63 @@ class GatewayRoster:
         return ""
 
     def _registered_elsewhere(self, gateway: KnownGateway, here: Here) -> str:
-        """Which device is registered for another gateway, in words; "" if none is."""
+        """Return a sentence on a device whose id the gateway may not have, or "" if there is none.
+
+        That is an id registered for another gateway, or one that is not among its own ids.
+        """
         for name, allowed in self._registered().items():
-            inside = (here.devices >= allowed.start) & (here.devices < allowed.stop)
-            wrong = here.devices[~inside if name == gateway.name else inside]
-            if len(wrong):
-                ids = f"{allowed.start} to {allowed.stop - 1}"
-                whose = "it is" if name == gateway.name else f"gateway {name} is"
-                return f"gateway {gateway.name} has device {wrong[0]}, and {whose} registered for {ids}"
+            is_in_range = (here.devices >= allowed.start) & (here.devices < allowed.stop)
+            ids = f"{allowed.start} to {allowed.stop - 1}"
+            if name == gateway.name:
+                wrong_devices = here.devices[~is_in_range]
+                owner = "it is"
+            else:
+                wrong_devices = here.devices[is_in_range]
+                owner = f"gateway {name} is"
+            if len(wrong_devices):
+                device = wrong_devices[0]
+                return (
+                    f"gateway {gateway.name} has device {device}, and {owner} registered for {ids}"
+                )
         return ""
 
-    def _ignore(self, gateway: KnownGateway, now: float, message: str) -> None:
-        self._warn(f"{message}: {gateway.name} is ignored")
-        gateway.next, gateway.refused = now + _UNWANTED, True
+    def _ignore(self, gateway: KnownGateway, now: float, problem: str) -> None:
+        """Ignore a gateway for _UNWANTED seconds, and warn of its problem."""
+        self._warn(f"{problem}: {gateway.name} is ignored")
+        gateway.next = now + _UNWANTED
+        gateway.refused = True
 
     def believed(self) -> int:
-        """The last round number that credible gateways have used.
+        """Return the last round number that credible gateways have used; 0 if there are none.
 
-        A dishonest one must not use up the numbers: the host ignores a gateway far ahead of all
+        A dishonest gateway must not use up the numbers: the host ignores a gateway far ahead of all
         others, and uses only the first number that each reports.
         """
-        first_claims = {
-            gateway.name: gateway.first
-            for gateway in self.all.values()
-            if gateway.first is not None
-        }
-        most = self._most_credible(list(first_claims.values()))
-        believed = 0
-        for name, last in first_claims.items():
-            if last <= most:
-                believed = max(believed, last)
-            elif name not in self._doubted:
+        first_claims = {}
+        for gateway in self.all.values():
+            if gateway.first is not None:
+                first_claims[gateway.name] = gateway.first
+
+        largest_credible = self._largest_credible(list(first_claims.values()))
+        last_used = 0
+        for name, claimed in first_claims.items():
+            if claimed <= largest_credible:
+                last_used = max(last_used, claimed)
+            elif name not in self._doubted:  # warn once
                 self._doubted.add(name)
                 self._warn(
-                    f"gateway {name} claims round {last}, which this host has not asked; it is not believed. If it is "
-                    f"right, go on with --after-round {last}"
+                    f"gateway {name} claims round {claimed}, which this host has not asked; it is "
+                    f"not believed. If it is right, go on with --after-round {claimed}"
                 )
-        return believed
+        return last_used
 
-    def _most_credible(self, claims: list[int]) -> int:
-        """The largest round number that a gateway may claim. claims: of all gateways."""
+    def _largest_credible(self, claims: list[int]) -> int:
+        """Return the largest round number that a gateway may claim. claims: those of all gateways.
+
+        All but a few numbers of it must be confirmed by this store, or by every other gateway.
+        """
         ours = last_number(self._store)
-        least = min(claims, default=0)
+        confirmed = min(claims, default=0)
         if len(claims) == 1:  # nobody else confirms it
-            least = ours if ours else min(least, wire.CLIENT_AHEAD // 2)
-        return max(ours, least) + wire.FLEET_AHEAD
+            confirmed = ours if ours else min(confirmed, wire.CLIENT_AHEAD // 2)
+        return max(ours, confirmed) + wire.FLEET_AHEAD

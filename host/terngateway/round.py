@@ -25,6 +25,7 @@ from ternhost.reach.driver import is_label
 from ternhost.store.tallies import pack_counts
 
 Rows = npt.NDArray[np.int64]
+_ROUNDING = 1e-9  # relative, of the length of a vector
 
 
 def is_vector(question: Question) -> bool:
@@ -41,21 +42,31 @@ def is_hashed(question: Question) -> bool:
 
 
 def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
-    """The answer of a gateway from the result of its round."""
-    results = [_beside_counts(ask, i, cohort) for i, cohort in enumerate(result.cohorts)]
+    """Return the answer of a gateway to the host, from the result of its round."""
+    reports, counts, results = [], [], []
+    for index, cohort in enumerate(result.cohorts):
+        reports.append(cohort.reports)
+        counts.append(pack_counts(cohort.counts))
+        results.append(_beside_counts(ask, index, cohort))
+    if not any(results):
+        results = []
     return Answer(
         number=ask.number,
         digest=ask.digest,
         ended=result.ended,
-        reports=[cohort.reports for cohort in result.cohorts],
-        refusals=_reasons(result.refusals),
-        counts=[pack_counts(cohort.counts) for cohort in result.cohorts],
-        results=results if any(results) else [],
+        reports=reports,
+        refusals=_refusal_counts(result.refusals),
+        counts=counts,
+        results=results,
     )
 
 
 def _beside_counts(ask: Ask, index: int, cohort: rounds.CohortCounts) -> bytes:
-    """What the answer holds about a cohort beside its counts, packed like these; or b""."""
+    """Return what the answer holds about a cohort beside its counts, packed alike; b"" for nothing.
+
+    That is the support of each category for hashed answers, the sum of vectors for a projection,
+    and otherwise the single results, if the host has asked for them.
+    """
     answers = cohort.answers
     if answers is not None and is_hashed(cohort.question):
         hashes = answers.symbols[:, 0]
@@ -73,19 +84,25 @@ def _beside_counts(ask: Ask, index: int, cohort: rounds.CohortCounts) -> bytes:
     return b""
 
 
-def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
-    """(code, detail, devices), the most frequent first.
+def _refusal_counts(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
+    """Count the devices for each reason to refuse: (code, detail, devices), most frequent first.
 
-    Rare details are counted under the most frequent one of their code.
+    There are at most MOST_REASONS. Rarer ones are counted under the most frequent reason with the
+    same code, or under the most frequent of all if there is none.
     """
     frequencies = Counter((refusal.code, refusal.detail) for refusal in refusals.values())
     by_frequency = frequencies.most_common()
-    kept = dict(by_frequency[:MOST_REASONS])
-    for (code, _), count in by_frequency[MOST_REASONS:]:
-        of_this_code = [reason for reason in kept if reason[0] == code]
-        others = of_this_code or list(kept)
-        kept[others[0]] += count
-    return [(code, detail, count) for (code, detail), count in kept.items()]
+    devices_by_reason = dict(by_frequency[:MOST_REASONS])
+    for (rare_code, _detail), devices in by_frequency[MOST_REASONS:]:
+        substitute = by_frequency[0][0]
+        for reason in devices_by_reason:
+            code, _ = reason
+            if code == rare_code:
+                substitute = reason
+                break
+        devices_by_reason[substitute] += devices
+
+    return [(code, detail, devices) for (code, detail), devices in devices_by_reason.items()]
 
 
 # At the host
@@ -93,7 +110,7 @@ def _reasons(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int
 
 @dataclass(frozen=True)
 class CohortAnswer:
-    """A gateway's answer for a cohort."""
+    """A gateway's checked answer for a cohort."""
 
     reports: int
     counts: rounds.Counts
@@ -103,7 +120,7 @@ class CohortAnswer:
 
 
 def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
-    """An answer by cohort, checked. Raises MessageError."""
+    """Check a gateway's answer to a question; return it by cohort. Raises MessageError."""
     _require(answer.number == ask.number, "is of another round")
     _require(answer.digest == ask.digest, "answers another question")
     _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
@@ -113,45 +130,57 @@ def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
 
 
 def _check_cohort(answer: Answer, ask: Ask, index: int) -> CohortAnswer:
-    cohort, reports = ask.cohorts[index], answer.reports[index]
-    _require(reports <= len(cohort.devices), "has more reports than devices were asked")
-    asked = Cohort(cohort.body)
-    counts = _checked_counts(answer.counts[index], reports, asked)
+    """Check what an answer says about the cohort at `index`, and return that.
 
-    wants_single = ask.individual and (is_hashed(asked.question) or is_vector(asked.question))
-    may_have_results = wants_single or asked.vectors is not None
-    has_results = any(answer.results[index : index + 1])
-    _require(may_have_results or not has_results, "has single results that nobody asked for")
-
-    results = supports = vectors = None
-    if asked.vectors is not None:
-        vectors = _checked_vectors(answer, index, asked)
-    elif ask.individual and is_hashed(asked.question):
-        supports = _checked_supports(answer, index, ask.categories[index])
-    elif ask.individual and is_label(asked.question):
-        results = np.repeat(np.arange(asked.card.symbols), counts[0])[:, None]
-    elif ask.individual and is_vector(asked.question):
-        results = _checked_results(answer, index, asked, counts)
-    return CohortAnswer(reports, counts, results, supports, vectors)
-
-
-def _checked_counts(packed: bytes, reports: int, asked: Cohort) -> rounds.Counts:
-    """The counts (rows x symbols) of so many reports.
-
-    Each names k coordinates, none of them twice. No sum overflows: no summand is beyond `reports`.
+    Beside its counts, an answer has vectors for a projection; and if the host has asked for single
+    results, the support of categories for hashed answers, or the symbols of each device.
     """
-    counts = _integers(packed, asked.size).reshape(asked.rows, asked.card.symbols)
+    cohort = ask.cohorts[index]
+    reports = answer.reports[index]
+    _require(reports <= len(cohort.devices), "has more reports than devices were asked")
+    expected = Cohort(cohort.body)  # of the question, with the sizes of its counts
+    question = expected.question
+    counts = _checked_counts(answer.counts[index], reports, expected)
+
+    if expected.vectors is not None:
+        vectors = _checked_vectors(answer, index, expected)
+        return CohortAnswer(reports, counts, vectors=vectors)
+    if ask.individual and is_hashed(question):
+        supports = _checked_supports(answer, index, ask.categories[index])
+        return CohortAnswer(reports, counts, supports=supports)
+    if ask.individual and is_vector(question):
+        results = _checked_results(answer, index, expected, counts)
+        return CohortAnswer(reports, counts, results=results)
+
+    # All other answers have counts alone.
+    has_results = bool(answer.results) and bool(answer.results[index])
+    _require(not has_results, "has single results that nobody asked for")
+    if ask.individual and is_label(question):
+        # The counts of one symbol from each device are its single results, in any order.
+        symbols = np.repeat(np.arange(expected.card.symbols), counts[0])
+        return CohortAnswer(reports, counts, results=symbols.reshape(-1, 1))
+    return CohortAnswer(reports, counts)
+
+
+def _checked_counts(packed: bytes, reports: int, expected: Cohort) -> rounds.Counts:
+    """Return the counts (rows x symbols) of so many reports, checked. Raises MessageError.
+
+    A report names k coordinates, none of them twice. No sum overflows, since no summand is above
+    `reports`.
+    """
+    counts = _integers(packed, expected.size).reshape(expected.rows, expected.card.symbols)
     _require(counts >= 0, "has counts below 0")
     _require(counts <= reports, "has counts beyond its reports")
-    of_all_reports = asked.k * reports
-    _require(int(counts.sum()) == of_all_reports, "has counts that are not those of its reports")
-    of_a_coordinate = counts.sum(axis=1)
-    _require(of_a_coordinate <= reports, "counts a coordinate more often than there are reports")
+    total = expected.k * reports
+    _require(int(counts.sum()) == total, "has counts that are not those of its reports")
+    reports_of_coordinate = counts.sum(axis=1)
+    within_reports = reports_of_coordinate <= reports
+    _require(within_reports, "counts a coordinate more often than there are reports")
     return counts
 
 
 def _checked_supports(answer: Answer, index: int, categories: int) -> rounds.Counts:
-    """How many of the hashed answers support each category."""
+    """Return how many of the hashed answers support each category. Raises MessageError."""
     _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[index], categories)
     is_possible = (supports >= 0) & (supports <= answer.reports[index])
@@ -159,31 +188,36 @@ def _checked_supports(answer: Answer, index: int, categories: int) -> rounds.Cou
     return supports
 
 
-def _checked_vectors(answer: Answer, index: int, asked: Cohort) -> rounds.Counts:
-    """The sum of the vectors that a projection's symbols stand for."""
+def _checked_vectors(answer: Answer, index: int, expected: Cohort) -> rounds.Counts:
+    """Return the sum of the vectors that a projection's symbols stand for. Raises MessageError."""
     _require(bool(answer.results), "lacks the vectors of a projection")
-    vectors = _integers(answer.results[index], asked.d)
-    length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum()))
-    longest = (asked.card.symbols // 2) ** 1.5  # the length of a report's vector
-    most = longest * answer.reports[index]  # if all of them have one direction
-    _require(length <= most * (1 + 1e-9), "has vectors that are longer than its reports together")
-    return vectors
+    vector_sum = _integers(answer.results[index], expected.d)
+    length = float(np.sqrt(np.square(vector_sum.astype(np.float64)).sum()))
+    length_of_report = (expected.card.symbols // 2) ** 1.5
+    longest = length_of_report * answer.reports[index]  # if all of them have one direction
+    is_possible = length <= longest * (1 + _ROUNDING)
+    _require(is_possible, "has vectors that are longer than its reports together")
+    return vector_sum
 
 
-def _checked_results(answer: Answer, index: int, asked: Cohort, counts: rounds.Counts) -> Rows:
-    """The symbols of each report (reports x k), which must add up to the counts."""
+def _checked_results(answer: Answer, index: int, expected: Cohort, counts: rounds.Counts) -> Rows:
+    """Return the symbols of each report (reports x k), which must add up to the counts.
+
+    Raises MessageError.
+    """
     _require(bool(answer.results), "lacks the single results")
-    reports = answer.reports[index]
-    rows = _integers(answer.results[index], reports * asked.k).reshape(reports, asked.k)
-    _require(asked.d == asked.k, "has single results of unknown coordinates")
-    _require((rows >= 0) & (rows < asked.card.symbols), "has symbols that the card has not")
-    cells = rows + np.arange(asked.k) * asked.card.symbols
-    recounted = np.bincount(cells.reshape(-1), minlength=asked.size).reshape(counts.shape)
+    reports, symbols = answer.reports[index], expected.card.symbols
+    rows = _integers(answer.results[index], reports * expected.k).reshape(reports, expected.k)
+    _require(expected.d == expected.k, "has single results of unknown coordinates")
+    _require((rows >= 0) & (rows < symbols), "has symbols that the card has not")
+    cells = rows + np.arange(expected.k) * symbols  # of the counts, numbered row by row
+    recounted = np.bincount(cells.reshape(-1), minlength=expected.size).reshape(counts.shape)
     _require(recounted == counts, "has single results that are not those of its counts")
     return rows
 
 
 def _integers(packed: bytes, count: int) -> Rows:
+    """Unpack exactly `count` numbers (int64, little-endian, deflated). Raises MessageError."""
     try:
         data = inflate(packed, 8 * count)
     except ValueError as error:
@@ -200,7 +234,10 @@ def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
 def without_names(
     number: int, reasons: Sequence[Sequence[int]], first: int
 ) -> dict[int, rounds.Refusal]:
-    """Refusals of unknown devices, by keys that no device has: from `-first` down."""
+    """Return refusals of unknown devices, by keys that no device has: from `-first` down.
+
+    number: of the round. reasons: (code, detail, devices) each.
+    """
     refusals: dict[int, rounds.Refusal] = {}
     for code, detail, count in reasons:
         for _ in range(count):
@@ -214,10 +251,10 @@ def parts(
     terms: Terms,
     categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
-    """The question to each gateway that has devices in the round.
+    """Return the question to each gateway that has devices in the round, by name.
 
-    gateways: by name, their devices, ascending. categories: where single results are wanted, the
-    number for each cohort of hashed answers, 0 for others.
+    gateways: by name, their devices, ascending. categories: if single results are wanted, the
+    number of categories for each cohort of hashed answers, and 0 for others; else None.
     """
     cohort_devices = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
@@ -225,10 +262,10 @@ def parts(
         members = Members(devices)
         cohorts, numbers_of_categories = [], []
         for index, ids in enumerate(cohort_devices):
-            of_gateway = ids[members.find(ids) >= 0]
-            if not len(of_gateway):
+            gateway_ids = ids[members.find(ids) >= 0]
+            if not len(gateway_ids):
                 continue
-            cohorts.append(rounds.StoredCohort(round_.cohorts[index].body, of_gateway))
+            cohorts.append(rounds.StoredCohort(round_.cohorts[index].body, gateway_ids))
             if categories is not None:
                 numbers_of_categories.append(categories[index])
         if cohorts:
@@ -247,6 +284,7 @@ class RoundAtGateways:
     """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
 
     def __init__(self, round_: rounds.StoredRound, asks: Mapping[str, Ask], now: float) -> None:
+        """Begin with no answers. asks: by gateway. now: of the monotonic clock."""
         self.begun = now
         self.asks = dict(asks)
         self.asked = sum(len(cohort.devices) for cohort in round_.cohorts)
@@ -266,13 +304,13 @@ class RoundAtGateways:
     # In a store
 
     def exchange(self, gateway: str, answer: bytes = b"") -> bytes:
-        """A gateway's question in this round and its answer, in the format of the store."""
+        """Return a gateway's question in this round and its answer, in the format of the store."""
         ask = self.asks[gateway].encode()
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
     def stored(cls, round_: rounds.StoredRound, exchanges: Mapping[str, bytes], now: float) -> Self:
-        """The round from its exchanges in the store.
+        """Return the round as its exchanges in the store (by gateway) describe it.
 
         Raises MessageError for data of another version.
         """
@@ -319,18 +357,22 @@ class RoundAtGateways:
         return self.reports + sum(self.under_way.values())
 
     def ended(self, waiting: Iterable[str]) -> str | None:
-        """How the round has ended if it waits for these gateways only; None where it goes on."""
+        """Return how the round has ended, or None if it goes on.
+
+        waiting: the gateways whose answers it still waits for.
+        """
         if self._round.quorum <= self.reports < self.asked:
             return rounds.QUORUM
         if self.outstanding.intersection(waiting):
             return None
+        # It ends like its part at any gateway that has not heard every device.
         for end in (rounds.DEADLINE, rounds.QUORUM):
             if end in self._ends:
                 return end
         return rounds.COMPLETE
 
     def result(self, ended: str) -> rounds.RoundResult:
-        """The sum of all answers that count."""
+        """Return the sum of all answers that count. ended: how the round has ended."""
         answers: list[list[tuple[rounds.StoredCohort, CohortAnswer]]]
         answers = [[] for _ in self._round.cohorts]
         for name, by_cohort in self._answers.items():
@@ -338,8 +380,8 @@ class RoundAtGateways:
                 answers[self._index(cohort)].append((cohort, answer))
 
         cohorts = []
-        for asked, of_cohort in zip(self._round.cohorts, answers, strict=True):
-            cohorts.append(_sum_of(asked, of_cohort))
+        for whole_cohort, cohort_answers in zip(self._round.cohorts, answers, strict=True):
+            cohorts.append(_sum_of(whole_cohort, cohort_answers))
         return rounds.RoundResult(
             number=self.number,
             ended=ended,
@@ -350,7 +392,7 @@ class RoundAtGateways:
         )
 
     def _index(self, part: rounds.StoredCohort) -> int:
-        """The cohort of the round that this part of a question belongs to.
+        """Return the index of the round's cohort that a cohort of a gateway's question is part of.
 
         Two cohorts may have the same question, but never the same devices.
         """
@@ -362,10 +404,10 @@ class RoundAtGateways:
 
 
 def _sum_of(
-    asked: rounds.StoredCohort, answers: Sequence[tuple[rounds.StoredCohort, CohortAnswer]]
+    whole_cohort: rounds.StoredCohort, answers: Sequence[tuple[rounds.StoredCohort, CohortAnswer]]
 ) -> rounds.CohortCounts:
-    """The result of a cohort from the answers of gateways, each with the devices it asked."""
-    total = Cohort(asked.body, len(asked.devices))
+    """Add up the answers of gateways, each with its part of a cohort, to the result of the cohort."""
+    total = Cohort(whole_cohort.body, len(whole_cohort.devices))
     supports = None
     devices, symbols = [], []
     for cohort, answer in answers:
@@ -373,7 +415,9 @@ def _sum_of(
         total.reports += answer.reports
         if answer.vectors is not None and total.vectors is not None:
             total.vectors += answer.vectors
-        if answer.results is not None:  # under any of the devices: their order is unknown
+        if (
+            answer.results is not None
+        ):  # whose device is unknown: any of the gateway's stands for it
             devices.append(integers(cohort.devices)[: len(answer.results)])
             symbols.append(answer.results)
         if answer.supports is not None:

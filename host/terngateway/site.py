@@ -17,6 +17,7 @@ from terngateway import dealing, messages
 from terngateway.bound import MORE, Answered, Bound, reports_of
 from terngateway.budgets import rows_of
 from terngateway.messages import (
+    NO_ROUND,
     Ask,
     Deal,
     Dealt,
@@ -72,9 +73,11 @@ class Gateway:
         bound: Bound | None = None,
         warn: Warn = lambda message: None,
     ) -> None:
-        """fleet: its kind, for the host. bound: of the site, for all rounds.
+        """Take up the last question in the store, if there is one; `run` then opens the driver.
 
-        Raises StorageError, and MessageError for a store of another version.
+        fleet: its kind, which the host is told. single_results: the host may have results of single
+        devices. silence: seconds after which a round goes on without a board. bound: of the site,
+        for all rounds. Raises StorageError, and MessageError for a store of another version.
         """
         self._store = store
         self._driver = driver
@@ -104,6 +107,7 @@ class Gateway:
         self._take_up()
 
     def _take_up(self) -> None:
+        """Continue with the last question or answer in the store, if no later round was asked."""
         last = self._tables.last_question()
         if last is None or last[0] < self._last:
             return
@@ -115,7 +119,10 @@ class Gateway:
             self._answer = message
 
     def ready(self) -> int | None:
-        """Wait until it can answer; return the number of its devices, None if it has ended before."""
+        """Wait until the gateway can answer; return the number of its devices.
+
+        Returns None if the gateway has ended before.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._here is not None or self._closed)
             return None if self._here is None else len(self._here.devices)
@@ -127,9 +134,8 @@ class Gateway:
         try:
             message = messages.decode(payload)
         except MessageError as error:
-            return Refused(
-                0, str(error), "host and gateway must be of the same version of tern"
-            ).encode()
+            hint = "host and gateway must be of the same version of tern"
+            return Refused(NO_ROUND, str(error), hint).encode()
         if isinstance(message, Hello):
             return self._who().encode()
         if isinstance(message, Model):
@@ -137,10 +143,10 @@ class Gateway:
                 self._models = [message.averaged]
             return Taken().encode()
         if isinstance(message, Ask):
-            return self._asked(message)
+            return self._answer_or_progress(message)
         if isinstance(message, Deal):
             return self._deal(message)
-        return Refused(0, "a host does not send this to a gateway").encode()
+        return Refused(NO_ROUND, "a host does not send this to a gateway").encode()
 
     def _who(self) -> Here:
         """The state of the gateway, with the account of all answers that it has sent."""
@@ -152,50 +158,68 @@ class Gateway:
             return self._ready()
 
     def _ready(self) -> Here:
+        """Return the state of the gateway. Raises DeviceError while it starts or ends."""
         if self._here is None or self._closed:
             raise DeviceError("the gateway is not ready")
         return self._here
 
     def _deal(self, deal: Deal) -> bytes:
+        """Return the groups that the thread of the store draws, or its refusal.
+
+        Raises DeviceError if these take too long.
+        """
         with self._changed:
             if self._to_do is not None and deal.number > self._to_do.number:
                 self._driver.abandon(self._to_do.number)  # the host goes on with another round
             self._deals.append(deal)
-            asked = deal.encode()
+            request = deal.encode()
             self._changed.wait_for(
-                lambda: asked in self._dealt or self._closed, messages.LONGEST_HOLD
+                lambda: request in self._dealt or self._closed, messages.LONGEST_HOLD
             )
-            if asked not in self._dealt:
+            if request not in self._dealt:
                 raise DeviceError("the gateway is busy")
-            return self._dealt[asked].encode()
+            return self._dealt[request].encode()
 
-    def _asked(self, ask: Ask) -> bytes:
+    def _answer_or_progress(self, ask: Ask) -> bytes:
+        """Return the answer to a question, or after `ask.hold` seconds the progress of its round.
+
+        A new question ends the round of an earlier one. Raises DeviceError while the gateway starts
+        or ends.
+        """
         with self._changed:
             self._changed.wait_for(
                 lambda: self._here is not None or self._closed, messages.LONGEST_HOLD
             )
             here = self._ready()
         with self._changed:
-            if refused := self._objection(ask, here):
+            refused = self._objection(ask, here)
+            if refused is not None:
                 return refused.encode()
             if ask.number > self._last:
-                if self._to_do is not None:
-                    self._driver.abandon(self._to_do.number)
-                self._last, self._digest = ask.number, ask.digest
-                self._to_do, self._answer = ask, None
-                self._progress = Still(ask.number)
+                self._begin_round(ask)
             self._changed.wait_for(
                 lambda: self._answer is not None or self._last != ask.number or self._closed,
                 ask.hold,
             )
             if self._last != ask.number:
-                return Refused(
-                    ask.number, f"round {ask.number} was given up for round {self._last}"
-                ).encode()
-            return self._answer or self._progress.encode()
+                text = f"round {ask.number} was given up for round {self._last}"
+                return Refused(ask.number, text).encode()
+            if self._answer is None:
+                return self._progress.encode()
+            return self._answer
+
+    def _begin_round(self, ask: Ask) -> None:
+        """Have the thread of the store ask this question, instead of an earlier one."""
+        if self._to_do is not None:
+            self._driver.abandon(self._to_do.number)
+        self._last = ask.number
+        self._digest = ask.digest
+        self._to_do = ask
+        self._answer = None
+        self._progress = Still(ask.number)
 
     def _objection(self, ask: Ask, here: Here) -> Refused | None:
-        """Why a question is refused, or None; a number without a question can still get one."""
+        """Return why a question is refused, or None; the last question is answered in any case."""
         refused = self._objection_to_number(ask)
         if refused is not None or ask.number == self._last:
             return refused
@@ -215,13 +239,20 @@ class Gateway:
         return None
 
     def _objection_to_number(self, ask: Ask) -> Refused | None:
+        """Return why the round number of a question is refused, or None.
+
+        Numbers grow, and each of them has one question.
+        """
         number = ask.number
         if number < self._last:
-            why = f"round {number} is before round {self._last}, this gateway's last one"
-            return Refused(number, why)
+            text = f"round {number} is before round {self._last}, this gateway's last one"
+            return Refused(number, text)
         if number == self._last and ask.digest != self._digest:
-            why = "has another question" if self._digest else "was asked by the gateway itself"
-            return Refused(number, f"round {number} {why}", "ask the next round")
+            if self._digest:
+                text = f"round {number} has another question"
+            else:
+                text = f"round {number} was asked by the gateway itself"
+            return Refused(number, text, "ask the next round")
         if number - self._last > wire.CLIENT_AHEAD:
             # No device would answer it, and numbers only grow.
             return Refused(number, f"round {number} is too far after round {self._last}")
@@ -235,22 +266,22 @@ class Gateway:
         Raises TernError if the fleet cannot be reached at first, or if the disk fails.
         """
         try:
-            for asked in self._store.open_rounds():
-                if self._to_do is None or asked.number != self._to_do.number:
-                    self._store.end_round(asked.number, ABANDONED)
+            for open_round in self._store.open_rounds():
+                if self._to_do is None or open_round.number != self._to_do.number:
+                    self._store.end_round(open_round.number, ABANDONED)
             with self._driver as driver:
                 under_way = driver.resume()
-                looked = -_LOOK
+                last_look = -_LOOK  # the first look is due at once, as is one after each round
                 while not self._stopped:
-                    if time.monotonic() - looked >= _LOOK:
+                    if time.monotonic() - last_look >= _LOOK:
                         self._look()
-                        looked = time.monotonic()
+                        last_look = time.monotonic()
                     self._deal_out()
                     if self._to_do is None:
                         driver.wait(_TICK)
                     else:
                         self._do(self._to_do, under_way)
-                        looked = -_LOOK
+                        last_look = -_LOOK
                     under_way = []
         finally:
             with self._changed:
@@ -266,9 +297,10 @@ class Gateway:
         self._driver.stop()
 
     def _look(self) -> None:
-        """See which devices are there, and give them the models that the host has sent."""
+        """Update the state that a HELLO gets, and give devices the models that the host has sent."""
         devices = integers(self._driver.devices)
-        boards, budgets = self._driver.status.boards, rows_of(self._driver.budgets)
+        boards = self._driver.status.boards
+        budgets = rows_of(self._driver.budgets)
         self._registered = max(len(devices), self._store.device_count())
         with self._changed:
             self._here = Here(
@@ -292,12 +324,16 @@ class Gateway:
             self._driver.publish(averaged)
 
     def _settle_account(self) -> None:
-        """Compute what all answers have told, which may take a second; a HELLO waits for it."""
+        """Compute what all answers have disclosed, unless it is known; a HELLO waits for it.
+
+        This may take a second.
+        """
         if not self._account_is_due:
             return
-        at = self._bound or Bound(0)
-        told = math.ceil(self._told.largest_loss(at.delta, at.honest).epsilon * MICRO)
-        self._epsilon_told = min(told, messages.MOST_TOLD)
+        # Without a bound of the site, its account is at the default delta, with honest devices.
+        bound = self._bound or Bound(0)
+        epsilon = self._told.largest_loss(bound.delta, bound.honest).epsilon
+        self._epsilon_told = min(math.ceil(epsilon * MICRO), messages.MOST_TOLD)
         with self._changed:
             assert self._here is not None
             self._here = replace(self._here, told=self._epsilon_told)
@@ -318,7 +354,7 @@ class Gateway:
         """Have the devices answer a question, and store the answer before the host gets it."""
         number = ask.number
         self._tables.save_question(number, ask.digest, ask.encode())
-        outcome = self._outcome_of(ask, number in under_way)
+        outcome = self._outcome_of(ask, is_under_way=number in under_way)
         if outcome is None:
             return  # stopped: the question is taken up at the next start
 
@@ -341,9 +377,10 @@ class Gateway:
             self._changed.notify_all()
 
     def _outcome_of(self, ask: Ask, is_under_way: bool) -> _Outcome | None:
-        """The end of a round: an answer or a refusal; None after `stop`.
+        """Return how a round ends, with an answer or a refusal; None after `stop`.
 
-        No question may end a gateway; a disk that fails does. Raises StorageError.
+        is_under_way: the round was open before the gateway was started again. No question may end a
+        gateway, so that other errors become refusals; a disk that fails does. Raises StorageError.
         """
         number = ask.number
         try:
@@ -361,27 +398,37 @@ class Gateway:
         return _Outcome(refused.encode(), ABANDONED)
 
     def _answered(self, ask: Ask, is_under_way: bool) -> _Outcome | None:
-        """Collect the reports, unless their counts would break a bound. Raises TernError."""
+        """Collect the reports, unless their counts would break a bound; None after `stop`.
+
+        The bounds are checked before devices are asked, as if all of them reported, and again with
+        the reports that came, since each one hides among fewer. Raises TernError.
+        """
         groups = dealing.groups_of(self._tables, ask.number, list(ask.cohorts), self._registered)
         self._hold_back(ask, reports_of(ask.cohorts, groups))
         result = self._collect(ask, is_under_way)
         if result is None:
             return None
-        counts = [cohort.reports for cohort in result.cohorts]
-        disclosed = reports_of(ask.cohorts, groups, counts)
+        reports_by_cohort = [cohort.reports for cohort in result.cohorts]
+        disclosed = reports_of(ask.cohorts, groups, reports_by_cohort)
         self._hold_back(ask, disclosed)
         return _Outcome(answer_to(ask, result).encode(), result.ended, disclosed)
 
     def _hold_back(self, ask: Ask, answered: Answered) -> None:
-        """Raise RefusedError where the counts of these reports would tell the server's owner more
-        than a bound.
-        """
+        """Raise RefusedError if the counts of these reports would break the site's or the run's bound."""
         for bound in (self._bound, Bound.read(ask.toward_server)):
-            if bound and (why := bound.refuses(self._told, answered)):
-                raise RefusedError(f"held back: {why}", hint=MORE)
+            if bound is None:
+                continue
+            reason = bound.refuses(self._told, answered)
+            if reason:
+                raise RefusedError(f"held back: {reason}", hint=MORE)
 
     def _collect(self, ask: Ask, is_under_way: bool) -> RoundResult | None:
-        driver, number = self._driver, ask.number
+        """Have the driver ask the devices; return the result of the round, or None after `stop`.
+
+        is_under_way: the driver has the round already. Raises TernError.
+        """
+        driver = self._driver
+        number = ask.number
         driver.terms = Terms(ask.quorum, ask.deadline, self._silence)
         questions = _questions(ask)
         needs_single = any(is_vector(each) or is_hashed(each) for each in questions)
@@ -397,7 +444,7 @@ class Gateway:
                 devices = [cohort.devices for cohort in ask.cohorts]
                 driver.open(number, list(zip(questions, devices, strict=True)))
             with self._changed:
-                if self._last != number:  # it was superseded before it was open
+                if self._last != number:  # the host has begun another round before this was open
                     driver.abandon(number)
             return driver.collect(number, on_progress)
         except AllRefused as error:
@@ -405,4 +452,5 @@ class Gateway:
 
 
 def _questions(ask: Ask) -> list[Question]:
+    """Return the question to each cohort."""
     return [question_of(decode_body(cohort.body)) for cohort in ask.cohorts]

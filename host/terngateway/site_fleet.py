@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from terngateway.bound import Bound
 from terngateway.fleet import AtGateways
 from terngateway.site import Gateway
 from ternhost import datasets
-from ternhost.datasets import Holdings
+from ternhost.datasets import Fixed, Holdings
 from ternhost.errors import StorageError, UsageError
 from ternhost.files import read_object, storage_errors, write_file
 from ternhost.learn.schedule import Terms
@@ -93,6 +93,7 @@ class SiteFleet:
     )
 
     def __post_init__(self) -> None:
+        """Raise UsageError unless each option is in its range and they go together."""
         if not self.fleet:
             hint = f"a fleet is {fleet.forms()}"
             raise UsageError("--fleet must name the gateway's devices", hint=hint)
@@ -101,12 +102,12 @@ class SiteFleet:
             text = "a gateway asks its own devices, and no other gateways"
             raise UsageError(text, hint="such as port:a0")
         require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
-        most = wire.FLEET - (self.count(kind) or 1)
-        require(1 <= self.first_id <= most, "first_id", f"1 to {most}", self.first_id)
+        largest_id = wire.FLEET - (self.count(kind) or 1)  # so that every client has an id
+        require(1 <= self.first_id <= largest_id, "first_id", f"1 to {largest_id}", self.first_id)
         require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        is_day_or_less = 0 < self.silence <= 86_400
-        require(is_day_or_less, "silence", "above 0 and at most 86400 seconds", self.silence)
+        is_a_day_or_less = 0 < self.silence <= 86_400
+        require(is_a_day_or_less, "silence", "above 0 and at most 86400 seconds", self.silence)
         _ = self.policy  # raises UsageError
 
     @property
@@ -118,17 +119,22 @@ class SiteFleet:
         return Policy(parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest"), budget)
 
     def count(self, kind: Fleet) -> int | None:
-        """The number of clients that tern makes; None where it makes none."""
+        """Return the number of clients that tern makes; None if it makes none."""
         if kind.simulated:
             return self.clients or kind.clients
-        return (self.clients or _CLIENTS) if kind.provisions else None
+        if kind.provisions:
+            return self.clients or _CLIENTS
+        return None
 
     def holdings(self) -> Holdings:
-        """The records of the clients of all sites with this data set. Raises UsageError."""
+        """Return the records of the clients of all sites with this data set. Raises UsageError.
+
+        They are in an order that follows from the seed, so that every site assigns them alike.
+        """
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
-        are_enough = self.records <= len(rows)
-        require(are_enough, "records", f"at most the data set's {len(rows)}", self.records)
+        enough_rows = self.records <= len(rows)
+        require(enough_rows, "records", f"at most the data set's {len(rows)}", self.records)
         order = np.random.default_rng(self.seed).permutation(len(rows))
         return Holdings(rows, order, self.records)
 
@@ -136,46 +142,52 @@ class SiteFleet:
 
     @classmethod
     def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
-        """The stored options of the directory, with those `named` now.
+        """Return the stored options of the directory, replaced by those that are named now.
 
-        Raises UsageError if a settled one changes.
+        named: options of the command, by name. Raises UsageError if one of them changes an option
+        that was settled at the first start.
         """
         saved = _read(directory).get(_RUNS)
         if saved is None:
             return cls(**named)._anywhere()
-        known = {name: value for name, value in saved.items() if name in names_of(cls)}
-        now = cls(**{**known, **named})._anywhere()
+
+        stored = {name: value for name, value in saved.items() if name in names_of(cls)}
+        options = cls(**{**stored, **named})._anywhere()
         for name in named.keys() & _SETTLED:
-            value, before = getattr(now, name), known.get(name)
-            if value != before:
-                flag = f"--{name.replace('_', '-')}"
-                begun = f"without {flag}" if before is None else f"with {flag} {before}"
-                hint = "its devices and their answers stay; for others write another directory"
-                raise UsageError(f"{directory} was begun {begun}, not with {value}", hint)
-        return now
+            new_value = getattr(options, name)
+            old_value = stored.get(name)
+            if new_value == old_value:
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            begun = f"without {flag}" if old_value is None else f"with {flag} {old_value}"
+            hint = "its devices and their answers stay; for others write another directory"
+            raise UsageError(f"{directory} was begun {begun}, not with {new_value}", hint)
+        return options
 
     def _anywhere(self) -> Self:
-        """These options with paths that are valid in any working directory."""
+        """Return these options with paths that are valid in any working directory."""
         store = self.store
         if store:
             store = os.path.abspath(Path(store).expanduser())
         return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
 
     def save(self, directory: Path) -> None:
-        """Write it into gateway.json, whose other members stay. Raises StorageError."""
-        members = _read(directory)
-        kept = {**members, _RUNS: asdict(self)}
-        if kept == members:
+        """Write the options into gateway.json, whose other members stay. Raises StorageError."""
+        members_before = _read(directory)
+        members = {**members_before, _RUNS: asdict(self)}
+        if members == members_before:
             return
         with storage_errors():
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_file(directory / FILE, json.dumps(kept, indent=1).encode() + b"\n")
+            write_file(directory / FILE, json.dumps(members, indent=1).encode() + b"\n")
 
 
+# Options that the first start settles, since the devices and their records follow from them.
 _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "store"}
 
 
 def _read(directory: Path) -> dict[str, Any]:
+    """Return the members of gateway.json; none if there is no such file."""
     path = directory / FILE
     return read_object(path) if path.exists() else {}
 
@@ -184,9 +196,10 @@ def _read(directory: Path) -> dict[str, Any]:
 def opened(
     directory: str | Path, runs: SiteFleet, warn: Warn = lambda message: None
 ) -> Iterator[Gateway]:
-    """The gateway of a directory, with its store open; makes the boards that tern is to make.
+    """Open the gateway of a directory with its store, and close the store at the end.
 
-    Raises TernError.
+    runs: the options; those that work are saved. Makes emulated boards and simulated clients at the
+    first start. Raises TernError.
     """
     directory = Path(directory)
     bound = Bound.of_site(directory)
@@ -215,7 +228,7 @@ def opened(
 
 
 def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
-    """What the driver of a gateway's devices needs to know."""
+    """Return the context from which the driver of a gateway's devices is made."""
     return RunContext(
         store=store,
         directory=directory,
@@ -229,21 +242,22 @@ def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: 
 
 
 def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
-    """The clients of a site, if they are simulated."""
+    """Return the simulated clients of a site; without records if its devices are not simulated."""
     holdings = _holdings(kind, runs, warn) if kind.simulated else None
-    seed = runs.seed + (runs.first_id << 32)  # clients of two gateways must not draw the same
+    # The first id is part of the seed: clients of two gateways must not draw the same noise.
+    seed = runs.seed + (runs.first_id << 32)
     return SimulatedClients(holdings, runs.count(kind), seed, runs.first_id)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
-    """The records of its clients; warns where several hold the same ones, here or at another site."""
+    """Return the records of all clients; warn if the data set has too few for those of this site."""
     holdings = runs.holdings()
-    last = runs.first_id + (runs.count(kind) or 1) - 1
-    first_again = max(runs.first_id, holdings.clients + 1)
-    if last > holdings.clients:
+    last_id = runs.first_id + (runs.count(kind) or 1) - 1
+    if last_id > holdings.clients:
+        first_repeated = max(runs.first_id, holdings.clients + 1)
         warn(
             f"--dataset {runs.dataset} has records for {holdings.clients:,} clients: those with ids "
-            f"from {first_again:,} to {last:,} hold again what the ids from 1 on do"
+            f"from {first_repeated:,} to {last_id:,} hold again what the ids from 1 on do"
         )
     return holdings
 
@@ -256,30 +270,46 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
     count = runs.count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
-    boards_place, new_place = directory / FLEET_NAME, directory / _NEW / FLEET_NAME
+    fleet_directory = directory / FLEET_NAME
+    new_fleet_directory = directory / _NEW / FLEET_NAME
     known_devices = store.keys()
-    if ids.start in known_devices:
-        if new_place.exists():
-            new_place.rename(boards_place)
+    if ids.start in known_devices:  # not the first start, or that one was interrupted at its end
+        if new_fleet_directory.exists():
+            new_fleet_directory.rename(fleet_directory)
         return
-    if boards_place.exists():
-        text = f"{store.path} has no keys of the boards in {boards_place}"
+    if fleet_directory.exists():
+        text = f"{store.path} has no keys of the boards in {fleet_directory}"
         raise StorageError(text, "put that store back; if it is lost, write another directory")
     if kind.count > count:
         text = f"{kind.count} boards for {count} clients leave boards without one"
         raise UsageError(text, "ask for fewer boards")
 
+    # clients x records x values; client i holds part i, and parts count from 0.
     rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
     runs.save(directory)  # before its devices exist
     # Left by an interrupted start: none of its boards ever ran.
     shutil.rmtree(directory / _NEW, ignore_errors=True)
     keys = new_keys(ids)
-    boards = board_directories(directory / _NEW, kind.count)
-    bounds = [count * board // len(boards) for board in range(len(boards) + 1)]
-    for board, (start, end) in zip(boards, pairwise(bounds), strict=True):
+    _write_boards(board_directories(directory / _NEW, kind.count), keys, rows, runs, store)
+    store.add_devices(keys)  # now that the boards are written
+    new_fleet_directory.rename(fleet_directory)
+
+
+def _write_boards(
+    boards: Sequence[Path],
+    keys: Mapping[int, bytes],
+    rows: Fixed,
+    runs: SiteFleet,
+    store: Store,
+) -> None:
+    """Write the boards' directories, among which the clients are divided as equally as possible.
+
+    keys: by device, in ascending order. rows: clients x records x values.
+    """
+    ids = list(keys)
+    settings = BoardSettings(last_round=last_number(store))
+    first_clients = [len(ids) * board // len(boards) for board in range(len(boards) + 1)]
+    for board, (start, end) in zip(boards, pairwise(first_clients), strict=True):
         board_rows = rows[start:end].reshape(-1, rows.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        settings = BoardSettings(last_round=last_number(store))
         provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
-    store.add_devices(keys)  # now that the boards are written
-    new_place.rename(boards_place)

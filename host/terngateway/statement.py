@@ -33,7 +33,7 @@ EVIDENCE = {
 def part(
     sites: Mapping[str, Mapping[str, Any]], honest: float, not_real: str = ""
 ) -> StatementPart:
-    """What a statement says about the counts of these sites.
+    """Return what a privacy statement says about the counts of these sites.
 
     sites: as in a result (`planning.as_result`). honest: the share of their devices that the owner
     of the server does not control. not_real: as of StatementPart.
@@ -67,12 +67,14 @@ def part(
 
 
 def reason_of_made_sites(store: Store) -> str:
-    """Which sites simulate or emulate their devices, as a reason why their data is not real."""
-    names = [
-        gateway.name
-        for gateway in GatewayTables(store).gateways()
-        if _is_made(gateway.here.get("fleet"))
-    ]
+    """Return a sentence on the sites whose devices are not real, or "" if all are.
+
+    Such sites simulate their devices or emulate them.
+    """
+    names = []
+    for gateway in GatewayTables(store).gateways():
+        if _is_made(gateway.here.get("fleet")):
+            names.append(gateway.name)
     if not names:
         return ""
     return (
@@ -82,7 +84,10 @@ def reason_of_made_sites(store: Store) -> str:
 
 
 def _is_made(word: str | None) -> bool:
-    """Whether a fleet of this kind has no boards of other people; not of an unknown kind."""
+    """Whether tern simulates or emulates the devices of this kind of fleet; False if it is unknown.
+
+    word: of the kind, such as "simulated".
+    """
     if word is None or word not in fleet.KINDS:
         return False
     kind = fleet.KINDS[word]

@@ -105,7 +105,10 @@ class GatewayTables:
     def gateway_seen(
         self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]
     ) -> None:
-        """Store a gateway that is connected. heard: seconds since 1970. here: fields of its HERE."""
+        """Store a gateway that is connected, in place of what was stored of it.
+
+        heard: seconds since 1970. here: the fields of its HERE.
+        """
         statement = "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)"
         self._store.write(statement, name, pack_ids(devices), heard, json.dumps(here))
 
@@ -132,12 +135,12 @@ class GatewayTables:
         self._store.write(statement, reports, message, number, gateway)
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
-        """Store how many reports a gateway says it has so far, for observers."""
+        """Store how many reports a gateway has so far, by its own account, for observers."""
         statement = "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?"
         self._store.write(statement, reports, number, gateway)
 
     def messages(self, number: int) -> dict[str, bytes]:
-        """By gateway of a round, its answer, or its question if it has not answered."""
+        """Return, by gateway of a round, its answer, or its question if it has not answered."""
         statement = "SELECT gateway, body FROM answer WHERE round = ? ORDER BY gateway"
         return dict(self._store.rows(statement, number))
 
@@ -150,7 +153,7 @@ class GatewayTables:
     def save_told(self, number: int, gateway: str, answered: Answered) -> None:
         """Store what the counts of a gateway disclose in a round, in place of what was stored.
 
-        gateway: "" in its own store.
+        gateway: its name at a host; "" in the gateway's own store.
         """
         rows = []
         for position, (report, devices) in enumerate(answered):
@@ -161,18 +164,19 @@ class GatewayTables:
             self._store.write_rows("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
 
     def told_in(self, number: int, gateway: str) -> Answered:
-        """What was stored by `save_told` for this round."""
+        """Return what `save_told` has stored for a gateway in this round."""
         where = "WHERE gateway = ? AND round = ? ORDER BY position"
         return self._reports(where, gateway, number)
 
     def told(self, gateway: str) -> Disclosures:
-        """What the counts of a gateway have disclosed in all rounds, oldest first."""
-        told = Disclosures()
+        """Return what the counts of a gateway have disclosed in all rounds, oldest first."""
+        disclosures = Disclosures()
         for report, devices in self._reports("WHERE gateway = ? ORDER BY round, position", gateway):
-            told.add(report, devices)
-        return told
+            disclosures.add(report, devices)
+        return disclosures
 
     def _reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
+        """Return the disclosed reports with their devices. where: condition and order, in SQL."""
         reports = []
         for text, devices in self._store.rows(f"SELECT report, devices FROM told {where}", *values):
             report = ReportKind.from_json(json.loads(text))
@@ -192,7 +196,10 @@ class GatewayTables:
             self._store.write(statement, number, digest, message)
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:
-        """(number, digest, message) of the last question: the answer, or the question until then."""
+        """Return (number, digest, message) of the last question; None if there was none.
+
+        message: the answer, or the question as long as there is no answer.
+        """
         statement = "SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1"
         rows = self._store.rows(statement)
         return rows[0] if rows else None
@@ -200,22 +207,28 @@ class GatewayTables:
     # At a gateway: groups that it draws
 
     def deal(self, hand: bytes, groups: Sequence[Integers]) -> None:
-        """Store groups that were drawn together, of devices that are in one of them each."""
-        before = int(self._store.value("SELECT value FROM state WHERE name = ?", _DRAWS) or 0)
-        pool = sum(len(group) for group in groups)
+        """Store groups that were drawn together from one pool; every device is in one of them.
+
+        hand: the digest of the pool and the number of groups, by which `take_group` finds them.
+        """
+        stored_draws = self._store.value("SELECT value FROM state WHERE name = ?", _DRAWS)
+        draws_before = 0 if stored_draws is None else int(stored_draws)
+        pool_size = sum(len(group) for group in groups)
+        no_round = None  # has got the group yet
         rows = []
-        for draw, group in enumerate(groups, before + 1):
-            rows.append((draw, hand, pool, pack_ids(group), None))
-        last = before + len(groups)
+        for draw, group in enumerate(groups, draws_before + 1):
+            rows.append((draw, hand, pool_size, pack_ids(group), no_round))
+        last = draws_before + len(groups)
         with self._store.transaction():
             self._store.write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DRAWS, str(last))
             self._store.write_rows("INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", rows)
             self._store.write("DELETE FROM dealt WHERE draw <= ?", last - _MOST_GROUPS)
 
     def take_group(self, hand: bytes, number: int) -> tuple[int, Integers] | None:
-        """The draw and the devices of a group for a round; None if the hand is empty.
+        """Return the number of a draw and its devices for a round; None if no group is left.
 
-        That is the group that the round got before, or else the next one of the hand.
+        That is the group that the round has got before, or else the next one of the hand, which no
+        other round gets. Groups of earlier rounds are deleted.
         """
         rows = self._store.rows(
             "SELECT draw, devices FROM dealt WHERE hand = ? AND (round = ? OR round IS NULL)"
@@ -232,7 +245,10 @@ class GatewayTables:
         return draw, integers(unpack_ids(devices))
 
     def drawn(self, number: int, devices: Integers) -> tuple[int, int] | None:
-        """(devices that were dealt, draw) if the host got exactly this group for this round."""
+        """Return (size of the pool, number of the draw) of a group that a round has got.
+
+        None if this gateway has not drawn exactly these devices for this round.
+        """
         statement = "SELECT pool, draw FROM dealt WHERE round = ? AND devices = ?"
         rows = self._store.rows(statement, number, pack_ids(devices))
         return rows[0] if rows else None

@@ -25,36 +25,48 @@ class GatewaysView(View):
 
     @property
     def heard(self) -> float:
+        """When any gateway was last heard, in seconds since 1970; 0 if none ever was."""
         return max((gateway.heard for gateway in self.gateways), default=0.0)
 
     def reports(self, number: int) -> int:
+        """Return how many reports the gateways have counted so far in an open round."""
         answers = self.answers.get(number, {})
         return sum(answer.reports for answer in answers.values())
 
     def tile(self, when: str) -> Row | None:
+        """Return a tile with the number of gateways that are online, if there are any gateways."""
         if not self.gateways:
             return None
         online = f"{self._states()['online']:,}"
         return f"gateways online{when}", online, f"of {len(self.gateways):,}"
 
     def table(self, is_open: bool) -> Cells | None:
+        """Return a table with a row for each gateway. is_open: a round is under way."""
         if not self.gateways:
             return None
         head = ("gateway", "state", "last heard", "devices", "round under way", "it says")
         return Cells(head, [self._row(gateway, is_open) for gateway in self.gateways])
 
     def _row(self, gateway: StoredGateway, is_open: bool) -> list[Any]:
+        """Return the cells of a gateway's row in the table. is_open: a round is under way."""
         answer = self._answer(gateway.name)
-        state = "online" if gateway.online else "offline"
-        progress = ""
-        if is_open:
-            progress = f"{answer.reports:,} reports"
-            progress += ", has answered" if answer.answered else " so far"
-        says = ", ".join(f"{name} {value}" for name, value in gateway.here.items())
-        heard = words.ago(gateway.heard)
-        return [gateway.name, state, heard, len(gateway.devices), progress, says]
+        if not is_open:
+            progress = ""
+        elif answer.answered:
+            progress = f"{answer.reports:,} reports, has answered"
+        else:
+            progress = f"{answer.reports:,} reports so far"
+        return [
+            gateway.name,
+            "online" if gateway.online else "offline",
+            words.ago(gateway.heard),
+            len(gateway.devices),
+            progress,
+            ", ".join(f"{name} {value}" for name, value in gateway.here.items()),
+        ]
 
     def gauges(self) -> list[Gauges]:
+        """Return the figures of gateways for Prometheus."""
         devices, reports, answered = {}, {}, {}
         for gateway in self.gateways:
             answer = self._answer(gateway.name)
@@ -71,6 +83,7 @@ class GatewaysView(View):
         ]
 
     def lines(self) -> list[Line]:
+        """Return the lines about gateways for the terminal; those about missing ones are warnings."""
         if not self.gateways:
             return []
         lines = [Line("Gateways", breakdown(self._counts()))]
@@ -112,7 +125,10 @@ class GatewaysView(View):
 
 
 def read(query: Query | None, open_rounds: Sequence[int]) -> GatewaysView:
-    """The gateways of a store and their answers in these rounds; without `query` there are none."""
+    """Read the gateways of a store, and their answers in these rounds.
+
+    query: reads the store; None if the store has no gateways.
+    """
     if query is None:
         return GatewaysView((), {})
     answers = {number: read_answers(query, number) for number in open_rounds}
@@ -120,6 +136,7 @@ def read(query: Query | None, open_rounds: Sequence[int]) -> GatewaysView:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Join the names with commas; of more than _MOST_NAMES, only count the others."""
     text = ", ".join(names[:_MOST_NAMES])
     if len(names) > _MOST_NAMES:
         text += f", and {len(names) - _MOST_NAMES:,} more"

@@ -41,6 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, so that `import ternhost` is fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -35,9 +35,9 @@ CLIENTS = 20_000  # of a small data set: many hold the same record
 
 
 def others() -> list[str]:
-    """The single-valued mechanisms of neither tern nor its papers, which a program or package adds."""
-    known = {*mechanisms.OWN, *papers.NAMES}
-    added = [name for name in mechanisms.REGISTRY if name not in known]
+    """Return the names of the single-valued mechanisms that programs or other packages have added."""
+    built_in = {*mechanisms.OWN, *papers.NAMES}
+    added = [name for name in mechanisms.REGISTRY if name not in built_in]
     return [name for name in added if mechanisms.REGISTRY[name].single_valued]
 
 
@@ -53,6 +53,7 @@ class Contender:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        """Raise UsageError unless the mechanism is single-valued and has these options."""
         mechanism = mechanisms.REGISTRY.named(self.name)
         if not mechanism.single_valued:
             text = f"the reports of {self.name} cannot be averaged"
@@ -62,7 +63,7 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """Its name in tables and pictures."""
+        """The name of the mechanism and its options, for tables and pictures."""
         words = [self.name]
         if self.levels is not None:
             words.append(f"{self.levels} levels")
@@ -70,8 +71,9 @@ class Contender:
         return ", ".join(words)
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
-        """Its card at `epsilon` (micro), designed once and, if the mechanism can be, tuned for
-        `use`.
+        """Return the mechanism's card at `epsilon` (micro), which is designed once.
+
+        use: what the card is tuned for, if the mechanism can be tuned.
         """
         return _card(self, epsilon, use)
 
@@ -96,6 +98,7 @@ class Options:
     in_full: bool = False
 
     def __post_init__(self) -> None:
+        """Raise UsageError for a number that is too small, or options that exclude each other."""
         if self.runs is not None and self.runs < 1:
             raise UsageError(f"--runs must be 1 or more, not {self.runs}")
         if self.seed < 0:
@@ -107,14 +110,14 @@ class Options:
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The options that determine the results, for the file of finished cells."""
+        """The options that determine the results, which the file of finished cells begins with."""
         names = ("dataset", "runs", "quick", "seed", "in_full")
         options = {name: getattr(self, name) for name in names}
         options["mechanism"] = None if self.contender is None else self.contender.label
         return options
 
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
-        """The number of runs: --runs, else `quick` with --quick, `paper` with --in-full."""
+        """Return the number of runs: --runs, else `quick` with --quick, or `paper` with --in-full."""
         if self.runs is not None:
             return self.runs
         if self.quick:
@@ -124,11 +127,12 @@ class Options:
         return default
 
     def seeds(self, default: int, quick: int, step: int = 1, paper: int | None = None) -> range:
-        """A seed for each run. step: the number of seeds that a run uses."""
-        return range(self.seed, self.seed + step * self.runs_or(default, quick, paper), step)
+        """Return the first seed of each run. step: how many seeds a run uses."""
+        runs = self.runs_or(default, quick, paper)
+        return range(self.seed, self.seed + step * runs, step)
 
     def sets(self, *names: str) -> tuple[str, ...]:
-        """The names of the data sets: --dataset alone, or these.
+        """Return the names of the data sets: --dataset alone, or these.
 
         Raises UsageError if --dataset cannot be loaded.
         """
@@ -138,14 +142,20 @@ class Options:
         return (self.dataset,)
 
     def compared(self, *names: str) -> dict[str, Contender]:
-        """The mechanisms to compare, by label: these, those of other packages, and the contender.
+        """Return the mechanisms to compare, by label.
 
-        The quick version leaves out mechanisms whose design is slow."""
-        slow = {name for name in names if self.quick and mechanisms.REGISTRY.named(name).slow}
-        contenders = [Contender(name) for name in (*names, *others()) if name not in slow]
+        They are these, those of other packages, and the contender. The quick version leaves out
+        mechanisms whose design is slow.
+        """
+        contenders: dict[str, Contender] = {}
+        for name in (*names, *others()):
+            is_slow = name in names and mechanisms.REGISTRY.named(name).slow
+            if not (self.quick and is_slow):
+                contender = Contender(name)
+                contenders[contender.label] = contender
         if self.contender is not None:
-            contenders.append(self.contender)
-        return {contender.label: contender for contender in contenders}
+            contenders[self.contender.label] = self.contender
+        return contenders
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,7 @@ class Outcome:
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
-    """Write a CSV for each table, a PNG for each figure and one JSON; returns their paths.
+    """Write a CSV for each table, a PNG for each figure and one JSON; return their paths.
 
     Raises StorageError.
     """
@@ -171,15 +181,19 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         for name, rows in outcome.tables.items():
             path = directory / f"{name}.csv"
-            with path.open("w", newline="") as file:
-                table = csv.DictWriter(file, list(rows[0]))
-                table.writeheader()
-                table.writerows(rows)
+            _write_table(path, rows)
             paths.append(path)
+
         path = directory / f"{outcome.name}.json"
-        parts = {name: getattr(outcome, name) for name in ("settings", "tables", "lines")}
-        path.write_text(json.dumps(finite({"experiment": outcome.name, **parts}), indent=1) + "\n")
+        content = {
+            "experiment": outcome.name,
+            "settings": outcome.settings,
+            "tables": outcome.tables,
+            "lines": outcome.lines,
+        }
+        path.write_text(json.dumps(finite(content), indent=1) + "\n")
         paths.append(path)
+
     for name, figure in outcome.figures.items():
         path = directory / f"{name}.png"
         canvas.save(figure, path)
@@ -187,14 +201,22 @@ def write(outcome: Outcome, directory: Path) -> list[Path]:
     return paths
 
 
+def _write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows with the same columns as a CSV file. Raises OSError."""
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+
+
 @lru_cache(maxsize=8)
 def load(name: str) -> datasets.Dataset:
-    """`datasets.load`, cached for the cells of a process."""
+    """Load a data set as `datasets.load` does, and cache it for the cells of a process."""
     return datasets.load(name)
 
 
 def two_classes(name: str) -> datasets.Dataset:
-    """The data set of that name. Raises UsageError unless it has two classes."""
+    """Load the data set of that name. Raises UsageError unless it has two classes."""
     dataset = load(name)
     if dataset.task != datasets.CLASSIFICATION:
         raise UsageError(f"the labels of {name} are not two classes", hint="name another --dataset")

@@ -23,19 +23,19 @@ from ternhost.privacy.base import MICRO
 from ternpapers.perturbing import Perturb
 
 _DRAWS = 1  # distinguishes the draws of runs from those of synthetic records
+_MOST_EXPONENT = 700  # exp of more than 709 overflows
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The generator for the draws of a run, which are independent of the synthetic records of this
-    seed.
-    """
+    """Return the generator for the draws of a run, independent of the synthetic records of its seed."""
     return np.random.default_rng([seed, _DRAWS])
 
 
 @dataclass(frozen=True)
 class Training:
-    """A run of LDP-FedSGD with one report from each client, at `rate`, or rate / sqrt(t) in round t
-    if it `decays`.
+    """A run of LDP-FedSGD with one report from each client.
+
+    rate: the learning rate of every round, or rate / sqrt(t) in round t if it `decays`.
     """
 
     model: str
@@ -50,31 +50,32 @@ class Training:
 def train(
     run: Training, dataset: Dataset, perturb: Callable[[float], Perturb], seed: int
 ) -> Floats:
-    """The weights (d) after all rounds.
+    """Train a model; return its weights (d) after all rounds.
 
-    The clients hold the training records in random order, cyclically.
-
-    perturb: the mechanism at the epsilon of a coordinate.
+    The clients hold the training records in random order, cyclically. perturb: returns the
+    mechanism at the epsilon of a coordinate.
     """
     rng = generator(seed)
+    # k: the number of coordinates that a client reports.
     k = coordinates_by_rule("paper", round(run.epsilon * MICRO), dataset.dimension)
-    report = perturb(run.epsilon / k)
+    perturb_coordinates = perturb(run.epsilon / k)
 
-    def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
-        chosen, values = gradients(run.model, x, y, weights, k, rng)
-        return mean_of(chosen, report(values, rng), x.shape)
+    def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
+        coordinates, values = gradients(run.model, x, y, weights, k, rng)
+        return mean_of(coordinates, perturb_coordinates(values, rng), x.shape)
 
-    return descend(run, dataset, mean, rng)
+    return descend(run, dataset, mean_gradient, rng)
 
 
 def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
-    """The estimated mean (d) of n x d values, from k reports of each row (n x k) at the `chosen`
-    coordinates (n x k).
+    """Estimate the mean (d) of n x d values, from k reports of each row.
 
-    shape: (n, d).
+    chosen: the coordinates that each row reports (n x k). reports: their values (n x k). shape: (n,
+    d). A coordinate is in n k / d reports on average.
     """
-    total = np.bincount(chosen.ravel(), reports.ravel(), shape[1])
-    return (total * (shape[1] / chosen.size)).astype(np.float64)
+    _, d = shape
+    total = np.bincount(chosen.ravel(), reports.ravel(), d)
+    return (total * (d / chosen.size)).astype(np.float64)
 
 
 def descend(
@@ -83,46 +84,55 @@ def descend(
     mean: Callable[[Floats, Floats, Floats], Floats],
     rng: np.random.Generator,
 ) -> Floats:
-    """The weights (d) after all rounds. mean: estimates the mean gradient (d) of a group from x, y
-    and the weights.
+    """Follow estimated gradients, one group of records after the other; return the weights (d).
+
+    mean: estimates the mean gradient (d) of a group from its features, its labels and the weights.
     """
     training = rng.permutation(dataset.training)
-    order = training[np.arange(run.reports) % len(training)]
+    order = training[np.arange(run.reports) % len(training)]  # the record of each client
+    groups = np.array_split(order, min(run.rounds, run.reports))
     weights = np.zeros(dataset.dimension)
-    for number, part in enumerate(np.array_split(order, min(run.rounds, run.reports)), start=1):
-        step = mean(dataset.features[part] / ONE, dataset.labels[part] / ONE, weights)
-        rate = run.rate / math.sqrt(number) if run.decays else run.rate
-        weights = weights - rate * (step + run.regularisation * weights)
+    for number, group in enumerate(groups, start=1):
+        gradient = mean(dataset.features[group] / ONE, dataset.labels[group] / ONE, weights)
+        rate = run.rate
+        if run.decays:
+            rate = run.rate / math.sqrt(number)
+        weights = weights - rate * (gradient + run.regularisation * weights)
     return weights
 
 
 def slopes(model: str, x: Floats, y: Floats, weights: Floats) -> Floats:
-    """The slope of each record's loss over its score (n): its gradient is this times its features."""
-    z = np.einsum("ij,j->i", x, weights)
+    """Return the derivative of each record's loss by its score (n).
+
+    A record's gradient is this times its features. model: "linear", "svm", or else logistic.
+    """
+    scores = np.einsum("ij,j->i", x, weights)
     sign = np.where(y > 0, 1.0, -1.0)
     if MODELS[model] == LINEAR:
-        return np.asarray(z - y)
+        return np.asarray(scores - y)
     if MODELS[model] == SVM:
-        return np.where(sign * z < 1, -sign, 0.0)
-    return np.asarray(-sign / (1 + np.exp(np.minimum(sign * z, 700))))
+        return np.where(sign * scores < 1, -sign, 0.0)
+    margin = np.minimum(sign * scores, _MOST_EXPONENT)
+    return np.asarray(-sign / (1 + np.exp(margin)))
 
 
 def choose(n: int, d: int, k: int, rng: np.random.Generator) -> Indices:
-    """k different random coordinates of d for each of n clients (n x k)."""
-    return (
-        rng.integers(d, size=(n, 1))
-        if k == 1
-        else rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
-    )
+    """Draw k different coordinates of d for each of n clients (n x k)."""
+    if k == 1:
+        return rng.integers(d, size=(n, 1))
+    # The positions of the k smallest of d random numbers.
+    return rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
 
 
 def gradients(
     model: str, x: Floats, y: Floats, weights: Floats, k: int, rng: np.random.Generator
 ) -> tuple[Indices, Floats]:
-    """k different random coordinates of each record, and its gradient there, clipped to [-1, 1]:
-    both n x k.
+    """Draw k coordinates of each record, and return them with its gradient there (both n x k).
+
+    The gradient is clipped to [-1, 1].
     """
     n, d = x.shape
-    chosen = choose(n, d, k, rng)
+    coordinates = choose(n, d, k, rng)
+    features = np.take_along_axis(x, coordinates, axis=1)
     slope = slopes(model, x, y, weights)
-    return chosen, np.clip(slope[:, None] * np.take_along_axis(x, chosen, axis=1), -1, 1)
+    return coordinates, np.clip(slope[:, None] * features, -1, 1)

@@ -45,19 +45,23 @@ class CollectLevels(Collect):
         self.modules = ("collect", "lhp")
 
     def make_plan(self, table: Table) -> list[list[Part]]:
+        """Return, for each class of devices, the one part of its reports: a number of the table."""
         designs = self.options.level_designs()
         return [[attributes.numeric_part(table, design)] for design in designs]
 
     def means(
         self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
     ) -> tuple[Floats, Sequence[Interval | None]]:
-        """The means; no intervals, since the paper has none."""
+        """Return the mean of each attribute, without intervals, since the paper has none.
+
+        counts: of each class of devices, with its card. taus: not used, since levels have no range.
+        """
         options = self.options
         means = levels.combine(counts, options.mu, clamp=options.clamp, seed=options.seed)
         return means, [None] * len(means)
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Also what the paper states for a report, beside the true loss."""
+        """Return the result of collecting, with the epsilon that the paper states for a report."""
         stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}
 

@@ -17,6 +17,7 @@ from ternpapers.experiments import Contender, Options
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern experiment` with its options."""
     summary = "repeat an experiment of the papers; write CSV, JSON and PNG"
     example = """tern experiment zhao --figure 6 --output zhao-6
     tern experiment variance --output variance
@@ -45,9 +46,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """`tern experiment`."""
+    """`tern experiment`: compute an experiment or a figure, and write its results.
+
+    Without --figure, list the figures of a paper. Raises UsageError, StorageError and
+    InterruptedByUser.
+    """
     if args.name in experiments.PAPERS and args.figure is None:
-        return _list(args)
+        return _list_figures(args)
     with Progress(args.name) as bar:
         options = Options(
             dataset=args.dataset,
@@ -59,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers,
             in_full=args.in_full,
         )
-        with _place(args.output) as directory:  # made first: this may fail
+        with _output_directory(args.output) as directory:  # made first: this may fail
             try:
                 outcome = experiments.run(args.name, options, directory, args.figure)
             except KeyboardInterrupt:
@@ -71,28 +76,34 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _interrupted(directory: Path) -> InterruptedByUser:
-    """What is to be said after Ctrl-C. directory: of finished parts, if there are any."""
+    """Return the error after Ctrl-C, which says how to resume if `directory` has finished parts."""
     if not any(directory.iterdir()):
         return InterruptedByUser("interrupted at once", None)
     text = f"interrupted: finished parts are kept in {directory}"
     return InterruptedByUser(text, f"run the same command with --output {directory} to resume")
 
 
-def _list(args: argparse.Namespace) -> int:
-    """The figures of a paper."""
-    is_about_a_figure = args.output or args.dataset or args.mechanism or args.runs is not None
-    if is_about_a_figure or args.quick or args.in_full:
+def _list_figures(args: argparse.Namespace) -> int:
+    """Print the figures of a paper. Raises UsageError for options that are about one figure."""
+    has_options = args.output or args.dataset or args.mechanism or args.runs is not None
+    if has_options or args.quick or args.in_full:
         hint = f"name it with --figure: tern experiment {args.name}"
         raise UsageError(f"which figure of {args.name}?", hint=hint)
-    titles = {number: figure.title for number, figure in experiments.figures(args.name).items()}
-    lines = [f"{number:<10}{title}" for number, title in titles.items()]
-    text = "\n".join([*lines, "", f"compute one with: tern experiment {args.name} --figure N"])
-    print_result({"experiment": args.name, "figures": titles}, text, args.json)
+
+    titles, lines = {}, []
+    for number, figure in experiments.figures(args.name).items():
+        titles[number] = figure.title
+        lines.append(f"{number:<10}{figure.title}")
+    lines += ["", f"compute one with: tern experiment {args.name} --figure N"]
+    print_result({"experiment": args.name, "figures": titles}, "\n".join(lines), args.json)
     return OK
 
 
 def _contender(args: argparse.Namespace) -> Contender | None:
-    """The mechanism of --mechanism, with its options. Raises UsageError."""
+    """Return the mechanism of --mechanism with its options; None if none is named.
+
+    Raises UsageError for options without a mechanism.
+    """
     if args.mechanism is not None:
         given = mechanisms.options_given(args, args.mechanism)
         return Contender(args.mechanism, args.levels, tuple(sorted(given.items())))
@@ -104,21 +115,21 @@ def _contender(args: argparse.Namespace) -> Contender | None:
 
 
 @contextlib.contextmanager
-def _place(named: str | None) -> Iterator[Path]:
-    """The directory of the results, made if necessary and removed again if it stays empty.
+def _output_directory(output: str | None) -> Iterator[Path]:
+    """Make the directory of the results if necessary, and remove it again if it stays empty.
 
-    Raises StorageError.
+    output: of --output; None to make a new one. Raises StorageError.
     """
-    made = not named or not Path(named).exists()
+    is_new = not output or not Path(output).exists()
     try:
-        directory = Path(named) if named else new_directory()
-        with storage_errors(what=f"cannot make {named}"):
+        directory = Path(output) if output else new_directory()
+        with storage_errors(what=f"cannot make {output}"):
             directory.mkdir(parents=True, exist_ok=True)
     except StorageError as error:
         raise StorageError(error.message, hint="name another directory with --output") from error
     try:
         yield directory
     finally:
-        if made:
+        if is_new:
             with contextlib.suppress(OSError):  # it is not empty
                 directory.rmdir()

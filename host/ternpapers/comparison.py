@@ -80,24 +80,30 @@ class Case:
 def reported(
     x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
 ) -> Floats:
-    """Unbiased reports of tuples (n x d) by a mechanism of perturbing.py; 0 where a client does not
-    report a number.
+    """Perturb tuples (n x d) by a mechanism of perturbing.py; return unbiased reports (n x d).
 
-    outputs: the number of values of a report of a windowed mechanism, by Algorithm 5 of Zhao et al.
+    A report is 0 at the numbers that its client leaves out. outputs: the number of values that a
+    report of a windowed mechanism can have, by Algorithm 5 of Zhao et al.; None for all.
     """
     n, d = x.shape
     if name == _TUPLES:
         return duchi_tuples(x, epsilon, rng)
-    k = d if name in _SPLIT else coordinates_by_rule("paper", round(epsilon * MICRO), d)
+
+    # k: how many of the d numbers a client reports, each at epsilon / k.
+    k = d
+    if name not in _SPLIT:
+        k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
     perturb = MECHANISMS[name](epsilon / k)
     if outputs and name in WINDOWED:
         perturb = rounded(perturb, largest_output(name, epsilon / k), outputs)
     if k == d:
         return perturb(x, rng)
-    chosen = baseline.choose(n, d, k, rng)
+
+    coordinates = baseline.choose(n, d, k, rng)
+    values = np.take_along_axis(x, coordinates, axis=1)
     reports = np.zeros((n, d))
-    values = d / k * perturb(np.take_along_axis(x, chosen, axis=1), rng)
-    np.put_along_axis(reports, chosen, values, axis=1)
+    # The factor d / k makes up for the numbers that are left out.
+    np.put_along_axis(reports, coordinates, d / k * perturb(values, rng), axis=1)
     return reports
 
 
@@ -113,10 +119,10 @@ def means(
     settings: Mapping[str, Sequence[Any]] | None = None,
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
-    """Errors of means: a panel for each source (a name of _SHAPES, or a data set).
+    """Return a figure of the errors of means by several mechanisms, with a panel for each source.
 
-    settings: lists of epsilon, d, outputs and clients (as a share of all) where they are not the
-    defaults.
+    sources: names of _SHAPES, or data sets. settings: lists of epsilon, d, outputs and share (of
+    all clients) where they are not the defaults. trends: compares the rows with the paper's text.
     """
     work = partial(_mean_cells, tuple(mechanisms), tuple(sources), settings or {})
     return Figure(title, x, _ERROR, work, trends=trends)
@@ -128,17 +134,17 @@ def _mean_cells(
     settings: Mapping[str, Sequence[Any]],
     options: Options,
 ) -> list[Cell]:
-    named = (options.dataset,) if options.dataset else sources
+    """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
     if options.dataset:
         collect.load(options.dataset)  # raises if it cannot be loaded
-    cases = _cases(named, options, settings)
-    return Cell.each(
-        RUNS, _means, _common(options), case=cases, mechanism=_compared(mechanisms, options)
-    )
+        sources = (options.dataset,)
+    cases = _cases(sources, options, settings)
+    compared = _compared(mechanisms, options)
+    return Cell.each(RUNS, _means, _common(options), case=cases, mechanism=compared)
 
 
 def _common(options: Options) -> dict[str, Any]:
-    """How many clients there are at most, and the seeds."""
+    """Return the arguments that all cells share: the largest number of clients, and the seeds."""
     most = 100_000
     if options.quick:
         most = 20_000
@@ -150,14 +156,15 @@ def _common(options: Options) -> dict[str, Any]:
 def _cases(
     sources: Sequence[str], options: Options, settings: Mapping[str, Sequence[Any]]
 ) -> list[Case]:
-    """A case for each source and each combination of the settings, the last one varying fastest.
+    """Return a case for each source and combination of the settings, the last one varying fastest.
 
     The quick version has about three values of each setting.
     """
     values = {"epsilon": _EPSILONS, **settings}
     if options.quick:
-        for name, each in values.items():
-            values[name] = each[:: max(1, (len(each) - 1) // 2)]
+        for name, all_values in values.items():
+            step = max(1, (len(all_values) - 1) // 2)
+            values[name] = all_values[::step]
 
     cases = []
     for source in sources:
@@ -167,7 +174,7 @@ def _cases(
 
 
 def _compared(compared: Sequence[str], options: Options) -> Sequence[str]:
-    """The mechanisms of a figure, and the one of --mechanism.
+    """Return the mechanisms of a figure, and the one of --mechanism.
 
     Raises UsageError if no paper has that one.
     """
@@ -183,6 +190,7 @@ def _compared(compared: Sequence[str], options: Options) -> Sequence[str]:
 
 @lru_cache(maxsize=2)
 def _numbers(source: str, most: int) -> Floats:
+    """Return the numeric attributes of at most so many clients (n x d). source: as of Case."""
     if source in _SHAPES:
         values = synthetic.attributes(min(most, 1_000_000), _D, seed=0, **_SHAPES[source]).numeric
     else:
@@ -191,21 +199,25 @@ def _numbers(source: str, most: int) -> Floats:
 
 
 def _sizes(source: str, d: int | None) -> tuple[int, int]:
-    """How many numbers and categories there are among d attributes, in the proportion of all."""
+    """Return how many of d attributes are numbers and how many are categories, as (n, c).
+
+    They are in the proportion of all attributes of the source. d: None for all of them.
+    """
     if source in _SHAPES:
         return d or _D, 0
-    table = collect.load(source)[0]
+    table, _ = collect.load(source)
     numbers, categories = table.numeric.shape[1], len(table.categories)
     if d is None:
         return numbers, categories
-    kept = min(max(1, round(d * numbers / (numbers + categories))), numbers)
-    return kept, min(d - kept, categories)
+    share_of_numbers = round(d * numbers / (numbers + categories))
+    kept_numbers = min(max(1, share_of_numbers), numbers)
+    return kept_numbers, min(d - kept_numbers, categories)
 
 
 def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[Row]:
-    """The mean squared error of the means that a mechanism estimates, for each seed.
+    """Return the mean squared error of the means that a mechanism estimates, for each seed.
 
-    most: clients, at most.
+    most: the largest number of clients.
     """
     numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
@@ -221,14 +233,19 @@ def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[
     }
     rows = []
     for seed in seeds:
-        rng, sums = baseline.generator(seed), np.zeros(numbers)
+        rng = baseline.generator(seed)
+        sums = np.zeros(numbers)  # of the reports of each number
         for start in range(0, len(x), _CHUNK):
-            part = x[start : start + _CHUNK]
+            chunk = x[start : start + _CHUNK]
             if mechanism == _TUPLES:
-                sums += reported(part, mechanism, case.epsilon * numbers / total, rng).sum(axis=0)
-            else:  # of all attributes, where those that are no numbers do not count
-                whole = np.pad(part, ((0, 0), (0, categories)))
-                reports = reported(whole, mechanism, case.epsilon, rng, case.outputs)
+                # A tuple of the numbers alone, at their share of epsilon.
+                epsilon = case.epsilon * numbers / total
+                sums += reported(chunk, mechanism, epsilon, rng).sum(axis=0)
+            else:
+                # Clients choose among all attributes; zeros stand for the categories, and their
+                # reports do not count.
+                attributes = np.pad(chunk, ((0, 0), (0, categories)))
+                reports = reported(attributes, mechanism, case.epsilon, rng, case.outputs)
                 sums += reports.sum(axis=0)[:numbers]
         error = float(np.mean((sums / len(x) - x.mean(axis=0)) ** 2))
         rows.append({**common, "run": seed, "squared_error": error})
@@ -239,7 +256,10 @@ def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[
 
 
 def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
-    """Errors of means and of frequencies of a table: two panels. settings: as in `means`."""
+    """Return a figure of the errors of a table's means and frequencies, in two panels.
+
+    settings: as in `means`.
+    """
     work = partial(_table_cells, tuple(mechanisms), settings)
     return Figure(title, x, _ERROR, work, _sampling_is_better)
 
@@ -253,33 +273,43 @@ def _sampling_is_better(rows: Sequence[Row]) -> Trends:
 def _table_cells(
     mechanisms: Sequence[str], settings: Mapping[str, Sequence[Any]], options: Options
 ) -> list[Cell]:
+    """Return the cells of `tables`: for means by each mechanism, and for frequencies in two ways.
+
+    Numbers of attributes that the table does not have are left out. Raises UsageError if it has no
+    categorical attribute.
+    """
     name = options.dataset or "flights-table"
-    if not collect.load(name)[0].categories:
+    table, _ = collect.load(name)
+    if not table.categories:
         raise UsageError(f"{name} has no categorical attribute", hint="leave --dataset out")
     if "d" in settings:
         all_attributes = sum(_sizes(name, None))
-        settings = {**settings, "d": [d for d in settings["d"] if d <= all_attributes] or [None]}
-    cases, common = _cases((name,), options, settings), _common(options)
+        dimensions = [d for d in settings["d"] if d <= all_attributes]
+        settings = {**settings, "d": dimensions or [None]}
+    cases = _cases((name,), options, settings)
+    common = _common(options)
+    compared = _compared(mechanisms, options)
     return [
-        *Cell.each(RUNS, _means, common, case=cases, mechanism=_compared(mechanisms, options)),
+        *Cell.each(RUNS, _means, common, case=cases, mechanism=compared),
         *Cell.each(RUNS, _frequencies, common, case=cases, way=(OUE, SAMPLED)),
     ]
 
 
 def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[Row]:
-    """The mean squared error of the frequencies of a table's categories, for each seed.
+    """Return the mean squared error of the frequencies of a table's categories, for each seed.
 
-    way: OUE or SAMPLED. most: clients, at most.
+    way: OUE or SAMPLED. most: the largest number of clients.
     """
-    table = collect.load(case.source)[0]
+    table, _ = collect.load(case.source)
     clients = round(case.share * min(most, len(table.numeric)))
     numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
     assert table.codes is not None
-    holders = []  # of each category of each attribute
-    for j, names in enumerate(table.categories[:categories]):
-        holders.append(np.bincount(table.codes[:clients, j], minlength=len(names)))
-    k = total
+    true_counts = []  # by attribute, the clients in each of its categories
+    for attribute, names in enumerate(table.categories[:categories]):
+        codes = table.codes[:clients, attribute]
+        true_counts.append(np.bincount(codes, minlength=len(names)))
+    k = total  # attributes that a client reports
     if way == SAMPLED:
         k = coordinates_by_rule("paper", round(case.epsilon * MICRO), total)
     common = {
@@ -293,9 +323,9 @@ def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[
     for seed in seeds:
         rng = baseline.generator(seed)
         errors = []
-        for counts in holders:
-            reporters = rng.binomial(counts, k / total)
-            estimate = unary(reporters, case.epsilon / k, rng)
+        for counts in true_counts:
+            reporting_clients = rng.binomial(counts, k / total)
+            estimate = unary(reporting_clients, case.epsilon / k, rng)
             errors.append(np.mean((estimate - counts / clients) ** 2))
         rows.append({**common, "run": seed, "squared_error": float(np.mean(errors))})
     return rows
@@ -315,11 +345,10 @@ def models(
     settings: Mapping[str, Sequence[Any]] | None = None,
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
-    """Models trained by LDP-FedSGD with each mechanism and without privacy: a panel for each data
-    set.
+    """Return a figure of models trained by LDP-FedSGD, with a panel for each data set.
 
-    y: accuracy or misclassification, by the sign of the score, or squared_error. settings: as in
-    `means`, without clients and d.
+    They are trained with each mechanism, and without privacy. y: accuracy or misclassification, by
+    the sign of the score, or squared_error. settings: as in `means`, without share and d.
     """
     work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
     return Figure(title, x, y, work, trends, shared=erm.SHARED)
@@ -347,23 +376,31 @@ def _model_cells(
     settings: Mapping[str, Sequence[Any]],
     options: Options,
 ) -> list[Cell]:
-    named = (options.dataset,) if options.dataset else sources
+    """Return the cells of `models`: one for each case and mechanism.
+
+    Raises UsageError if the labels of a data set do not suit the model.
+    """
+    if options.dataset:
+        sources = (options.dataset,)
     task = REGRESSION if measure == SQUARED_ERROR else CLASSIFICATION
-    for name in named:
+    for name in sources:
         if load(name).task != task:
-            raise UsageError(
-                f"the labels of {name} do not suit a {model} model", hint="name another --dataset"
-            )
-    folds = Folds(options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS), options.seed, options.quick)
+            text = f"the labels of {name} do not suit a {model} model"
+            raise UsageError(text, hint="name another --dataset")
+
+    number_of_folds = options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS)  # default, quick, in full
+    folds = Folds(number_of_folds, options.seed, options.quick)
     common = {"model": model, "measure": measure, "folds": folds}
+    cases = _cases(sources, options, settings)
     compared = (*_compared(mechanisms, options), NON_PRIVATE)
-    return Cell.each(
-        RUNS, _trained, common, case=_cases(named, options, settings), mechanism=compared
-    )
+    return Cell.each(RUNS, _trained, common, case=cases, mechanism=compared)
 
 
 def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds) -> list[Row]:
-    """The figure of a model trained with a mechanism, on each held-out fold."""
+    """Train a model with a mechanism, and return its figure on each held-out fold.
+
+    measure: the column of the figure.
+    """
     common = {
         "panel": case.source,
         "curve": mechanism,
@@ -372,33 +409,33 @@ def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds)
     }
     judged_as = "linear" if measure == SQUARED_ERROR else "svm"  # by the error, or by the sign
     rows = []
-    for i in range(folds.count):
-        part = erm.fold(case.source, i, folds.seed)
+    for index in range(folds.count):
+        fold = erm.fold(case.source, index, folds.seed)
         if mechanism == NON_PRIVATE:
-            weights = optimum(MODELS[model], part, TrainingPlan.regularisation)
+            weights = optimum(MODELS[model], fold, TrainingPlan.regularisation)
         else:
-            reports = erm.reports_of(part, folds.quick)
+            reports = erm.reports_of(fold, folds.quick)
             run = baseline.Training(model, case.epsilon, reports, rate=1.0, decays=True)
-            weights = _descend(run, part, mechanism, case.outputs, folds.seed + i)
-        figures = judging.figures(part, MODELS[judged_as], weights)
+            weights = _descend(run, fold, mechanism, case.outputs, folds.seed + index)
+        figures = judging.figures(fold, MODELS[judged_as], weights)
         if measure == MISCLASSIFICATION.column:
             figure = 1 - figures["accuracy"]
         else:
             figure = figures[measure]
-        rows.append({**common, "run": i, measure: figure})
+        rows.append({**common, "run": index, measure: figure})
     return rows
 
 
 def _descend(
     run: baseline.Training, dataset: Dataset, mechanism: str, outputs: int | None, seed: int
 ) -> Floats:
-    """The weights (d) of LDP-FedSGD whose whole gradients are reported by a mechanism."""
+    """Train by LDP-FedSGD with reports of whole gradients by a mechanism; return the weights (d)."""
     rng = baseline.generator(seed)
 
-    def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
+    def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
         slopes = baseline.slopes(run.model, x, y, weights)
         gradients = np.clip(slopes[:, None] * x, -1, 1)
         reports = reported(gradients, mechanism, run.epsilon, rng, outputs)
         return np.asarray(reports.mean(axis=0))
 
-    return baseline.descend(run, dataset, mean, rng)
+    return baseline.descend(run, dataset, mean_gradient, rng)

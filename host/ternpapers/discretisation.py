@@ -21,58 +21,63 @@ _LEVELS = (3, 5, 7, 11, 15, 31, 63, 127, 255)
 
 
 def variances() -> list[Row]:
-    """The worst-case variance of PM-SUB with few outputs, divided by the variance of the continuous
-    mechanism.
-    """
+    """Return the worst-case variance of PM-SUB with few outputs, over that of continuous PM-SUB."""
+    inputs = np.linspace(0, 1, 101).tolist()
     rows = []
     for epsilon in (1.0, 4.0):
         t = piecewise.t_sub(epsilon)
+        continuous = piecewise.worst_variance(epsilon, t)
         for levels in _LEVELS:
-            worst = {
-                kind: float(
-                    certify.moments(
-                        decode(design("pm-sub", str(epsilon), levels, window=window).card)
-                    ).worst_variance()[0]
-                )
-                for kind, window in _KINDS.items()
-            }
-            points = np.linspace(0, 1, 101).tolist()
-            worst["Algorithm 5"] = max(
-                discretised_variance(epsilon, t, levels // 2, x) for x in points
+            worst_variances = {}
+            for curve, window in _KINDS.items():
+                worst_variances[curve] = _worst_variance_of_card(epsilon, levels, window)
+            worst_variances["Algorithm 5"] = max(
+                discretised_variance(epsilon, t, levels // 2, x) for x in inputs
             )
             panel = {"panel": f"epsilon {epsilon:g}", "outputs": levels}
-            whole = piecewise.worst_variance(epsilon, t)
-            rows += [
-                {**panel, "curve": kind, "ratio": variance / whole}
-                for kind, variance in worst.items()
-            ]
+            for curve, worst_variance in worst_variances.items():
+                rows.append({**panel, "curve": curve, "ratio": worst_variance / continuous})
     return rows
 
 
+def _worst_variance_of_card(epsilon: float, levels: int, window: str) -> float:
+    """Return the worst-case variance of PM-SUB's card, from its integers. window: paper or best."""
+    card = decode(design("pm-sub", str(epsilon), levels, window=window).card)
+    variance, _ = certify.moments(card).worst_variance()
+    return float(variance)
+
+
 def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
-    """Variance at x of the piecewise mechanism of parameter t, rounded to steps of A / m by
-    Algorithm 5.
+    """Return the variance at x of a piecewise mechanism after Algorithm 5 of Zhao et al.
+
+    t: the parameter of the mechanism. Its outputs in [-A, A] are rounded at random to multiples of
+    A / m. To the variance of the mechanism this adds the mean, over its outputs, of the variance of
+    the rounding. The density of outputs is constant within a window around the input, and
+    outside of it.
     """
     e = math.exp(epsilon)
-    bound = piecewise_bound(epsilon, t)
+    bound = piecewise_bound(epsilon, t)  # A
     step = bound / m
-    half = bound / (t + 1)
-    middle = x * bound * t / (t + 1)
-    low, high = middle - half, middle + half
-    near = e / (t + e) / (2 * half)
-    far = t / (t + e) / (2 * bound - 2 * half)
-    added = far * _rounding(-bound, bound, step) + (near - far) * _rounding(low, high, step)
-    return piecewise.variance(epsilon, t, x) + added
+    half_width = bound / (t + 1)  # of the window
+    centre = x * bound * t / (t + 1)
+    low, high = centre - half_width, centre + half_width
+    inside_density = e / (t + e) / (2 * half_width)
+    outside_density = t / (t + e) / (2 * bound - 2 * half_width)
+
+    everywhere = outside_density * _rounding_variance(-bound, bound, step)
+    in_window = (inside_density - outside_density) * _rounding_variance(low, high, step)
+    return piecewise.variance(epsilon, t, x) + (everywhere + in_window)
 
 
-def _rounding(a: float, b: float, step: float) -> float:
-    """The integral over [a, b] of the variance that rounding adds: step**2 f (1 - f), f the
-    fraction of a step.
+def _rounding_variance(start: float, end: float, step: float) -> float:
+    """Return the integral over [start, end] of the variance that rounding to steps adds.
+
+    At y = (n + f) step, with a whole number n and 0 <= f < 1, that is step**2 f (1 - f).
     """
 
     def antiderivative(y: float) -> float:
-        whole = math.floor(y / step)
-        f = y / step - whole
-        return step**3 * (whole / 6 + f * f / 2 - f**3 / 3)
+        whole_steps = math.floor(y / step)
+        fraction = y / step - whole_steps
+        return step**3 * (whole_steps / 6 + fraction * fraction / 2 - fraction**3 / 3)
 
-    return antiderivative(b) - antiderivative(a)
+    return antiderivative(end) - antiderivative(start)

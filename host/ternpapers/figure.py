@@ -5,6 +5,7 @@ axes, and compared with what the paper's text says.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,13 @@ from ternhost.planning.statistics import (
 from ternhost.plots.curves import Curve, Panel, draw
 from ternpapers.base import Options, Outcome
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
 _FEW = 20  # lines of text, for the best of each set of curves or for all values
-# the table of all cells: rows with the columns panel, curve, run, and those of the two axes
+_SQUARE = 2  # panels on a side of a square picture
+_SMALLEST = 1e-300  # a divisor in place of 0
+# The table of all cells: rows with the columns panel, curve, run, and those of the two axes.
 RUNS = "runs"
 _APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
 _WORDS = {True: "so here", False: "NOT SO here", None: "noise hides here whether"}
@@ -35,20 +41,23 @@ Trends = Mapping[str, Holds]  # a sentence of the paper -> whether it holds here
 
 
 def no_trends(rows: Sequence[Row]) -> Trends:
-    """For a figure about whose curves the paper's text says nothing that a comparison could show."""
+    """Return no sentences: the paper's text says nothing of the curves that could be compared."""
     return {}
 
 
 def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
-    """The column of each curve, in the order of its rows."""
+    """Return the values of a column by curve, in the order of the rows."""
     columns = {}
-    for (name,), of_curve in grouped(rows, "curve").items():
-        columns[name] = np.array([row[column] for row in of_curve])
+    for (name,), curve_rows in grouped(rows, "curve").items():
+        columns[name] = np.array([row[column] for row in curve_rows])
     return columns
 
 
 def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
-    """Whether the mean of the gains of paired runs is above 0. shared: see `mean_and_error`."""
+    """Whether the mean of the gains of paired runs is above 0; None if noise hides it.
+
+    shared: see `mean_and_error`.
+    """
     differences = np.asarray(gains, np.float64)
     if beyond_noise(differences, shared):
         return True
@@ -58,7 +67,7 @@ def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
 
 
 def every(verdicts: Iterable[Holds]) -> Holds:
-    """Whether all hold."""
+    """Whether all verdicts hold; None if none fails, but noise hides some."""
     all_verdicts = set(verdicts)
     if False in all_verdicts:
         return False
@@ -75,20 +84,23 @@ def better(
     larger: bool = False,
     shared: float = 0.0,
 ) -> Trends:
-    """Whether each of these curves is better than each of the others, in every panel.
+    """Test whether each of these curves is better than each of the others, in every panel.
 
-    Two curves of a run differ by (one - two) / (one + two), on average over x.
+    Two curves of a run differ by (one - two) / (one + two), on average over x. column: of the
+    compared values. larger: whether larger values are better. shared: see `mean_and_error`.
     """
     panels = values_of(rows, "panel")
     sign = 1 if larger else -1
 
     def gains(panel: str, name: str, other: str) -> list[float]:
-        runs = []
-        for of_run in grouped(pick(rows, panel=panel), "run").values():
-            curves = by_curve(of_run, column)
+        """Return, for each run, by how much the curve `name` is better than the other."""
+        gains_of_runs = []
+        for run_rows in grouped(pick(rows, panel=panel), "run").values():
+            curves = by_curve(run_rows, column)
             one, two = curves[name], curves[other]
-            runs.append(sign * float(np.mean((one - two) / np.maximum(one + two, 1e-300))))
-        return runs
+            difference = (one - two) / np.maximum(one + two, _SMALLEST)
+            gains_of_runs.append(sign * float(np.mean(difference)))
+        return gains_of_runs
 
     trends = {}
     for name, other in product(names, others):
@@ -125,63 +137,74 @@ class Figure:
     shared: float = 0.0
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
-        """The summaries of the runs, the best curves, the verdicts, and the picture."""
+        """Return the summaries of the runs, the best curves, the verdicts, and the picture."""
         runs = tables[RUNS]
-        rows = self._summaries([row for row in runs if row["curve"] not in _APART])
+        competing_runs, other_runs = [], []
+        for run in runs:
+            if run["curve"] in _APART:
+                other_runs.append(run)
+            else:
+                competing_runs.append(run)
+        rows = self._summaries(competing_runs)
+        best: list[Row] = []  # the best curve at each x
         are_compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
-        best: list[Row] = []
         if are_compared:
             best = winners(rows, ("panel", self.x.column), "curve", self.y.column)
-        rows += self._summaries([row for row in runs if row["curve"] in _APART])
+        rows += self._summaries(other_runs)
         if max(row["runs"] for row in rows) == 1:
             rows = [_of_one_run(row) for row in rows]
 
-        trends = self.trends(runs)
-        lines = [self.title]
         if are_compared:
-            lines += _few([self._of_best(row) for row in best])
+            descriptions = [self._describe_best(row) for row in best]
         else:
-            lines += _few([self._of_value(row) for row in rows])
-        lines += [f"{_WORDS[holds]}: {text}" for text, holds in trends.items()]
-        kept = {"figure": rows}
-        if best:
-            kept["best"] = best
-        if trends:
-            kept["trends"] = [{"trend": text, "holds": holds} for text, holds in trends.items()]
+            descriptions = [self._describe_value(row) for row in rows]
+        lines = [self.title]
+        if len(descriptions) <= _FEW:
+            lines += descriptions
 
-        panels = [self._panel(panel, rows) for panel in values_of(rows, "panel")]
-        columns = 2 if len(panels) == 4 else self.columns
-        return Outcome({"title": self.title}, kept, {"figure": draw(panels, columns)}, lines)
+        trends = []
+        for text, holds in self.trends(runs).items():
+            lines.append(f"{_WORDS[holds]}: {text}")
+            trends.append({"trend": text, "holds": holds})
+        all_tables = {"figure": rows, "best": best, "trends": trends}
+        filled_tables = {name: table for name, table in all_tables.items() if table}
+        picture = self._picture(rows)
+        return Outcome({"title": self.title}, filled_tables, {"figure": picture}, lines)
 
     def _summaries(self, runs: Sequence[Row]) -> list[Row]:
+        """Return the mean over runs of each curve at each x, with its error."""
         by = ("panel", self.x.column)
         larger = self.y.larger
         return summaries(
             runs, by, "curve", self.y.column, larger=lambda row: larger, shared=self.shared
         )
 
+    def _picture(self, rows: Sequence[Row]) -> "MatplotlibFigure":
+        """Draw the panels; four of them in a square."""
+        panels = [self._panel(panel, rows) for panel in values_of(rows, "panel")]
+        is_square = len(panels) == _SQUARE**2
+        return draw(panels, _SQUARE if is_square else self.columns)
+
     def _panel(self, panel: str, rows: Sequence[Row]) -> Panel:
+        """Return a panel with all of its curves."""
         curves = Curve.each(pick(rows, panel=panel), "curve", self.x.column, self.y.column)
         x, y = self.x, self.y
         return Panel(panel, x.label, y.label, curves, log_x=x.log, log_y=y.log)
 
-    def _of_best(self, row: Row) -> str:
+    def _describe_best(self, row: Row) -> str:
+        """Return a line on the best curve at one x."""
         where = f"{row['panel']}, {self.x.column} {row[self.x.column]:g}"
         others = ""
         if not row["wins"]:
             others = f", tied with {row['tied'] or 'the others'}"
         return f"{where}: best is {row['best']}{others}"
 
-    def _of_value(self, row: Row) -> str:
+    def _describe_value(self, row: Row) -> str:
+        """Return a line on the value of a curve at one x."""
         x, y = self.x.column, self.y.column
         return f"{row['panel']}, {row['curve']}, {x} {row[x]:g}: {y} {row[y]:.6g}"
 
 
 def _of_one_run(row: Row) -> Row:
-    """A row without the columns that mean something for several runs only."""
+    """Return a row without the columns that mean something for several runs only."""
     return {name: value for name, value in row.items() if name not in _OF_RUNS}
-
-
-def _few(lines: list[str]) -> list[str]:
-    """These lines, unless they are too many to be read."""
-    return lines if len(lines) <= _FEW else []

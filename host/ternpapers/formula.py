@@ -31,7 +31,7 @@ def formula(
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
     **arguments: Any,
 ) -> Figure:
-    """A figure of the rows that `rows` computes from these arguments.
+    """Return a figure of the rows that the function `rows` computes from these arguments.
 
     A row has a panel, a curve, and the columns of the axes.
     """
@@ -40,12 +40,13 @@ def formula(
 
 
 def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
-    chosen = {
+    """Return the only cell of a formula. Raises UsageError for options of other figures."""
+    options_of_runs = {
         "dataset": options.dataset,
         "runs": options.runs,
         "mechanism": options.contender,
     }
-    for option, value in chosen.items():
+    for option, value in options_of_runs.items():
         if value is not None:
             text = f"this figure is a formula, without a choice of --{option}"
             raise UsageError(text, hint=f"leave --{option} out")
@@ -63,7 +64,10 @@ def curves(
     laws: Mapping[str, Callable[[float], float]],
     xs: Sequence[float],
 ) -> list[Row]:
-    """A curve for each law, over these xs."""
+    """Return the rows of a curve for each law, a function of x, over these xs.
+
+    column, value: the names of the columns of x and of the law's value.
+    """
     rows: list[Row] = []
     for name, law in laws.items():
         for x in xs:
@@ -72,32 +76,39 @@ def curves(
 
 
 def density(name: str, t: Callable[[float], float]) -> Figure:
-    """The density of a piecewise mechanism's output for three inputs. t: its parameter by epsilon."""
+    """Return a figure of the density of a piecewise mechanism's output, for three inputs.
+
+    t: returns the mechanism's parameter at an epsilon.
+    """
     title = f"density of {name}'s output for three inputs"
     x, y = Axis("output", "output"), Axis("density", "probability density")
     return formula(title, x, y, _densities, name=name, t=t)
 
 
 def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
-    parameter, e = t(_SHOWN_EPSILON), math.exp(_SHOWN_EPSILON)
+    """Return the rows of `density`: the density is e**epsilon times as high within the window."""
+    parameter = t(_SHOWN_EPSILON)
+    e = math.exp(_SHOWN_EPSILON)
     bound = piecewise_bound(_SHOWN_EPSILON, parameter)
-    scale = bound / (parameter + 1)
-    outside = parameter / (parameter + e) / (2 * bound - 2 * scale)
+    half_width = bound / (parameter + 1)  # of the window around the input
+    outside_density = parameter / (parameter + e) / (2 * bound - 2 * half_width)
     outputs = np.linspace(-bound, bound, 401).tolist()
     curve = f"{name}, epsilon {_SHOWN_EPSILON:g}"
+
+    def density_of(window_start: float, output: float) -> float:
+        is_inside = window_start <= output <= window_start + 2 * half_width
+        return outside_density * (e if is_inside else 1)
+
     rows = []
     for x in (0.0, 0.5, 1.0):
-        low = scale * (x * parameter - 1)
-
-        def law(y: float, low: float = low) -> float:
-            return outside * (e if low <= y <= low + 2 * scale else 1)
-
+        window_start = half_width * (x * parameter - 1)
+        law = partial(density_of, window_start)
         rows += curves(f"input {x:g}", "output", "density", {curve: law}, outputs)
     return rows
 
 
 def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -> Figure:
-    """The worst-case variances of these mechanisms for one number."""
+    """Return a figure of the worst-case variances of these mechanisms for one number."""
     title = "worst-case variance for one number"
     return formula(title, OF_EPSILON, VARIANCE, _variances, trends, names=names)
 
@@ -108,21 +119,26 @@ def _variances(names: Sequence[str]) -> list[Row]:
 
 
 def worst_variance(name: str) -> Callable[[float], float]:
-    """The worst-case variance of a mechanism by epsilon, as its source states it."""
+    """Return the worst-case variance of a mechanism as a function of epsilon, by its source."""
     law = mechanisms.REGISTRY.named(name).worst_variance
     assert law is not None
     return law
 
 
 def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
-    """The worst-case variance of one of d numbers.
+    """Return the worst-case variance of one of d numbers that a client reports together.
 
     It is that of Duchi's mechanism for tuples, or of another for k of d numbers at epsilon / k
     each, by the papers' rule for k (Wang et al., equations 13 and 14).
     """
     if name == "duchi":
         return tuple_bound(epsilon, d) ** 2
-    law = mechanisms.REGISTRY.named(name).variance
-    assert law is not None
+    variance = mechanisms.REGISTRY.named(name).variance
+    assert variance is not None
     k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
-    return float(max(d / k * (law(epsilon / k, x) + x * x) - x * x for x in _POINTS.tolist()))
+
+    def variance_at(x: float) -> float:
+        second_moment = variance(epsilon / k, x) + x * x
+        return d / k * second_moment - x * x
+
+    return float(max(variance_at(x) for x in _POINTS.tolist()))

@@ -46,10 +46,11 @@ class LevelOptions(BudgetOptions):
         levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
 
     def level_designs(self) -> list[ReportDesign]:
-        """A report of one value of each class of devices."""
+        """Return the design of a report of one value, for each class of devices."""
         return [self._design(device_class) for device_class in self.classes()]
 
     def _design(self, device_class: DeviceClass) -> ReportDesign:
+        """Return the design of a report whose true cost is at most the epsilon of this class."""
         card = levels.design(device_class.epsilon, levels.proportions_of(self.budgets))
         return ReportDesign(
             card=card,
@@ -67,6 +68,8 @@ class Options(LevelOptions, GroupOptions):
 
 
 class HierA(FedSGD):
+    """FedSGD whose devices report a level and a sign of each chosen coordinate."""
+
     name = "hiera"
     Options = Options
 
@@ -80,15 +83,23 @@ class HierA(FedSGD):
     def estimate_of(
         self, number: int, cohorts: Sequence[CohortCounts], tau: float
     ) -> tuple[Floats, Floats]:
-        parts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        """Return the mean gradient (d) of a round, and the number of reports of each coordinate (d).
+
+        tau: the range of the gradients. The conversions of reports between levels are drawn with
+        the seed of the round.
+        """
+        counts_by_class = []
+        reports = np.zeros(len(cohorts[0].counts))
+        for cohort in cohorts:
+            counts_by_class.append((cohort.card, cohort.counts))
+            reports += cohort.counts.sum(axis=1)
         seed = self.options.seed + self.trainer.round
-        reports: Floats = np.sum([cohort.counts.sum(axis=1) for cohort in cohorts], axis=0).astype(
-            np.float64
+        means = levels.combine(
+            counts_by_class, self.options.mu, clamp=self.options.clamp, seed=seed
         )
-        means = levels.combine(parts, self.options.mu, clamp=self.options.clamp, seed=seed)
         return tau * means, reports
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Also what the paper states for a report, beside the true loss."""
+        """Return the result of training, with the epsilon that the paper states for a report."""
         stated = max(max(lhp.budgets_of(design.card)) for design in self.designs)
         return {**super().result(history), "epsilon_stated": stated / MICRO}

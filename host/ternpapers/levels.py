@@ -34,7 +34,7 @@ from ternpapers.mechanisms import lhp
 
 @lru_cache(maxsize=64)
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
-    """LHP's card with the largest budgets whose report truly costs at most `epsilon` (micro).
+    """Return LHP's card with the largest budgets whose report truly costs at most `epsilon` (micro).
 
     proportions: of the budgets, from the lowest range up.
     """
@@ -42,7 +42,7 @@ def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
 
 
 def proportions_of(text: str) -> tuple[float, ...]:
-    """Budgets in words, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
+    """Parse the budgets of an option, from the lowest range up: `5,4,3,2,1`. Raises UsageError."""
     try:
         return tuple(float(budget) for budget in text.split(","))
     except ValueError:
@@ -52,13 +52,14 @@ def proportions_of(text: str) -> tuple[float, ...]:
 def convert(
     counts: Counts, source: float, target: float, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """PLC: turn reports (..., 2) of a level into those of a more private one by flipping signs.
+    """Convert counts (..., 2) of a level's signs into those of a more private level (PLC).
 
-    A level is the value of its sign (Duchi's C = 1 / (2p - 1)); target >= source. The paper's flip
-    probability is (p_i - p_j) / (2 p_i - 1).
+    source, target: the magnitudes of the levels, Duchi's C = 1 / (2 p - 1), where p is the
+    probability of the right sign; target >= source. Some signs are flipped: the paper's probability
+    is (p_i - p_j) / (2 p_i - 1) from level i to level j.
     """
-    flip = (1 - source / target) / 2
-    flipped = rng.binomial(counts, flip)
+    flip_probability = (1 - source / target) / 2
+    flipped = rng.binomial(counts, flip_probability)
     return counts - flipped + flipped[..., ::-1]
 
 
@@ -68,34 +69,39 @@ def require_mu(mu: int, levels: int) -> None:
 
 
 def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
-    """The levels that reports of each level are converted to.
+    """Return, for each level, the levels that its reports are converted to.
 
-    They are the next mu - 1 more private ones, or all there are.
+    They are the next mu - 1 more private ones, or all there are. A level is more private if its
+    magnitude is larger. Raises UsageError.
     """
     require_mu(mu, len(magnitudes))
-    order = np.argsort(magnitudes, kind="stable")
-    return [order[rank + 1 : rank + mu].tolist() for rank in np.argsort(order).tolist()]
+    by_privacy = np.argsort(magnitudes, kind="stable")  # the least private level first
+    rank_of_level = np.argsort(by_privacy).tolist()
+    return [by_privacy[rank + 1 : rank + mu].tolist() for rank in rank_of_level]
 
 
 def estimate(
     card: Card, counts: Counts, mu: int = 1, *, clamp: bool = False, seed: int | Sequence[int] = 1
 ) -> Floats:
-    """Means from counts (..., m, 2), of all the values together; nan where there are no reports.
+    """Estimate means from the counts (..., m, 2) of m levels and two signs.
 
-    mu: how many times each report counts, at its own level and the next more private ones. Unbiased
-    without `clamp`, which keeps each level's sum within the number of its reports. Raises
-    UsageError for a mu below 1 or above m.
+    The result (...) is nan where there are no reports. mu: how many times each report counts, at
+    its own level and the next more private ones. The estimate is unbiased without `clamp`, which
+    keeps each level's sum within the number of its reports. Raises UsageError for a mu below 1 or
+    above m.
     """
-    values, rng = lhp.magnitudes(card), np.random.default_rng(seed)
+    magnitudes = lhp.magnitudes(card)
+    rng = np.random.default_rng(seed)
     merged = np.zeros_like(counts)  # V* of each level
-    for source, targets in enumerate(_targets(values, mu)):
-        merged[..., source, :] += (mu - len(targets)) * counts[..., source, :]
+    for source, targets in enumerate(_targets(magnitudes, mu)):
+        source_counts = counts[..., source, :]
+        # Conversions that have no target count at the level of the report itself.
+        merged[..., source, :] += (mu - len(targets)) * source_counts
         for target in targets:
-            merged[..., target, :] += convert(
-                counts[..., source, :], values[source], values[target], rng
-            )
+            converted = convert(source_counts, magnitudes[source], magnitudes[target], rng)
+            merged[..., target, :] += converted
     reports = merged.sum(axis=-1)
-    sums = values * (merged[..., 1] - merged[..., 0])
+    sums = magnitudes * (merged[..., 1] - merged[..., 0])
     if clamp:
         sums = np.clip(sums, -reports, reports)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,47 +110,51 @@ def estimate(
 
 
 def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
-    """The exact variance of `estimate`, not clamped, for one report of each of these values.
+    """Return the exact variance of `estimate`, not clamped, for one report of each of these values.
 
-    values: n numbers in Q1.14.
+    values: n numbers in Q1.14. Raises UsageError for a mu below 1 or above m.
 
-    A report of level i, at C_i, has mu copies of mean x and of second moments C_i**2, at C_j**2 for
-    one of level j. Two of them have the product C_i**2 on average, since the conversions are
-    independent. So the mean of the copies has the second moment C_i**2 + the sum over j of (C_j**2
-    - C_i**2) / mu**2, which is least for mu = 1. Raises UsageError for a mu below 1 or above m.
+    C_i is the magnitude of level i. A report of level i has mu copies of mean x; the second moment
+    of a copy at level j is C_j**2. The product of two copies has the mean C_i**2, since the
+    conversions are independent. So the mean of the copies has the second moment C_i**2 + the sum
+    over j of (C_j**2 - C_i**2) / mu**2, which is least for mu = 1.
     """
     squares = [scale**2 for scale in certify.scales(card)]
-    targets = _targets(lhp.magnitudes(card), mu)
-    moments = [
-        square + Fraction(sum(squares[j] - square for j in of_level), mu**2)
-        for square, of_level in zip(squares, targets, strict=True)
-    ]
+    second_moments = []  # of a report's mean of copies, by the level that it reports
+    for square, targets in zip(squares, _targets(lhp.magnitudes(card), mu), strict=True):
+        added = sum(squares[target] - square for target in targets)
+        second_moments.append(square + Fraction(added, mu**2))
+
     hierarchy = certify.hierarchy(card)
-    level = (values[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
+    true_levels = (values[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
+    values_by_level = np.bincount(true_levels, minlength=len(squares)).tolist()
+    # The sum of variances: second moments less the squares of the values.
     total = Fraction(-int(np.square(values, dtype=np.int64).sum()), ONE**2)
-    for i, n in enumerate(np.bincount(level, minlength=len(squares)).tolist()):
-        reported = certify.at_knot(hierarchy.level_cards[i], i)
-        total += n * sum(p * moment for p, moment in zip(reported, moments, strict=True))
+    for level, count in enumerate(values_by_level):
+        probabilities = certify.at_knot(hierarchy.level_cards[level], level)
+        for probability, moment in zip(probabilities, second_moments, strict=True):
+            total += count * probability * moment
     return total / len(values) ** 2
 
 
 def combine(
     parts: Sequence[tuple[Card, Counts]], mu: int = 1, *, clamp: bool = False, seed: int = 1
 ) -> Floats:
-    """Means of d coordinates from the counts (d x 2m) of classes with levels of their own.
+    """Estimate the means of d coordinates from all classes of devices, by `estimate` for each.
 
-    Each class is estimated by `estimate`.
-
-    The weight of a class at a coordinate is its reports there over the worst variance of one: it
-    depends on no report's content, so that the combination stays unbiased. nan where there are no
-    reports.
+    parts: of each class, its card and its counts (d x 2m). The weight of a class at a coordinate is
+    the number of its reports there, over the worst variance of one. It depends on no report's
+    content, so that the combination stays unbiased. The result is nan where there are no reports.
     """
-    total = np.zeros(len(parts[0][1]))
-    weight = np.zeros_like(total)
-    for i, (card, counts) in enumerate(parts):
-        share = counts.sum(axis=1) / float(lhp.magnitudes(card).max()) ** 2
-        by_level = counts.reshape(len(counts), card.symbols // 2, 2)
-        means = estimate(card, by_level, mu, clamp=clamp, seed=[seed, i])
-        total += share * np.nan_to_num(means)
-        weight += share
-    return np.asarray(np.divide(total, weight, out=np.full(len(total), np.nan), where=weight > 0))
+    _, first_counts = parts[0]
+    weighted_sum = np.zeros(len(first_counts))
+    weight_sum = np.zeros_like(weighted_sum)
+    for index, (card, counts) in enumerate(parts):
+        worst_variance = float(lhp.magnitudes(card).max()) ** 2
+        weights = counts.sum(axis=1) / worst_variance
+        counts_by_level = counts.reshape(len(counts), card.symbols // 2, 2)
+        means = estimate(card, counts_by_level, mu, clamp=clamp, seed=[seed, index])
+        weighted_sum += weights * np.nan_to_num(means)
+        weight_sum += weights
+    no_mean = np.full(len(weighted_sum), np.nan)
+    return np.asarray(np.divide(weighted_sum, weight_sum, out=no_mean, where=weight_sum > 0))

@@ -52,4 +52,4 @@ def test_a_recording_without_idle_time_is_refused():
 @pytest.mark.parametrize("made", [(7, 9), (2, 5)])
 def test_more_or_fewer_windows_than_the_board_made_are_refused(made):
     message = f"6 windows, and the board made {made[0]} to {made[1]}"
-    require_refused(KNOWN.trace(), message, made=made)
+    require_refused(KNOWN.trace(), message, possible_windows=made)

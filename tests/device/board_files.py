@@ -23,17 +23,23 @@ _PATH = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 def _sealed(data):
+    """Return `data` with its CRC-32 behind it."""
     return data + struct.pack("<I", crc32(data))
 
 
 def ledgers(data):
-    """A ledger, as it is and with the right checksum: one that loads stays within its budget, also
-    after payments.
+    """Load a ledger of these bytes, as they are and with the right checksum.
+
+    One that loads stays within its budget, also after payments.
     """
     return "%s %s" % (_ledger(data), _ledger(_sealed(data[:-4])))
 
 
 def _ledger(data):
+    """Load a ledger of these bytes, pay from it, and compare it with its file after each payment.
+
+    Returns its fields as text, or "none" if it does not load.
+    """
     write("fuzzed", data)
     book = ledger.Ledger()
     try:
@@ -69,19 +75,20 @@ def _ledger(data):
 
 
 def storages(data):
-    """fleet.bin, clients.bin and records.bin, as they are and with their magic."""
+    """Read the bytes as fleet.bin, clients.bin and records.bin, with and without their magic."""
     words = []
     for content in (data, storage.FLEET_MAGIC + data, storage.MAGIC + data):
         write("fuzzed", content)
-        for look in (_fleet, _clients, _records):
+        for read_file in (_fleet, _clients, _records):
             try:
-                words.append(str(look(len(content))))
+                words.append(str(read_file(len(content))))
             except storage.StorageError:
                 words.append("none")
     return " ".join(words)
 
 
 def _fleet(_):
+    """Return the fields of the fleet.bin, which are within their bounds."""
     fields = storage.read_fleet("fuzzed")
     assert fields[1] <= storage.MAX_PAUSE
     assert 1 <= fields[3] <= storage.MAX_AHEAD
@@ -89,6 +96,7 @@ def _fleet(_):
 
 
 def _clients(size):
+    """Return the id after the last client; find() finds exactly the ids before it."""
     clients = storage.Clients("fuzzed")
     try:
         assert clients.count * storage.CLIENT_BYTES == size
@@ -103,6 +111,7 @@ def _clients(size):
 
 
 def _records(_):
+    """Return the last row that was read; reading fails exactly outside of the records."""
     records = storage.Records("fuzzed")
     try:
         row = array("h", bytes(2 * (records.d + 1)))
@@ -118,8 +127,9 @@ def _records(_):
 
 
 def segments(contents):
-    """The segments of a recorder, (name, content) each, after which it goes on, unless there is no
-    larger number.
+    """Open a recorder on these segments, (name, content) each, and append to it.
+
+    What is appended is there when it is opened again, unless there is no larger number.
     """
     if recorder.SAMPLES not in os.listdir():
         os.mkdir(recorder.SAMPLES)
@@ -144,12 +154,14 @@ def segments(contents):
 
 
 def _recorder():
+    """Return a Recorder of the folder, opened, and its records."""
     book = recorder.Recorder(D, 5 * _HOLD, _HOLD, 1)
     book.open(".")
     return book, _rows(book)
 
 
 def _rows(book):
+    """Return the records of a Recorder as lists."""
     rows = []
     row = array("h", bytes(2 * D + 2))
     for index in range(book.count):
@@ -159,7 +171,10 @@ def _rows(book):
 
 
 def model(data):
-    """model.bin, as it is and with the right tag: one that is ready is a MODEL, and predicts."""
+    """Load a model.bin of these bytes, as they are and with the right tag.
+
+    One that is ready encodes to the same MODEL, and predicts.
+    """
     words = []
     for content in (data, data[:-8] + frames.tag(b"", data[:-8])):
         write("model.bin", content)
@@ -180,8 +195,9 @@ def model(data):
 
 
 def boot(data):
-    """boot.bin, as it is and with the right checksum: for the loader, and for the program that it
-    starts.
+    """Start a board with these bytes as boot.bin, as they are and with the right checksum.
+
+    Both the loader and the program that it starts read it.
     """
     if _provisioned("boot"):
         os.mkdir("boot/lib2/tern")
@@ -191,7 +207,7 @@ def boot(data):
 
 
 def _provisioned(folder):
-    # Whether this call made the folder, of a board with two places for programs.
+    """Make the folder of a board with two places for programs; return whether it was missing."""
     if folder in os.listdir():
         return False
     os.mkdir(folder)
@@ -201,6 +217,7 @@ def _provisioned(folder):
 
 
 def _boot(data):
+    """Run the loader on this boot.bin; return which program ran, and the state that it sees."""
     write("boot/boot.bin", data)
     good = len(data) == 14 and data[:4] == update.MAGIC and data == _sealed(data[:-4])
     proven, state, number = struct.unpack_from("<BBI", data, 4) if good else (0, wire.CONFIRMED, 0)
@@ -217,8 +234,9 @@ def _boot(data):
 
 
 class _Radio:
-    """A radio that takes no text but addresses, as those of boards; also a station with it, and a
-    connection.
+    """A radio that takes only addresses, as those of boards do.
+
+    It is also a station with itself, and a connection.
     """
 
     host = "10.0.0.1"
@@ -242,7 +260,10 @@ class _Radio:
 
 
 def leases(data):
-    """lease.json, of which the text says nothing, since MicroPython reads more than JSON."""
+    """Read these bytes as lease.json, keep a new lease, and forget it.
+
+    The text is empty, since MicroPython reads more than JSON.
+    """
     write(lease.LEASE, data)
     known = lease.Lease(".", _Radio())
     assert known.broker is None or isinstance(known.broker, str)
@@ -258,9 +279,9 @@ def leases(data):
 
 
 def package(data):
-    """A package of this content, with the right code, which changes nothing but its folder.
+    """Send a package of this content with the right code; return the state in which it ends.
 
-    Returns its state.
+    It changes nothing but its folder.
     """
     _provisioned("package")
     own = ("lib2", update.BOOT)
@@ -278,7 +299,7 @@ def package(data):
 
 
 def _is_package(data):
-    # By the definition in update.md.
+    """Return whether `data` is the content of a package, by the definition in update.md."""
     name = b""
     while data and name != b"main.py":
         name = data[1 : 1 + data[0]]

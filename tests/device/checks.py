@@ -1,5 +1,6 @@
-"""Checks of a call on every interpreter: which exception it raises, how much heap it takes, and
-without memory.
+"""Checks of a call on every interpreter.
+
+Which exception it raises, how much heap it takes, and what it does without memory.
 """
 
 import gc
@@ -21,9 +22,7 @@ def raises(kind, function, *args):
 
 
 class replaced:
-    """A context manager: within it these attributes of `owner` (a module or an object) have other
-    values.
-    """
+    """A context manager that gives attributes of `owner`, a module or an object, other values."""
 
     def __init__(self, owner, **attributes):
         self._owner = owner
@@ -46,8 +45,9 @@ class replaced:
 
 
 class modules:
-    """A context manager: within it imports find these modules, by name; None: the name is not
-    imported yet.
+    """A context manager within which imports find these modules, by name.
+
+    None as a module: the name is not imported yet.
     """
 
     def __init__(self, by_name):
@@ -61,6 +61,7 @@ class modules:
         self._set(self._saved)
 
     def _set(self, by_name):
+        """Put these modules into sys.modules, without those that are None."""
         for name, module in by_name.items():
             sys.modules.pop(name, None)
             if module:
@@ -68,8 +69,9 @@ class modules:
 
 
 def plain(program):
-    """A program that imports `os` for `uos`: under that name, what is built into MicroPython cannot
-    be replaced.
+    """Return the program with `os` for `uos` and `machine` for `umachine`.
+
+    Under the names with u, what is built into MicroPython cannot be replaced.
     """
     return program.replace(b"umachine", b"machine").replace(b"uos", b"os")
 

@@ -9,16 +9,15 @@ from tern import ledger
 
 
 class PowerCut(Exception):
-    pass
+    """The power failed: nothing after this reaches the disk."""
 
 
 class Disk:
-    """Stands in for `open` and `os` of `module`: counts steps on the real file system, and cuts the
-    power before one.
+    """Stands in for `open` and `os` of `module`, and cuts the power before a step.
 
-    A step is opening for writing, each half of a write, flushing, fsync, closing and renaming.
-    error: an OSError to raise instead; the disk then works again from the next step on, or with
-    `for_good` never.
+    It counts steps on the real file system. A step is opening for writing, each half of a write,
+    flushing, fsync, closing and renaming. error: an OSError to raise instead; the disk then works
+    again from the next step on, or with `for_good` never.
     """
 
     def __init__(self, step, error=None, for_good=False, module=ledger):
@@ -32,6 +31,7 @@ class Disk:
         return getattr(os, name)
 
     def step(self):
+        """Count a step, or fail if it is the one. Raises PowerCut, or `error`."""
         if self.left == 0 or (self.for_good and self.failed):
             self.left = -1
             self.failed = True
@@ -40,6 +40,7 @@ class Disk:
             self.left -= 1
 
     def open_file(self, path, mode):
+        """Stand in for open(): opening to read is no step."""
         if mode == "rb":
             return open(path, mode)
         self.step()
@@ -67,11 +68,14 @@ class Disk:
 
 
 class DiskFile:
+    """A file that is written to a Disk."""
+
     def __init__(self, disk, file):
         self.disk = disk
         self.file = file
 
     def write(self, data):
+        """Write `data` in two halves, each a step."""
         half = len(data) // 2
         written = 0
         for part in (data[:half], data[half:]):

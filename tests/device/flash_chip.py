@@ -14,9 +14,7 @@ _ERASED = b"\xff" * 128
 
 
 class Chip:
-    """A flash chip (MicroPython's block device protocol) in RAM, with blocks of the size that
-    boards have.
-    """
+    """A flash chip in RAM (MicroPython's block device protocol), with the blocks of boards."""
 
     block = 4096
 
@@ -34,12 +32,12 @@ class Chip:
         self.data[start : start + len(data)] = data
 
     def erase(self, block):
+        """Set all bytes of a block to 255, without allocation: a test's heap may be full."""
         for start in range(self.block * block, self.block * (block + 1), len(_ERASED)):
-            self.data[start : start + len(_ERASED)] = (
-                _ERASED  # no allocation: the heap of a test may be full
-            )
+            self.data[start : start + len(_ERASED)] = _ERASED
 
     def ioctl(self, op, arg):
+        """Answer 4, the number of blocks; 5, their size; and 6, erase block `arg`."""
         if op == 4:
             return self.blocks
         if op == 5:
@@ -102,13 +100,15 @@ class Flash(Chip):
         return self.left > 0
 
     def _work(self, start, n, unit, new):
+        """Program n bytes from `start` on with those of `new`, or erase them (None), unit by unit.
+
+        Bits only fall until they are erased. The unit during which the power fails is half done.
+        """
         for at in range(start, start + n, unit):
             if self.left <= 0:
                 return
             self.left -= 1
-            for i in range(
-                at, at + (unit if self.left else unit // 2)
-            ):  # bits only fall until erased
+            for i in range(at, at + (unit if self.left else unit // 2)):
                 self.data[i] = 255 if new is None else self.data[i] & new[i - start]
 
     def writeblocks(self, block, data, offset=0):
@@ -152,26 +152,26 @@ def power_cycle(flash):
 
 
 def cut_at_every_write(flash, start, prepare, work):
-    """Cut the power at each write of `work(prepare())`; yield (number of the write, whether work
-    ended, its result).
+    """Cut the power at each write of `work(prepare())`, one after the other.
 
-    The chip begins each time with its present content, for which `start` is a buffer. Its file
-    system is mounted within the loop, but not after it.
+    Yields (number of the write, whether work ended, its result). The chip begins each time with its
+    present content, for which `start` is a buffer. Its file system is mounted within the loop, but
+    not after it.
     """
     start[:] = flash.data
-    cut = 0
+    write_number = 0
     whole = False
     while not whole:
-        cut += 1
+        write_number += 1
         flash.data[:] = start
         flash.left = 1 << 20
         mount(flash)
         prepared = prepare()
-        flash.left = cut
+        flash.left = write_number
         result = work(prepared)
         prepared = None
         gc.collect()  # a board has room for few clients
         whole = flash.alive()
         power_cycle(flash)
-        yield cut, whole, result
+        yield write_number, whole, result
         unmount()

@@ -1,5 +1,6 @@
-"""Checks a module against the vectors of ledger.md: tern.ledger, or one wrong on purpose
-(test_mutants_arithmetic).
+"""Checks a module against the vectors of ledger.md.
+
+The module is tern.ledger, or one that is wrong on purpose (test_mutants_arithmetic).
 """
 
 from scratch import read, write
@@ -11,12 +12,12 @@ REPORT = "826465666768696a6b6c6d6e6f7071727374"
 
 
 def check(ledger, path, cases):
-    """Raise AssertionError where `ledger` differs from the cases of ledger.json. path: of the file
-    that it uses.
+    """Check `ledger`, a module, against the cases of ledger.json; path: of the file that it uses.
+
+    Raises AssertionError where they differ.
     """
-    book = (
-        ledger.Ledger()
-    )  # one for all cases: what an earlier file left in RAM must not help a later one
+    # one for all cases: what an earlier file left in RAM must not help a later one
+    book = ledger.Ledger()
     for case in cases["files"]:
         check_file(ledger, book, path, case)
     for case in cases["transitions"]:
@@ -26,6 +27,7 @@ def check(ledger, path, cases):
 
 
 def check_file(ledger, book, path, case):
+    """Check that a file loads with the fields of the case, or that it is refused."""
     data = bytes.fromhex(case["ledger"])
     write(path, data)
     try:
@@ -62,6 +64,7 @@ class Fuses:
 
 
 def check_counter(ledger, path, case):
+    """Check a ledger that is bound to fuses: loading it, then paying from it."""
     write(path, bytes.fromhex(case["ledger"]))
     fuses = Fuses(case["fuses"])
     book = ledger.Ledger(board=fuses)
@@ -80,10 +83,15 @@ def check_counter(ledger, path, case):
 
 
 def fuses_of(digits):
+    """Return the fuses of a text of 0 and 1, a byte each."""
     return bytearray([int(digit) for digit in digits])
 
 
 def check_transition(ledger, path, case):
+    """Check the events of a case, one after the other: the answer, the fields and the file.
+
+    Both ways to write a ledger are checked.
+    """
     for in_place in (False, True):
         file = bytes.fromhex(case["ledger"])
         write(path, file)

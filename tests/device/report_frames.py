@@ -7,8 +7,9 @@ from tern.compat import ticks_ms
 
 
 def answers_of(client, frame, moment=None):
-    """Return every frame (bytes) with which `client` answers `frame`. moment: when it came (ms);
-    None: now.
+    """Return every frame (bytes) with which `client` answers `frame`.
+
+    moment: when it came (ms); None: now.
     """
     client.arrived = ticks_ms() if moment is None else moment
     answers = []
@@ -17,8 +18,9 @@ def answers_of(client, frame, moment=None):
 
 
 def question_of(key, device, frame):
-    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it; the client's
-    own tag begins it.
+    """Return the digest of a ROUND (bytes with tag) as the client `device` takes it.
+
+    It begins with the client's own tag of the ROUND.
     """
     return frames.question(key, struct.pack("<BI", frame[0], device), frame[5 : -wire.TAG_BYTES])
 
@@ -59,10 +61,9 @@ def unpack(data, k, base, out):
 
 
 def decode_report(frame, key, k, base, out):
-    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round). key:
-    frames.answer_key().
+    """Write the k symbols of a REPORT into the array('H') `out`; return (device, round).
 
-    Raises FrameError.
+    key: frames.answer_key(). Raises FrameError.
     """
     device, round_number = frames.fields_of(frame, wire.REPORT, wire.REPORT_FIELDS)
     frames.check_address(device, round_number)

@@ -28,6 +28,7 @@ def largest_card():
 
 
 def key_of(device):
+    """Return the key of a client of these boards."""
     return bytes([device & 255]) + KEY[1:]
 
 
@@ -73,7 +74,10 @@ def write_files(
 
 
 def put_fleet(folder, key=bytes(32), pause=0, slot=0, ahead=1, epoch=1, records=0, unit=0):
-    """Write fleet.bin. records: public upper bound on records per client. unit: that is protected."""
+    """Write fleet.bin, whose fields are those of storage.md.
+
+    records: public upper bound on the records of a client; unit: records of a protected run.
+    """
     with open(folder + "/" + storage.FLEET, "wb") as file:
         row = (storage.FLEET_MAGIC, key, pause, slot, ahead, epoch, records, unit)
         file.write(struct.pack(storage.FLEET_FIELDS, *row))
@@ -94,9 +98,9 @@ def round_frame(
     classes=1,
     local=(0, 0, 0),
 ):
-    """A ROUND as a memoryview; `shift` changes its parameters.
+    """Return a ROUND as a memoryview; `shift` changes its parameters.
 
-    A collection asks for features where they are not 0.
+    A collection requests the features whose parameters are not 0.
     """
     rows = 1 if model in wire.COLLECTIONS else classes
     parameters = array("h", (100 * j + shift for j in range(d * rows)))
@@ -122,26 +126,27 @@ asked = [b""]  # the last ROUND
 
 
 def ask(client, frame):
-    """The answer of `client` as bytes."""
+    """Return the answer of `client` as bytes."""
     asked[0] = frame
     return bytes(client.reply[: client.answer(frame)])
 
 
 def ask_all(client, frame, moment=None):
-    """Every answer of `client` as bytes, each REPORTS as its REPORTs, in order of devices. moment:
-    as answers_of().
+    """Return every answer of `client` as bytes, in order of devices, REPORTS split into REPORTs.
+
+    moment: as for answers_of().
     """
     asked[0] = frame
     return report_frames.one_by_one(report_frames.answers_of(client, frame, moment))
 
 
 def answer_key(device=7):
-    """The key of a client's answers to the last ROUND."""
+    """Return the key of a client's answers to the last ROUND."""
     return frames.answer_key(report_frames.question_of(key_of(device), device, asked[0]))
 
 
 def error_of(answer, device=7):
-    """(code, detail) of a client's ERROR to the last ROUND, or of the board's if device is 0."""
+    """Return (code, detail) of a client's ERROR to the last ROUND; device 0: of the board's."""
     sender, _, code, detail = host_frames.decode_error(
         answer, answer_key(device) if device else b""
     )
@@ -150,19 +155,19 @@ def error_of(answer, device=7):
 
 
 def book_of(folder, device=7):
-    """The Ledger of a client, loaded."""
+    """Return the Ledger of a client, loaded."""
     book = ledger.Ledger()
     book.load(folder + "/" + storage.ledger_name(device))
     return book
 
 
 def spent(folder, device=7):
-    """Micro-epsilon that a client has spent, by its ledger."""
+    """Return the micro-epsilon that a client has spent, by its ledger."""
     return book_of(folder, device).spent
 
 
 def symbols_of(answer, k, base, device=7):
-    """The symbols of a client's REPORT to the last ROUND."""
+    """Return the symbols of a client's REPORT to the last ROUND."""
     out = array("H", (0 for _ in range(k)))
     assert answer[0] == wire.REPORT, answer
     report_frames.decode_report(answer, answer_key(device), k, base, out)

@@ -22,6 +22,7 @@ class Drip(Stream):
         self.step = step
 
     def refill(self):
+        """Make `step` more bytes of the data readable. Raises EntropyError at its end."""
         if self.cursor[END] == self.limit:
             raise EntropyError("end")
         self.cursor[END] = min(self.limit, self.cursor[END] + self.step)
@@ -30,7 +31,7 @@ class Drip(Stream):
 class Keyed(Stream):
     """The public stream SHA-256(key | label | 0) | SHA-256(key | label | 1) | ...
 
-    (counters u32, little-endian).
+    The counters are u32, little-endian.
     """
 
     def __init__(self, key, label):
@@ -48,8 +49,9 @@ class Keyed(Stream):
 
 
 def uniform(stream, n):
-    """Return an integer in 0..n-1, all equally likely, by the bytes of `stream`: uniform(n) of
-    cards.md.
+    """Return an integer in 0 .. n - 1, all equally likely, from the bytes of `stream`.
+
+    This is uniform(n) of cards.md.
     """
     mask = 0
     while mask < n - 1:

@@ -1,5 +1,6 @@
-"""Helpers for tests of updates: packages, a host that sends them, and the loader on a board in a
-folder.
+"""Helpers for tests of updates.
+
+Packages, a host that sends them, and the loader on a board in a folder.
 """
 
 import os
@@ -24,8 +25,9 @@ except OSError:  # a board, which must not reset in the middle of its tests
 
 
 def tree(folder, without=()):
-    """Return the content of every file under `folder` by path, except for entries of `folder` in
-    `without`.
+    """Return the content of every file under `folder` by path.
+
+    without: names in `folder` that are left out.
     """
     contents = {}
     for name in os.listdir(folder):
@@ -51,7 +53,7 @@ def provision(folder=None):
 
 
 def frame(number, offset, total, data=b""):
-    """An UPDATE."""
+    """Return an UPDATE with these bytes of a package."""
     n = host_frames.encode_update(_out, KEY, 7, number, offset, total, data)
     return memoryview(bytes(_out[:n]))
 
@@ -78,16 +80,17 @@ def send(board_update, number, package, size=700):
 
 
 def entry(path, data):
+    """Return a file as a package has it."""
     return bytes((len(path),)) + path.encode() + struct.pack("<I", len(data)) + data
 
 
 def package(number, files):
-    """A package of (path, content) pairs."""
+    """Return a package of (path, content) pairs."""
     return sealed(number, b"".join([entry(path, data) for path, data in files]))
 
 
 def sealed(number, content):
-    """A package of this content, with its code."""
+    """Return a package of this content, with its code."""
     head = struct.pack("<II", number, len(content) + 32)
     secret = frames.digest(KEY, update.KEY_LABEL)
     inner = frames.digest(bytes([b ^ 0x36 for b in secret]) + b"\x36" * 32, head + content)
@@ -95,7 +98,10 @@ def sealed(number, content):
 
 
 def program(name):
-    """A main.py that appends its name to `seen.ran`, and needs the library in its folder."""
+    """Return a main.py that appends its name to `seen.ran`.
+
+    It needs the library in its folder.
+    """
     text = """import seen, sys
 with open(sys.path[0] + "/tern/part.py") as file:
     exec(file.read())
@@ -106,7 +112,7 @@ if name == "%s":
 
 
 def files(name):
-    """The (path, content) of a program and its library."""
+    """Return the (path, content) pairs of a program and its library."""
     return (("tern/part.py", ("name = '%s'\n" % name).encode()), ("main.py", program(name)))
 
 
@@ -124,21 +130,21 @@ class running:
 
 
 def state_of(folder):
-    """(number of the proven folder, state, number of the package) of boot.bin."""
+    """Return (number of the proven folder, state, number of the package) of boot.bin."""
     return struct.unpack_from(update.BOOT_FIELDS, read(folder + "/" + update.BOOT))[1:]
 
 
 def boot(proven, state, number):
-    """The content of boot.bin."""
+    """Return the content of boot.bin."""
     data = struct.pack(update.BOOT_FIELDS, update.MAGIC, proven, state, number)
     return data + struct.pack("<I", update.crc32(data))
 
 
 class FakeBoard:
-    """Stands in for `machine` and `micropython`, which the loader calls, and for `seen`, which
-    programs call.
+    """Stands in for `machine`, `micropython` and `seen`.
 
-    MicroPython imports an attribute of an object, and no method.
+    The loader calls the first two, and programs the last. MicroPython imports an attribute of an
+    object, and no method.
     """
 
     def __init__(self):
@@ -151,6 +157,8 @@ class FakeBoard:
 
 
 class FakeTimer:
+    """Stands in for machine.Timer: keeps what it is given."""
+
     ONE_SHOT = 0
 
     def __init__(self, which, mode, period, callback):
@@ -170,11 +178,10 @@ _loader = LOADER and compile(plain(read(LOADER)), LOADER, "exec")
 
 
 def load(folder, start=None):
-    """Run the loader on the board in `folder`; return the name of the program that it started, ""
-    if none ran.
+    """Run the loader on the board in `folder`; return the name of the program that it started.
 
-    start: a function to call instead. On a real board, only change boot.bin as the loader does, and
-    start nothing.
+    Returns "" if none ran. start: a function to call instead of the loader. On a real board, only
+    change boot.bin as the loader does, and start nothing.
     """
     if not LOADER:
         proven, state, number = state_of(folder)

@@ -1,5 +1,6 @@
-"""Vectors of shared_specs/vectors, on every interpreter: in a checkout, an installed package, or on
-a board.
+"""Vectors of shared_specs/vectors, on every interpreter.
+
+They are found in a checkout, an installed package, or on a board.
 """
 
 import gc
@@ -23,6 +24,7 @@ ROUND_FIELDS = (
 
 
 def _open(name):
+    """Return the open vector file `name`."""
     here = __file__.rsplit("/", 1)[0] if "/" in __file__ else "."
     root = here + "/../../"
     for folder in (
@@ -44,8 +46,9 @@ def load(name):
 
 
 def cases(name, group="tests"):
-    """Yield the cases of a group of vector file `name`, one at a time: a vector file has a case a
-    line.
+    """Yield the cases of a group of vector file `name`, one at a time.
+
+    A vector file has a case a line.
     """
     with _open(name) as file:
         inside = False

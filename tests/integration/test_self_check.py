@@ -84,7 +84,7 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
         ("xtensa", "    j = 1  # see compat: no constant index\n    sums[j]", "    sums[1]"),
         pytest.param(
             "rv32-newest",
-            "    nothing = 0  # see compat: the third variable is no index\n",
+            "    nothing = 0  # see compat: the third variable is not an index\n",
             "",
             marks=EXHAUSTIVE,
         ),

@@ -33,7 +33,7 @@ def quickly(monkeypatch):
     """Let the host ask often and gather no frames, so that tests wait for boards only."""
     for name, seconds in {"GREETING": 1.0, "ANSWER": 1.0, "POLL": 0.1}.items():
         monkeypatch.setattr(updating, name, seconds)
-    monkeypatch.setattr("ternhost.reach.broker.link._GATHER", 0.0)
+    monkeypatch.setattr("ternhost.reach.broker.link._GATHER_SECONDS", 0.0)
 
 
 def tern_update(*arguments, cwd):

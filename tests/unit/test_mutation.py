@@ -48,7 +48,7 @@ EQUIVALENT = {
     "card": {"swap of most << EXP_BITS > bound * least"},  # the bound of exp is irrational
     "collect": {"swap of MAX_DIMENSION + 1", "one more of 0"},  # room, and its first content
     "noise": {"swap of n > 1"},  # an integer below 1 is 0, without a random byte
-    "sampler": {"swap of u < 0"},  # u is not 0 there
+    "sampler": {"swap of draw < 0", "swap of comparison < 0"},  # neither is 0 there
     "gradient": {"drop of self.result = None"},
     "storage": {"drop of self.close()"},  # of a file that nobody uses
     "local": {"swap of moved < 0"},

@@ -6,7 +6,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.provision import keys
 from ternhost.run.options import RunOptions
-from ternhost.run.serve import _long_enough
+from ternhost.run.serve import fit_deadline_to_sleepers
 from ternhost.run.status import Watcher
 from ternhost.store import sleepers
 
@@ -48,7 +48,7 @@ def deadline_of(store):
 
     def deadline(notes, interval=4000, **terms):
         options = RunOptions("fedsgd", None, "mqtt:x", Terms(**terms), Schedule(interval=interval))
-        return _long_enough(options, store, Watcher(note=notes.append)).terms.deadline
+        return fit_deadline_to_sleepers(options, store, Watcher(note=notes.append)).terms.deadline
 
     return deadline
 

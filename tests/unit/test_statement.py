@@ -48,7 +48,7 @@ FACTS = {
     "classes": of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
     "budget": of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
     "simulated": of(REPORT, not_real="The clients are simulated."),
-    "served": of(REPORT, endless=True, asked=7),
+    "served": of(REPORT, endless=True, most_reports=7),
     "results": of(REPORT, results=True),
     "broker": of(REPORT, link="mqtt", held=Held(7, 64, "flights", ["delay"])),
     "board": Facts(

@@ -30,12 +30,12 @@ class Session:
 
     @cached_property
     def directory(self) -> Path:
-        """The folder. Raises StorageError if it cannot be made."""
-        made = new_directory(parent=self._parent, hint="name another place with --sessions")
+        """The folder, made at the first use. Raises StorageError if that fails."""
+        folder = new_directory(parent=self._parent, hint="name another place with --sessions")
         tern_version = version("tern-ldp")
         python_version = platform.python_version()
-        _log(made, f"tern {tern_version}, {platform.platform()}, Python {python_version}")
-        return made
+        _log(folder, f"tern {tern_version}, {platform.platform()}, Python {python_version}")
+        return folder
 
     def finish(
         self,
@@ -47,7 +47,8 @@ class Session:
     ) -> None:
         """Write the result as NAME.json and NAME.txt, write the pictures, and print the result.
 
-        text: the result for people. as_json: print it for programs. Raises StorageError.
+        text: the result for people. pictures: by the names of their files. as_json: print the
+        result for programs. Raises StorageError.
         """
         from ternhost.plots import canvas  # takes long to import
 
@@ -70,6 +71,7 @@ class SessionProgress(Progress):
         self._step_starts: list[float] = []
 
     def say(self, text: str) -> None:
+        """Log a step and show it, with an estimate of the time that is left."""
         _log(self._session.directory, text)
         self._step_starts.append(time.monotonic())
         seconds_left = self._seconds_left()
@@ -78,13 +80,16 @@ class SessionProgress(Progress):
         super().say(text)
 
     def _seconds_left(self) -> float | None:
-        """By the share of the plan that is done; None before the second step, and without a plan."""
+        """Estimate the time left by the share of the plan that is done.
+
+        The result is None before the second step, and without a plan.
+        """
         steps_done = len(self._step_starts) - 1
-        done = sum(self._plan[:steps_done])
-        if not done:
+        planned_so_far = sum(self._plan[:steps_done])
+        if not planned_so_far:
             return None
         elapsed = self._step_starts[-1] - self._step_starts[0]
-        return elapsed * (sum(self._plan) - done) / done
+        return elapsed * (sum(self._plan) - planned_so_far) / planned_so_far
 
 
 def _log(directory: Path, line: str) -> None:

@@ -23,7 +23,7 @@ class Bar(Progress):
 
 
 def require_positive(args: argparse.Namespace, *names: str) -> None:
-    """Raise UsageError where one of these options was given and is not a finite number above 0."""
+    """Raise UsageError if one of these options is given and is not a finite number above 0."""
     for name in names:
         value = getattr(args, name)
         if value is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Base:
     """A board with a console for its port.
 
-    The modules of this package override what theirs does otherwise.
+    The modules of this package override what is different on theirs.
     """
 
     name = "board"
@@ -33,11 +33,14 @@ class Base:
     in_place = False  # whether a ledger may be written over (see Ledger)
 
     def text(self) -> str:
-        """`board; interpreter; tern version`, then `; last_error`, `; absence` and `; temperature`
-        where known.
+        """Return the text of a HELLO: "board; interpreter; tern version", and more where known.
+
+        That is "; last error", "; absence" and "; temperature".
         """
-        of = sys.implementation
-        text = "%s; %s %d.%d.%d; tern %s" % ((self.name, of.name) + of.version[:3] + (__version__,))
+        interpreter = sys.implementation
+        text = "%s; %s %d.%d.%d; tern %s" % (
+            (self.name, interpreter.name) + interpreter.version[:3] + (__version__,)
+        )
         for part in (self.last_error, self.absence):
             if part:
                 text += "; %s" % part
@@ -77,13 +80,14 @@ class Base:
     def keep(self, word: int = 0) -> int:
         """Keep `word` (u32, not 0) until power off, through resets.
 
-        Return the one kept last, 0 at first.
+        Returns the one kept last, 0 at first. Here nothing is kept.
         """
         return 0
 
     def failed(self, error: BaseException) -> None:
-        """Count an exception and keep its class alone, since a message may hold what is nobody's
-        business.
+        """Count an exception, and keep the name of its class.
+
+        Not its message, which may hold what is nobody's business.
         """
         gc.collect()
         self.exceptions = min(self.exceptions + 1, 0xFFFF)
@@ -103,8 +107,9 @@ class Base:
         return None
 
     def fuses(self) -> "Any":
-        """The fuses of tern.counter, or None: their `count`, is_burnt(n), and burn(n), which may
-        fail; n from 0.
+        """Return the fuses of tern.counter, or None.
+
+        They have `count`, is_burnt(n), and burn(n), which may fail; n from 0.
         """
         return None
 
@@ -129,9 +134,10 @@ class PinBoard(Base):
         self._led = None if led is None else Pin(led, Pin.OUT, value=0)
 
     def watch(self) -> None:
+        """Start the watchdog; an emulated board has none."""
         try:
             from machine import WDT
-        except ImportError:  # an emulated board
+        except ImportError:
             return
         compat.feed = WDT(timeout=self.watch_ms).feed
 

@@ -1,5 +1,6 @@
-"""The emulated board: MicroPython's unix port, with a directory for its flash and a pty or pipes
-for its port.
+"""The emulated board: MicroPython's unix port.
+
+It has a directory for its flash and a pty or pipes for its port.
 
 micropython -X heapsize=192k -m tern.boards.emulated DIRECTORY
 """
@@ -24,10 +25,10 @@ class Board(Base):
     name = "emulated"
 
     def __init__(self, directory="."):
+        """Lock the directory for this process. Raises StorageError if another one has it."""
         self.directory = directory
-        inode, device = [
-            number & 0xFFFFFFFF for number in os.stat(directory)[1:3]
-        ]  # as MicroPython has them
+        # as MicroPython has them
+        inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]
         # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which
         # the kernel frees.
         name = b"\0tern board %x %x" % (device, inode)
@@ -52,6 +53,7 @@ class Board(Base):
         return self.directory.encode()
 
     def fuses(self):
+        """Return the fuses in the file beside the directory, or None without one."""
         try:
             return File(self.directory + ".count")
         except OSError:
@@ -59,8 +61,9 @@ class Board(Base):
 
 
 class File:
-    """Fuses of an emulated board: a file beside its directory, so that no copy contains it, a byte
-    for each fuse.
+    """Fuses of an emulated board: a byte of a file for each.
+
+    The file is beside the board's directory, so that no copy of that contains it.
     """
 
     def __init__(self, path):
@@ -75,6 +78,7 @@ class File:
         return self._read()[n]
 
     def burn(self, n):
+        """Burn fuse n; a power cut leaves the old file or the new one."""
         data = self._read()
         data[n] = 1
         with open(self._path + ".new", "wb") as file:

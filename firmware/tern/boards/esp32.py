@@ -45,10 +45,14 @@ def with_radio(work, *arguments):
 
 
 def urandom(n):
+    """Return n random bytes while the radio runs; none without a radio.
+
+    Then the generator fails: better no report than one without true randomness.
+    """
     try:
         return with_radio(os.urandom, n)
     except ImportError:
-        return b""  # the generator fails: better no report than one without true randomness
+        return b""
 
 
 class Board(PinBoard):
@@ -59,6 +63,7 @@ class Board(PinBoard):
         self.name = sys.implementation._machine
 
     def keep(self, word=0):
+        """Keep `word` in the memory of the RTC, see Base.keep()."""
         try:
             from machine import RTC
         except ImportError:  # an emulated board
@@ -69,19 +74,20 @@ class Board(PinBoard):
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        if (
-            compat.feed is not feed
-        ):  # it is on, and cannot be stopped: half an hour for who is at the console
+        """Give who is at the console half an hour: the watchdog is on, and cannot be stopped."""
+        if compat.feed is not feed:
             self.watch_ms = 1 << 21
             self.watch()
 
     def generator(self):
+        """Return the generator, tested and seeded while the radio runs, which is on just once."""
         try:
-            return with_radio(Generator, urandom)  # once for the start-up tests and the first seed
+            return with_radio(Generator, urandom)
         except ImportError:
             return Generator(urandom)
 
     def temperature(self):
+        """Return thousandths of a degree Celsius; an ESP32 has whole degrees Fahrenheit."""
         import esp32
 
         if hasattr(esp32, "mcu_temperature"):
@@ -89,6 +95,11 @@ class Board(PinBoard):
         return (esp32.raw_temperature() - 32) * 5000 // 9
 
     def fuses(self):
+        """Return the fuses of an ESP32 that leaves them to users; None on other chips.
+
+        It is known by a word of its ROM. BLOCK3 must be neither protected against writing or
+        reading nor coded, and the clock fit for burning.
+        """
         import machine
 
         shown = machine.mem32
@@ -115,6 +126,11 @@ class Efuses:
         return self._registers[0x3FF5A080 + (0, 16, 20)[n >> 5]] >> (n & 31) & 1
 
     def burn(self, n):
+        """Burn fuse n, unless the registers say that other fuses would burn, too.
+
+        The registers of all blocks are cleared, so that only this fuse burns; then a burn and a
+        read are started, each by its code and command.
+        """
         registers = self._registers
         mask = 1 << (n & 31)
         to_burn = list(range(0x3FF5A01C, 0x3FF5A038, 4))  # fuses of all blocks

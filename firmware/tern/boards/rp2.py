@@ -56,6 +56,7 @@ class Board(PinBoard):
     """A Pico with the LED of its board."""
 
     def __init__(self, led="LED"):
+        """led: name or number of its pin. Which source of entropy it has depends on the chip."""
         super().__init__(led)
         self.name = "rp2040"
         self.assessed = RAW
@@ -71,22 +72,23 @@ class Board(PinBoard):
                 self.name = "rp2350, needs MicroPython 1.28"
 
     def keep(self, word=0):
+        """Keep `word` in a scratch register of the watchdog, see Base.keep()."""
         kept = machine.mem32[self._watchdog + 12]  # SCRATCH0
         if word:
             machine.mem32[self._watchdog + 12] = word
         return kept
 
     def unwatch(self):
-        machine.mem32[self._watchdog + 0x3000] = (
-            1 << 30
-        )  # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        machine.mem32[self._watchdog + 0x3000] = 1 << 30
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)
 
     def temperature(self):
+        """Return thousandths of a degree Celsius (RP2040 datasheet, 4.9.5)."""
         microvolts = machine.ADC(machine.ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
-        return 27_000 - (microvolts - 706_000) * 1000 // 1721  # RP2040 datasheet, 4.9.5
+        return 27_000 - (microvolts - 706_000) * 1000 // 1721
 
     def fuses(self):
         return Otp() if "RP2350" in sys.implementation._machine else None
@@ -103,12 +105,15 @@ class Otp:
     count = 42 * 24
 
     def _rows(self, n):
+        """Return the three copies of the 24 fuses with fuse n."""
         return [machine.mem32[0x40137000 + n // 24 * 12 + row] & 0xFFFFFF for row in (0, 4, 8)]
 
     def is_burnt(self, n):
+        """Return whether at least two of the three copies of fuse n are burnt."""
         return sum([row >> n % 24 & 1 for row in self._rows(n)]) > 1
 
     def burn(self, n):
+        """Burn fuse n in its three copies, by the boot ROM's function otp_access."""
         from array import array
 
         from tern import rom

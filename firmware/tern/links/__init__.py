@@ -1,5 +1,7 @@
-"""Links: each is a module whose open_link(board) returns an object with the methods of
-links.serial.Serial, and `console`: whether its port is the board's console.
+"""Links: each is a module with a function open_link(board).
+
+It returns an object with the methods of links.serial.Serial, and `console`: whether its port is the
+board's console.
 """
 
 import os
@@ -11,7 +13,7 @@ MODULES = {"mqtt.json": "tern.links.mqtt"}
 def open_link(board):
     """Return the link that a file in board.directory configures, else the console's.
 
-    Raises as that, or ImportError.
+    Raises as that link's open_link(), or ImportError without its module.
     """
     module = "tern.links.serial"
     for name in MODULES:

@@ -1,5 +1,6 @@
-"""A slotted link beside the tasks of a program, which hide nothing then (shared_specs/storage.md,
-"Slot").
+"""A slotted link beside the tasks of a program (shared_specs/storage.md, "Slot").
+
+Such tasks hide nothing of the link's times.
 """
 
 from tern.compat import TYPE_CHECKING, const, ticks_diff, ticks_ms
@@ -13,11 +14,10 @@ _STEPS = const(8)  # of the link in a look, at most
 
 
 def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
-    """As link.receive(0), but look for a frame only at quarters of the slot: to be called more
-    often than that.
+    """Return the next frame as link.receive(0), but look for one only at quarters of the slot.
 
-    The recorder writes its records just after a look, so that the time of a write shows no more
-    than that of a task.
+    It is to be called more often than that. The recorder writes its records just after a look, so
+    that the time of a write shows no more than that of a task.
     """
     if link.busy:
         return link.receive(0)

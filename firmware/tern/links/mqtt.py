@@ -40,15 +40,14 @@ _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later the
 
 
 def name(device):
-    """Return a board's name for the broker and in topics: the id of its first client, as 8 hex
-    digits.
-    """
+    """Return a board's name for the broker and in topics: its first client's id, in hex."""
     return "%08x" % device
 
 
 def password(key):
-    """Return the broker's password of the board whose first client has `key`; it does not reveal
-    the key.
+    """Return the broker's password of the board whose first client has `key`.
+
+    It does not reveal the key.
     """
     return (frames.tag(key, _PASSWORD_LABEL + b"1") + frames.tag(key, _PASSWORD_LABEL + b"2")).hex()
 
@@ -64,8 +63,9 @@ def open_link(board):
             config = json.load(file)
     except ValueError as error:
         raise StorageError("%s: %s" % (CONFIG, error))
+
     clients = Clients(directory + "/" + CLIENTS)
-    called = name(clients.first)
+    board_name = name(clients.first)
     prefix = config.get("prefix", "tern")
     hosts = config["host"].split(",")
     server = config.get("server", hosts[0])
@@ -95,6 +95,7 @@ def open_link(board):
     absent = board.absence = absence.Absence(board)
 
     def connect():
+        """Return a fresh Connection to the broker, or None while there is no network."""
         if station and not station.joined(lease):
             absent.reason = station.reason or absent.reason
             return None
@@ -108,19 +109,26 @@ def open_link(board):
 
     session = Session(
         connect,
-        called.encode(),
-        config.get("user", called).encode(),
+        board_name.encode(),
+        config.get("user", board_name).encode(),
         config.get("password", password(clients.key)).encode(),
         config.get("keep_alive", 60),
         config.get("clean", True),
-        ((HELLO % (prefix, called)).encode(), b""),
+        ((HELLO % (prefix, board_name)).encode(), b""),
         _PATIENCE_MS,
         window=min(clients.count, _MAX_WINDOW) + 3,
         slot=384 if clients.count == 1 else 704,
     )
     port = open_port(board, _HELLO_BYTES)
     return Mqtt(
-        session, prefix, called, config.get("longest_pause_ms", 60000), lease, station, absent, port
+        session,
+        prefix,
+        board_name,
+        config.get("longest_pause_ms", 60000),
+        lease,
+        station,
+        absent,
+        port,
     )
 
 
@@ -144,6 +152,11 @@ class Mqtt:
         absent=None,
         port=None,
     ):
+        """session: an mqtt.Session; prefix: of all topics; board: its name there.
+
+        longest_pause_ms: between two attempts to connect; lease, station: those of a board with
+        Wi-Fi, or None. For absent and port see the class.
+        """
         self._session = session
         self._prefix = prefix
         self._up = (UP % (prefix, board)).encode()
@@ -178,10 +191,10 @@ class Mqtt:
             self._station.leave()
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; None after `timeout_ms`, and for
-        a lost connection.
+        """Return the next frame, a memoryview until the next call.
 
-        With 0 it takes one step and never waits: None also if it dropped an unwanted frame.
+        Returns None after `timeout_ms` (-1: never), and when a connection is lost. With 0 it takes
+        one step and never waits: None also if it dropped an unwanted frame.
         """
         start = ticks_ms()
         self._at_port = False
@@ -194,23 +207,25 @@ class Mqtt:
             if frame:
                 return frame
 
-            left = _SLICE_MS
+            wait_ms = _SLICE_MS
             if self._port:
                 self._absence.show()
                 frame = self._listen()
                 if frame:
                     return frame
                 if self._port.waiting() or not session.connected:
-                    left = _SHORT_MS
+                    wait_ms = _SHORT_MS
             if timeout_ms >= 0:
-                left = min(left, timeout_ms - ticks_diff(ticks_ms(), start))
-                if left <= 0:
+                wait_ms = min(wait_ms, timeout_ms - ticks_diff(ticks_ms(), start))
+                if wait_ms <= 0:
                     return None
-            session.wait(left)
+            session.wait(wait_ms)
 
     def _connect(self):
-        """Take a step towards a connection, unless it is too early; return its greeting once it is
-        there.
+        """Take a step towards a connection, unless it is too early.
+
+        Returns the greeting, which asks for the board's hello, once there is a connection, else
+        None.
         """
         if self._wait and ticks_diff(ticks_ms(), self._failed) < self._wait:
             return None
@@ -249,6 +264,7 @@ class Mqtt:
         return None
 
     def waiting(self):
+        """Return whether something is to be sent or acknowledged, or no broker has accepted yet."""
         return self._session.waiting() or not self._accepted
 
     def send(self, frame, n):
@@ -266,6 +282,11 @@ class Mqtt:
         return self._session.connected
 
     def _lose(self, error):
+        """Drop the connection after `error`, note why, and set the pause before the next attempt.
+
+        Pauses double up to the longest one. The board waits between half of the pause and all of
+        it, at random, so that the boards of a fleet do not come back at once.
+        """
         self.hold()
         self._failed = ticks_ms()
         self.error = error
@@ -273,13 +294,16 @@ class Mqtt:
         self._session.close()
         if self._lease and not accepted:
             self._lease.forget()
+
         if self._port:
             reason = getattr(error, "reason", absence.FAULT)
+            # Once a broker had accepted, most reasons mean just that the connection was lost;
+            # before that, a problem of the network explains that nobody answers.
             if accepted and reason < absence.DECLINED:
                 reason = absence.LOST
             if self._station and reason < absence.CLOSED:
                 reason = self._station.reason or reason
             self._absence.failed(reason, self._failed)
-        # Twice as long as the last time, and for each board of a fleet a little different.
+
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_MS), self._longest)
         self._wait = self._pause // 2 + self._pause * os.urandom(1)[0] // 512

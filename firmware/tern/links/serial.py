@@ -21,6 +21,7 @@ _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divide
 
 
 def open_link(board, largest=wire.MAX_FRAME):
+    """Return the link on the board's console. largest: bytes of a frame."""
     return Serial(sys.stdin.buffer, sys.stdout.buffer, sys.stdin, sys.stdout, board.locked, largest)
 
 
@@ -30,10 +31,9 @@ class Serial:
     console = True  # its port is the board's console
 
     def __init__(self, source, sink, poll_source, poll_sink, locked, largest=wire.MAX_FRAME):
-        """poll_source, poll_sink: what to poll for them (sys.stdin for sys.stdin.buffer). locked:
-        nobody interrupts.
+        """poll_source, poll_sink: what to poll for both, such as sys.stdin for sys.stdin.buffer.
 
-        largest: bytes of a frame.
+        locked: nobody interrupts; largest: bytes of a frame.
         """
         self._locked = locked
         self._source = source
@@ -53,11 +53,11 @@ class Serial:
         self._wait = -1  # the last time-out: 0 in a task
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call; empty if damaged; None after
-        `timeout_ms` unless -1.
+        """Return the next frame, a memoryview until the next call; empty if it was damaged.
 
-        With 0 neither this nor send() waits. Raises EOFError when the other end has gone, and
-        KeyboardInterrupt for a carriage return and Ctrl-C instead of a frame.
+        Returns None after `timeout_ms` (-1: never). With 0 neither this nor send() waits. Raises
+        EOFError when the other end has gone, and KeyboardInterrupt for a carriage return and Ctrl-C
+        instead of a frame.
         """
         self._wait = timeout_ms
         try:
@@ -66,40 +66,48 @@ class Serial:
             raise EOFError
 
     def _receive(self, timeout_ms):
-        # More than 11 words of variables would lie on the heap.
+        """Receive as receive(). Raises OSError as well.
+
+        Few variables: more than 11 words of them would lie on the heap.
+        """
         state = self._state
         if not self._push() and not timeout_ms:
             return None
         while True:
-            n = frames.cobs_decode(self._chunk, state, self._frame)
-            if n == frames.MORE:
-                n = frames.still_to_come(state, self._frame)
-                if not n and not self._locked:
+            count = frames.cobs_decode(self._chunk, state, self._frame)
+            if count == frames.MORE:
+                count = frames.still_to_come(state, self._frame)
+                if not count and not self._locked:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self.ready(timeout_ms):
                     return None
-                n = self._source.readinto(self._chunk, (timeout_ms and n) or 1)  # at most the chunk
-                if not n:
+                count = self._source.readinto(
+                    self._chunk, (timeout_ms and count) or 1
+                )  # at most the chunk
+                if not count:
                     raise EOFError
+                # The next bytes of the decoder are chunk[:count].
                 state[0] = 0
-                state[1] = n
-                n += self._taken
-                if n >= wire.CREDIT:
-                    n -= wire.CREDIT
+                state[1] = count
+                count += self._taken
+                # Give the host a credit for the bytes that were read: an empty frame.
+                if count >= wire.CREDIT:
+                    count -= wire.CREDIT
                     self._at = self._end - 1  # the zero that ended the last frame, once more
                     self._push()
-                self._taken = n
-                if not (timeout_ms or n & _AT_ONCE - 1):
+                self._taken = count
+                # In a task, enough for one call.
+                if not (timeout_ms or count & _AT_ONCE - 1):
                     return None
-            elif n:
-                if n < 0:
-                    n = 0
-                if n != len(self._last):
-                    self._last = self._frame[:n]
+            elif count:
+                if count < 0:
+                    count = 0
+                if count != len(self._last):
+                    self._last = self._frame[:count]
                 return self._last
 
     def ready(self, timeout_ms):
-        """Wait until a byte has come, for `timeout_ms`, or -1 for ever; return whether one has."""
+        """Wait until a byte has come, for `timeout_ms` (-1: for ever); return whether one has."""
         # Time to wait is time to collect garbage: it takes 9 ms on a Pico, and would else come
         # within a report.
         if self._frames > _COLLECT and timeout_ms and not self.ready(0):
@@ -116,12 +124,13 @@ class Serial:
         """Every frame is passed as it is."""
 
     def waiting(self):
+        """Return how many bytes of the last answer are still to be written."""
         return self._end - self._at
 
     def send(self, frame, n):
-        """Send frame[:n], in a task by later receive(0); return whether all is sent.
+        """Send frame[:n]; return whether all of it is written.
 
-        A HELLO restarts the credits.
+        In a task, later receive(0) write the rest. A HELLO restarts the credits.
         """
         if not self._push():  # the frame before
             return False
@@ -133,10 +142,14 @@ class Serial:
         return self._push()
 
     def _push(self):
-        # Returns whether all is written.
+        """Write on; return whether all is written.
+
+        In a task, only as far as the sink takes it and for 3 ms.
+        """
         wait = self._wait
         start = ticks_ms()
         while self._at < self._end and (wait or any(self._room.ipoll(0))):
+            # all that is left, or, in a task, one byte
             self._at += (
                 self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
             )

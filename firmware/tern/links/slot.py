@@ -1,5 +1,6 @@
-"""Public moments: whatever a board with a slot lets anybody see happens at one
-(shared_specs/storage.md, "Slot").
+"""Public moments (shared_specs/storage.md, "Slot").
+
+Whatever a board with a slot lets anybody see happens at one.
 """
 
 import gc
@@ -12,12 +13,12 @@ _SLEEP_MS = const(2000)  # at most, for the watchdog
 
 
 class Slotted:
-    """`link`, but a frame takes its slots: its answer, or silence, ends at a whole multiple of them
-    after it arrived.
+    """A link with slots: an answer, or silence, ends at a multiple of the slot after its frame.
 
-    Nothing else is read or written until then. The link begins at a multiple of the slot since
-    power-on, and takes leave at one. The slot must be longer than the work for any frame. last: the
-    last public moment (ms). The link calls its `hold()` before other work whose time must not show.
+    `link` is the link behind it. Nothing else is read or written until then. The link begins at a
+    multiple of the slot since power-on, and takes leave at one. The slot must be longer than the
+    work for any frame. last: the last public moment (ms). The link calls its `hold()` before other
+    work whose time must not show.
     """
 
     def __init__(self, link, slot_ms, led):
@@ -36,7 +37,10 @@ class Slotted:
         return getattr(self._link, name)
 
     def receive(self, timeout_ms=-1):
-        """As the link's, once the answer is sent at its moment; with 0 None until then."""
+        """Return the next frame as the link does, once the answer is sent at its moment.
+
+        With 0 it returns None until then.
+        """
         if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
         frame = self._link.receive(timeout_ms)
@@ -55,7 +59,10 @@ class Slotted:
             self.last = ticks_ms()
 
     def send(self, frame, n):
-        """As the link's, at the next moment: by receive(), or by the next answer to the same frame."""
+        """Keep the answer frame[:n] for the next moment, when receive() sends it.
+
+        A further answer to the same frame sends it, too. Outside a slot this is the link's.
+        """
         if not self.busy:
             return self._link.send(frame, n)
         if self._n:
@@ -68,18 +75,20 @@ class Slotted:
         return True
 
     def waiting(self):
+        """Return whether an answer, or something of the link, still waits."""
         return self.busy or self._link.waiting()
 
     def disconnect(self):
-        """As the link's, at the next moment, with an answer that still waits for it."""
+        """Take leave at the next moment, with an answer that still waits for it."""
         self._give(-1)
         self._link.disconnect()
 
     def until(self, step, timeout_ms):
-        """Wait for the next multiple of `step` ms after `last`, and return it; with 0 return -1 if
-        it is not near.
+        """Wait for the next multiple of `step` ms after `last`, and return it.
+
+        With a `timeout_ms` of 0, return -1 if it is not near. A multiple that was missed does not
+        tell when the answer was ready: then it is the next.
         """
-        # One that was missed does not tell when the answer was there: the next.
         start = ticks_ms()
         near = _NEAR_MS
         if not timeout_ms:  # tasks that take long would else have it miss moment after moment
@@ -97,6 +106,11 @@ class Slotted:
         return now + left
 
     def _give(self, timeout_ms):
+        """Send the answer, if there is one, at the next moment, which ends the slot.
+
+        Returns False where the moment is not near (timeout_ms: 0), or if a new slot has begun
+        meanwhile.
+        """
         moment = self.until(self.slot, timeout_ms)
         if moment < 0:
             return False

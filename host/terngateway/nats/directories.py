@@ -46,13 +46,15 @@ _CERTIFICATE = ("server.pem", "server.key")
 _ROUTES = "routes.secret"  # in the host's directory: the password of NATS servers among themselves
 
 PORT = 4222  # of NATS; servers speak to each other on the next one
+# The address on which a server with one of these names listens.
 _LISTENS = {
     "localhost": "127.0.0.1",
     "127.0.0.1": "127.0.0.1",
     "::1": "::1",
-}  # by the server's name
+}
 _MOST_CONNECTIONS = 8  # of a site and its host together; each has one, or two for a moment
 _LEAST_NODES = 3  # of a cluster: of two, neither goes on alone
+_MOST_NODES = 99
 # A site can only answer, once each question; its account has nobody but itself and the host.
 _SITE = {
     "subscribe": SUBJECT,
@@ -76,9 +78,9 @@ class Server:
 
     @classmethod
     def load(cls, place: str | Path) -> Self:
-        """The server in `place`, its directory or the one above it.
+        """Load the settings of a server. Raises UsageError and StorageError.
 
-        Raises UsageError and StorageError.
+        place: the host's directory, or the one above it.
         """
         directory = server_directory(place)
         settings = _read(directory / SETTINGS, "hosts", "port", "address")
@@ -87,21 +89,23 @@ class Server:
 
     @property
     def here(self) -> tuple[str, ...]:
-        """The URLs at which the host reaches a NATS server; a single one that was not moved away is
-        on this machine.
+        """The URLs at which the host reaches a NATS server.
+
+        A single server whose directory was not moved away runs on this machine.
         """
-        local = len(self.hosts) == 1 and self.nodes()[self.hosts[0]].is_dir()
-        return urls((LOOPBACK.get(self.address, self.address),) if local else self.hosts, self.port)
+        is_local = len(self.hosts) == 1 and self.nodes()[self.hosts[0]].is_dir()
+        if is_local:
+            return urls((LOOPBACK.get(self.address, self.address),), self.port)
+        return urls(self.hosts, self.port)
 
     def nodes(self) -> dict[str, Path]:
-        """The directories of the NATS servers, by name."""
+        """Return the directories of the NATS servers, by name."""
         return {name: self.directory.parent / NODES / name for name in self.hosts}
 
     def tls(self, site: str) -> ssl.SSLContext:
-        """For connections of the host to the account of a site. Raises OSError."""
-        return _tls(
-            self.directory, self.directory / HOSTS / f"{site}.pem", self.directory / HOST_KEY
-        )
+        """Return the context for connections of the host to the account of a site. Raises OSError."""
+        certificate = self.directory / HOSTS / f"{site}.pem"
+        return _tls(self.directory, certificate, self.directory / HOST_KEY)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class GatewaySite:
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
-        """The site with this directory. Raises UsageError and StorageError."""
+        """Load the settings of the site in this directory. Raises UsageError and StorageError."""
         directory = Path(directory)
         settings = _read(directory / GATEWAY, "site", "hosts", "port")
         hosts, port = tuple(settings["hosts"]), int(settings["port"])
@@ -126,15 +130,15 @@ class GatewaySite:
         return urls(self.hosts, self.port)
 
     def tls(self) -> ssl.SSLContext:
-        """For connections of the site. Raises OSError."""
+        """Return the context for connections of the site to its host. Raises OSError."""
         return _tls(self.directory, self.directory / SITE, self.directory / SITE_KEY)
 
 
 @contextmanager
 def only_one(path: Path, hint: str) -> Iterator[BinaryIO]:
-    """The file, whose lock is held while the context is open.
+    """Open an empty file and hold its lock, so that a directory is used by one process at a time.
 
-    Raises UsageError if another process has it; OSError.
+    Raises UsageError with this hint if another process has the lock, and OSError.
     """
     import fcntl  # absent on Windows, as gateways are
 
@@ -148,7 +152,10 @@ def only_one(path: Path, hint: str) -> Iterator[BinaryIO]:
 
 
 def state_of(site: GatewaySite) -> str | None:
-    """The state of the connection of a site's gateway; None: it does not run. Raises OSError."""
+    """Return the state of the connection of a site's gateway; None if it does not run.
+
+    Raises OSError.
+    """
     try:
         with only_one(site.directory / SITE_LOCK, ""):
             return None
@@ -157,17 +164,20 @@ def state_of(site: GatewaySite) -> str | None:
 
 
 def _tls(directory: Path, certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return a context with this certificate, which trusts the authority of the directory alone."""
     context = ssl.create_default_context(cafile=directory / AUTHORITY)
     context.load_cert_chain(certificate, key)
     return context
 
 
 def public_key(certificate: Path) -> certificates.PublicKey:
-    """The key that a certificate is for. Raises StorageError."""
-    return _opened(certificate)[1]
+    """Return the key in a certificate. Raises StorageError."""
+    _name, key = _read_certificate(certificate)
+    return key
 
 
-def _opened(path: Path) -> tuple[str, certificates.PublicKey]:
+def _read_certificate(path: Path) -> tuple[str, certificates.PublicKey]:
+    """Return the name (of RFC 4514) and the key in a certificate. Raises StorageError."""
     with storage_errors():
         data = path.read_bytes()
     try:
@@ -186,47 +196,54 @@ def write_gateways(
     address: str | None = None,
     port: int | None = None,
 ) -> Server:
-    """Write the directories of the host and of NATS servers, if they are missing, and those of new
-    `sites`; existing ones stay. sites: NAME, or NAME:FIRST-LAST with the ids that its devices may
-    have, which also changes an existing site's. hosts: names or addresses under which sites reach
-    the NATS servers. address: to listen on. A site's private key is in its directory only. Raises
-    UsageError and StorageError.
+    """Write the directories of a host, of its NATS servers and of sites, unless they exist.
+
+    sites: NAME, or NAME:FIRST-LAST with the ids that its devices may have, which also changes those
+    of an existing site. hosts: names or addresses under which sites reach the NATS servers.
+    address: on which these listen. A site's private key is in its own directory only. Raises
+    UsageError, also if an existing server has other settings, and StorageError.
     """
     directory = Path(directory)
     if (directory / SETTINGS).exists():
         hint = f"name the one above: {directory.absolute().parent}"
         raise UsageError(f"{directory} is the directory of a server", hint=hint)
-    ranges = dict(map(_parse, sites))
-    if len(ranges) < len(sites):
+    device_ranges = dict(_parse(site) for site in sites)
+    if len(device_ranges) < len(sites):
         raise UsageError(f"--site names a site twice: {', '.join(sites)}", hint="name each once")
-    place = directory / SERVER
+    named_ranges = {name: ids for name, ids in device_ranges.items() if ids is not None}
+
+    server_place = directory / SERVER
     with storage_errors():
-        named = {site: devices for site, devices in ranges.items() if devices is not None}
-        check_apart({**registered(directory), **named})
-        if (place / SETTINGS).exists():
-            server = _same_server(Server.load(place), hosts, address, port)
+        check_apart({**registered(directory), **named_ranges})
+        if (server_place / SETTINGS).exists():
+            server = _same_server(Server.load(server_place), hosts, address, port)
         else:
             server = _write_server(
-                place, hosts or ["localhost"], address, PORT if port is None else port
+                server_place, hosts or ["localhost"], address, PORT if port is None else port
             )
-        for site, devices in ranges.items():
-            new = not (place / SITES / f"{site}.pem").exists()
-            if devices is not None:
-                _write_json(
-                    place / SITES / f"{site}.json", {"devices": [devices.start, devices.stop - 1]}
-                )
-            elif new:  # left by a removed site of that name
-                (place / SITES / f"{site}.json").unlink(missing_ok=True)
-            if new:
-                _write_site(directory / site, site, server)
+        for name, ids in device_ranges.items():
+            _register_site(directory, name, ids, server)
         write_accounts(server)
     return server
 
 
-def remove_site(directory: str | Path, site: str) -> Server:
-    """Exclude a site, at once where the NATS servers run here.
+def _register_site(directory: Path, name: str, ids: range | None, server: Server) -> None:
+    """Write the ids of a site's devices (None: any), and the site itself unless it exists."""
+    certificate = server.directory / SITES / f"{name}.pem"
+    ids_file = server.directory / SITES / f"{name}.json"
+    is_new = not certificate.exists()
+    if ids is not None:
+        _write_json(ids_file, {"devices": [ids.start, ids.stop - 1]})
+    elif is_new:  # a removed site of that name may have left its ids
+        ids_file.unlink(missing_ok=True)
+    if is_new:
+        _write_site(directory / name, name, server)
 
-    Raises UsageError and StorageError.
+
+def remove_site(directory: str | Path, site: str) -> Server:
+    """Exclude a site, at once if the NATS servers run on this machine.
+
+    directory: the host's, or the one above it. Raises UsageError and StorageError.
     """
     server = Server.load(directory)
     if site not in sites_of(directory):
@@ -239,20 +256,21 @@ def remove_site(directory: str | Path, site: str) -> Server:
 
 
 def server_directory(place: str | Path) -> Path:
-    """The directory of the host: `place`, or the one in it."""
+    """Return the directory of the host: `place`, or the one in it."""
     place = Path(place)
-    return place if (place / SETTINGS).exists() else place / SERVER
+    is_server = (place / SETTINGS).exists()
+    return place if is_server else place / SERVER
 
 
 def sites_of(directory: str | Path) -> list[str]:
-    """The names of the registered sites. directory: the host's, or the one above it."""
+    """Return the names of the registered sites. directory: the host's, or the one above it."""
     return sorted(path.stem for path in (server_directory(directory) / SITES).glob("*.pem"))
 
 
 def registered(directory: str | Path) -> dict[str, range]:
-    """By site, the ids of its devices; others may have any. directory: as of `sites_of`.
+    """Return, by site, the ids that its devices may have; sites that may have any are left out.
 
-    Raises StorageError.
+    directory: the host's, or the one above it. Raises StorageError.
     """
     ranges = {}
     for site in sites_of(directory):
@@ -269,39 +287,45 @@ def registered(directory: str | Path) -> dict[str, range]:
 
 
 def write_accounts(server: Server, without: str = "") -> None:
-    """Write the accounts of the registered sites, and have the NATS servers that run here read
-    them. Raises OSError and StorageError.
+    """Write the accounts of the registered sites, and have running NATS servers read them.
 
-    NATS maps a client to the user with its certificate's name, which contains a hash of its key.
+    Servers on other machines read the accounts once their files are copied. without: a site that
+    gets no account. NATS maps a client to the user with its certificate's name, which contains a
+    hash of its key. Raises OSError and StorageError.
     """
     # Without users NATS lets anybody in.
     accounts: dict[str, Any] = {"tern": {"users": [{"user": "CN=nobody"}]}}
     for site in sites_of(server.directory):
-        users = [
-            {
-                "user": _opened(server.directory / place / f"{site}.pem")[0],
-                "permissions": permissions,
-            }
-            for place, permissions in ((SITES, _SITE), (HOSTS, _HOST))
-        ]
+        account = _account(server.directory, site)
         if site != without:
-            accounts[f"site-{site}"] = {
-                "users": users,
-                "limits": {"max_connections": _MOST_CONNECTIONS},
-            }
-    text = f'"accounts": {json.dumps(accounts, indent=1)}\n'.encode()
-    write_file(
-        server.directory / ACCOUNTS, text
-    )  # for those whose directories were moved to their machines
+            accounts[f"site-{site}"] = account
+    content = f'"accounts": {json.dumps(accounts, indent=1)}\n'.encode()
+
+    # The host's own copy is for the servers whose directories were moved to other machines.
+    write_file(server.directory / ACCOUNTS, content)
     for node in server.nodes().values():
-        if node.is_dir():
-            write_file(node / ACCOUNTS, text)
-            if (pid := running(node)) is not None:
-                os.kill(pid, signal.SIGHUP)
+        if not node.is_dir():
+            continue
+        write_file(node / ACCOUNTS, content)
+        pid = running(node)
+        if pid is not None:
+            os.kill(pid, signal.SIGHUP)
+
+
+def _account(directory: Path, site: str) -> dict[str, Any]:
+    """Return the NATS account of a site, whose users are the site and the host.
+
+    directory: the host's. Raises StorageError.
+    """
+    users = []
+    for folder, permissions in ((SITES, _SITE), (HOSTS, _HOST)):
+        name, _key = _read_certificate(directory / folder / f"{site}.pem")
+        users.append({"user": name, "permissions": permissions})
+    return {"users": users, "limits": {"max_connections": _MOST_CONNECTIONS}}
 
 
 def running(node: Path) -> int | None:
-    """The process id of the NATS server that runs in this directory; None: there is none.
+    """Return the process id of the NATS server that runs in this directory; None if none does.
 
     Needs /proc.
     """
@@ -313,10 +337,12 @@ def running(node: Path) -> int | None:
 
 
 def urls(hosts: Sequence[str], port: int) -> tuple[str, ...]:
+    """Return the URL of each NATS server."""
     return tuple(f"tls://{bracketed(host)}:{port}" for host in hosts)
 
 
 def _parse(text: str) -> tuple[str, range | None]:
+    """Parse NAME or NAME:FIRST-LAST into a site and the ids of its devices. Raises UsageError."""
     name, colon, ids = text.partition(":")
     check_site(name)
     return name, parse_range(ids) if colon else None
@@ -325,86 +351,132 @@ def _parse(text: str) -> tuple[str, range | None]:
 def _same_server(
     server: Server, hosts: Sequence[str], address: str | None, port: int | None
 ) -> Server:
-    for option, wanted, there in (
+    """Return the server if the options that are not None agree with it. Raises UsageError."""
+    options = (
         ("--name", " ".join(hosts) or None, " ".join(server.hosts)),
         ("--address", address, server.address),
         ("--port", port, server.port),
-    ):
-        if wanted is not None and wanted != there:
+    )
+    for option, requested, existing in options:
+        if requested is not None and requested != existing:
+            text = f"{server.directory} has been written with {option} {existing}, not {requested}"
             hint = "its sites use this; for another server write another directory"
-            raise UsageError(
-                f"{server.directory} has been written with {option} {there}, not {wanted}", hint
-            )
+            raise UsageError(text, hint)
     return server
 
 
-def _write_server(place: Path, hosts: Sequence[str], address: str | None, port: int) -> Server:
-    if len(set(hosts)) not in (1, *range(_LEAST_NODES, 100)) or len(set(hosts)) < len(hosts):
-        text = f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}"
-        raise UsageError(text, "name each once: --name n1.local --name n2.local --name n3.local")
-    alone, given = hosts[0] if len(hosts) == 1 else "", address
-    address = address or _LISTENS.get(alone, "::" if ":" in alone else "0.0.0.0")
-    check_reached(hosts, address, port)
-    if linked := [host for host in hosts if host.lower().startswith("fe80:")]:
-        hint = "give a name, or an address that all sites can reach"
-        raise UsageError(f"{linked[0]} is valid on one link only", hint=hint)
-    if not is_address(address):
-        raise UsageError(
-            f"--address must be an IP address, not {address!r}", hint="such as 0.0.0.0 or ::"
-        )
-    for part in (place.parent, place, place / SITES, place / HOSTS):
-        part.mkdir(parents=True, exist_ok=True, mode=0o700)
-    here = [*LOOPBACK.values(), *([] if address in LOOPBACK else [address])]
-    certificates.write_certificates(
-        place, list(dict.fromkeys([*hosts, "localhost", *here])), of="server"
-    )
+def _write_server(
+    place: Path, hosts: Sequence[str], requested_address: str | None, port: int
+) -> Server:
+    """Write the directory of a host with its keys, and those of its NATS servers.
+
+    place: the directory of the host. requested_address: on which the servers listen; None to choose
+    one. Raises UsageError, OSError.
+    """
+    address = requested_address or _default_address(hosts)
+    _check_hosts(hosts, address, port)
+    for folder in (place.parent, place, place / SITES, place / HOSTS):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    certified_names = [*hosts, "localhost", *LOOPBACK.values()]
+    if address not in LOOPBACK:
+        certified_names.append(address)
+    without_duplicates = list(dict.fromkeys(certified_names))
+    certificates.write_certificates(place, without_duplicates, of="server")
     certificates.write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
+
+    is_cluster = len(hosts) > 1
     for name in hosts:
-        several_here = not alone and not given and is_address(name)
-        _write_node(place, name, hosts, name if several_here else address, port)
+        node_address = address
+        # Nodes that are named by address listen there, so that several can run on one machine.
+        if is_cluster and not requested_address and is_address(name):
+            node_address = name
+        _write_node(place, name, hosts, node_address, port)
     _write_json(place / SETTINGS, {"hosts": list(hosts), "port": port, "address": address})
     return Server.load(place)
 
 
+def _default_address(hosts: Sequence[str]) -> str:
+    """Return the address to listen on: loopback for a single local server, otherwise all."""
+    if len(hosts) > 1:
+        return "0.0.0.0"
+    all_addresses = "::" if ":" in hosts[0] else "0.0.0.0"
+    return _LISTENS.get(hosts[0], all_addresses)
+
+
+def _check_hosts(hosts: Sequence[str], address: str, port: int) -> None:
+    """Raise UsageError unless sites can reach NATS servers with these names, which listen there."""
+    distinct = len(set(hosts))
+    is_possible = distinct == 1 or _LEAST_NODES <= distinct <= _MOST_NODES
+    if not is_possible or distinct < len(hosts):
+        text = f"sites have one NATS server, or a cluster of {_LEAST_NODES} or more, not {', '.join(hosts)}"
+        raise UsageError(text, "name each once: --name n1.local --name n2.local --name n3.local")
+    check_reached(hosts, address, port)
+    for host in hosts:
+        if host.lower().startswith("fe80:"):
+            hint = "give a name, or an address that all sites can reach"
+            raise UsageError(f"{host} is valid on one link only", hint=hint)
+    if not is_address(address):
+        text = f"--address must be an IP address, not {address!r}"
+        raise UsageError(text, hint="such as 0.0.0.0 or ::")
+
+
 def _write_node(place: Path, name: str, hosts: Sequence[str], address: str, port: int) -> None:
+    """Write the directory of a NATS server: its configuration, from a template, and certificates.
+
+    place: the directory of the host. hosts: the names of all servers. Servers of a cluster speak to
+    each other on the port after `port`.
+    """
     node = place.parent / NODES / name
     node.mkdir(parents=True, exist_ok=True, mode=0o700)
     password = (place / _ROUTES).read_text()
-    text = Path(__file__).with_name(CONFIG).read_text()
-    if len(hosts) == 1:
-        text = text[: text.index("cluster {{")]
-    routes = "\n    ".join(f"nats://node:{password}@{bracketed(host)}:{port + 1}" for host in hosts)
-    fields = {"payload": MOST_PAYLOAD, "password": password, "routes": routes}
-    conf = text.format(
-        name=name, address=bracketed(address), port=port, route_port=port + 1, **fields
+    template = Path(__file__).with_name(CONFIG).read_text()
+    if len(hosts) == 1:  # the section of the cluster is the last one
+        template = template[: template.index("cluster {{")]
+    routes = [f"nats://node:{password}@{bracketed(host)}:{port + 1}" for host in hosts]
+    configuration = template.format(
+        name=name,
+        address=bracketed(address),
+        port=port,
+        route_port=port + 1,
+        payload=MOST_PAYLOAD,
+        password=password,
+        routes="\n    ".join(routes),
     )
-    write_file(node / CONFIG, conf.encode(), secret=True)
+    write_file(node / CONFIG, configuration.encode(), secret=True)
     for file in (AUTHORITY, *_CERTIFICATE):
         write_file(node / file, (place / file).read_bytes(), secret=True)
 
 
 def _write_site(directory: Path, site: str, server: Server) -> None:
+    """Write the directory of a site with a new key, and the certificates of the site and its host."""
     directory.mkdir(exist_ok=True, mode=0o700)
     place = server.directory
     write_file(directory / AUTHORITY, (place / AUTHORITY).read_bytes())
-    key = certificates.write_key(directory / SITE_KEY).public_key()
-    certificate = certificates.client_certificate(_named(site, key), key, place)
+
+    site_key = certificates.write_key(directory / SITE_KEY).public_key()
+    site_name = _certificate_name(site, site_key)
+    site_certificate = certificates.client_certificate(site_name, site_key, place)
+    write_file(directory / SITE, site_certificate)
+
     host_key = certificates.private_key(place / HOST_KEY).public_key()
-    of_host = certificates.client_certificate(_named(f"host of {site}", host_key), host_key, place)
-    write_file(directory / SITE, certificate)
-    for path in (directory / HOST, place / HOSTS / f"{site}.pem"):
-        write_file(path, of_host)
+    host_name = _certificate_name(f"host of {site}", host_key)
+    host_certificate = certificates.client_certificate(host_name, host_key, place)
+    write_file(directory / HOST, host_certificate)
+    write_file(place / HOSTS / f"{site}.pem", host_certificate)
+
     _write_json(
         directory / GATEWAY, {"site": site, "hosts": list(server.hosts), "port": server.port}
     )
     # Last: with it the site counts as written.
-    write_file(place / SITES / f"{site}.pem", certificate)
+    write_file(place / SITES / f"{site}.pem", site_certificate)
 
 
-def _named(name: str, key: certificates.PublicKey) -> str:
-    """The name in a certificate: it changes with the key, so that a removed key of a site is not
-    let in again.
+def _certificate_name(name: str, key: certificates.PublicKey) -> str:
+    """Return the name in a certificate, which ends with a hash of the key.
+
+    So a key of a site that was removed is not let in again under the same name.
     """
     encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"{name} {sha256(encoded).hexdigest()[:16]}"
@@ -414,11 +486,12 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_file(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
-def _read(path: Path, *wanted: str) -> dict[str, Any]:
+def _read(path: Path, *required: str) -> dict[str, Any]:
+    """Read a JSON object with at least the required members. Raises UsageError, StorageError."""
     hint = "'tern gateway init DIR --site NAME' writes the directories of a server and of its sites"
     settings = read_object(path, hint)
-    if lacking := sorted(set(wanted) - settings.keys()):
-        raise UsageError(
-            f"{path} lacks {', '.join(lacking)}", hint="write it again: tern gateway init"
-        )
+    missing = sorted(set(required) - settings.keys())
+    if missing:
+        text = f"{path} lacks {', '.join(missing)}"
+        raise UsageError(text, hint="write it again: tern gateway init")
     return settings

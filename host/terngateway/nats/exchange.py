@@ -37,14 +37,16 @@ _QUESTION, _ANSWERED = b"tern question 1\n", b"tern answer 1\n"
 
 
 def parts_of(data: bytes) -> list[bytes]:
-    """The parts in which `data` is sent: at least one."""
-    return [data[at : at + PART] for at in range(0, len(data), PART)] or [b""]
+    """Return the parts in which `data` is sent: at least one, which may be empty."""
+    if not data:
+        return [b""]
+    return [data[start : start + PART] for start in range(0, len(data), PART)]
 
 
 def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
-    """The number of parts of the answer, and one of them.
+    """Return the number of parts of an answer, and the part in this reply.
 
-    Raises ValueError unless it has the expected status.
+    Raises ValueError unless the reply has the expected status.
     """
     if len(data) < REPLY.size:
         raise ValueError("a reply of the site is cut off")
@@ -57,26 +59,29 @@ def read_reply(data: bytes, expected: int) -> tuple[int, bytes]:
 
 
 def seal_question(key: PrivateKey, site: str, exchange: bytes, question: bytes) -> bytes:
-    """The signed question to a site."""
+    """Sign a question to a site for one exchange."""
     return _seal(key, (_QUESTION, exchange, site.encode()), question)
 
 
 def open_question(key: PublicKey, site: str, exchange: bytes, data: bytes) -> bytes:
-    """The question. Raises ValueError unless the host signed it for this site and exchange."""
+    """Return the question in `data`.
+
+    Raises ValueError unless the host signed it for this site and exchange.
+    """
     return _open(key, (_QUESTION, exchange, site.encode()), data)
 
 
 def seal_answer(
     key: PrivateKey, exchange: bytes, question: bytes, failed: bool, answer: bytes
 ) -> bytes:
-    """The signed answer. failed: it is the text of an error."""
+    """Sign the answer to a question. failed: the answer is the text of an error."""
     return _seal(key, (_ANSWERED, exchange, question), bytes((failed,)) + answer)
 
 
 def open_answer(
     key: PublicKey, exchange: bytes, question: bytes, data: bytes
 ) -> tuple[bool, bytes]:
-    """Whether it is the text of an error, and the answer.
+    """Return whether the handler has failed, and the answer, which is then the text of the error.
 
     Raises ValueError unless `key` signed it for `question`.
     """
@@ -84,19 +89,23 @@ def open_answer(
     return answer[:1] == b"\1", answer[1:]
 
 
-def _seal(key: PrivateKey, about: Sequence[bytes], data: bytes) -> bytes:
-    signature = key.sign(_signed(*about, data), _SIGNATURE)
+def _seal(key: PrivateKey, context: Sequence[bytes], data: bytes) -> bytes:
+    """Return the length of a signature, the signature of context and data, and the data."""
+    signature = key.sign(_signed_bytes(*context, data), _SIGNATURE)
     return bytes((len(signature),)) + signature + data
 
 
-def _open(key: PublicKey, about: Sequence[bytes], sealed: bytes) -> bytes:
-    end = 1 + sealed[0] if sealed else 1
+def _open(key: PublicKey, context: Sequence[bytes], sealed: bytes) -> bytes:
+    """Return the data that `_seal` has signed. Raises ValueError for any other bytes."""
+    end = 1 + sealed[0] if sealed else 1  # of the signature, whose length is the first byte
+    signature, data = sealed[1:end], sealed[end:]
     try:
-        key.verify(sealed[1:end], _signed(*about, sealed[end:]), _SIGNATURE)
+        key.verify(signature, _signed_bytes(*context, data), _SIGNATURE)
     except InvalidSignature as error:
         raise ValueError("not signed") from error
-    return sealed[end:]
+    return data
 
 
-def _signed(context: bytes, *parts: bytes) -> bytes:
-    return context + b"".join(sha256(part).digest() for part in parts)
+def _signed_bytes(purpose: bytes, *parts: bytes) -> bytes:
+    """Return what is signed: the purpose, and a hash of each part, so that none runs into the next."""
+    return purpose + b"".join(sha256(part).digest() for part in parts)

@@ -31,7 +31,10 @@ logging.getLogger("nats").addFilter(lambda record: False)
 
 
 def next_pause(pause: float, lasted: float) -> float:
-    """Seconds until the next attempt. pause: before the last one, which lasted so many seconds."""
+    """Return the seconds until the next attempt, which double as long as attempts fail at once.
+
+    pause: before the last attempt. lasted: how many seconds that one lasted.
+    """
     if lasted > _STEADY:
         return _SHORTEST_PAUSE
     return min(max(_SHORTEST_PAUSE, 2 * pause), _LONGEST_PAUSE)
@@ -50,9 +53,10 @@ class Line:
         serve: Callable[[Client], Coroutine[Any, Any, None]],
         failed: Callable[[str], None],
     ) -> None:
-        """urls: servers, of which one is taken at random.
+        """Prepare a connection, which entering the context makes.
 
-        serve: runs while there is a connection. failed: gets the reason after each failure.
+        urls: servers, of which each attempt takes one at random. tls: makes the context of an
+        attempt. serve: runs while there is a connection. failed: gets the reason of each failure.
         """
         self._urls = urls
         self._tls = tls
@@ -85,6 +89,7 @@ class Line:
                 self._loop.call_soon_threadsafe(function, *args)
 
     def _keep(self) -> None:
+        """Connect again and again until `stop`; runs in the thread of the connection."""
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
@@ -100,8 +105,14 @@ class Line:
             pause = next_pause(pause, time.monotonic() - began)
 
     async def _connect(self) -> None:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        client, context = Client(), self._tls()
+        """Connect to a server and serve until the connection is lost, or serving fails.
+
+        Raises whatever the library does, and the error with which serving has failed.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        client = Client()
+        context = self._tls()
         await client.connect(
             random.choice(self._urls),
             tls=context,
@@ -129,11 +140,12 @@ class Line:
             raise result
 
     async def _note(self, error: Exception) -> None:
-        self._error = error  # of one message, too: those of the connection end it
+        """Keep the last error of the library, which explains why no server can be reached."""
+        self._error = error
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong with a connection."""
+    """Return a sentence for people on what went wrong with a connection."""
     text = str(error).removeprefix("nats: ").strip("'")
     if "authorization violation" in text.lower():
         return "the server has no site with this key"

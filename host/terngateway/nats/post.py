@@ -6,7 +6,7 @@ Each connection is in the account of its site.
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -39,8 +39,10 @@ class NatsPost(Post):
     """
 
     def __init__(self, directory: str | Path, beside: bool = False) -> None:
-        """directory: of the host, or the one above it. beside: there may be another one; this one
-        asks nothing. Raises UsageError and StorageError.
+        """Prepare the connections, which entering the context makes.
+
+        directory: of the host, or the one above it. beside: only look at which sites are connected,
+        beside another NatsPost that asks them. Raises UsageError and StorageError.
         """
         super().__init__()
         self._server = Server.load(directory)
@@ -52,6 +54,10 @@ class NatsPost(Post):
         self._thread = threading.Thread(target=self._tend, daemon=True)
 
     def __enter__(self) -> Self:
+        """Lock the host's directory, connect to its sites, and begin to look for changes.
+
+        Raises UsageError if another host asks these sites.
+        """
         with ExitStack() as stack:
             if not self._beside:
                 lock = self._server.directory / directories.HOST_LOCK
@@ -66,6 +72,7 @@ class NatsPost(Post):
         self._stack.close()
 
     def _end(self) -> None:
+        """End the thread, and then all connections together."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -84,15 +91,20 @@ class NatsPost(Post):
         return self._wrong
 
     def send(self, site: str, payload: bytes) -> None:
-        """As Post's. A question that cannot be sent now is answered with an error at once."""
+        """Send to a site; if that is impossible now, an error is received at once.
+
+        Raises UsageError for a payload that is too long.
+        """
         if len(payload) > LARGEST:
             raise UsageError(f"a question of {len(payload)} bytes is more than {LARGEST}")
-        if known := self._sites.get(site):
-            known.ask(payload)
-        else:
+        registered_site = self._sites.get(site)
+        if registered_site is None:
             self.received(site, None, "it is not registered any more")
+        else:
+            registered_site.ask(payload)
 
     def _tend(self) -> None:
+        """Look for new and removed sites until the end; runs in a thread of its own."""
         while not self._ending.wait(_LOOK):
             try:
                 self._admit()
@@ -100,25 +112,28 @@ class NatsPost(Post):
                 self._wrong = str(error)
 
     def _admit(self) -> None:
-        """Take up the sites of the directory.
+        """Connect to the accounts of new sites, and disconnect from those of removed ones.
 
-        A site whose certificate was replaced is another one.
+        A site whose certificate was replaced counts as another one.
         """
-        known, sites, wrong = self._sites, {}, ""
+        sites_before = self._sites
+        sites: dict[str, _Site] = {}
+        problem = ""
         for name in directories.sites_of(self._server.directory):
+            certificate = self._server.directory / directories.SITES / f"{name}.pem"
             try:
-                key = directories.public_key(
-                    self._server.directory / directories.SITES / f"{name}.pem"
-                )
+                key = directories.public_key(certificate)
             except StorageError as error:
-                wrong = f"{name} is not admitted: {error.message}"
+                problem = f"{name} is not admitted: {error.message}"
                 continue
-            if name in known and known[name].public_key == key:
-                sites[name] = known[name]
+            if name in sites_before and sites_before[name].public_key == key:
+                sites[name] = sites_before[name]
             else:
                 sites[name] = _Site(self._server, name, self._key, key, self.received)
-        self._sites, self._wrong = sites, wrong
-        for name, site in known.items():
+
+        self._sites = sites
+        self._wrong = problem
+        for name, site in sites_before.items():
             if sites.get(name) is not site:
                 site.line.__exit__()
 
@@ -129,6 +144,7 @@ class _Site:
     def __init__(
         self, server: Server, name: str, key: PrivateKey, public_key: PublicKey, received: Received
     ) -> None:
+        """Connect. key: of the host. public_key: of the site. received: gets each reply."""
         self.public_key = public_key
         self.online = False
         self.trouble = "not connected yet"  # "" while there is a connection to a server
@@ -143,10 +159,11 @@ class _Site:
 
     def ask(self, question: bytes) -> None:
         """Have the post receive the answer, or the reason why there is none."""
-        if client := self._client:
-            self.line.call(self._begin, client, question)
-        else:
+        client = self._client
+        if client is None:
             self._received(self._name, None, self.trouble)
+        else:
+            self.line.call(self._begin, client, question)
 
     def _failed(self, why: str) -> None:
         self.trouble = why
@@ -154,20 +171,31 @@ class _Site:
     # In the loop of the connection
 
     async def _serve(self, client: Client) -> None:
-        self._client, self.trouble = client, ""
+        """Ping the site while the connection lasts, and give up questions that it has lost."""
+        self._client = client
+        self.trouble = ""
         try:
             while True:
-                asked = list(self._asking.items())  # their first part is sent before their PING
+                exchanges = list(self._asking.items())  # whose first part is sent before their PING
                 self.online = await self._ping(client) is not None
-                for exchange, task in asked if self.online else ():
-                    if not task.done() and await self._ping(client, exchange) == wire.LOST:
-                        task.cancel()
+                if self.online:
+                    await self._give_up_lost(client, exchanges)
                 await asyncio.sleep(_LOOK)
         finally:
-            self._client, self.online, self.trouble = None, False, "the connection was lost"
+            self._client = None
+            self.online = False
+            self.trouble = "the connection was lost"
+
+    async def _give_up_lost(
+        self, client: Client, exchanges: Sequence[tuple[bytes, asyncio.Task[None]]]
+    ) -> None:
+        """Cancel the exchanges that the site does not know any more, such as after a restart."""
+        for exchange, task in exchanges:
+            if not task.done() and await self._ping(client, exchange) == wire.LOST:
+                task.cancel()
 
     async def _ping(self, client: Client, exchange: bytes = b"") -> int | None:
-        """The status of the site, or of an exchange; None without an answer."""
+        """Return the status of an exchange, by default that of the site; None without a reply."""
         request = wire.REQUEST.pack(wire.PING, exchange, 0, 0)
         try:
             reply = await client.request(wire.SUBJECT, request, timeout=_PONG)
@@ -176,6 +204,7 @@ class _Site:
         return reply.data[0] if reply.data else wire.GO_ON
 
     def _begin(self, client: Client, question: bytes) -> None:
+        """Begin an exchange with the site, unless too many are under way."""
         if len(self._asking) >= _MOST:
             self._received(self._name, None, "it answers too slowly")
             return
@@ -185,9 +214,10 @@ class _Site:
         task.add_done_callback(lambda _: self._asking.pop(exchange))
 
     async def _ask(self, client: Client, exchange: bytes, question: bytes) -> None:
+        """Put a question to the site; the post receives the answer, or why there is none."""
         try:
             async with asyncio.timeout(_EXCHANGE):
-                failed, answer = await self._exchanged(client, exchange, question)
+                failed, answer = await self._exchange(client, exchange, question)
         except asyncio.CancelledError:
             self._received(self._name, None, "lost: the connection has ended")
         except errors.NoRespondersError:
@@ -195,31 +225,33 @@ class _Site:
         except Exception as error:  # whatever the site replies
             self._received(self._name, None, line.in_words(error))
         else:
-            self._received(
-                self._name, None if failed else answer, text_of(answer) if failed else ""
-            )
+            if failed:
+                self._received(self._name, None, text_of(answer))
+            else:
+                self._received(self._name, answer, "")
 
-    async def _exchanged(
+    async def _exchange(
         self, client: Client, exchange: bytes, question: bytes
     ) -> tuple[bool, bytes]:
-        """Whether it is the text of an error, and the answer.
+        """Send the parts of a question, and fetch those of its answer.
 
-        Raises line.FAILURES, and ValueError if it is not one.
+        Returns whether the site has failed, and the answer, which is then the text of the error.
+        Raises line.FAILURES, and ValueError for a reply that is no answer of the site.
         """
         parts = wire.parts_of(wire.seal_question(self._key, self._name, exchange, question))
         count, answer = 0, bytearray()
-        for number, part in enumerate(parts, 1):
-            request = wire.REQUEST.pack(wire.PUT, exchange, number - 1, len(parts)) + part
-            last = number == len(parts)
-            reply = await client.request(
-                wire.SUBJECT, request, timeout=_EXCHANGE if last else _PART
-            )
-            count, data = wire.read_reply(reply.data, wire.ANSWER if last else wire.GO_ON)
+        for number, part in enumerate(parts):
+            request = wire.REQUEST.pack(wire.PUT, exchange, number, len(parts)) + part
+            is_last = number == len(parts) - 1  # whose reply has the first part of the answer
+            timeout = _EXCHANGE if is_last else _PART
+            reply = await client.request(wire.SUBJECT, request, timeout=timeout)
+            count, data = wire.read_reply(reply.data, wire.ANSWER if is_last else wire.GO_ON)
             answer += data
         for number in range(1, count):
             request = wire.REQUEST.pack(wire.GET, exchange, number, count)
             reply = await client.request(wire.SUBJECT, request, timeout=_PART)
-            answer += wire.read_reply(reply.data, wire.ANSWER)[1]
+            _, data = wire.read_reply(reply.data, wire.ANSWER)
+            answer += data
         try:
             return wire.open_answer(self.public_key, exchange, question, bytes(answer))
         except ValueError as error:

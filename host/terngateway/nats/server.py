@@ -33,7 +33,10 @@ class NatsServer:
     """
 
     def __init__(self, node: Path) -> None:
-        """node: its directory. Raises DeviceError."""
+        """Prepare the server in the directory `node`, which entering the context starts.
+
+        Raises DeviceError if nats-server is not installed.
+        """
         path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
         self._program = shutil.which("nats-server", path=path)
         if self._program is None:
@@ -47,6 +50,7 @@ class NatsServer:
 
     @property
     def pid(self) -> int | None:
+        """The process id of the server; None while it does not run."""
         process = self._process
         if process is None or process.poll() is not None:
             return None
@@ -54,7 +58,7 @@ class NatsServer:
 
     @property
     def condition(self) -> str:
-        """Why it does not run; "" where it does."""
+        """A sentence on why the server does not run; "" while it does."""
         if self.pid:
             return ""
         trouble = self._trouble or "it is starting"
@@ -72,6 +76,7 @@ class NatsServer:
         self._lock.__exit__(None, None, None)
 
     def _supervise(self) -> None:
+        """Run the server again and again until the end, with a pause if it has ended soon."""
         pause = 0.0
         while not self._ending.wait(pause):
             began = time.monotonic()
@@ -82,9 +87,13 @@ class NatsServer:
             pause = next_pause(pause, time.monotonic() - began)
 
     def _run(self) -> None:
-        left = running(self.node)
-        if left is not None:  # by a command that was killed
-            os.kill(left, signal.SIGTERM)
+        """Run the server until it ends, or is to end, and keep the reason from its log.
+
+        Raises OSError if it cannot be started.
+        """
+        left_over = running(self.node)
+        if left_over is not None:  # by a command that was killed
+            os.kill(left_over, signal.SIGTERM)
         log_path = self.node / _LOG
         with suppress(FileNotFoundError):
             log_path.replace(log_path.with_suffix(".log.1"))
@@ -100,32 +109,39 @@ class NatsServer:
             while process.poll() is None and not self._ending.wait(_LOOK):
                 if log.seek(0, os.SEEK_END) > _LARGEST_LOG:  # anybody can have it write
                     log.truncate(0)
-            with suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                process.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _end(process)
             log.seek(0)
             reasons = _FATAL.findall(log.read().decode(errors="replace"))
         self._trouble = f"exit code {process.returncode}"
-        for by_log, by_program in reasons:  # the last one counts
-            self._trouble = by_log or by_program
+        for logged, printed in reasons:  # the last one counts
+            self._trouble = logged or printed
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a process, and kill it if it is still there after _PATIENCE seconds."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def node_of(place: str | Path) -> Path:
-    """The directory of the NATS server to run: `place`, or the only one of a host's directory.
+    """Return the directory of the NATS server to run: `place`, or the only one of a host.
 
-    Raises UsageError.
+    place: the directory of a server, of a host, or the one above it. Raises UsageError if the host
+    has several servers on this machine, or none.
     """
     if (Path(place) / CONFIG).exists():
         return Path(place).absolute()
     nodes = [node for node in Server.load(place).nodes().values() if node.is_dir()]
-    if len(nodes) != 1:
-        there = ", ".join(str(node) for node in nodes)
-        if not nodes:
-            there = "none here: run it where its directory was moved"
-        text = f"{place} has {len(nodes)} NATS servers"
-        raise UsageError(text, hint=f"name the directory of one: {there}")
-    return nodes[0]
+    if len(nodes) == 1:
+        return nodes[0]
+
+    directories = ", ".join(str(node) for node in nodes)
+    if not nodes:
+        directories = "none here: run it where its directory was moved"
+    text = f"{place} has {len(nodes)} NATS servers"
+    raise UsageError(text, hint=f"name the directory of one: {directories}")

@@ -202,7 +202,8 @@ def _run_rounds(args: argparse.Namespace) -> int:
 
     rows = _rows(cards_chosen, args)
     last_row = rows[-1]
-    epsilon = min(bound for key, bound in last_row.items() if key != "rounds" and bound is not None)
+    bounds = [bound for key, bound in last_row.items() if key != "rounds" and bound is not None]
+    epsilon = min(bounds)  # each bound holds, so the smallest one does
     card_names = " + ".join(card.name for card in cards_chosen)
     result = {
         "what": card_names,

@@ -78,8 +78,11 @@ def run_design(args: argparse.Namespace) -> int:
 
 def run_certify(args: argparse.Namespace) -> int:
     """Certify a card or a table; the exit code is FAILED if it does not keep its promise."""
-    epsilon = None if args.epsilon is None else parse_epsilon(args.epsilon)
-    rho = None if args.rho is None else parse_epsilon(args.rho, option="--rho")
+    epsilon = rho = None
+    if args.epsilon is not None:
+        epsilon = parse_epsilon(args.epsilon)
+    if args.rho is not None:
+        rho = parse_epsilon(args.rho, option="--rho")
     is_table = Path(args.file).suffix.lower() in matrix.FORMATS
     if args.delta and (epsilon is None or not is_table):
         hint = "tern card certify FILE.csv --epsilon E --delta"
@@ -134,6 +137,7 @@ def _of_table(
 
 
 def _loss_of_table(table: matrix.Certificate) -> str:
+    """Describe the epsilon that a table keeps, or the inputs and the output that keep it from any."""
     first, second = table.pair
     if table.ratio is None:
         output = f"output {table.output}"

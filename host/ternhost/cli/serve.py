@@ -135,6 +135,7 @@ def _print_json() -> Callable[[Status], None]:
     progress_at = -_PROGRESS_EVERY  # time of the last printed progress of a round
 
     def show(status: Status) -> None:
+        """Print a status, unless one of the same round was printed just before."""
         nonlocal progress_at
         if status.event != PROGRESS:
             progress_at = -_PROGRESS_EVERY

@@ -65,6 +65,7 @@ class Aggregator:
     """The open rounds of a store. Not thread-safe: one driver calls it."""
 
     def __init__(self, store: ReportStore) -> None:
+        """Begin without an open round: `resume` continues those of the store."""
         self.statistics = Statistics()
         self._denied = 0  # questions that boards rejected for the tag of another key
         self._store = store
@@ -109,10 +110,12 @@ class Aggregator:
         ending: Ending = _WHEN_ALL_HAVE_ANSWERED,
         run: str | None = None,
     ) -> None:
-        """Store and open a round, which begins at `now`.
+        """Store and open a round, which begins at the time `now`.
 
-        Numbers must ascend. Raises UsageError for a question that no frame can carry, and
-        StorageError.
+        number: of the round; numbers must ascend. cohorts: the questions, each with its devices.
+        ending: when the round ends before all have answered. run: the name of the run that it is
+        part of. Raises UsageError for a question that no frame can carry, or for a device that is
+        named twice or has no key; and StorageError.
         """
         if number <= self._last:
             raise UsageError(
@@ -121,7 +124,8 @@ class Aggregator:
         stored_cohorts = []
         for question, devices in cohorts:
             stored_cohorts.append(StoredCohort(round_body(number, question), integers(devices)))
-        quorum = device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
+        device_count = sum(len(cohort.devices) for cohort in stored_cohorts)
+        quorum = device_count
         if ending.quorum is not None:
             quorum = max(1, min(ending.quorum, device_count))
         stored = StoredRound(number, stored_cohorts, quorum, ending.deadline, run)
@@ -138,6 +142,7 @@ class Aggregator:
         self._last = number
 
     def _new_round(self, stored: StoredRound, now: float) -> Round:
+        """Begin a round. Raises UsageError for a cohort without a device, or a device named twice."""
         try:
             if not stored.cohorts or any(len(cohort.devices) == 0 for cohort in stored.cohorts):
                 raise ValueError
@@ -213,50 +218,61 @@ class Aggregator:
     # Answers
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Commit the new reports among frames in any order, then count them.
+        """Commit the new reports among frames, which may be in any order, then count them.
 
-        A report after the deadline is late, even in an open round. Raises StorageError, and has
-        counted nothing of the round: devices repeat their bytes if asked again.
+        Frames that are damaged, forged or of no use are only counted in `statistics`. A report
+        after the deadline is late, even in an open round. Raises StorageError, and has counted
+        nothing of the round: devices repeat their bytes if asked again.
         """
         accepted = Accepted()
-        rows_by_round: _Rows = {}
+        rows_of_reports: _Rows = {}
         for frame in batch:
             try:
-                self._sort(frame, rows_by_round, accepted)
+                self._sort(frame, rows_of_reports, accepted)
             except frames.FrameError as error:
                 if error.code == wire.ERR_TAG:
                     self.statistics.forged += 1
                 else:
                     self.statistics.damaged += 1
 
-        for (number, size), parts in rows_by_round.items():
-            rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, _ROW_BYTES + size)
+        for (number, symbol_bytes), parts in rows_of_reports.items():
+            row_bytes = _ROW_BYTES + symbol_bytes
+            rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, row_bytes)
             devices = self._accept_rows(number, rows, now)
             accepted.reports += zip(repeat(number), devices)
-        self._denied += sum(refusal.code == wire.ERR_TAG for refusal in accepted.unread)
+        for refusal in accepted.unread:
+            if refusal.code == wire.ERR_TAG:
+                self._denied += 1
         return accepted
 
-    def _sort(self, frame: bytes, rows_by_round: _Rows, accepted: Accepted) -> None:
-        """Take the rows of a frame with reports, or take an ERROR. Raises FrameError."""
+    def _sort(self, frame: bytes, rows_of_reports: _Rows, accepted: Accepted) -> None:
+        """Sort a frame: add the rows of its reports to the others, or take an ERROR.
+
+        rows_of_reports: by round and size, not yet checked. accepted: gets the refusal of an ERROR.
+        Raises FrameError for a damaged or forged frame.
+        """
         kind = frames.kind(frame)
         if kind == wire.REPORT:
-            size = len(frame) - _SYMBOLS_AT - wire.TAG_BYTES
-            frames.require(size >= 0, "frame too short")
+            symbol_bytes = len(frame) - _SYMBOLS_AT - wire.TAG_BYTES
+            frames.require(symbol_bytes >= 0, "frame too short")
             number = int.from_bytes(frame[_ROUND_AT:_SYMBOLS_AT], "little")
             row = frame[_DEVICE_AT:_ROUND_AT] + frame[_SYMBOLS_AT:]
-            rows_by_round.setdefault((number, size), []).append(row)
+            rows_of_reports.setdefault((number, symbol_bytes), []).append(row)
         elif kind == wire.REPORTS:
-            number, size = _unpack_reports_fields(frame, 1)
-            whole_rows = (len(frame) - _ROWS_AT) % (_ROW_BYTES + size) == 0
-            frames.require(whole_rows, "not whole rows")
-            rows_by_round.setdefault((number, size), []).append(frame[_ROWS_AT:])
+            number, symbol_bytes = _unpack_reports_fields(frame, 1)
+            has_whole_rows = (len(frame) - _ROWS_AT) % (_ROW_BYTES + symbol_bytes) == 0
+            frames.require(has_whole_rows, "not whole rows")
+            rows_of_reports.setdefault((number, symbol_bytes), []).append(frame[_ROWS_AT:])
         elif kind == wire.ERROR:
             self._take_error(frame, accepted)
         else:
             self.statistics.damaged += 1
 
     def _accept_rows(self, number: int, rows: batches.Bytes, now: float) -> list[int]:
-        """Commit and count the new valid reports among rows of a round; return their devices."""
+        """Commit and count the new valid reports among rows of a round; return their devices.
+
+        rows: n x bytes, device | symbols | tag.
+        """
         round_ = self._rounds.get(number)
         if round_ is None or round_.is_past_deadline(now):
             self.statistics.late += len(rows)
@@ -264,18 +280,23 @@ class Aggregator:
         device_bytes = np.ascontiguousarray(rows[:, :_ID_BYTES])
         devices = device_bytes.view("<u4")[:, 0].astype(np.int64)
         places = round_.places_of(devices)
-        expected = places >= 0
-        if not np.all(expected):
-            self._count_unexpected(devices[~expected])
-            rows, places = rows[expected], places[expected]
+        is_expected = places >= 0
+        if not np.all(is_expected):
+            self._count_unexpected(devices[~is_expected])
+            rows, places = rows[is_expected], places[is_expected]
         return round_.accept(rows, places, self._store.add_reports, self.statistics)
 
     def _count_unexpected(self, devices: Integers) -> None:
+        """Count reports of devices that are not part of the round."""
         has_key = self._keyring.members.find(devices) >= 0
         self.statistics.unasked += int(np.count_nonzero(has_key))
         self.statistics.unknown += int(np.count_nonzero(~has_key))
 
     def _take_error(self, frame: bytes, accepted: Accepted) -> None:
+        """Take an ERROR frame, of a device that refuses or of a board that could not read.
+
+        Raises FrameError for a damaged or forged frame.
+        """
         device, number = frames.address(frame)
         if device == wire.BOARD:  # a board cannot speak for a device
             accepted.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
@@ -292,6 +313,10 @@ class Aggregator:
             self._take_refusal(frame, round_, device, accepted)
 
     def _take_refusal(self, frame: bytes, round_: Round, device: int, accepted: Accepted) -> None:
+        """Take the ERROR frame of a device that was asked; raises FrameError if it is forged.
+
+        A device that could not read its request may still answer; others have refused.
+        """
         answer_key = frames.answer_key(round_.request_digest(device))
         refusal = Refusal(*host_frames.decode_error(frame, answer_key))
         if refusal.code in _UNREAD:
@@ -315,7 +340,7 @@ class Aggregator:
             round_.abandoned = True
 
     def ended(self, number: int, now: float) -> RoundResult | None:
-        """The result of a round that has ended by now, which is closed; else None.
+        """Close a round if it has ended by now, and return its result; else return None.
 
         In the store it stays open until `Store.end_run_round`, so that a host that dies first
         resumes it.

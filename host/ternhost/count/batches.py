@@ -1,7 +1,7 @@
 """Tags, coordinates and symbols of batches of reports, byte for byte as in the device library."""
 
-import hashlib
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -21,111 +21,136 @@ Integers = npt.NDArray[np.int64]
 
 
 def hashes(*columns: Bytes | bytes) -> Bytes:
-    """SHA-256 (n x 32) of every row of these columns, joined.
+    """Hash every row of these columns, side by side, by SHA-256; returns the digests (n x 32).
 
     columns: arrays of n rows of bytes, or bytes that are the same in every row.
     """
-    n = next(len(column) for column in columns if isinstance(column, np.ndarray))
-    sha256 = hashlib.sha256
+    row_counts = [len(column) for column in columns if isinstance(column, np.ndarray)]
+    n = row_counts[0]
     digests = []
     for start in range(0, n, _AT_ONCE):
         rows = _joined(columns, start, min(start + _AT_ONCE, n))
-        data, width = rows.tobytes(), rows.shape[1]
-        each = [sha256(data[at : at + width]).digest() for at in range(0, len(data), width)]
-        digests.append(b"".join(each))
+        width = rows.shape[1]
+        data = rows.tobytes()
+        for offset in range(0, len(data), width):
+            row = data[offset : offset + width]
+            digests.append(sha256(row).digest())
     return np.frombuffer(b"".join(digests), np.uint8).reshape(n, _DIGEST)
 
 
 def _joined(columns: Sequence[Bytes | bytes], start: int, stop: int) -> Bytes:
-    """The rows from `start` to `stop` of these columns, side by side."""
+    """Put the rows from `start` to `stop` of these columns side by side.
+
+    columns: as of `hashes`.
+    """
     parts = []
     for column in columns:
         if isinstance(column, np.ndarray):
             parts.append(column[start:stop])
         else:
-            repeated = np.frombuffer(column, np.uint8)
-            parts.append(np.broadcast_to(repeated, (stop - start, len(column))))
+            row = np.frombuffer(column, np.uint8)
+            parts.append(np.broadcast_to(row, (stop - start, len(column))))
     return np.concatenate(parts, axis=1)
 
 
 def verify(questions: Bytes, number: int, devices: Bytes, packed: Bytes, tags: Bytes) -> Flags:
-    """Which reports have a valid tag.
+    """Find out which reports have a valid tag (n).
 
-    All arrays are n x bytes; `questions` are the digests of the requests.
+    questions: the digests of the requests (n x 32). number: of the round. devices, packed, tags:
+    the parts of the reports (n x bytes each). Specification: wire.md.
     """
     answer_keys = questions[:, wire.TAG_BYTES : wire.COORDINATES_AT]
     kind, round_number = bytes((wire.REPORT,)), number.to_bytes(4, "little")
     digests = hashes(answer_keys, kind, devices, round_number, packed)
     differences = digests[:, : wire.TAG_BYTES] ^ tags
-    return np.asarray(np.bitwise_or.reduce(differences, axis=1) == 0)  # looks at all of each
+    # All bytes of a tag are compared, however many are wrong.
+    return np.asarray(np.bitwise_or.reduce(differences, axis=1) == 0)
 
 
 def choose(questions: Bytes, d: int, k: int) -> vectorised.Array:
-    """k of d coordinates (n x k, ascending) by the digests of questions (n x 32).
+    """Choose k of d coordinates for each question, as tern.coordinates does.
 
-    uint8 for d <= 256, else uint16.
+    questions: the digests of requests (n x 32), whose bytes decide. Returns the coordinates of each
+    (n x k, ascending) as uint8 for d <= 256, else as uint16.
     """
-    lanes = len(questions)
-    dtype = np.dtype("u1" if d <= 256 else "<u2")
+    dtype: np.dtype[Any] = np.dtype("u1")
+    if d > 256:
+        dtype = np.dtype("<u2")
     if k == d:
-        return np.tile(np.arange(d, dtype=dtype), (lanes, 1))
-    begun = questions[:, wire.COORDINATES_AT :]
+        return np.tile(np.arange(d, dtype=dtype), (len(questions), 1))
+    rest_of_digests = questions[:, wire.COORDINATES_AT :]
     if k == 1:
-        return _choose_single(questions, begun, d, dtype)
-    # Twice the bytes that k draws need without rejections; a lane that needs more is computed
+        return _choose_single(questions, rest_of_digests, d, dtype)
+
+    # Twice the bytes that k draws need without rejections; a question that needs more is computed
     # alone.
-    blocks = 2 * k * dtype.itemsize // _DIGEST + 1
-    more = [hashes(questions, counter.to_bytes(4, "little")) for counter in range(blocks)]
-    streams = np.concatenate([begun, *more], axis=1)
+    block_count = 2 * k * dtype.itemsize // _DIGEST + 1
+    blocks = []
+    for counter in range(block_count):
+        blocks.append(hashes(questions, counter.to_bytes(4, "little")))
+    streams = np.concatenate([rest_of_digests, *blocks], axis=1)
     try:
         return vectorised.choose(vectorised.ReplayLanes(streams), d, k)
-    except EntropyError:  # one lane in billions
+    except EntropyError:  # a stream was too short, which happens once in billions
         return np.array([_choose_one(question.tobytes(), d, k) for question in questions], dtype)
 
 
 def _choose_single(
-    questions: Bytes, begun: Bytes, d: int, dtype: np.dtype[Any]
+    questions: Bytes, rest_of_digests: Bytes, d: int, dtype: np.dtype[Any]
 ) -> vectorised.Array:
-    """One of d coordinates (n x 1). Nearly always the rest of the digest (`begun`) is enough."""
-    lanes = len(questions)
-    values: vectorised.Array = np.ascontiguousarray(begun).view(dtype)
-    values = values & dtype.type((1 << (d - 1).bit_length()) - 1)
-    valid = values < d
-    chosen: vectorised.Array = values[np.arange(lanes), valid.argmax(axis=1)]
-    for lane in np.flatnonzero(~valid.any(axis=1)).tolist():
-        chosen[lane] = _choose_one(questions[lane].tobytes(), d, 1)[0]
+    """Choose one of d coordinates for each question (n x 1).
+
+    It is the first number below d in the rest of the question's digest; only if there is none are
+    more bytes needed. dtype: of the numbers.
+    """
+    numbers: vectorised.Array = np.ascontiguousarray(rest_of_digests).view(dtype)
+    mask = (1 << (d - 1).bit_length()) - 1  # the bits that a number below d may have
+    numbers = numbers & dtype.type(mask)
+    is_valid = numbers < d
+    first_valid = is_valid.argmax(axis=1)
+    chosen: vectorised.Array = numbers[np.arange(len(questions)), first_valid]
+    has_none = ~is_valid.any(axis=1)
+    for index in np.flatnonzero(has_none).tolist():
+        chosen[index] = _choose_one(questions[index].tobytes(), d, 1)[0]
     return chosen[:, None]
 
 
 def _choose_one(question: bytes, d: int, k: int) -> list[int]:
+    """Choose k of d coordinates for one question by the device library itself."""
     chosen = [0] * k
     coordinates.choose(question, d, k, chosen)
     return chosen
 
 
 def unpack(packed: Bytes, k: int, base: int) -> tuple[Integers, Flags]:
-    """The k symbols below `base` of every row (n x k), and which rows are valid.
+    """Unpack the symbols of reports: the digits, in base `base`, of the number in each row.
 
-    packed: n x packed_size.
+    packed: n x packed_size. Returns the symbols (n x k), the least significant first, and which
+    rows are valid: those whose number has no more than k digits.
     """
-    at_once = 1
-    while base ** (at_once + 1) <= _LIMB and at_once < k:
-        at_once += 1
-    number = packed.astype(np.uint64)
+    # Several symbols are split off at once, as many as a limb holds.
+    symbols_of_limb = 1
+    while base ** (symbols_of_limb + 1) <= _LIMB and symbols_of_limb < k:
+        symbols_of_limb += 1
+    numbers = packed.astype(np.uint64)  # a byte in each entry
     symbols = np.empty((len(packed), k), np.int64)
-    for start in range(0, k, at_once):
-        part = min(at_once, k - start)
-        rest = _divide(number, base**part)
-        for i in range(start, start + part):
-            rest, symbols[:, i] = np.divmod(rest, np.uint64(base))
-    good: Flags = np.all(number == 0, axis=1)
-    return symbols, good
+    for start in range(0, k, symbols_of_limb):
+        symbol_count = min(symbols_of_limb, k - start)
+        limb = _divide(numbers, base**symbol_count)
+        for i in range(start, start + symbol_count):
+            limb, symbols[:, i] = np.divmod(limb, np.uint64(base))
+    is_valid: Flags = np.all(numbers == 0, axis=1)
+    return symbols, is_valid
 
 
-def _divide(number: npt.NDArray[np.uint64], divisor: int) -> npt.NDArray[np.uint64]:
-    """Divide every row (bytes, least significant first) in place, and return the remainders."""
-    rest = np.zeros(len(number), np.uint64)
-    by, byte = np.uint64(divisor), np.uint64(256)
-    for j in range(number.shape[1] - 1, -1, -1):
-        number[:, j], rest = np.divmod(rest * byte + number[:, j], by)
-    return rest
+def _divide(numbers: npt.NDArray[np.uint64], divisor: int) -> npt.NDArray[np.uint64]:
+    """Divide the number in every row in place, by long division, and return the remainders (n).
+
+    numbers: n x bytes, the least significant byte first.
+    """
+    remainders = np.zeros(len(numbers), np.uint64)
+    byte_base = np.uint64(256)
+    for position in range(numbers.shape[1] - 1, -1, -1):
+        dividends = remainders * byte_base + numbers[:, position]
+        numbers[:, position], remainders = np.divmod(dividends, np.uint64(divisor))
+    return remainders

@@ -15,7 +15,11 @@ class Cohort:
     """The question to some devices of an open round, and how often each symbol was reported."""
 
     def __init__(self, body: bytes, device_count: int = 0) -> None:
-        """body: the ROUND frame between the device and the tag (wire.md)."""
+        """Decode the question, and begin with counts of 0.
+
+        body: the ROUND frame between the device and the tag (wire.md). device_count: how many
+        devices are asked.
+        """
         self.body = body
         self.device_count = device_count
         request = decode_body(body)
@@ -29,10 +33,13 @@ class Cohort:
         }
         self.reports = 0
         self._projects = self.card.shape == cards.PROJECTION
-        self.rows = 1 if self._projects else self.d
+        self.rows = self.d  # of the matrix of counts
+        self.vectors: Counts | None = None  # the sum of the vectors that symbols stand for
+        if self._projects:
+            self.rows = 1
+            self.vectors = np.zeros(self.d, np.int64)
         self.size = self.rows * self.card.symbols
         self.counts: Counts = np.zeros(self.size, np.int64)
-        self.vectors: Counts | None = np.zeros(self.d, np.int64) if self._projects else None
 
     @property
     def payload_bytes(self) -> int:
@@ -50,10 +57,11 @@ class Cohort:
         return batches.unpack(packed, self.k, self.card.symbols)
 
     def increments(self, digests: batches.Bytes, symbols: Integers) -> Integers:
-        """What reports (n x k symbols) add to the counts; digests (n x 32) of their requests.
+        """Find out what each report adds to the counts, for `count`.
 
-        Usually the cells (n x k) of the matrix of counts, coordinates x symbols, which each grow by
-        one. For a projection a row is the symbol, then the vector that it stands for (1 + d values).
+        digests: of the requests (n x 32), which decide the coordinates. symbols: n x k. Usually the
+        result has the cells (n x k) of the matrix of counts, coordinates x symbols, that grow by
+        one. For a projection a row has the symbol, then the vector that it stands for (n x 1 + d).
         """
         if self._projects:
             rotations = vectorised.projection.signs(self.card, digests)
@@ -63,7 +71,7 @@ class Cohort:
         return np.asarray(coordinates * np.int64(self.card.symbols) + symbols)
 
     def count(self, increments: Integers) -> None:
-        """Count reports, by what `increments` returned for them."""
+        """Count reports, as `increments` returned them."""
         cells = increments
         if self.vectors is not None:
             cells = increments[:, :1]
@@ -72,7 +80,10 @@ class Cohort:
         self.reports += len(increments)
 
     def result(self) -> CohortCounts:
-        """The counts so far."""
+        """Return a copy of the counts so far."""
+        vectors = None
+        if self.vectors is not None:
+            vectors = self.vectors.copy()
         return CohortCounts(
             card=self.card,
             k=self.k,
@@ -80,5 +91,5 @@ class Cohort:
             reports=self.reports,
             question=self.question,
             asked=self.device_count,
-            vectors=None if self.vectors is None else self.vectors.copy(),
+            vectors=vectors,
         )

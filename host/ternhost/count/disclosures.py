@@ -6,6 +6,7 @@ no other reports.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,14 @@ MOST_ROWS = 16  # sets of counts to compare; more are joined
 
 ReportCounts = Mapping[ReportKind, int]  # how many reports of each kind a device has made
 DeviceIds = Sequence[int] | Integers
-_Share = tuple[ReportKind, Integers, int]  # a kind, the devices that made it, how many times
+
+
+class _Group(NamedTuple):
+    """Devices that have each made a number of reports of one kind."""
+
+    kind: ReportKind
+    devices: Integers
+    times: int
 
 
 @dataclass
@@ -33,7 +41,7 @@ class Disclosures:
         return bool(self._times)
 
     def add(self, kind: ReportKind, devices: DeviceIds, times: int = 1) -> None:
-        """Each of these devices has made a report of this kind so many times."""
+        """Add reports of one kind, so many of each of these devices."""
         key = kind, integers(devices).tobytes()
         self._times[key] = self._times.get(key, 0) + times
 
@@ -44,19 +52,19 @@ class Disclosures:
         return np.unique(np.concatenate([integers(()), *groups]))
 
     def with_reports(self, others: Iterable[tuple[ReportKind, DeviceIds, int]]) -> "Disclosures":
-        """A copy with more reports: (kind, devices, times) each."""
+        """Return a copy with more reports: a kind, the devices, and how many of each of them."""
         both = Disclosures(dict(self._times))
         for kind, devices, times in others:
             both.add(kind, devices, times)
         return both
 
     def of_devices(self, devices: DeviceIds) -> "Disclosures":
-        """A copy with the reports of these devices alone."""
-        chosen = integers(devices)
+        """Return a copy that has only the reports of these devices."""
+        wanted_ids = integers(devices)
         copy = Disclosures()
         for (kind, packed_ids), times in self._times.items():
             ids = np.frombuffer(packed_ids, np.int64)
-            ids = ids[np.isin(ids, chosen)]
+            ids = ids[np.isin(ids, wanted_ids)]
             if len(ids):
                 copy.add(kind, ids, times)
         return copy
@@ -64,26 +72,31 @@ class Disclosures:
     def report_counts(
         self, honest: float = 1.0, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[ReportCounts]:
-        """The maximal counts: a device is left out if another made as many reports of every kind.
+        """Return the counts of reports of the devices about which most may be disclosed.
+
+        A device is left out if another one made as many reports of every kind, so that its privacy
+        loss cannot be larger.
 
         honest: the share of a site's devices that the reader does not control. of: which devices;
         None: all. delta: the probability with which random draws of groups may have given more
         dishonest devices a place.
         """
-        shares = self._shares(honest, delta)
-        counts = _counts_by_device(shares, self._members(of))
-        return counts.maximal_rows(np.full(len(counts.rows), True), MOST_ROWS)
+        counts = _counts_by_device(self._groups(honest, delta), self._members(of))
+        everybody = np.full(len(counts.rows), True)
+        return counts.maximal_rows(everybody, MOST_ROWS)
 
     def worst_report_counts(
         self, honest: float, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[tuple[ReportKind | None, ReportCounts]]:
-        """The same with mixed reports of the worst mechanism of their epsilon.
+        """Return what `report_counts` returns, for the worst mechanism of each report's epsilon.
 
-        That covers cards that are chosen by earlier answers. Beside the counts stands the first
-        report of their devices, or None where too many of these differ.
+        That covers cards that are chosen by earlier answers. Before the counts stands the kind of
+        their devices' first report, or None if there are too many such kinds.
         """
-        shares = [(kind.worst, ids, times) for kind, ids, times in self._shares(honest, delta)]
-        counts = _counts_by_device(shares, self._members(of))
+        groups = []
+        for group in self._groups(honest, delta):
+            groups.append(group._replace(kind=group.kind.worst))
+        counts = _counts_by_device(groups, self._members(of))
         first_kinds = np.unique(counts.first)
         if len(first_kinds) > MOST_ROWS:
             everybody = np.full(len(counts.rows), True)
@@ -97,19 +110,21 @@ class Disclosures:
         return worst
 
     def prices(self, devices: DeviceIds, measure: int) -> Integers:
-        """What its reports have cost each of these devices in a ledger, in millionths.
+        """Return what the ledger of each of these devices has paid for its reports, in millionths.
 
-        measure: of the ledger, EPSILON or RHO. A ledger in epsilon refuses Gaussian noise, and has
-        not paid for it.
+        measure: of the ledgers, EPSILON or RHO. A ledger in epsilon refuses Gaussian noise, and has
+        not paid for it. The result is in the order of `devices`.
         """
         ids = integers(devices)
         order = np.argsort(ids, kind="stable")
         members = Members(ids[order])
-        paid = np.zeros(len(ids), np.int64)
-        for (kind, reporters), times in self._times.items():
-            if measure == RHO or not kind.gaussian:
-                at = members.find(np.frombuffer(reporters, np.int64).copy())
-                paid[at[at >= 0]] += times * kind.price(measure)
+        paid = np.zeros(len(ids), np.int64)  # in ascending order of the ids
+        for (kind, packed_ids), times in self._times.items():
+            if kind.gaussian and measure != RHO:
+                continue
+            indices = members.find(np.frombuffer(packed_ids, np.int64).copy())
+            is_member = indices >= 0
+            paid[indices[is_member]] += times * kind.price(measure)
         in_given_order = np.empty_like(paid)
         in_given_order[order] = paid
         return in_given_order
@@ -117,18 +132,24 @@ class Disclosures:
     def largest_loss(
         self, delta: float, honest: float = 1.0, of: DeviceIds | None = None
     ) -> PrivacyLoss:
-        """The privacy loss at `delta` of the device about which the reports disclose most."""
-        for_draws = draws_delta(delta, honest)
-        counts = self.report_counts(honest, of, for_draws)
-        return replace(largest_loss(counts, delta - for_draws), delta=delta)
+        """Return the privacy loss at `delta` of the device about which the reports disclose most.
 
-    def _shares(self, honest: float, delta: float) -> list[_Share]:
-        return [
-            (kind.among_honest(honest, delta), np.frombuffer(ids, np.int64), times)
-            for (kind, ids), times in self._times.items()
-        ]
+        honest, of: as of `report_counts`.
+        """
+        delta_of_draws = draws_delta(delta, honest)
+        counts = self.report_counts(honest, of, delta_of_draws)
+        return replace(largest_loss(counts, delta - delta_of_draws), delta=delta)
+
+    def _groups(self, honest: float, delta: float) -> list[_Group]:
+        """Return all reports, hidden among the honest devices alone: see `report_counts`."""
+        groups = []
+        for (kind, packed_ids), times in self._times.items():
+            ids = np.frombuffer(packed_ids, np.int64)
+            groups.append(_Group(kind.among_honest(honest, delta), ids, times))
+        return groups
 
     def _members(self, of: DeviceIds | None) -> Members:
+        """Return those of these devices that have made a report; None: of all devices."""
         if of is None:
             return Members(self.devices)
         return Members(np.intersect1d(self.devices, integers(of)))
@@ -147,7 +168,10 @@ class _DeviceCounts:
     first: Integers
 
     def maximal_rows(self, chosen: npt.NDArray[np.bool_], most: int) -> list[ReportCounts]:
-        """The maximal counts among the chosen rows; at most so many, which may be larger."""
+        """Return the counts of the chosen rows that no other row exceeds in every kind.
+
+        If there are more than `most`, some are joined into counts that exceed all of theirs.
+        """
         if not len(self.rows):
             return []
         maximal: list[ReportCounts] = []
@@ -160,56 +184,78 @@ class _DeviceCounts:
         return maximal
 
 
-def _counts_by_device(shares: Sequence[_Share], members: Members) -> _DeviceCounts:
-    reports = list(dict.fromkeys(kind for kind, _, _ in shares))
+def _counts_by_device(groups: Sequence[_Group], members: Members) -> _DeviceCounts:
+    """Count the reports of each member by kind, where the sizes of mixed reports are rounded."""
+    reports = _distinct(group.kind for group in groups)
     rounded = _rounded_sizes(reports)
-    kinds = list(dict.fromkeys(rounded[report] for report in reports))
+    kinds = _distinct(rounded[report] for report in reports)
     rows = np.zeros((len(members), len(kinds)), np.int64)
     first = np.full(len(members), -1)
-    for report, ids, times in shares:
-        at = members.find(ids)
-        at = at[at >= 0]
-        rows[at, kinds.index(rounded[report])] += times
-        first[at[first[at] < 0]] = reports.index(report)
+    for group in groups:
+        indices = members.find(group.devices)
+        indices = indices[indices >= 0]  # of the devices that are members
+        rows[indices, kinds.index(rounded[group.kind])] += group.times
+        without_report = indices[first[indices] < 0]
+        first[without_report] = reports.index(group.kind)
     return _DeviceCounts(rows, kinds, reports, first)
 
 
-def draws_delta(delta: float, honest: float) -> float:
-    """The part of `delta` that is kept for random draws of groups.
+def _distinct(kinds: Iterable[ReportKind]) -> list[ReportKind]:
+    """Return each kind once, in the order in which they first appear."""
+    return list(dict.fromkeys(kinds))
 
-    They matter only if some devices are dishonest.
+
+def draws_delta(delta: float, honest: float) -> float:
+    """Return the part of `delta` that is kept for random draws of groups.
+
+    They matter only if some devices are dishonest: `honest` is the share of those that are not.
     """
-    return DRAWS_SHARE * delta if honest < 1 else 0.0
+    if honest >= 1:
+        return 0.0
+    return DRAWS_SHARE * delta
 
 
 def largest_loss(counts: Iterable[ReportCounts], delta: float) -> PrivacyLoss:
-    """The worst privacy loss at `delta` over these counts; no loss if there are none."""
-    losses = [compose(each, delta) for each in counts]
+    """Return the worst privacy loss at `delta` over these counts; no loss if there are none."""
+    losses = [compose(report_counts, delta) for report_counts in counts]
     if not losses:
         return compose({}, delta)
     return max(losses, key=lambda loss: loss.epsilon)
 
 
 def _rounded_sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind]:
-    """For each report itself, or the same among fewer: at most MOST_SIZES of each kind."""
+    """Round down the number of reports that each report is mixed with, to few distinct numbers.
+
+    Reports that differ in nothing else keep at most MOST_SIZES numbers. A report that is mixed with
+    fewer others discloses more, so rounding down is safe. Returns the rounded report by report.
+    """
     by_kind: dict[ReportKind, list[ReportKind]] = {}
     for report in sorted(reports, key=lambda report: report.mixed):
         by_kind.setdefault(replace(report, mixed=0), []).append(report)
     rounded: dict[ReportKind, ReportKind] = {}
-    for alike in by_kind.values():
+    for alike in by_kind.values():  # in ascending order of `mixed`
         parts = np.array_split(np.arange(len(alike)), min(len(alike), MOST_SIZES))
         for part in parts:
+            smallest = alike[part[0]]
             for index in part:
-                rounded[alike[index]] = alike[part[0]]
+                rounded[alike[index]] = smallest
     return rounded
 
 
 def _maximal(rows: Integers, most: int) -> Integers:
-    """The rows that no other exceeds in all columns, or, at most so many, rows that exceed them."""
+    """Return the rows that no other row exceeds in all columns.
+
+    If there are more than `most`, the result has `most` rows instead, each of which is the maximum
+    of several.
+    """
+    # A row can only be exceeded by one with a larger sum.
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
     maximal: list[Integers] = []
     for row in rows:
-        if not any(np.all(other >= row) for other in maximal):
+        is_exceeded = any(np.all(other >= row) for other in maximal)
+        if not is_exceeded:
             maximal.append(row)
-    joined = [np.max(maximal[i::most], axis=0) for i in range(min(most, len(maximal)))]
+    joined = []
+    for start in range(min(most, len(maximal))):
+        joined.append(np.max(maximal[start::most], axis=0))
     return np.array(joined)

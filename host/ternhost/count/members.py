@@ -14,9 +14,12 @@ Devices = Iterable[int] | npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
 
+_ID_BYTES = 4
+_FASTEST = 1  # level of zlib
+
 
 def integers(devices: Devices) -> Integers:
-    """Device ids as an array, in their order."""
+    """Turn device ids into an array, in their order."""
     if isinstance(devices, range):
         return np.arange(devices.start, devices.stop, devices.step, dtype=np.int64)
     if not isinstance(devices, (np.ndarray, Sequence)):
@@ -26,7 +29,7 @@ def integers(devices: Devices) -> Integers:
 
 def id_bytes(devices: Integers) -> npt.NDArray[np.uint8]:
     """Device ids in the format of frames, n x 4."""
-    return devices.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return devices.astype("<u4").view(np.uint8).reshape(-1, _ID_BYTES)
 
 
 class Members:
@@ -46,13 +49,13 @@ class Members:
         return len(self.ids)
 
     def find(self, devices: Integers) -> Positions:
-        """The index of each of these devices in `ids`; -1 for others."""
+        """Find the index of each of these devices in `ids`; -1 for devices that are no members."""
         ids = self.ids
         if self._in_a_row:
             indices: Positions = devices - ids[0]
             indices[(indices < 0) | (indices >= len(ids))] = -1
             return indices
-        indices = np.searchsorted(ids, devices)
+        indices = np.searchsorted(ids, devices)  # where a device would be inserted
         indices[indices == len(ids)] = -1
         if len(ids):
             indices[ids[indices] != devices] = -1
@@ -70,14 +73,15 @@ class Keyring:
 
 
 def pack_ids(devices: Devices) -> bytes:
-    """Pack ids in their order.
+    """Pack device ids, in their order, into few bytes.
 
     Their differences modulo 2**32 (the first to 0) are deflated: first all lowest bytes, then all
-    second ones, and so on.
+    second ones, and so on, since the higher bytes of small differences are runs of zeros.
     """
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
-    planes = differences.view(np.uint8).reshape(-1, 4).T.tobytes()
-    deflate = zlib.compressobj(1, strategy=zlib.Z_RLE)
+    bytes_of_differences = differences.view(np.uint8).reshape(-1, _ID_BYTES)
+    planes = bytes_of_differences.T.tobytes()
+    deflate = zlib.compressobj(_FASTEST, strategy=zlib.Z_RLE)
     return deflate.compress(planes) + deflate.flush()
 
 
@@ -88,6 +92,7 @@ def inflate(packed: bytes, most: int) -> bytes:
     """
     stream = zlib.decompressobj()
     try:
+        # At most one byte too many, however much the bytes would inflate to.
         data = stream.decompress(packed, most + 1)
     except zlib.error as error:
         raise ValueError(f"this was not deflated: {error}") from error
@@ -97,8 +102,14 @@ def inflate(packed: bytes, most: int) -> bytes:
 
 
 def unpack_ids(packed: bytes, most: int | None = None) -> "array[int]":
-    """The ids that `pack_ids` packed. most: raise ValueError for more ids and for invalid data."""
-    data = zlib.decompress(packed) if most is None else inflate(packed, 4 * most)
-    planes = np.frombuffer(data, np.uint8).reshape(4, -1)
+    """Unpack the ids that `pack_ids` packed.
+
+    most: the largest number of ids in untrusted bytes; more ids, or invalid data, raise ValueError.
+    """
+    if most is None:
+        data = zlib.decompress(packed)
+    else:
+        data = inflate(packed, _ID_BYTES * most)
+    planes = np.frombuffer(data, np.uint8).reshape(_ID_BYTES, -1)
     differences = np.ascontiguousarray(planes.T).view("<u4")
     return array("I", np.cumsum(differences, dtype=np.uint32).tobytes())

@@ -11,6 +11,7 @@ from tern import frames, host_frames, ledger, wire
 from ternhost.errors import UsageError
 from ternhost.privacy.composing import ReportKind
 
+_SHAPE_MASK = 15  # of the first byte of a card (cards.md)
 _BODY_AT = 5  # a ROUND frame is `type u8 | device u32 | body | tag`
 
 
@@ -49,7 +50,10 @@ class Averaged:
         return np.array(self.parameters, np.float64) * 2.0**self.exponent
 
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
-        """The MODEL frame (wire.md) after that round, under the key of the fleet or of that device."""
+        """Return the MODEL frame (wire.md) that carries the model to devices.
+
+        number: of the round after which it was learned. key: of the fleet, or of the device.
+        """
         frame = bytearray(wire.MAX_FRAME)
         fields = self.model, self.parameters, self.exponent, self.classes
         size = host_frames.encode_model(frame, key, device, number, *fields)
@@ -62,16 +66,17 @@ def round_start(device: int) -> bytes:
 
 
 def round_body(number: int, question: Question) -> bytes:
-    """The part of a ROUND frame between the device and the tag.
+    """Encode the part of a ROUND frame between the device and the tag.
 
-    Raises UsageError where no frame can carry it.
+    number: of the round. Raises UsageError if no frame can carry the question.
     """
     frame = bytearray(wire.MAX_FRAME)
+    any_key, any_device = bytes(wire.KEY_BYTES), 1  # the body does not depend on them
     try:
         size = host_frames.encode_round(
             frame,
-            bytes(wire.KEY_BYTES),
-            1,
+            any_key,
+            any_device,
             number,
             question.model,
             question.parameters,
@@ -117,13 +122,18 @@ def question_of(request: frames.Round) -> Question:
 
 
 def values_of(question: Question) -> int:
-    """How many values a client computes for a question; it reports k of them (frames.Round)."""
-    if question.model == wire.SOFTMAX:
+    """Return how many values a client computes for a question, of which it reports k."""
+    if question.model == wire.SOFTMAX:  # the probabilities of the classes, or one label
         return question.k
-    tally = question.card[0] & 15 == cards.SUM
     if question.model in wire.COLLECTIONS:
-        return int(np.count_nonzero(question.parameters)) * question.classes + tally
-    return len(question.parameters) + tally
+        # A value for each attribute, or for each category of it.
+        values = int(np.count_nonzero(question.parameters)) * question.classes
+    else:
+        values = len(question.parameters)
+    shape = question.card[0] & _SHAPE_MASK
+    if shape == cards.SUM:
+        values += 1  # the tally
+    return values
 
 
 def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
@@ -132,10 +142,12 @@ def cost_of(request: frames.Round, measure: int = ledger.EPSILON) -> int:
 
 
 def report_bytes(symbols: int) -> int:
-    """The length of a REPORT frame with `symbols` bytes of packed symbols."""
-    return 1 + 8 + symbols + wire.TAG_BYTES  # type, device and round
+    """Return the length of a REPORT frame with `symbols` bytes of packed symbols."""
+    size: int = frames.end_of(wire.REPORT_FIELDS) + symbols + wire.TAG_BYTES
+    return size
 
 
 def request_bytes(question: Question) -> int:
-    """The length of the ROUND frame of a question."""
-    return _BODY_AT + len(round_body(1, question)) + wire.TAG_BYTES
+    """Return the length of the ROUND frame of a question, the same in all rounds."""
+    any_round = 1
+    return _BODY_AT + len(round_body(any_round, question)) + wire.TAG_BYTES

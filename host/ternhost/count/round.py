@@ -48,23 +48,30 @@ class Round:
     """
 
     def __init__(self, stored: StoredRound, now: float, keyring: Keyring) -> None:
-        """Begin at `now`. A new key of a device is valid from the next round on.
+        """Begin a round at the time `now`, with no answer yet.
 
-        Raises ValueError where a device is named twice.
+        keyring: of the fleet; a new key of a device is valid from the next round on. Raises
+        ValueError if a device is named twice.
         """
         self.number = stored.number
         self.quorum = stored.quorum
-        self.ends = None if stored.deadline is None else now + stored.deadline
-        self.cohorts = [Cohort(each.body, len(each.devices)) for each in stored.cohorts]
-        device_ids = [integers(each.devices) for each in stored.cohorts]
+        self.ends = None
+        if stored.deadline is not None:
+            self.ends = now + stored.deadline
+        self.cohorts = []
+        device_ids = []  # of each cohort
+        for cohort in stored.cohorts:
+            self.cohorts.append(Cohort(cohort.body, len(cohort.devices)))
+            device_ids.append(integers(cohort.devices))
         self.members = Members(np.concatenate(device_ids))
         self.refusals: dict[int, Refusal] = {}
         self.abandoned = False
-        self._cohort_at = np.zeros(len(self.members), np.intp)  # by place
-        for index in range(1, len(device_ids)):
-            self._cohort_at[self.members.find(device_ids[index])] = index
+        self._cohort_at = np.zeros(len(self.members), np.intp)  # index of the cohort, by place
+        for index, ids in enumerate(device_ids):
+            if index > 0:
+                self._cohort_at[self.members.find(ids)] = index
         self._keyring = keyring
-        self._key_at = keyring.members.find(self.members.ids)  # by place
+        self._key_at = keyring.members.find(self.members.ids)  # row of `keyring.keys`, by place
         self._revoked = self._key_at < 0  # by place
         self._answers = np.full(len(self.members), WAITING, np.uint8)  # by place
 
@@ -80,6 +87,7 @@ class Round:
         return self._question_to(device)[1]
 
     def _question_to(self, device: int) -> tuple[Cohort, bytes]:
+        """Return the cohort of a device, and the digest of the request to it."""
         place = self.members.find(integers((device,)))
         cohort = self.cohorts[int(self._cohort_at[place][0])]
         return cohort, self._digests(cohort, place).tobytes()
@@ -97,7 +105,10 @@ class Round:
         return len(self.cohorts) == 1 and bool(np.all(self.members.find(devices.ids) >= 0))
 
     def costs(self, devices: Sequence[int], measure: int = ledger.EPSILON) -> list[int]:
-        """The cost of a report for each of these devices to a ledger of this measure, in millionths."""
+        """Return what a report costs each of these devices, in millionths.
+
+        measure: of their ledgers, EPSILON or RHO.
+        """
         cost_of_cohort = integers([cohort.cost_by_measure[measure] for cohort in self.cohorts])
         places = self.members.find(integers(devices))
         costs: list[int] = cost_of_cohort[self._cohort_at[places]].tolist()
@@ -126,8 +137,9 @@ class Round:
     ) -> list[int]:
         """Commit the new valid reports among rows, then count them; return their devices.
 
-        rows: n x bytes, device | packed symbols | tag, of the devices at these places. statistics:
-        get the outcome of each row. Raises the errors of `commit`, and then has counted nothing.
+        rows: n x bytes, device | packed symbols | tag. places: of the devices of the rows (n).
+        commit: stores reports before they are counted. statistics: counts the outcome of each row.
+        Raises the errors of `commit`, and then has counted nothing.
         """
         new_reports = self._check(rows, places, statistics)
         if new_reports:
@@ -146,7 +158,10 @@ class Round:
     def _check(
         self, rows: batches.Bytes, places: Positions, statistics: Statistics
     ) -> list[_NewReports]:
-        """Find the new valid reports, and count in `statistics` why the others are not."""
+        """Find the new valid reports, by cohort, and count in `statistics` why others are not.
+
+        rows, places: as of `accept`.
+        """
         packed = rows[:, _ID_BYTES : -wire.TAG_BYTES]
         new_reports = []
         for cohort, indices in self._by_cohort(places):
@@ -158,30 +173,31 @@ class Round:
                 packed=packed[indices],
                 tags=rows[indices, -wire.TAG_BYTES :],
             )
-            symbols, valid = cohort.unpack(packed[indices])
-            good = np.flatnonzero(authentic & valid)
-            new = good[self._first_reports(places[indices[good]])]
+            symbols, is_valid = cohort.unpack(packed[indices])
+            accepted = np.flatnonzero(authentic & is_valid)  # indices into `indices`
+            new = accepted[self._first_reports(places[indices[accepted]])]
             statistics.forged += int(np.count_nonzero(~authentic))
-            statistics.damaged += int(np.count_nonzero(authentic & ~valid))
-            statistics.duplicate += len(good) - len(new)
-            if len(new):
-                chosen = indices[new]
-                device_ids = self.members.ids[places[chosen]]
-                new_reports.append(
-                    _NewReports(
-                        cohort=cohort,
-                        reports=Reports(self.number, device_ids, packed[chosen]),
-                        places=places[chosen],
-                        increments=cohort.increments(digests[new], symbols[new]),
-                    )
+            statistics.damaged += int(np.count_nonzero(authentic & ~is_valid))
+            statistics.duplicate += len(accepted) - len(new)
+            if not len(new):
+                continue
+            new_rows = indices[new]
+            device_ids = self.members.ids[places[new_rows]]
+            new_reports.append(
+                _NewReports(
+                    cohort=cohort,
+                    reports=Reports(self.number, device_ids, packed[new_rows]),
+                    places=places[new_rows],
+                    increments=cohort.increments(digests[new], symbols[new]),
                 )
+            )
         return new_reports
 
     def _first_reports(self, places: Positions) -> Positions:
-        """The indices in `places` of devices that have not reported, each device once."""
-        devices, first = np.unique(places, return_index=True)
-        not_reported = self._answers[devices] != REPORTED
-        return np.asarray(first[not_reported])
+        """Return the indices in `places` of devices that have not reported, each device once."""
+        distinct_places, first_indices = np.unique(places, return_index=True)
+        has_not_reported = self._answers[distinct_places] != REPORTED
+        return np.asarray(first_indices[has_not_reported])
 
     def count_again(self, stored: Reports) -> None:
         """Count reports that the store had accepted before this host was started."""
@@ -214,7 +230,9 @@ class Round:
         self._give_up_at(np.flatnonzero(self._revoked))
 
     def _give_up_at(self, places: Positions) -> None:
-        self._answers[places[self._answers[places] == WAITING]] = GIVEN_UP
+        """Stop waiting for the devices at these places that have not answered."""
+        is_waiting = self._answers[places] == WAITING
+        self._answers[places[is_waiting]] = GIVEN_UP
 
     def _by_cohort(self, places: Positions) -> Iterator[tuple[Cohort, Positions]]:
         """Each cohort of the devices at these places, and the indices in `places` of its devices."""
@@ -242,6 +260,7 @@ class Round:
         return waiting
 
     def is_past_deadline(self, now: float) -> bool:
+        """Whether the round has a deadline that has passed by now."""
         return self.ends is not None and now >= self.ends
 
     def ended(self, now: float) -> str | None:
@@ -255,7 +274,10 @@ class Round:
         return None
 
     def result(self, ended: str) -> RoundResult:
-        """The counts, for a round that has ended like this."""
+        """Return the counts and refusals of the round.
+
+        ended: how it has ended, as of the method of this name.
+        """
         return RoundResult(
             number=self.number,
             ended=ended,

@@ -151,9 +151,14 @@ class RoundResult:
         """The counts of the cohorts for the store."""
         tallies = []
         for cohort in self.cohorts:
-            body = round_body(self.number, cohort.question)
-            counts, vectors = cohort.counts, cohort.vectors
-            tallies.append(Tally(body, cohort.asked, cohort.reports, counts, vectors))
+            tally = Tally(
+                body=round_body(self.number, cohort.question),
+                asked=cohort.asked,
+                reports=cohort.reports,
+                counts=cohort.counts,
+                vectors=cohort.vectors,
+            )
+            tallies.append(tally)
         return tallies
 
 
@@ -162,27 +167,32 @@ def with_answers(
     accepted: Sequence[Reports],
     devices_by_cohort: Sequence[Sequence[int] | Integers],
 ) -> RoundResult:
-    """The same result with the reports of single devices.
+    """Return a result that also has the reports of single devices.
 
-    accepted: the reports of this round from the store.
+    accepted: the reports of this round from the store. devices_by_cohort: the devices of each
+    cohort of the result.
     """
     cohorts = []
-    for cohort, devices_asked in zip(result.cohorts, devices_by_cohort, strict=True):
-        answers = _answers(cohort, accepted, Members(devices_asked))
+    for cohort, cohort_devices in zip(result.cohorts, devices_by_cohort, strict=True):
+        answers = _answers(cohort, accepted, Members(cohort_devices))
         cohorts.append(replace(cohort, answers=answers))
     return replace(result, cohorts=cohorts)
 
 
 def _answers(cohort: CohortCounts, accepted: Sequence[Reports], members: Members) -> Answers:
-    """The reports of a cohort's members, by device."""
+    """Unpack the reports of a cohort's members, in ascending order of the devices.
+
+    accepted: batches of reports, also of other cohorts of the round.
+    """
+    # Each begins with an empty array, so that a cohort without a report has arrays, too.
     reporters: list[Integers] = [integers(())]
     symbols = [np.empty((0, cohort.k), np.int64)]
     for batch in accepted:
-        of_cohort = members.find(batch.devices) >= 0
-        if np.any(of_cohort):
-            packed = batch.packed[of_cohort]
+        is_of_cohort = members.find(batch.devices) >= 0
+        if np.any(is_of_cohort):
+            packed = batch.packed[is_of_cohort]
             unpacked, _ = batches.unpack(packed, cohort.k, cohort.card.symbols)
-            reporters.append(batch.devices[of_cohort])
+            reporters.append(batch.devices[is_of_cohort])
             symbols.append(unpacked)
     devices = np.concatenate(reporters)
     order = np.argsort(devices)

@@ -17,7 +17,7 @@ _COMMON = 5  # and categories of each
 
 
 def intervals_of(estimate: Estimate) -> list[list[float] | None]:
-    """The intervals of an estimate for JSON, None where there is none."""
+    """Return the interval of each value of an estimate for JSON; None where it is not finite."""
     intervals: list[list[float] | None] = []
     for low, high in zip(estimate.low, estimate.high, strict=True):
         if np.isfinite(low) and np.isfinite(high):
@@ -28,23 +28,27 @@ def intervals_of(estimate: Estimate) -> list[list[float] | None]:
 
 
 def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The mean squared errors of means and of frequencies, over entries with true values."""
-    of_means, of_frequencies = [], []
+    """Compute the mean squared errors of means and of frequencies, for JSON.
+
+    Only entries whose true values are known count; an error is None if there is no such entry.
+    """
+    mean_errors, frequency_errors = [], []  # squared, of each attribute
     for entry in entries:
         if "true" not in entry:
             continue
         if "mean" in entry:
-            of_means.append((entry["mean"] - entry["true"]) ** 2)
+            mean_errors.append((entry["mean"] - entry["true"]) ** 2)
         elif entry["intervals"]:
             errors = np.subtract(entry["frequencies"], entry["true"])
-            of_frequencies.append(np.mean(np.square(errors)))
+            frequency_errors.append(np.mean(np.square(errors)))
     return {
-        "mean_squared_error": _mean(of_means),
-        "frequency_squared_error": _mean(of_frequencies),
+        "mean_squared_error": _mean(mean_errors),
+        "frequency_squared_error": _mean(frequency_errors),
     }
 
 
 def _mean(values: Sequence[float]) -> float | None:
+    """Return the mean of the values; None if there are none."""
     if not values:
         return None
     return float(np.mean(values))
@@ -78,6 +82,7 @@ def attribute_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
+    """Write a line about an attribute: its mean with the interval, or its frequencies."""
     if "frequencies" in entry:
         return _frequencies_line(entry)
     line = f"{entry['name']}: {entry['mean']:+.3f}"
@@ -90,13 +95,16 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 
 def _frequencies_line(entry: Mapping[str, Any]) -> str:
-    """The most frequent categories of an attribute."""
-    reported = []
-    for i, share in enumerate(entry["frequencies"]):
-        if share is not None:
-            reported.append((share, i))
+    """Write a line about the most frequent categories of an attribute."""
+    reported = []  # the frequency and the number of each category that was reported
+    for number, frequency in enumerate(entry["frequencies"]):
+        if frequency is not None:
+            reported.append((frequency, number))
     reported.sort(reverse=True)
-    words = [f"{entry['categories'][i]} {share:.3f}" for share, i in reported[:_COMMON]]
+
+    words = []
+    for frequency, number in reported[:_COMMON]:
+        words.append(f"{entry['categories'][number]} {frequency:.3f}")
     if len(reported) > _COMMON:
         words.append(f"{len(reported) - _COMMON} more")
     return f"{entry['name']}: {', '.join(words)}"

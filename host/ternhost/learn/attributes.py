@@ -40,8 +40,15 @@ class Part:
     hashed: bool = False
 
     def question(self, width: int, first: int = 0) -> Question:
-        """The question for records of `width` features, `first` of them before the attributes."""
-        is_asked = [int(column - first in self.columns) for column in range(width)]
+        """Return the question for these attributes.
+
+        width: the number of features in a record. first: the number of features that come before
+        the attributes; they are never asked for.
+        """
+        # A flag for each feature of a record: 1 if the clients shall report it.
+        is_asked = []
+        for feature in range(width):
+            is_asked.append(int(feature - first in self.columns))
         card, k = self.design.card.data, self.design.k
         if not self.categories:
             range_ = range_of(self.design.tau)
@@ -53,17 +60,19 @@ class Part:
     @property
     def shape(self) -> tuple[int, int]:
         """The shape of the counts: attributes x symbols, or, if hashed, attributes x categories."""
-        return len(self.columns), self.categories if self.hashed else self.design.card.symbols
+        if self.hashed:
+            return len(self.columns), self.categories
+        return len(self.columns), self.design.card.symbols
 
 
 def range_of(tau: float | None) -> int:
-    """The range of a question for numbers that are clipped to [-tau, tau], or to [-1, 1].
+    """Return the range r of a question for numbers that are clipped to +-tau, where tau is 2**-r.
 
-    Raises UsageError.
+    tau: None for [-1, 1]. Raises UsageError unless it is a power of two that a frame can carry.
     """
     if tau is None:
         return 0
-    mantissa, exponent = math.frexp(tau)
+    mantissa, exponent = math.frexp(tau)  # a power of two is 0.5 * 2**exponent
     is_possible = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
     must = f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
     require(is_possible, "choices", must, f"of {tau:g}")
@@ -71,21 +80,26 @@ def range_of(tau: float | None) -> int:
 
 
 def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
-    """The columns of a table by their number of categories; numbers, with 0, come first.
+    """Group the columns of a table by their number of categories, in ascending order.
 
-    Raises UsageError if the table has none.
+    Numeric columns, with 0 categories, come first. Raises UsageError if the table has no column.
     """
-    sizes = [0] * len(table.numeric_names) + [len(values) for values in table.categories]
+    category_counts = [0] * len(table.numeric_names)
+    for categories in table.categories:
+        category_counts.append(len(categories))
     groups: dict[int, list[int]] = {}
-    for column, size in enumerate(sizes):
-        groups.setdefault(size, []).append(column)
+    for column, category_count in enumerate(category_counts):
+        groups.setdefault(category_count, []).append(column)
     if not groups:
         raise UsageError("there is no attribute to collect")
-    return {size: tuple(groups[size]) for size in sorted(groups)}
+    return {category_count: tuple(groups[category_count]) for category_count in sorted(groups)}
 
 
 def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass) -> list[Part]:
-    """The parts of the clients of a class. Raises UsageError."""
+    """Divide the attributes of a table into the parts that clients of a class report.
+
+    A client reports one part. Raises UsageError for an attribute that cannot be reported.
+    """
     parts = []
     for size, columns in columns_of(table).items():
         if size == 0:
@@ -106,10 +120,15 @@ def numeric_part(table: Table, design: ReportDesign) -> Part:
 def _categorical_parts(
     rule: str, table: Table, columns: tuple[int, ...], size: int, device_class: DeviceClass
 ) -> list[Part]:
-    """The attributes of `size` categories: one part, or, if they are hashed, a part for each."""
+    """Make the parts of the attributes with `size` categories: one for all, or one for each.
+
+    Generalised randomised response, about k attributes at once, is compared with optimised local
+    hashing, about one attribute; the one with less variance is used. rule: for k.
+    """
     epsilon, share = device_class.epsilon, device_class.share
 
     def response_variance(k: int) -> float:
+        """The variance of a frequency by one of k randomised responses in a report."""
         return frequency_variance(_response(size, epsilon // k), size)
 
     hashing = _hashing(size, epsilon)
@@ -119,21 +138,26 @@ def _categorical_parts(
         if response_variance(k) / k <= hashed_variance:
             card = _response(size, epsilon // k)
             design = ReportDesign(card, k, 0.0, mechanism="grr", epsilon=epsilon, share=share)
-            return [Part(f"of {size} categories", columns, design, size)]
+            return [Part(f"of {size} categories", columns, design, categories=size)]
 
     design = ReportDesign(hashing, 1, 0.0, mechanism="olh", epsilon=epsilon, share=share)
     names = (*table.numeric_names, *table.categorical_names)
-    return [
-        Part(f"{names[column]}, of {size} categories", (column,), design, size, hashed=True)
-        for column in columns
-    ]
+    parts = []
+    for column in columns:
+        name = f"{names[column]}, of {size} categories"
+        parts.append(Part(name, (column,), design, categories=size, hashed=True))
+    return parts
 
 
 def _hashing(size: int, epsilon: int) -> Card:
-    """The card of optimised local hashing for so many categories, at epsilon (micro)."""
-    best = 1 + math.exp(epsilon / MICRO)  # number of hashes
-    buckets = {min(MAX_SYMBOLS, n) for n in (math.floor(best), math.ceil(best))}
-    candidates = [_response(n, epsilon) for n in buckets]
+    """Design the card of optimised local hashing for `size` categories, at epsilon (micro).
+
+    The best number of buckets is e**epsilon + 1 (Wang et al. 2017); of the two integers
+    beside it, the one with less variance is chosen.
+    """
+    best = 1 + math.exp(epsilon / MICRO)
+    bucket_counts = {min(MAX_SYMBOLS, math.floor(best)), min(MAX_SYMBOLS, math.ceil(best))}
+    candidates = [_response(buckets, epsilon) for buckets in bucket_counts]
     return min(candidates, key=lambda card: frequency_variance(card, size, hashed=True))
 
 

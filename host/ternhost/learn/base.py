@@ -144,13 +144,13 @@ class Learner:
         return {}
 
 
-def require_clients(wanted: int | None, there: int, purpose: str, hint: str) -> None:
-    """Raise UsageError if a learner wants more clients than are `there`.
+def require_clients(wanted: int | None, available: int, purpose: str, hint: str) -> None:
+    """Raise UsageError if a learner wants more clients than are available.
 
     purpose: the end of "there are N clients", such as " to ask in a round".
     """
-    if wanted is not None and wanted > there:
-        raise UsageError(f"there are {there:,} clients{purpose}, not {wanted:,}", hint=hint)
+    if wanted is not None and wanted > available:
+        raise UsageError(f"there are {available:,} clients{purpose}, not {wanted:,}", hint=hint)
 
 
 def require_everybody(population: Population, what: str) -> None:
@@ -162,24 +162,28 @@ def require_everybody(population: Population, what: str) -> None:
 
 
 def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
-    """The card of a report, and the bytes of the report and its request, for a result."""
+    """Describe the card of a report, and the bytes of the report and of its request, for JSON."""
     data = design.card.data
+    symbol_bytes = frames.packed_size(design.card.symbols, question.k)
     return {
         "card": data.hex(),
         "card_hash": cards.card_hash(data).hex(),
         "mechanism": design.mechanism,
-        "bytes_per_report": report_bytes(frames.packed_size(design.card.symbols, question.k)),
+        "bytes_per_report": report_bytes(symbol_bytes),
         "bytes_per_request": request_bytes(question),
     }
 
 
 def settings(chosen: Mapping[str, float]) -> list[str]:
-    """The settings of `Learner.chosen` for people: "clipped to 0.5", "learning rate 0.58"."""
-    formats = {"tau": "clipped to {:g}", "rate": "learning rate {:.2g}"}
+    """Word the settings of `Learner.chosen` for people: "clipped to 0.5", "learning rate 0.58"."""
     words = []
     for name, value in chosen.items():
-        form = formats.get(name, f"{name} {{:g}}")
-        words.append(form.format(value))
+        if name == "tau":
+            words.append(f"clipped to {value:g}")
+        elif name == "rate":
+            words.append(f"learning rate {value:.2g}")
+        else:
+            words.append(f"{name} {value:g}")
     return words
 
 

@@ -29,10 +29,11 @@ def choose(
     made: bool = True,
     served: bool = False,
 ) -> Chosen:
-    """The algorithm for these named options.
+    """Choose the algorithm that suits the options that the user named.
 
-    run_options: the names of those that every algorithm takes. made: the devices are made for the
-    run, so that they have each module.
+    named: their values by name. algorithms: those of the command, by name. run_options: the names
+    of the options that every algorithm takes. made: whether the devices are made for the run, so
+    that they have each module. served: whether the fleet is served.
     """
     implied = _implied_algorithm(named, algorithms)
     if implied is not None:
@@ -68,7 +69,7 @@ def choose(
 def _implied_algorithm(
     named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
 ) -> str | None:
-    """The first algorithm that has the named unit or method; None where neither is named."""
+    """Return the first algorithm that has the named unit or method; None if neither is named."""
     if "unit" in named:
         for name, learner in algorithms.items():
             if "unit" in names_of(learner.Options):
@@ -86,14 +87,14 @@ def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
 
 
 def _has_two_classes(named: Mapping[str, Any]) -> bool:
-    """Whether the model that the options name tells two classes."""
+    """Whether the model that the options imply is one of two classes."""
     if named.get("model") not in (None, "", "logistic"):
         return False
     return "dimension" in named or datasets.task_of(_dataset(named)) == CLASSIFICATION
 
 
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
-    """Why no public rows are known, if there are none."""
+    """Say why no public rows are known; None if there are some."""
     if "public" in named:
         return ": there are to be no public rows"
     if "dimension" in named:
@@ -105,5 +106,6 @@ def _missing_rows(named: Mapping[str, Any]) -> str | None:
 
 
 def _dataset(named: Mapping[str, Any]) -> str:
+    """Return the name of the data set: as named, or the default."""
     name: str = named.get("dataset", "flights")
     return name

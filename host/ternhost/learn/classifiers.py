@@ -37,9 +37,10 @@ class Classifier:
     def of(
         cls, weights: Floats, classes: int, round_: int | None = None, loss: float | None = None
     ) -> "Classifier":
-        """From the weights of `classes` classes, one after the other.
+        """Quantise the weights of a model into a classifier.
 
-        If there is a single one, the weights of the other class are 0.
+        weights: classes * d, class by class. If there is a single class, as in logistic regression,
+        the weights of the other one are 0. round_, loss: as of the class.
         """
         parameters = quantise(weights)
         mantissas = np.array(parameters.mantissas, np.int16).reshape(classes, -1)
@@ -49,7 +50,7 @@ class Classifier:
 
 
 def trained(dataset: Dataset) -> Classifier:
-    """A classifier of the training records, by scikit-learn."""
+    """Train a classifier on the training records of a data set, by scikit-learn."""
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
     features, labels = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
@@ -90,6 +91,11 @@ class LearnedBy:
 
     @classmethod
     def _of_result(cls, directory: Path, result: Mapping[str, Any]) -> "LearnedBy":
+        """Take what is needed from the result.json of a run in this directory.
+
+        Raises UsageError if its model has no probabilities, and KeyError, TypeError and the like if
+        the file is not the result of a run that learned a model.
+        """
         options = result["options"]
         if "weights" not in result or options["model"] not in _MODELS:
             text = f"{directory} has no model with probabilities"
@@ -112,21 +118,24 @@ class LearnedBy:
         )
 
     def require_for(self, dataset: Dataset) -> None:
-        """Raise UsageError for a data set of other features or classes than the model's."""
+        """Raise UsageError if a data set has other features or classes than the model."""
         classes = 1
         if dataset.task == MULTICLASS:
             classes = len(dataset.classes)
-        features = self.features or dataset.feature_names
-        model = self.classes, self.last.mantissas.shape[1], features
-        if (classes, dataset.dimension, dataset.feature_names) != model:
+        _, model_dimension = self.last.mantissas.shape
+        suits = classes == self.classes and dataset.dimension == model_dimension
+        if self.features:
+            suits = suits and dataset.feature_names == self.features
+        if not suits:
             hint = self.dataset and f"--dataset {self.dataset}"
             text = f"the model of {self.directory} is of other data than {dataset.name}"
             raise UsageError(text, hint)
 
     def classifiers(self, rounds: int) -> list[Classifier]:
-        """The models after so many rounds of the run, evenly spread; the last one is its result.
+        """Return the models after some rounds of the run, evenly spread; the last is its result.
 
-        Raises UsageError.
+        rounds: how many models to return; there are fewer if the run's store has fewer. Raises
+        UsageError if the store is missing or has no models.
         """
         if rounds == 1:
             return [self.last]
@@ -143,10 +152,11 @@ class LearnedBy:
         numbers = sorted(models.keys() | {self.last.round})
         if len(numbers) < 2:
             raise UsageError(f"{path} has no models of earlier rounds", "leave out --score-rounds")
-        spread = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers)))
+        evenly_spread = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers)))
+        indices = evenly_spread.round().astype(int)
         classifiers = []
-        for place in spread.round().astype(int)[:-1]:
-            number = numbers[place]
+        for index in indices[:-1]:
+            number = numbers[index]
             weights = np.frombuffer(models[number], "<f8")
             loss = self.losses.get(number)
             classifiers.append(Classifier.of(weights, self.classes, number, loss))

@@ -44,8 +44,9 @@ _CHUNK = 1 << 22  # distances in memory at a time
 
 
 def noise_card(epsilon: int) -> bytes:
-    """A laplace card for probability vectors, at `epsilon` (micro) for a change of 2 in L1 norm.
+    """Design a laplace card for vectors of probabilities, as bytes.
 
+    epsilon: of a whole vector, in millionths. Two vectors differ by at most 2 in the L1 norm.
     Raises UsageError.
     """
     reach = math.ceil((1 + _REACH * 2 * MICRO / epsilon) * (1 << _GRID_BITS))
@@ -58,9 +59,9 @@ CLASSES = ("digits", "iris", "wine")
 
 
 def load(name: str) -> Dataset:
-    """A data set with classes: one of CLASSES, or the two classes of another by its name.
+    """Load a data set with classes: one of CLASSES, or the two classes of another one.
 
-    Raises UsageError.
+    Raises UsageError if there is no such data set, or if it has no classes.
     """
     dataset = datasets.load(name, classes=name in CLASSES)
     if dataset.task not in (MULTICLASS, CLASSIFICATION):
@@ -71,9 +72,10 @@ def load(name: str) -> Dataset:
 def score(
     eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]
 ) -> float | None:
-    """The score of a clustering of vectors (n x c).
+    """Score a clustering of vectors (n x classes), whose clusters are given by labels (n).
 
-    None where none is asked for, or there are fewer than 2 clusters or a cluster for each vector.
+    eval_type: one of SCORES. Returns None if that is NOT_EVAL, if there are fewer than 2 clusters,
+    or if there is a cluster for each vector.
     """
     labels = np.asarray(labels)
     clusters = len(np.unique(labels))
@@ -92,22 +94,24 @@ def score(
 
 
 def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
-    """The silhouette of MindSpore's guide.
+    """Compute the mean silhouette of a clustering as MindSpore's guide defines it.
 
-    The mean distance of a vector to its cluster counts the vector itself, at 0. A vector that has
-    no distance to its cluster counts 0.
+    vectors: n x classes. labels: the cluster of each (n). The mean distance of a vector to its
+    cluster counts the vector itself, at 0. A vector that has no distance to its cluster counts 0.
     """
     from scipy.spatial.distance import cdist  # takes a while to import
 
-    _, own, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    members = np.eye(len(sizes))[own]  # vectors x clusters
+    _, own_cluster, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    is_member = np.eye(len(sizes))[own_cluster]  # vectors x clusters, 1 or 0
     total = 0.0
-    rows = max(1, _CHUNK // len(vectors))
-    for first in range(0, len(vectors), rows):
-        part = slice(first, first + rows)
-        distances = cdist(vectors[part], vectors) @ members / sizes  # to each cluster, on average
-        within = np.take_along_axis(distances, own[part, None], axis=1)[:, 0]
-        np.put_along_axis(distances, own[part, None], np.inf, axis=1)
+    vectors_at_once = max(1, _CHUNK // len(vectors))
+    for start in range(0, len(vectors), vectors_at_once):
+        part = slice(start, start + vectors_at_once)
+        # The mean distance of each vector to each cluster: vectors x clusters.
+        distances = cdist(vectors[part], vectors) @ is_member / sizes
+        own_column = own_cluster[part, None]
+        within = np.take_along_axis(distances, own_column, axis=1)[:, 0]
+        np.put_along_axis(distances, own_column, np.inf, axis=1)  # only other clusters are left
         nearest = distances.min(axis=1)
         largest = np.maximum(within, nearest)
         silhouettes = np.zeros_like(within)
@@ -117,7 +121,11 @@ def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
 
 
 def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
-    """The clusters of reported labels (n), as of `cluster`; labels have no score."""
+    """Count the clients by their reported label (n), for JSON; labels have no score.
+
+    exact: the probabilities without noise (n x classes). The agreement is the share of clients
+    whose label is the most probable one; None if they are not given.
+    """
     sizes = {}
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         sizes[str(label)] = int(size)

@@ -4,7 +4,6 @@ Means divide by the number of reports that an attribute really had; the paper of
 a sum by d / k.
 """
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,10 +110,10 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
 
 
 def load(name: str) -> tuple[Table, int]:
-    """The attributes of a data set: its table, else its features without the constant.
+    """Load the attributes of a data set: its table, else its features without the constant.
 
-    Also returns the number of features before them in the records of `tern up --dataset`: the
-    constant one, or none. Raises UsageError.
+    name: of the data set, or NAME:PATH. Also returns the number of features that come before the
+    attributes in the records of `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
     """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
@@ -139,8 +138,14 @@ class Held(NamedTuple):
 
 
 def held_for(name: str, population: Population, data: Table | None) -> Held:
-    """What clients hold: `data`, or the data set of this name. Raises UsageError."""
-    table, first = load(name) if data is None else (data, 0)
+    """Return what clients hold: the table `data`, or, if it is None, the data set of this name.
+
+    Raises UsageError if there is no such data set, or if its records do not fit on a device.
+    """
+    if data is None:
+        table, first = load(name)
+    else:
+        table, first = data, 0
     # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
     if population.knows_records:
         first = 0
@@ -177,24 +182,31 @@ class Collect(Learner):
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
-        """data: what the clients hold, instead of the data set that the options name."""
+        """Plan which parts of their attributes the clients of each class report.
+
+        data: what the clients hold, instead of the data set that the options name. Raises
+        UsageError if the options do not suit the data or the population.
+        """
         self.options = options
         require_everybody(population, "collecting")
         self._held = held_for(options.dataset, population, data)
         self.plan = self.make_plan(self._held.table)
-        self.individual = any(part.hashed for part in itertools.chain(*self.plan))
         self.modules = ("collect",)
+        self.individual = False
         self.designs = []
+        self.counts: list[list[Counts]] = []  # of each class and each of its parts, as in `plan`
+        self._reports: list[list[int]] = []  # the number of reports of each class and part
         for parts in self.plan:
-            # Whichever part a client gives, it pays at most for the dearest.
-            dearest = max((part.design for part in parts), key=lambda design: design.cost)
+            if any(part.hashed for part in parts):
+                self.individual = True
+            designs = [part.design for part in parts]
+            # Whichever part a client reports, it pays at most for the one that costs most.
+            dearest = max(designs, key=lambda design: design.cost)
             self.designs.append(replace(dearest, epsilon=dearest.cost, what="attribute"))
+            self.counts.append([np.zeros(part.shape, np.int64) for part in parts])
+            self._reports.append([0] * len(parts))
         self._plan_rounds(population)
-
-        # By class and part, as `plan`.
-        self.counts = [[np.zeros(part.shape, np.int64) for part in parts] for parts in self.plan]
-        self._reports = [[0] * len(parts) for parts in self.plan]
-        self._most = 0  # reports of a round
+        self._most = 0  # the largest number of reports in a round
         self._round = 0
 
     def make_plan(self, table: Table) -> list[list[Part]]:
@@ -202,19 +214,24 @@ class Collect(Learner):
         return plan(self.options, table)
 
     def _plan_rounds(self, population: Population) -> None:
-        """Set how many rounds and clients there will be, and what clients hold."""
+        """Set how many rounds, clients and reports there will be, and what the clients hold.
+
+        Raises UsageError if the user asks for more clients than there are.
+        """
         schedule = population.schedule
-        self.rounds = schedule.rounds if schedule else 1
+        self.rounds = 1
+        if schedule:
+            self.rounds = schedule.rounds
         self.times = self.rounds or 1
         self.clients = self.options.clients or None
         if population.knows_records:
             records = self._held.records
-            there = population.clients or len(records)
-            hint = f"ask for --clients {there} or fewer"
-            require_clients(self.clients, there, " to report", hint)
+            available = population.clients or len(records)
+            hint = f"ask for --clients {available} or fewer"
+            require_clients(self.clients, available, " to report", hint)
             if not schedule and not self.clients:
-                wanted = population.clients or population.most or there
-                self.clients = min(there, wanted)
+                wanted = population.clients or population.most or available
+                self.clients = min(available, wanted)
             order = np.random.default_rng(self.options.seed).permutation(len(records))
             self.holdings = Holdings(records, order)
         self.reports = None
@@ -230,33 +247,38 @@ class Collect(Learner):
         return part.question(self._held.width, self._held.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Divide the devices of each class among its parts, in proportion to their attributes."""
         cohorts: list[Cohort] = []
-        # Anew in each round, and apart from what a client's class is.
+        # The seed of the parts is new in each round, and not that of the classes.
         seed = self.options.seed + ((self._round + 1) << 32)
         for members in by_class(self.designs, devices[: self.clients], self.options.seed):
             parts = self.plan[members.number]
             attribute_counts = np.array([len(part.columns) for part in parts])
-            shares = (attribute_counts / attribute_counts.sum()).tolist()
-            part_of_each = class_of(members.devices, shares, seed)
-            for j, part in enumerate(parts):
-                chosen = members.devices[part_of_each == j]
-                if len(chosen):
-                    cohorts.append((self.question(part), chosen))
+            part_shares = (attribute_counts / attribute_counts.sum()).tolist()
+            part_of_device = class_of(members.devices, part_shares, seed)
+            for number, part in enumerate(parts):
+                part_devices = members.devices[part_of_device == number]
+                if len(part_devices):
+                    cohorts.append((self.question(part), part_devices))
         return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        places = {}
-        for i, parts in enumerate(self.plan):
-            for j, part in enumerate(parts):
-                places[_key(self.question(part))] = i, j
+        """Add the counts of the round to those of the class and part that each cohort reported."""
+        part_of_question = {}  # its class, and its number among the parts of the class
+        for class_number, parts in enumerate(self.plan):
+            for part_number, part in enumerate(parts):
+                part_of_question[_key(self.question(part))] = class_number, part_number
+
         for cohort in result.cohorts:
-            i, j = places[_key(cohort.question)]
-            self.counts[i][j] += _counts_of(self.plan[i][j], cohort, result.number)
-            self._reports[i][j] += cohort.reports
+            class_number, part_number = part_of_question[_key(cohort.question)]
+            part = self.plan[class_number][part_number]
+            self.counts[class_number][part_number] += _counts_of(part, cohort, result.number)
+            self._reports[class_number][part_number] += cohort.reports
         self._most = max(self._most, result.reports)
         self._round += 1
 
     def state(self) -> dict[str, Any]:
+        """All that changes in a run, for JSON; `restore` takes it back exactly."""
         return {
             "round": self._round,
             "reports": self._reports,
@@ -274,28 +296,42 @@ class Collect(Learner):
     # The result
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The estimates of all attributes, and how each part was reported, for JSON.
+
+        history: not needed, as all counts are kept.
+        """
         entries = [*self._numeric_entries(), *self.categorical_entries()]
+        part_summaries = []
+        taus = []
+        for class_reports in self._by_class():
+            for part_reports in class_reports:
+                part_summaries.append(self._part_summary(part_reports))
+                taus.append(part_reports.part.design.tau or 1.0)
         result = {
             "dataset": self.options.dataset,
             "method": self.options.method,
             "clients": self._most,
             **squared_errors(entries),
             "attributes": entries,
-            "parts": [self._part_summary(*row) for row in itertools.chain(*self._by_class())],
+            "parts": part_summaries,
         }
-        least = min(part.design.tau or 1.0 for part in itertools.chain(*self.plan))
-        if least < 1:
-            result["clipped_at"] = least
+        if min(taus) < 1:
+            result["clipped_at"] = min(taus)
         return result
 
     def _by_class(self) -> list[list[Reports]]:
-        """What was reported of each part, by class."""
+        """Return what was reported so far: for each class a list of its parts, as in `plan`."""
         classes = []
-        for parts in zip(self.plan, self.counts, self._reports, strict=True):
-            classes.append([Reports(*row) for row in zip(*parts, strict=True)])
+        for parts, counts, reports in zip(self.plan, self.counts, self._reports, strict=True):
+            class_reports = []
+            for part, part_counts, part_reports in zip(parts, counts, reports, strict=True):
+                class_reports.append(Reports(part, part_counts, part_reports))
+            classes.append(class_reports)
         return classes
 
-    def _part_summary(self, part: Part, counts: Counts, reports: int) -> dict[str, Any]:
+    def _part_summary(self, part_reports: Reports) -> dict[str, Any]:
+        """Describe a part for JSON: its attributes, its design, and the number of its reports."""
+        part = part_reports.part
         design = part.design
         return {
             "name": part.name,
@@ -305,29 +341,38 @@ class Collect(Learner):
             "tau": design.tau,
             "epsilon": design.cost / MICRO,
             **report_summary(design, self.question(part)),
-            "reports": reports,
+            "reports": part_reports.reports,
         }
 
     @cached_property
     def _holders(self) -> npt.NDArray[np.int64] | None:
-        """The number of clients that hold each record; None where the host does not know."""
+        """The number of clients that hold each record (n); None where the host does not know.
+
+        Clients take the records in order. If there are more clients than records, several clients
+        hold the same one.
+        """
         if self.holdings is None or self.clients is None:
             return None
         order = self.holdings.order
-        whole, rest = divmod(self.clients, len(order))
-        holders = np.full(len(order), whole)
+        passes, rest = divmod(self.clients, len(order))
+        holders = np.full(len(order), passes)
         holders[order[:rest]] += 1
         return holders
 
     def _numeric_entries(self) -> list[dict[str, Any]]:
+        """Make an entry of the result for each numeric attribute that somebody reported."""
         names = self._held.table.numeric_names
         if not names:
             return []
-        # Numbers are the first part of each class.
-        first = [parts[0] for parts in self._by_class()]
-        counts = [(each.part.design.card, each.counts) for each in first]
-        means, intervals = self.means(counts, [each.part.design.tau or 1.0 for each in first])
-        reports = np.sum([each.counts.sum(axis=1) for each in first], axis=0)
+        counts, taus = [], []
+        reports = np.zeros(len(names), np.int64)
+        for class_reports in self._by_class():
+            numbers = class_reports[0]  # they are the first part of each class
+            counts.append((numbers.part.design.card, numbers.counts))
+            taus.append(numbers.part.design.tau or 1.0)
+            reports += numbers.counts.sum(axis=1)
+        means, intervals = self.means(counts, taus)
+
         entries = []
         for column, name in enumerate(names):
             if not np.isfinite(means[column]):
@@ -347,7 +392,7 @@ class Collect(Learner):
     def means(
         self, counts: Sequence[tuple[Card, Counts]], taus: Sequence[float]
     ) -> tuple[Floats, Sequence[Interval | None]]:
-        """The means of all numbers and their intervals.
+        """Estimate the means of all numeric attributes, with their intervals.
 
         counts: the card of each class, and its counts (numbers x symbols). taus: the safe range of
         each class. A mean is nan where nobody reported the number.
@@ -356,52 +401,67 @@ class Collect(Learner):
         return combined.mean, intervals_of(combined)
 
     def categorical_entries(self) -> list[dict[str, Any]]:
-        """An entry of the result for each attribute of categories."""
+        """Make an entry of the result for each categorical attribute."""
         table = self._held.table
         entries = []
         for column, name in enumerate(table.categorical_names, len(table.numeric_names)):
-            values = table.categories[column - len(table.numeric_names)]
-            shares = estimate.combine_frequencies(self._reports_about(column))
-            reports = int(shares.reports[0])
-            frequencies: list[float | None] = []
-            for share in shares.mean.tolist():
-                frequencies.append(share if math.isfinite(share) else None)
+            categories = table.categories[column - len(table.numeric_names)]
+            estimated = estimate.combine_frequencies(self._reports_about(column))
+            reports = int(estimated.reports[0])
+            intervals = None
+            if reports:
+                intervals = intervals_of(estimated)
             entry: dict[str, Any] = {
                 "name": name,
-                "categories": list(values),
+                "categories": list(categories),
                 "reports": reports,
-                "frequencies": frequencies,
-                "intervals": intervals_of(shares) if reports else None,
+                "frequencies": _finite_or_none(estimated.mean),
+                "intervals": intervals,
             }
             if self._holders is not None:
-                codes = self._held.records[:, column]
-                held = np.bincount(codes, self._holders, len(values))
-                entry["true"] = (held / self._holders.sum()).tolist()
+                codes = self._held.records[:, column]  # the number of each record's category
+                clients = np.bincount(codes, self._holders, len(categories))
+                entry["true"] = (clients / self._holders.sum()).tolist()
             entries.append(entry)
         return entries
 
     def _reports_about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
-        """The reports of an attribute by class, for `estimate.combine_frequencies`."""
+        """Return the reports about a categorical attribute for `estimate.combine_frequencies`.
+
+        For each class and part that has the attribute: the card, the counts (categories), and the
+        number of reports if they are hashed, else None.
+        """
         rows = []
-        for part, counts, reports in itertools.chain(*self._by_class()):
-            if column in part.columns:
-                of_column = counts[part.columns.index(column)]
-                reports_if_hashed = reports if part.hashed else None
-                rows.append((part.design.card, of_column, reports_if_hashed))
+        for class_reports in self._by_class():
+            for part, counts, reports in class_reports:
+                if column not in part.columns:
+                    continue
+                column_counts = counts[part.columns.index(column)]
+                hashed_reports = None
+                if part.hashed:
+                    hashed_reports = reports
+                rows.append((part.design.card, column_counts, hashed_reports))
         return rows
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        reports, clients = (
-            counted(result["reports"], "report"),
-            counted(result["clients"], "client"),
-        )
+        """The estimates, and how many clients reported, in lines for people."""
+        reports = counted(result["reports"], "report")
+        clients = counted(result["clients"], "client")
         return [
             *attribute_lines(result),
             f"{reports} of {clients} in {result['seconds']:.1f} s",
             *stated(result),
             *error_lines(result),
         ]
+
+
+def _finite_or_none(values: Floats) -> list[float | None]:
+    """Return the values as a list for JSON, with None in place of nan."""
+    finite: list[float | None] = []
+    for value in values.tolist():
+        finite.append(value if math.isfinite(value) else None)
+    return finite
 
 
 def _key(question: Question) -> tuple[Any, ...]:
@@ -416,7 +476,10 @@ def _key(question: Question) -> tuple[Any, ...]:
 
 
 def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
-    """The counts of a cohort in a round of this number, as `Reports.counts`."""
+    """Return the counts of a cohort in a round, in the form of `Reports.counts`.
+
+    number: of the round, on which the hashes of the devices depend.
+    """
     if not part.hashed:
         return cohort.counts
     if cohort.supports is not None:  # somebody else has counted them

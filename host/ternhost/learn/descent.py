@@ -26,6 +26,7 @@ _FEWEST_ROUNDS = 60
 _MOST_ROUNDS = 150
 # The standard deviation of a weight after all steps, if there was nothing but noise.
 _WALK = 1.0
+_STEEPNESS = 5  # the rate without noise, times the curvature
 
 _TALLY = 3 / 16  # what a clipped unit adds to the tally, in radii: it costs (3/16)**2, 3.5 % of rho
 _CLIPPED = 0.25  # the share of units that should be clipped
@@ -84,12 +85,13 @@ class Radius:
         self._least, self._most = first / 256, most
 
     def learn(self, excess: float, noise: float) -> None:
-        """Take the share of units that were clipped, less what it should be.
+        """Move the radius so that it clips the right share of the units.
 
-        noise: the standard deviation of that.
+        excess: the share of units that were clipped in the last round, less what it should be.
+        noise: its standard deviation.
         """
-        total = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2
-        gain = self.variance * _SLOPE / total
+        predicted_variance = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2  # of `excess`
+        gain = self.variance * _SLOPE / predicted_variance
         self.variance = self.variance * (1 - gain * _SLOPE) + _DRIFT**2
         excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)
         moved = self.value * math.exp(gain * excess)
@@ -116,15 +118,21 @@ class Descent:
     """
 
     def __init__(self, facts: PublicFacts, size: float = 1.0) -> None:
-        """size: of |x|, rather too small. It is at least 1, with the constant."""
+        """Choose the number of rounds and the first radius.
+
+        size: the norm |x| of a record's features, rather too small. It is at least 1, since the
+        constant is among them.
+        """
         self.facts = facts
         self.round = 0  # rounds that have ended
         # The noise of a mean gradient in radii, if all of rho was spent at once.
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
+        # So many rounds that the noise, not the curvature, bounds the rate.
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
-        first = size * facts.residual * math.sqrt(facts.unit)
-        self._radius = Radius(first, 2 * facts.unit * math.sqrt(facts.features))
+        first_radius = size * facts.residual * math.sqrt(facts.unit)
+        most_radius = 2 * facts.unit * math.sqrt(facts.features)
+        self._radius = Radius(first_radius, most_radius)
         self._record_share = 1.0  # of the nominal number of records, as believed
         self._optimiser = _HalfMomentum(facts.values)
 
@@ -149,15 +157,15 @@ class Descent:
 
     @property
     def tally(self) -> tuple[float, float]:
-        """What a clipped unit and any other add to the tally of the next round.
+        """What a clipped unit, and what any other unit, adds to the tally of the next round.
 
-        It is in the measure of `radius`. The first round counts units. Later the sum is 0 where 25
-        % of the units are clipped, however many there are.
+        Both are in the units of `radius`. The first round counts units. Later the sum is 0 if a
+        share _CLIPPED of the units are clipped, however many there are.
         """
-        clipped = _TALLY * self.radius
+        for_clipped = _TALLY * self.radius
         if self.round == 0:
-            return clipped, clipped
-        return clipped, -clipped * _CLIPPED / (1 - _CLIPPED)
+            return for_clipped, for_clipped
+        return for_clipped, -for_clipped * _CLIPPED / (1 - _CLIPPED)
 
     @property
     def rho_share(self) -> float:
@@ -168,7 +176,7 @@ class Descent:
         return 1 / self.rounds
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
-        """End a round. Without boards the model stays as it is.
+        """End a round: learn from its sums. If no board answered, the model stays as it is.
 
         total: the sums (values) of the boards that answered. tally: theirs. sigma: the standard
         deviation of the noise that every board added to each of them. boards: how many answered.
@@ -180,30 +188,41 @@ class Descent:
         self.round += 1
 
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
-        """Learn from a tally with noise of this deviation; return the believed number of records."""
-        clipped, other = self.tally
+        """Learn the number of records, or the right radius, from the tally of a round.
+
+        deviation: of the noise in the tally. boards: how many answered. Returns the number of
+        records that they are believed to have.
+        """
+        for_clipped, for_other = self.tally
         facts = self.facts
-        units = facts.units * boards / facts.boards
-        if clipped == other:
-            seen = tally / (clipped * units)
-            noise = deviation / (clipped * units)
-            believed = 1 + (seen - 1) * _UNSURE**2 / (_UNSURE**2 + noise**2)
+        units = facts.units * boards / facts.boards  # nominal number
+        if for_clipped == for_other:  # the first round, which counts units
+            measured_share = tally / (for_clipped * units)
+            noise = deviation / (for_clipped * units)
+            # The posterior mean, where the prior has the mean 1 and the deviation _UNSURE.
+            believed = 1 + (measured_share - 1) * _UNSURE**2 / (_UNSURE**2 + noise**2)
             self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
         else:
-            scale = (clipped - other) * units * self._record_share
+            scale = (for_clipped - for_other) * units * self._record_share
             self._radius.learn(tally / scale, deviation / scale)
         return facts.records * boards * self._record_share
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Make a step along the mean gradient of a record, with noise of this deviation."""
+        """Make a step along the mean gradient of a record.
+
+        noise: the standard deviation of each value of the gradient. The rate is as the docstring of
+        the class says.
+        """
         facts = self.facts
-        record = self.radius / math.sqrt(facts.unit)
-        size, walk = math.sqrt(facts.features), _WALK
+        record_radius = self.radius / math.sqrt(facts.unit)
+        largest_norm = math.sqrt(facts.features)  # of |x|
         if facts.model == LINEAR:
-            walk *= record / size
+            norm = largest_norm
+            walk = _WALK * (record_radius / largest_norm)
         else:
-            size = min(max(record / facts.residual, 1.0), size)
-        rate = 5 / (CURVATURE[facts.model] * size**2)
+            norm = min(max(record_radius / facts.residual, 1.0), largest_norm)
+            walk = _WALK
+        rate = _STEEPNESS / (CURVATURE[facts.model] * norm**2)
         if noise:
             rate = min(rate, walk / (noise * math.sqrt(self.rounds)))
         self._optimiser.step(gradient, rate)

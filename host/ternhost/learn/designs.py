@@ -49,9 +49,10 @@ EPSILON_HELP = (
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """The number of coordinates in a report, from 1 to d, for an epsilon in millionths.
+    """Choose the number k of coordinates in a report, from 1 to d, for an epsilon in millionths.
 
-    The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021), floor(epsilon / 2.5 +
+    rule: one of K_RULES. variance: of one of k reported values, as a function of k; only the rule
+    VARIANCE needs it. The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021), floor(epsilon / 2.5 +
     0.6), and the first local minimum of variance(k) / k, where variance(k) is that of one of k
     reported values. The last one follows from the estimate, which rests on about n k / d of n
     reports: its variance, noise and sampling together, is d / (k n) times that of a value.
@@ -76,6 +77,8 @@ def coordinates_by_rule(
 
 # Classes of devices
 
+_SHARE_TOLERANCE = 1e-6  # of a sum of shares that were written with few digits
+
 
 @dataclass(frozen=True)
 class DeviceClass:
@@ -87,7 +90,7 @@ class DeviceClass:
 
     @classmethod
     def parse(cls, text: str, hint: str) -> "list[DeviceClass]":
-        """The classes that a text `TAU:E:SHARE,...` lists. Raises UsageError with this hint."""
+        """Parse a text `TAU:E:SHARE,...` into classes. Raises UsageError with this hint."""
         classes = []
         for name, share in shares(text, hint):
             tau, _, epsilon = name.partition(":")
@@ -99,13 +102,19 @@ class DeviceClass:
                 ) from None
         return classes
 
+    @classmethod
+    def of_epsilons(cls, text: str) -> "list[DeviceClass]":
+        """Parse a text `E:SHARE,...` into classes. Raises UsageError."""
+        return [cls(parse_epsilon(epsilon), share) for epsilon, share in shares(text)]
+
 
 def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
-    """The pairs (NAME, SHARE) of a text `NAME:SHARE,...`, with shares that add up to 1.
+    """Parse a text `NAME:SHARE,...` into pairs of a name and a share, which add up to exactly 1.
 
-    Raises UsageError, with this hint where a part is not of that form.
+    Raises UsageError if a part is not of that form (with this hint), if a name is there twice, or
+    if the shares do not add up to 1.
     """
-    classes: dict[str, float] = {}
+    classes: dict[str, float] = {}  # the share by name
     for part in text.split(","):
         name, _, number = part.strip().rpartition(":")
         share = _positive(number)
@@ -118,7 +127,7 @@ def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str
         classes[name] = share
 
     total = sum(classes.values())
-    if abs(total - 1) > 1e-6:
+    if abs(total - 1) > _SHARE_TOLERANCE:
         raise UsageError(
             f"the shares of the devices must add up to 1, not {total:g}", hint="change a share"
         )
@@ -126,7 +135,7 @@ def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str
 
 
 def _positive(text: str) -> float | None:
-    """The number above 0 that a text is; None if it is another text."""
+    """Parse a number above 0; return None for any other text."""
     try:
         number = float(text)
     except ValueError:
@@ -135,10 +144,11 @@ def _positive(text: str) -> float | None:
 
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
-    """The class of each device (n, from 0), where `parts` are the shares of the classes.
+    """Assign each device to a class; return the numbers of the classes (n, from 0).
 
-    It follows from a hash of the device's id and the seed (the finaliser of SplitMix64). So it
-    does not change with the round, the run or the other devices.
+    devices: their ids (n). parts: the share of each class. The class follows from a hash of the
+    device's id and the seed: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). So
+    it does not change with the round, the run or the other devices.
     """
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
@@ -149,6 +159,7 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed ^= mixed >> np.uint64(31)
+    # The upper 53 bits, as many as a float has, make a number from 0 to 1.
     uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
 
@@ -225,36 +236,42 @@ class ClassMembers(NamedTuple):
 def by_class(
     designs: Sequence[ReportDesign], devices: npt.ArrayLike, seed: int
 ) -> list[ClassMembers]:
-    """These devices by class, in the order of `designs`; classes that have none are left out."""
+    """Group devices by class, in the order of `designs`; classes without a device are left out."""
     ids = np.asarray(devices, np.int64)
     classes = class_of(ids, [design.share for design in designs], seed)
-    parts = []
+    groups = []
     for number, design in enumerate(designs):
         members = ids[classes == number]
         if len(members):
-            parts.append(ClassMembers(number, design, members))
-    return parts
+            groups.append(ClassMembers(number, design, members))
+    return groups
 
 
 def pools_of(
     designs: Sequence[ReportDesign], asked: npt.ArrayLike, everybody: npt.ArrayLike, seed: int
 ) -> list[Indices] | None:
-    """All devices of each class that has some of the asked ones; None if everybody is asked."""
+    """Return the devices from which those of each asked class were chosen.
+
+    asked: the devices of a round. For each class that has some of them, the result has all devices
+    of the class, in the order of `by_class`. It is None if a round asks everybody.
+    """
     if len(np.asarray(asked)) == len(np.asarray(everybody)):
         return None
-    members = {part.number: part.devices for part in by_class(designs, everybody, seed)}
-    return [members[part.number] for part in by_class(designs, asked, seed)]
+    members_of_class = {}
+    for members in by_class(designs, everybody, seed):
+        members_of_class[members.number] = members.devices
+    return [members_of_class[members.number] for members in by_class(designs, asked, seed)]
 
 
 def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
-    """These classes, or, of more than `most`, only those of the least and the largest cost."""
+    """Return all classes, or, of more than `most`, only the cheapest and the dearest one."""
     if len(classes) <= most:
         return classes
     return [min(classes, key=cost), max(classes, key=cost)]
 
 
 def stated(result: Mapping[str, Any]) -> list[str]:
-    """The line for people about the lower epsilon that a paper states for the same reports, if any."""
+    """Write a line about the lower epsilon that a paper states for the same reports, if one does."""
     epsilon = result.get("epsilon_stated")
     if epsilon is None:
         return []
@@ -265,8 +282,10 @@ def stated(result: Mapping[str, Any]) -> list[str]:
 
 
 def _card_file(path: str) -> str:
-    """The card of a file in hex; of an empty path, an empty text."""
-    return load(path).hex() if path else ""
+    """Read a card from a file, as hexadecimal digits; an empty path stands for no card."""
+    if not path:
+        return ""
+    return load(path).hex()
 
 
 def epsilons_option(*instead_of: str) -> Any:
@@ -290,12 +309,13 @@ class BudgetOptions(OptionGroup):
         self.classes()
 
     def classes(self) -> list[DeviceClass]:
-        """The classes of devices. Raises UsageError."""
+        """The classes of devices that the options name: one, or one for each epsilon.
+
+        Raises UsageError.
+        """
         if self.epsilons is None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
-        return [
-            DeviceClass(parse_epsilon(epsilon), share) for epsilon, share in shares(self.epsilons)
-        ]
+        return DeviceClass.of_epsilons(self.epsilons)
 
 
 @dataclass(frozen=True)
@@ -331,14 +351,17 @@ class MechanismOptions(OptionGroup):
             )
 
     def k_for(self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False) -> int:
-        """The number k of d coordinates in a report: as named, or by the rule for the least epsilon.
+        """Return how many of d coordinates are in a report: as named, or by the rule.
 
-        All classes report the same number. Raises UsageError unless it is from 1 to d.
+        All classes report the same number, which suits the class of the least epsilon.
+        of_gradients: whether the values are gradients, for which a mechanism may have another card.
+        Raises UsageError unless the number is from 1 to d.
         """
         least = DeviceClass(min(device_class.epsilon for device_class in classes))
 
         @cache
         def variance(k: int) -> float:
+            """The variance of one of k reported values, for inputs that are uniform on [-1, 1]."""
             design = self.design(least, k, of_gradients=of_gradients)
             return certify.moments(design.card).even_second_moment()
 
@@ -355,13 +378,18 @@ class MechanismOptions(OptionGroup):
     def design(
         self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
     ) -> ReportDesign:
-        """The report of k values, each at epsilon / k of the class. Raises UsageError."""
+        """Design a report of k values, each at epsilon / k of the class.
+
+        of_gradients: as of `k_for`. Raises UsageError for a card that cannot be averaged.
+        """
         epsilon = device_class.epsilon
         if self.card is not None:
             card = _given_card(self.card, k, epsilon)
             mechanism = "card"
         else:
-            use = mechanisms.GRADIENTS if of_gradients else None
+            use = None
+            if of_gradients:
+                use = mechanisms.GRADIENTS
             mechanism_options = tuple(sorted((self.mechanism_options or {}).items()))
             card = _designed_card(self.mechanism, self.levels, epsilon // k, use, mechanism_options)
             mechanism = self.mechanism
@@ -391,9 +419,10 @@ def _designed_card(
     use: str | None,
     mechanism_options: tuple[tuple[str, Any], ...],
 ) -> cards.Card:
-    """The card of a mechanism at an epsilon in millionths.
+    """Design the card of a mechanism at an epsilon in millionths.
 
-    It is cached, since some cards take seconds to design, and the search for k needs them, too.
+    use: what the values are, where the mechanism has several cards. mechanism_options: pairs of a
+    name and a value. The card is cached, since some cards take seconds to design, and the search for k needs them, too.
     """
     design = mechanisms.design(
         mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(mechanism_options)
@@ -403,7 +432,10 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    """The card of these hex digits. Raises UsageError if k values cost more than epsilon (micro)."""
+    """Decode a card, and check that k values of it cost at most epsilon (micro).
+
+    text: the card in hexadecimal digits. Raises UsageError.
+    """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")
     if k * card.epsilon > epsilon:
         raise UsageError(

@@ -15,7 +15,10 @@ Devices = npt.NDArray[np.int64]
 
 
 def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
-    """The devices of these clients (n). A range of devices is not written out."""
+    """Return the devices of these clients (n).
+
+    A range of devices is never expanded into an array of all of them.
+    """
     if isinstance(devices, range):
         return devices.start + clients
     chosen: Devices = np.asarray(devices, np.int64)[clients]
@@ -23,22 +26,25 @@ def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
 
 
 def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
-    """The clients (n) that some of the devices are: the inverse of `take`."""
+    """Return the clients that some of the devices are (n): the inverse of `take`."""
     if isinstance(devices, range):
         return some - devices.start
+    # `devices` may be in any order, so search them through a sorted view.
     order = np.argsort(devices)
     clients: Indices = order[np.searchsorted(np.asarray(devices), some, sorter=order)]
     return clients
 
 
 def ranges_of(devices: Sequence[int] | Devices) -> list[tuple[int, int]]:
-    """The devices as ranges: the first and the last device of each."""
+    """Join consecutive devices to ranges; return the first and the last device of each."""
     ranges: list[tuple[int, int]] = []
     for device in map(int, devices):
-        if ranges and ranges[-1][1] == device - 1:
-            ranges[-1] = ranges[-1][0], device
-        else:
-            ranges.append((device, device))
+        if ranges:
+            first, last = ranges[-1]
+            if device == last + 1:
+                ranges[-1] = first, device
+                continue
+        ranges.append((device, device))
     return ranges
 
 
@@ -59,7 +65,10 @@ class Turns:
         self._last: Indices = self._queue  # the group of the last of them
 
     def group(self, number: int) -> Indices:
-        """The clients of a round, from 0. Quick if rounds are asked for in order."""
+        """Return the clients (from 0) of a round (number, from 0).
+
+        It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
+        """
         if self._group == self.clients:
             return np.arange(self.clients)
         if number < self._rounds - 1:
@@ -73,8 +82,8 @@ class Turns:
         if len(self._queue) < self._group:
             # Those who still wait for their turn come last in the next pass, too, so that nobody
             # is twice in a group.
-            others = np.setdiff1d(np.arange(self.clients), self._queue)
-            next_pass = [self._rng.permutation(others), self._rng.permutation(self._queue)]
+            not_waiting = np.setdiff1d(np.arange(self.clients), self._queue)
+            next_pass = [self._rng.permutation(not_waiting), self._rng.permutation(self._queue)]
             self._queue = np.concatenate([self._queue, *next_pass])
         self._last = self._queue[: self._group]
         self._queue = self._queue[self._group :]
@@ -82,5 +91,5 @@ class Turns:
 
 
 def most_turns(clients: int, group: int, rounds: int) -> int:
-    """In how many of `rounds` rounds a client takes part at most, if each has `group` clients."""
-    return -(-rounds * group // clients)
+    """Return in how many rounds a client takes part at most, if each has `group` clients."""
+    return -(-rounds * group // clients)  # rounded up

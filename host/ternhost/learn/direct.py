@@ -80,6 +80,7 @@ class Options(LearningOptions):
     )
 
     def check(self) -> None:
+        """Raise UsageError for options out of bounds, or that contradict each other."""
         require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
         in_order = self.moments is None or 0 <= self.moments < 1
         require(in_order, "moments", "0 or more and below 1", self.moments)
@@ -102,6 +103,11 @@ class Direct(Learning):
     once = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """Plan the rounds, and choose what a report is about.
+
+        data: to learn from, instead of the data set that the options name. Raises UsageError for a
+        model other than logistic regression, or for more reports than there are devices.
+        """
         super().__init__(options, population, data)
         if self.model != "logistic":
             hint = "name --algorithm fedsgd, or --model logistic"
@@ -121,7 +127,7 @@ class Direct(Learning):
         self.holdings = self._training_records(reserved=self._public.reserved)
 
     def _public_rows(self) -> public.PublicRows:
-        """The public rows: as named, else those that the data set declares."""
+        """Return the public rows that the options name, else those that the data set declares."""
         text = self.options.public
         if not text:
             text = "none"
@@ -130,7 +136,11 @@ class Direct(Learning):
         return public.parse(text, self.dataset, self.d, self.options.seed)
 
     def _plan_rounds(self, expected: int) -> None:
-        """Set how many rounds, clients and reports there will be. Raises UsageError."""
+        """Set how many rounds, clients and reports there will be.
+
+        expected: the number of reports of the run. Raises UsageError if there are fewer devices, or
+        if the second half of them cannot go on by descent.
+        """
         schedule, then = self._population.schedule, self.options.then
         if schedule:
             if then == FedSGD.name:
@@ -139,14 +149,16 @@ class Direct(Learning):
             self.rounds, self.reports, self.clients = schedule.rounds, None, None
             return
 
-        there = self._population.clients or self._population.devices
-        hint = f"ask for at most --reports {there}, or for more of each with --algorithm fedsgd"
+        available = self._population.clients or self._population.devices
+        hint = f"ask for at most --reports {available}, or for more of each with --algorithm fedsgd"
         purpose = ", each of which answers once"
-        require_clients(self.options.reports, there or expected, purpose, hint)
+        require_clients(self.options.reports, available or expected, purpose, hint)
         if then == FedSGD.name and expected < 2:
             raise UsageError("one device has no second half to descend", "leave out --then")
         self.reports = self.clients = expected
-        rounds = _ROUNDS if self._feature_share == 0 else _ROUNDS_WITHOUT_ROWS
+        rounds = _ROUNDS_WITHOUT_ROWS
+        if self._feature_share == 0:
+            rounds = _ROUNDS
         self.rounds = min(rounds, expected)
 
     def _modules(self) -> tuple[str, ...]:
@@ -168,55 +180,86 @@ class Direct(Learning):
         return float(self.options.moments)
 
     def _empty_observations(self, features: Observation | None) -> Observations:
-        """Observations without an answer: by the public rows, else by rows made up from features."""
+        """Return observations that have no answer yet, with the rows that stand for the population.
+
+        These are the public rows. If there are none, they are made up.
+
+        features: the mean direction of the features that devices have reported, if any has.
+        """
         if self._public.rows is not None:
             return Observations(LOGISTIC, self._public.rows)
         direction = None
         if features is not None:
-            # The estimator of James and Stein: noise in all directions would look like features
-            # that vary together.
+            # The estimator of James and Stein (1961) shrinks all but the constant's entry, which is
+            # known to be large: noise in all directions would look like features that vary
+            # together.
             direction = features.gradient.copy()
             noise = (self.d - 2) * features.variance
-            length = float(direction[1:] @ direction[1:])
-            direction[1:] *= max(0.0, 1 - noise / max(length, noise))
+            squared_length = float(direction[1:] @ direction[1:])
+            direction[1:] *= max(0.0, 1 - noise / max(squared_length, noise))
         return Observations(LOGISTIC, made_up(self.d, direction), invented=True)
 
     def _choose_designs(self, reports: int) -> None:
-        """Choose what a report is about: the whole gradient, or a coordinate of it.
+        """Choose whether a report has the whole gradient or k coordinates, by the expected error.
 
-        `_range` is the range of a coordinate; None: the whole gradient.
+        reports: of the run. Sets `designs`, and `_range`: devices clip a coordinate to
+        +-2**-_range; None if reports are about the whole gradient.
         """
         classes: list[DeviceClass] = self.options.classes()
-        self._vector_designs = [projections.design(each, self.d) for each in classes]
+        self._vector_designs = []
+        for device_class in classes:
+            self._vector_designs.append(projections.design(device_class, self.d))
         self.designs = self._vector_designs
         self._range: int | None = None
-        rows = self._public.rows
-        if rows is None:  # nothing is known of how large values are
+        if self._public.rows is None:  # nothing is known of how large values are
             return
 
+        # Whole gradients, clipped to the radius DIRECTION; designs are for a radius of 1.
         variances = [design.variance for design in self._vector_designs]
         variance = _combined_variance(self._vector_designs, variances) * DIRECTION**2
-        least = self._error_at(variance / reports, radius=DIRECTION)
+        least_error = self._error_at(variance / reports, radius=DIRECTION)
 
-        coordinates = MechanismOptions()
-        k = coordinates.k_for(classes, self.d, of_gradients=True)
-        designs = [coordinates.design(each, k, of_gradients=True) for each in classes]
+        # Coordinates, clipped to one of several ranges.
+        mechanism = MechanismOptions()
+        k = mechanism.k_for(classes, self.d, of_gradients=True)
+        designs = []
+        for device_class in classes:
+            designs.append(mechanism.design(device_class, k, of_gradients=True))
         for range_ in range(1, _NARROWEST + 1):
-            values = np.clip(rows / 2 * 2.0**range_, -1, 1)
-            variances = [
-                certify.moments(design.card).mean_second_moment(values) for design in designs
-            ]
-            variance = _combined_variance(designs, variances) * 4.0**-range_ * self.d / k
-            error = self._error_at(variance / reports, tau=2.0**-range_)
-            if error < least:
-                least, self._range, self.designs = error, range_, designs
+            variance = self._variance_of_coordinates(designs, range_, self._public.rows) / reports
+            error = self._error_at(variance, tau=2.0**-range_)
+            if error < least_error:
+                least_error, self._range, self.designs = error, range_, designs
+
+    def _variance_of_coordinates(
+        self, designs: Sequence[ReportDesign], range_: int, rows: Floats
+    ) -> float:
+        """Return the variance of a coordinate of the mean gradient, as of a single report.
+
+        designs: of each class. range_: values are multiplied by 2**range_ before they are clipped.
+        rows: public ones (n x d); at the model 0 a gradient is half a row, up to its sign.
+        """
+        values = np.clip(rows / 2 * 2.0**range_, -1, 1)
+        second_moments = []
+        for design in designs:
+            second_moments.append(certify.moments(design.card).mean_second_moment(values))
+        scale = 4.0**-range_
+        # Only k of d coordinates are in a report.
+        return _combined_variance(designs, second_moments) * scale * self.d / designs[0].k
 
     def _error_at(
         self, variance: float, radius: float | None = None, tau: float | None = None
     ) -> float:
-        """The expected error of a first answer with this noise, clipped in one of two ways."""
-        nothing = np.zeros(self.d)
-        return self._observations.promise(Observation(nothing, nothing, variance, radius, tau))
+        """Return the expected error of scores after one answer at the model 0.
+
+        variance: of the noise in each value of the answer. radius: the norm to which devices clip
+        their gradients, or tau: the size to which they clip each value.
+        """
+        zeros = np.zeros(self.d)
+        question = Observation(
+            asked=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
+        )
+        return self._observations.promise(question)
 
     @property
     def done(self) -> bool:
@@ -233,24 +276,31 @@ class Direct(Learning):
     # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Ask the devices of the next round for gradients, and a share of them for features."""
         if self._descent:
             return self._descent.cohorts(devices[self._second_half])
-        group, seed = take(devices, self._group_of(len(devices))), self.options.seed
-        share = self._feature_share
-        reports_features = class_of(group, [1 - share, share], seed + 1) == 1
+        seed = self.options.seed
+        group = take(devices, self._group_of(len(devices)))
+        feature_share = self._feature_share
+        reports_features = class_of(group, [1 - feature_share, feature_share], seed + 1) == 1
         cohorts: list[Cohort] = []
-        for part in by_class(self.designs, group[~reports_features], seed):
-            cohorts.append((self.question_for(part.design), part.devices))
-        for part in by_class(self._vector_designs, group[reports_features], seed):
-            cohorts.append((self._feature_question(part.design), part.devices))
+        for members in by_class(self.designs, group[~reports_features], seed):
+            cohorts.append((self.question_for(members.design), members.devices))
+        for members in by_class(self._vector_designs, group[reports_features], seed):
+            cohorts.append((self._feature_question(members.design), members.devices))
         return cohorts
 
     def _group_of(self, clients: int) -> Devices:
-        """The clients (from 0) of the next round."""
+        """Return the clients (from 0) that the next round asks.
+
+        A served fleet draws them at random from the `clients` that have not answered. In a run the
+        rounds ask one part of the clients after the other.
+        """
         schedule = self._population.schedule
         if schedule:
             order = np.random.default_rng([self.options.seed, self._round]).permutation(clients)
-            return np.sort(order[: schedule.group(max(clients, self._population.devices))])
+            group_size = schedule.group(max(clients, self._population.devices))
+            return np.sort(order[:group_size])
         return np.arange(self._asked_by(self._round), self._asked_by(self._round + 1))
 
     def _asked_by(self, rounds: int) -> int:
@@ -260,6 +310,7 @@ class Direct(Learning):
         return self.reports * rounds // self.rounds
 
     def question_for(self, design: ReportDesign) -> Question:
+        """Return the question for the gradient of the devices of this design's class."""
         weights, radius = self._observations.question()
         range_ = self._range
         if range_ is None:
@@ -283,24 +334,31 @@ class Direct(Learning):
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Fit the model to all answers so far, or make a step of descent."""
+        """Fit the model to all answers so far, or make a step of descent.
+
+        devices: as for `cohorts`.
+        """
         if self._descent:
             self._descent.learn(result, devices[self._second_half])
             return
 
         self._round += 1
-        by_model: dict[int, list[CohortCounts]] = {VALUES: [], LOGISTIC: []}
+        feature_cohorts, gradient_cohorts = [], []
         for cohort in result.cohorts:
-            if cohort.reports:
-                by_model[cohort.question.model].append(cohort)
-        if by_model[VALUES]:
-            self._learn_features(by_model[VALUES])
-        if by_model[LOGISTIC]:
-            observation, means = observation_of(by_model[LOGISTIC])
+            if not cohort.reports:
+                continue
+            if cohort.question.model == VALUES:
+                feature_cohorts.append(cohort)
+            else:
+                gradient_cohorts.append(cohort)
+        if feature_cohorts:
+            self._learn_features(feature_cohorts)
+        if gradient_cohorts:
+            observation, means = observation_of(gradient_cohorts)
             self.last_gradient = {"round": result.number, **means.summary()}
             self._observations.add(observation)
 
-        has_answers = any(by_model.values())
+        has_answers = bool(feature_cohorts or gradient_cohorts)
         if has_answers and self.last_gradient:
             self._observations.fit()
             self._model = self._observations.lengthened()
@@ -308,10 +366,16 @@ class Direct(Learning):
             self._descend()
 
     def _learn_features(self, cohorts: Sequence[CohortCounts]) -> None:
-        """Make up rows anew, by the mean direction of the features in all reports so far."""
+        """Make up rows anew, by the mean direction of the features in all reports so far.
+
+        cohorts: of this round, whose devices reported the direction of their features.
+        """
         observation, _ = observation_of(cohorts)
-        joined = self._features.joined(observation) if self._features else None
+        joined = None
+        if self._features:
+            joined = self._features.joined(observation)
         self._features = joined or observation
+        # The gradients that were observed so far stay; only the rows change.
         state = self._observations.state()
         self._observations = self._empty_observations(self._features)
         self._observations.restore(state)
@@ -327,7 +391,10 @@ class Direct(Learning):
         return asked > 0 and asked == self._second_half.start
 
     def _descent_is_better(self) -> bool:
-        """Whether descent is to have the second half of the devices, or is expected to use it better."""
+        """Whether the second half of the devices shall go on by descent.
+
+        That is so if the user wants it, or if descent is expected to learn more from them.
+        """
         then = self.options.then
         if then != "auto" or self.last_gradient is None:
             return bool(then == FedSGD.name)
@@ -336,15 +403,18 @@ class Direct(Learning):
         return self._observations.certain >= _CLEAR
 
     def _descend(self) -> FedSGD:
-        """Let the second half of the devices go on from the model so far, by descent."""
-        shared = {name: getattr(self.options, name) for name in names_of(LearningOptions)}
+        """Begin a descent at the model so far, with the second half of the devices; return it."""
+        shared_options = {}
+        for name in names_of(LearningOptions):
+            shared_options[name] = getattr(self.options, name)
         reports = self._second_half.stop - self._second_half.start
+        # Its reports cost no more than an answer.
+        classes = [DeviceClass(design.cost, design.share) for design in self.designs]
         descent = FedSGD(
-            FedSGD.Options(**shared, reports=reports),
-            replace(self._population, clients=reports),
-            self.dataset,
-            # Its reports cost no more than an answer.
-            [DeviceClass(design.cost, design.share) for design in self.designs],
+            options=FedSGD.Options(**shared_options, reports=reports),
+            population=replace(self._population, clients=reports),
+            data=self.dataset,
+            classes=classes,
         )
         descent.begin_at(self._model)
         self.rounds = self._round + (descent.rounds or 0)
@@ -359,26 +429,32 @@ class Direct(Learning):
     # State and result
 
     def state(self) -> dict[str, Any]:
-        features = None
+        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        features, descent = None, None
         if self._features:
             features = [self._features.gradient.tolist(), self._features.variance]
+        if self._descent:
+            descent = self._descent.state()
         return {
             "round": self._round,
             "last": self.last_gradient,
             "features": features,
             "seen": self._observations.state(),
-            "descent": self._descent.state() if self._descent else None,
+            "descent": descent,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back a `state()`. Raises UsageError for the state of another learner."""
         with reading_state("one answer of each device"):
             self._round = int(state["round"])
             self.last_gradient = state["last"]
             if state["features"]:
                 direction, variance = state["features"]
-                nothing = np.zeros(self.d)
                 self._features = Observation(
-                    nothing, np.array(direction, float), float(variance), 1.0
+                    asked=np.zeros(self.d),
+                    gradient=np.array(direction, float),
+                    variance=float(variance),
+                    radius=1.0,
                 )
                 self._observations = self._empty_observations(self._features)
             self._observations.restore(state["seen"])
@@ -387,16 +463,20 @@ class Direct(Learning):
                 self._descend().restore(state["descent"])
 
     def optimisation(self) -> dict[str, Any]:
+        """What updated the model, its learning rate if there was one, and why it stopped."""
         if self._descent:
             descent = self._descent.optimisation()
             return {**descent, "optimiser": f"direct, then {descent['optimiser']}"}
-        return {
-            "stopped": "rounds" if self.done else None,
-            "optimiser": "direct",
-            "learning_rate": None,
-        }
+        stopped = None
+        if self.done:
+            stopped = "rounds"
+        return {"stopped": stopped, "optimiser": "direct", "learning_rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The result of learning, with how well the public rows suited, and the descent, if any.
+
+        history: an entry for each round; those of the descent come last.
+        """
         observations, descent = self._observations, self._descent
         result = {
             **super().result(history),
@@ -421,6 +501,7 @@ class Direct(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        """The result in lines for people, also of the public rows and of the descent, if any."""
         lines = [*super().summary(result), _rows_line(result)]
         then = result["then"]
         if then:
@@ -431,7 +512,7 @@ class Direct(Learning):
 
 
 def _rows_line(result: Mapping[str, Any]) -> str:
-    """What the model took the second moment of the features from, for people."""
+    """Say in a line for people which rows showed the second moment of the features."""
     rows = result["public_rows"]
     name = rows["from"]
     if not name and result["options"].get("moments") == 0:
@@ -453,7 +534,11 @@ def _rows_line(result: Mapping[str, Any]) -> str:
 
 
 def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[float]) -> float:
-    """The variance of a value if the reports of all classes are combined, as of one report."""
+    """Return the variance of a value if all classes are combined by inverse variance.
+
+    variances: of one report of each class. The result, divided by the number of reports, is the
+    variance of the estimate.
+    """
     precision = 0.0
     for design, variance in zip(designs, variances, strict=True):
         precision += design.share / variance
@@ -461,7 +546,11 @@ def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[floa
 
 
 def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estimate]:
-    """The observation that follows from the reports of all classes to one question."""
+    """Turn the reports of all classes about one question into an observation.
+
+    The noise is taken to be the same in each value. A value that nobody reported counts as 0, which
+    raises the variance of all. Also returns the estimated means.
+    """
     question = cohorts[0].question  # the same for all classes but for the card
     tau = 2.0**-question.range
     radius = None
@@ -478,6 +567,14 @@ def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estima
     errors = means.standard_error
     variance = float(np.square(errors).mean())
     if not math.isfinite(variance):  # nobody reported some of the coordinates
-        known = np.isfinite(errors)
-        variance = float(np.square(errors[known]).mean()) * len(known) / max(1, known.sum())
-    return Observation(weights, np.nan_to_num(means.mean), variance, radius, tau), means
+        is_reported = np.isfinite(errors)
+        mean_square = float(np.square(errors[is_reported]).mean())
+        variance = mean_square * len(is_reported) / max(1, is_reported.sum())
+    observation = Observation(
+        asked=weights,
+        gradient=np.nan_to_num(means.mean),
+        variance=variance,
+        radius=radius,
+        tau=tau,
+    )
+    return observation, means

@@ -70,6 +70,7 @@ class Estimate:
 
 
 def _numbers(values: Floats) -> list[float | None]:
+    """Return the values for JSON, which has no nan: None instead."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
@@ -84,6 +85,7 @@ class _CardValues(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _card_values(data: bytes) -> _CardValues:
+    """Return the unbiased value of each symbol of a card, and the worst moments of a report."""
     card = cards.decode(data)
     moments = certify.moments(card)
     values = np.array([float(value) for value in certify.values(card)])
@@ -110,23 +112,26 @@ class Magnitude:
 
 @lru_cache(maxsize=256)
 def magnitude(card: bytes) -> Magnitude | None:
-    """The estimator of the mean of |x| from reports of a card.
+    """Fit the estimator of the mean of |x| from the reports of a card.
 
-    None where it is poor or impossible, as for Duchi's card.
+    card: its bytes. Returns None if the estimator is poor or impossible, as for Duchi's card, whose
+    two symbols tell nothing of the size.
     """
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
     decoded = cards.decode(card)
-    laws = np.array([distribution(decoded, int(x)) for x in inputs])  # inputs x symbols
+    # The probability of each symbol at each input: inputs x symbols.
+    probabilities = np.array([distribution(decoded, int(x)) for x in inputs])
     sizes = np.abs(inputs) / ONE
     # Least squares for scores whose mean is |x|, with a little weight on their variance. It is
     # solved over the inputs, which are few: a laplace card may have 65,535 symbols.
-    relative = laws / np.maximum(laws.mean(axis=0), np.finfo(np.float64).tiny)
-    system = relative @ laws.T + _STEADY * len(inputs) * np.eye(len(inputs))
+    mean_probabilities = np.maximum(probabilities.mean(axis=0), np.finfo(np.float64).tiny)
+    relative = probabilities / mean_probabilities
+    system = relative @ probabilities.T + _STEADY * len(inputs) * np.eye(len(inputs))
     scores = relative.T @ np.linalg.solve(system, sizes)
 
-    means = laws @ scores
+    means = probabilities @ scores  # of the score at each input
     errors = means - sizes
-    deviation = float(np.sqrt((laws @ scores**2 - means**2).max()))
+    deviation = float(np.sqrt((probabilities @ scores**2 - means**2).max()))
     if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
         return None
     return Magnitude(scores, deviation)
@@ -141,11 +146,13 @@ def combine(
     bound: bool = False,
     tau: float | Sequence[float] = 1.0,
 ) -> Estimate:
-    """Combine the counts (d x card.symbols) of one or several cards by inverse variance.
+    """Estimate the mean of each coordinate from the counts of one or several cohorts.
 
-    A cohort's weight at a coordinate is its reports there over the card's worst-case variance. It
-    depends on no report's content, so the result is unbiased if cohorts differ in their budgets
-    only. The interval covers the mean of the population from which the reporters were drawn.
+    cohorts: the card of each, and its counts (d x card.symbols). They are combined by inverse
+    variance: a cohort's weight at a coordinate is its reports there over the card's worst-case
+    variance. It depends on no report's content, so the result is unbiased if cohorts differ in
+    their budgets only. The interval covers the mean of the population from which the reporters were
+    drawn.
 
     bound: take the variance of each cohort from its card instead of its sample: the worst-case
     second moment, which V(x) + Var(x) does not exceed. Below 30 reports that is done in any case.
@@ -155,26 +162,16 @@ def combine(
 
     Raises ValueError for counts of another shape.
     """
-    weights, means, variances, reports = [], [], [], []
+    weights, means, variances, reports = [], [], [], []  # of each cohort, by coordinate
     scales = np.broadcast_to(tau, len(cohorts)).tolist()
     for (card, counts), scale in zip(cohorts, scales, strict=True):
-        values, worst_variance, worst_second_moment = _card_values(bytes(card.data))
-        matrix = np.asarray(counts, np.int64)
-        if matrix.ndim != 2 or matrix.shape[1] != card.symbols:
-            raise ValueError(f"counts must be d x {card.symbols}, not {matrix.shape}")
+        means_of_cohort = _scaled_means(card, counts, scale, bound)
+        means.append(means_of_cohort.mean)
+        variances.append(means_of_cohort.variance)
+        weights.append(means_of_cohort.weight)
+        reports.append(means_of_cohort.reports)
 
-        n = matrix.sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = matrix @ values / n
-            sample = (matrix @ values**2 - n * mean**2) / (n - 1)
-        is_trusted = (n >= _LARGE) & (not bound)
-        variance = np.where(is_trusted, np.maximum(sample, 0), worst_second_moment)
-        means.append(np.where(n > 0, scale * mean, 0))
-        variances.append(np.where(n > 0, scale**2 * variance / np.maximum(n, 1), 0))
-        weights.append(n / (scale**2 * worst_variance))
-        reports.append(n)
-
-    weight = np.array(weights)
+    weight = np.array(weights)  # cohorts x d
     with np.errstate(divide="ignore", invalid="ignore"):
         share = weight / weight.sum(axis=0)
         combined = (share * means).sum(axis=0)
@@ -182,39 +179,74 @@ def combine(
     return Estimate.of(combined, error, np.sum(reports, axis=0))
 
 
+class _CohortMeans(NamedTuple):
+    """The means of one cohort by coordinate (d each); 0 where nobody reported."""
+
+    mean: Floats
+    variance: Floats  # of the mean
+    weight: Floats  # reports over the worst-case variance of one of them
+    reports: Counts
+
+
+def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) -> _CohortMeans:
+    """Estimate the means of one cohort: see `combine`.
+
+    scale: its tau. Raises ValueError for counts of another shape.
+    """
+    values, worst_variance, worst_second_moment = _card_values(bytes(card.data))
+    matrix = np.asarray(counts, np.int64)
+    if matrix.ndim != 2 or matrix.shape[1] != card.symbols:
+        raise ValueError(f"counts must be d x {card.symbols}, not {matrix.shape}")
+
+    reports = matrix.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = matrix @ values / reports
+        sample_variance = (matrix @ values**2 - reports * mean**2) / (reports - 1)
+    is_sample_used = (reports >= _LARGE) & (not bound)
+    variance = np.where(is_sample_used, np.maximum(sample_variance, 0), worst_second_moment)
+    is_reported = reports > 0
+    return _CohortMeans(
+        mean=np.where(is_reported, scale * mean, 0),
+        variance=np.where(is_reported, scale**2 * variance / np.maximum(reports, 1), 0),
+        weight=reports / (scale**2 * worst_variance),
+        reports=reports,
+    )
+
+
 def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
-    """The mean over all reporting clients of their vectors, in units of [-1, 1].
+    """Estimate the mean of the vectors of all reporting clients, in units of [-1, 1].
 
     Each vector was clipped to its card's radius. Classes of devices are combined by inverse
     variance. The mean has a small bias (cards.md, projection). Raises ValueError for cards that are
     no projections.
     """
-    total = np.zeros(values_of(cohorts[0].question))
-    precision = 0.0
+    weighted_sum = np.zeros(values_of(cohorts[0].question))
+    precision = 0.0  # of the mean: its inverse variance
     reports = 0
     for cohort in cohorts:
         if cohort.vectors is None:
             raise ValueError("these cards are no projections")
         body, range_ = projection.of(cohort.card), cohort.question.range
         weight = 1 / projection.variance(body, range_)
-        total += weight * projection.unit(body, range_) * cohort.vectors
+        weighted_sum += weight * projection.unit(body, range_) * cohort.vectors
         precision += weight * cohort.reports
         reports += cohort.reports
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = total / precision
-        error = np.sqrt(1 / np.full(len(total), precision))
-    return Estimate.of(mean, error, np.full(len(total), reports))
+        mean = weighted_sum / precision
+        error = np.sqrt(1 / np.full(len(mean), precision))
+    return Estimate.of(mean, error, np.full(len(mean), reports))
 
 
 # Sums
 
 
 def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
-    """The total of each value of a sum over all reporting clients, and its standard error.
+    """Estimate the total of each value over all reporting clients, and its standard error.
 
-    Totals are in real units; the tally, which comes last, is in its own integer units. Both are nan
-    for a value that nobody reported. If a report has k of v values, a total is the sum over the
-    clients that reported the value, divided by their share. The error is that of the noise alone.
+    cohorts: of one question, or of questions that differ in their cards. Totals are in real units;
+    the tally, which comes last, is in its own integer units. Both are nan for a value that nobody
+    reported. If a report has k of v values, a total is the sum over the clients that reported the
+    value, divided by their share. The error is that of the noise alone.
     Raises ValueError for cards that are no sums.
     """
     # Counts of one question, from several cohorts or sites, are added up.
@@ -225,21 +257,24 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
         pools[key] = counts + cohort.counts, reports + cohort.reports
 
     total, variance = np.zeros((2, len(cohorts[0].counts)))
-    for (data, range_, _), (counts, reports) in pools.items():
-        card = cards.decode(data)
+    for (card_data, range_, _), (counts, reports) in pools.items():
+        card = cards.decode(card_data)
         if card.shape != cards.SUM:
             raise ValueError("totals need cards of sums")
         body = sums.of(card)
-        grid_steps = 1 << body.coarse  # that a symbol stands for
-        values = (np.arange(body.symbols) - body.symbols // 2) * grid_steps
-        if grid_steps > 1:  # their mean is half a grid step below the symbol's
-            values = values - 0.5
+        symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
+        values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
+        if symbol_width > 1:  # the mean of these steps is half a step below the symbol's
+            values_of_symbols = values_of_symbols - 0.5
 
-        n = counts.sum(axis=1)
-        unit = np.where(n > 0, reports / np.maximum(n, 1), np.nan)
-        unit[:-1] *= sums.grid(body, range_)
-        total += unit * (counts @ values)
-        variance += unit**2 * n * (sums.variance(body) + (grid_steps**2 - 1) / 12)
+        value_reports = counts.sum(axis=1)  # the reports that have each value
+        inverse_share = reports / np.maximum(value_reports, 1)
+        scale = np.where(value_reports > 0, inverse_share, np.nan)
+        scale[:-1] *= sums.grid(body, range_)  # all but the tally, to real units
+        # The variance of a uniform integer among `symbol_width`, beside that of the noise.
+        rounding_variance = (symbol_width**2 - 1) / 12
+        total += scale * (counts @ values_of_symbols)
+        variance += scale**2 * value_reports * (sums.variance(body) + rounding_variance)
     return total, np.sqrt(variance)
 
 
@@ -247,9 +282,10 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
 
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
-    """The interval of Wilson (1927) for a share that was observed in n trials.
+    """Return the 95 % interval for a share that was observed in n trials.
 
-    It is valid near 0, near 1, and for few trials.
+    It is valid near 0, near 1, and for few trials. Source: Wilson, Journal of the American
+    Statistical Association 22, 1927.
     """
     scale = 1 + QUANTILE**2 / n
     middle = (share + QUANTILE**2 / (2 * n)) / scale
@@ -259,25 +295,30 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 
 
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
-    """The probabilities that a report supports its sender's category, and that it supports another.
+    """Return the probabilities that a report supports its sender's category, and any other one.
 
-    Both protocols are pure (Wang et al., USENIX Security 2017): generalised randomised response (a
-    window card with W = 1) and, with hashed categories (arithmetic.md), optimised local hashing.
-    Raises ValueError for other cards.
+    hashed: whether categories are hashed before they are perturbed. Both protocols are pure (Wang
+    et al., USENIX Security 2017): generalised randomised response (a window card with W = 1) and,
+    with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for other
+    cards.
     """
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
     same = card.threshold / cards.T
     other = (1 - same) / (card.symbols - 1)
     if hashed:
-        shares = np.bincount(np.arange(PRIME) % card.symbols) / PRIME  # of hashes, by bucket
-        collision = float(shares @ shares)
+        # Two categories share a bucket with the probability `collision`.
+        bucket_shares = np.bincount(np.arange(PRIME) % card.symbols) / PRIME
+        collision = float(bucket_shares @ bucket_shares)
         other += collision * (same - other)
     return same, other
 
 
 def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
-    """The variance of one report's estimate of a frequency, if all categories are as frequent."""
+    """Return the variance of a frequency that is estimated from one report.
+
+    All categories are taken to be equally frequent. hashed: as of `frequency_law`.
+    """
     same, other = frequency_law(card, hashed)
     support = other + (same - other) / categories
     return support * (1 - support) / (same - other) ** 2
@@ -286,43 +327,58 @@ def frequency_variance(card: Card, categories: int, hashed: bool = False) -> flo
 def supports(
     devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int
 ) -> Counts:
-    """How many hashed reports of a round support each category (categories).
+    """Count how many hashed reports of a round support each category; returns (categories).
 
-    symbols: of the reports of these devices (n). number: of the round.
+    A report supports the categories that its device hashes to the reported bucket. symbols: the
+    bucket that each of these devices reported (n). number: of the round, on which hashes depend.
     """
     ids = np.asarray(devices, np.int64)
-    total = np.zeros(categories, np.int64)
-    step = max(1, _AT_ONCE // categories)
-    for start in range(0, len(ids), step):
-        hashes = vectorised.hashes(ids[start : start + step], number)
+    counts = np.zeros(categories, np.int64)
+    devices_at_once = max(1, _AT_ONCE // categories)
+    for start in range(0, len(ids), devices_at_once):
+        end = start + devices_at_once
+        hashes = vectorised.hashes(ids[start:end], number)
+        # The bucket of each category on each device: devices x categories.
         hashed = vectorised.hashed(hashes, np.arange(categories)[None], buckets)
-        total += np.count_nonzero(hashed == symbols[start : start + step, None], axis=0)
-    return total
+        counts += np.count_nonzero(hashed == symbols[start:end, None], axis=0)
+    return counts
 
 
 def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
-    """Unbiased frequencies of c categories from classes of devices; nan without reports.
+    """Estimate the frequencies of categories, without bias, from the reports of several classes.
 
-    A class: its card, how many of its reports support each category (c), and the number of its
-    hashed reports (None: they are not hashed). Its weight is its reports over the variance of one
-    report at a frequency of 0.
+    classes: of devices; for each its card, how many of its reports support each category
+    (categories), and the number of its reports if they are hashed, else None. A class's weight is
+    its reports over the variance of one report at a frequency of 0. Frequencies are nan without
+    reports. Source: Wang et al., USENIX Security 2017.
     """
-    mean, variance = np.zeros((2, len(np.asarray(classes[0][1]))))
-    weight = np.float64(0)
+    _, first_counts, _ = classes[0]
+    weighted_sum, variance = np.zeros((2, len(np.asarray(first_counts))))
+    weight_sum = np.float64(0)
     reports = 0
-    for card, counts, hashed in classes:
-        supported = np.asarray(counts, np.int64)
-        n = int(supported.sum()) if hashed is None else hashed
-        if not n:
+    for card, counts, hashed_reports in classes:
+        supporting = np.asarray(counts, np.int64)
+        if hashed_reports is None:  # each report supports exactly one category
+            class_reports = int(supporting.sum())
+        else:
+            class_reports = hashed_reports
+        if not class_reports:
             continue
-        same, other = frequency_law(card, hashed is not None)
-        share = supported / n
-        class_weight = n * (same - other) ** 2 / (other * (1 - other))
-        support = np.clip(share, other, same)  # the probability of a report to support a category
-        report_variance = support * (1 - support) if n >= _LARGE else 0.25
-        mean += class_weight * (share - other) / (same - other)
-        variance += class_weight**2 * report_variance / n / (same - other) ** 2
-        weight = weight + class_weight
-        reports += n
+        same, other = frequency_law(card, hashed_reports is not None)
+        support_share = supporting / class_reports
+        weight = class_reports * (same - other) ** 2 / (other * (1 - other))
+        weighted_sum += weight * (support_share - other) / (same - other)
+
+        # The variance of whether a report supports the category; the largest one for few reports.
+        support_variance: Floats | float = 0.25
+        if class_reports >= _LARGE:
+            support_probability = np.clip(support_share, other, same)
+            support_variance = support_probability * (1 - support_probability)
+        variance += weight**2 * support_variance / class_reports / (same - other) ** 2
+        weight_sum = weight_sum + weight
+        reports += class_reports
+
     with np.errstate(invalid="ignore"):
-        return Estimate.of(mean / weight, np.sqrt(variance) / weight, np.full(len(mean), reports))
+        frequencies = weighted_sum / weight_sum
+        errors = np.sqrt(variance) / weight_sum
+    return Estimate.of(frequencies, errors, np.full(len(frequencies), reports))

@@ -56,9 +56,12 @@ _average = partial(option, group="fedavg")
 
 
 def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Classes of equal shares, each of a safe range and a whole epsilon."""
+    """Return classes of equal shares, for pairs of a safe range tau and a whole epsilon."""
     share = 1 / len(taus_and_epsilons)
-    return tuple(DeviceClass(epsilon * MICRO, share, tau) for tau, epsilon in taus_and_epsilons)
+    classes = []
+    for tau, epsilon in taus_and_epsilons:
+        classes.append(DeviceClass(epsilon * MICRO, share, tau))
+    return tuple(classes)
 
 
 # Presets of tern: what clients choose for themselves.
@@ -110,6 +113,7 @@ class Options(MechanismOptions, LearningOptions):
     )
 
     def check(self) -> None:
+        """Raise UsageError for options out of bounds, or for a tau that no frame can carry."""
         require(self.clients >= 0, "clients", "0 (all) or more", self.clients)
         require(self.records >= 1, "records", "1 or more", self.records)
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
@@ -119,20 +123,24 @@ class Options(MechanismOptions, LearningOptions):
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
-        if self.choices is None:
-            name, what = "tau", ""
-        else:
-            name, what = "choices", "of safe ranges "
-        must = f"{what}{FINE:g} to {MAX_TAU * FINE:g}"  # what a frame can carry
+        most_tau = MAX_TAU * FINE
+        option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
+        if self.choices is not None:
+            option_name, must = "choices", f"of safe ranges {must}"
         for device_class in self.chosen():
             tau = device_class.tau or 0.0
-            require(FINE <= tau <= MAX_TAU * FINE, name, must, f"{tau:g}")
+            require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that are named: of epsilon and of tau, "1" to "3" each; or none."""
-        paper = _PAPER.fullmatch(self.choices or "")
-        return paper.groups() if paper else ()
+        """The modes of the paper that --choices names, of epsilon and of tau: "1" to "3" each.
+
+        It is empty if the option names something else.
+        """
+        match = _PAPER.fullmatch(self.choices or "")
+        if match is None:
+            return ()
+        return match.groups()
 
     def chosen(self) -> list[DeviceClass]:
         """The classes of clients, each with a safe range and an epsilon. Raises UsageError."""
@@ -146,9 +154,13 @@ class Options(MechanismOptions, LearningOptions):
 
 
 def of_the_paper(epsilon_mode: str, tau_mode: str) -> list[DeviceClass]:
-    """The classes of clients in these modes of the paper, "1" to "3" each."""
+    """Return the classes of clients in two modes of the paper, each "1" to "3".
+
+    There is a class of equal share for each pair of an epsilon and a tau of these modes.
+    """
     pairs = list(product(EPSILONS[DRAWN[epsilon_mode]], TAUS[DRAWN[tau_mode]]))
-    return [DeviceClass(parse_epsilon(epsilon), 1 / len(pairs), tau) for epsilon, tau in pairs]
+    share = 1 / len(pairs)
+    return [DeviceClass(parse_epsilon(epsilon), share, tau) for epsilon, tau in pairs]
 
 
 def range_units(design: ReportDesign) -> int:
@@ -158,9 +170,10 @@ def range_units(design: ReportDesign) -> int:
 
 
 def second_moment(design: ReportDesign) -> float:
-    """The worst second moment of a report, in units of the weights."""
-    scaled = float(certify.moments(design.card).worst_second_moment())
-    return scaled * (range_units(design) * FINE) ** 2
+    """Return the second moment of a reported value at the worst input, in units of the weights."""
+    of_scaled_values = float(certify.moments(design.card).worst_second_moment())
+    tau = range_units(design) * FINE
+    return of_scaled_values * tau**2
 
 
 class FedAvg(Learning):
@@ -171,11 +184,20 @@ class FedAvg(Learning):
     draws_groups = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """Design the reports of each class, and plan the rounds.
+
+        data: to learn from, instead of the data set that the options name. Raises UsageError.
+        """
         super().__init__(options, population, data)
-        self.modules = ("local", "softmax") if self.classes > 1 else ("local",)
+        self.modules = ("local",)
+        if self.classes > 1:
+            self.modules = ("local", "softmax")
         self.designs = self._make_designs()
         self._plan_rounds()
 
+        failures = TrainingPlan.failures
+        if population.schedule:  # a served fleet goes on when nobody reports
+            failures = None
         # The server's step is the mean move itself: a rate of 1, and nothing that stops the run
         # before its last round.
         self.trainer = Trainer(
@@ -187,17 +209,18 @@ class FedAvg(Learning):
                 learning_rate=1.0,
                 regularisation=0.0,
                 patience=None,
-                failures=None if population.schedule else TrainingPlan.failures,
+                failures=failures,
             )
         )
 
     def _make_designs(self) -> list[ReportDesign]:
-        """The design of the reports of each class. Raises UsageError."""
+        """Design the reports of each class of clients. Raises UsageError."""
         options, classes = self.options, self.options.chosen()
         options.require_one_epsilon(len(classes))
         if not options.modes:
             k = options.k_for(classes, self.d)
-            return [replace(options.design(each, k), what="weight") for each in classes]
+            designs = [options.design(device_class, k) for device_class in classes]
+            return [replace(design, what="weight") for design in designs]
 
         # In the paper the epsilon of a class is that of one weight, and a report has all of them.
         k = options.k or self.d
@@ -209,9 +232,12 @@ class FedAvg(Learning):
         return designs
 
     def _plan_rounds(self) -> None:
-        """Set how many rounds, clients and reports there will be, and what clients hold."""
+        """Set how many rounds, clients and reports there will be, and what the clients hold.
+
+        Raises UsageError if the number of clients of a run, and so its cost, is unknown.
+        """
         schedule = self._population.schedule
-        self._share: float | None  # of the clients in a round
+        self._share: float | None  # of the clients in a round; None: 1 / rounds
         if schedule:
             self.rounds, self._share = schedule.rounds, schedule.share
             self.clients = None
@@ -233,7 +259,7 @@ class FedAvg(Learning):
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
 
     def _group(self, clients: int) -> int:
-        """The number of clients in a round."""
+        """Return the number of clients that a round asks, of so many clients in all."""
         if self._share is None:
             group: int = clients // self.options.rounds
         else:
@@ -241,28 +267,33 @@ class FedAvg(Learning):
         return max(1, group)
 
     def _make_holdings(self) -> Holdings | None:
-        """What the clients hold, which also sets their number. Raises UsageError if it cannot be."""
+        """Give each client its records, and set the number of clients.
+
+        Returns None if the host does not know what clients hold. Raises UsageError if there are too
+        few records.
+        """
         per_client = self.options.records
         holdings = self._training_records(per_client)
         if holdings is None:
             return None
         assert self.dataset is not None
-        most = holdings.clients
-        if most < 1:
-            there = len(holdings.order)
+        most_clients = holdings.clients  # for which the records are enough
+        if most_clients < 1:
+            record_count = len(holdings.order)
             text = (
-                f"{self.dataset.name} has {there} records to train on: no client gets {per_client}"
+                f"{self.dataset.name} has {record_count} records to train on: "
+                f"no client gets {per_client}"
             )
             raise UsageError(text, "ask for fewer --records")
 
-        there = self._population.clients or most
-        wanted = self._population.clients or self._population.most or most
-        clients = self.clients or min(most, wanted)
-        hint = f"ask for at most --clients {there}"
-        require_clients(clients, there, f" of {per_client} records each", hint)
+        available = self._population.clients or most_clients
+        wanted = self._population.clients or self._population.most or most_clients
+        clients = self.clients or min(most_clients, wanted)
+        hint = f"ask for at most --clients {available}"
+        require_clients(clients, available, f" of {per_client} records each", hint)
         if not self._population.schedule:
             self.clients = clients
-        order = holdings.order[: min(clients, most) * per_client]
+        order = holdings.order[: min(clients, most_clients) * per_client]
         return Holdings(holdings.records, order, per_client)
 
     # Questions
@@ -281,6 +312,7 @@ class FedAvg(Learning):
         return take(devices, self._turn(clients, self._group(clients), self.trainer.round))
 
     def question_for(self, design: ReportDesign) -> Question:
+        """Return the question for a class of clients: to train the model on their own records."""
         options = self.options
         batch = min(options.batch or options.records, options.records, MAX_BATCH)
         model = LOCAL + self.trainer.plan.model
@@ -300,23 +332,26 @@ class FedAvg(Learning):
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Move by the mean of the clients' moves.
+        """Move the model by the mean of the clients' moves.
 
-        A move is where its client began, less where it ended.
+        A move is where a client began its training, less where it ended. A round without a report
+        counts as failed. devices: not needed, as each cohort's counts are complete.
         """
         if not result.reports:
             self.trainer.fail()
             return
         parts = [(self._design_of(cohort), cohort) for cohort in result.cohorts]
         change = combine(parts, self.options.weights)
+        # Clients began at quantised weights. Against the gradient w - (start - change), a step of
+        # rate 1 leads to start - change.
         start = _mantissas(self.trainer.weights) * 2.0**EXPONENT
         self.trainer.update(self.trainer.weights - start - change, np.ones(self.d))
 
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
-        """The design of the reports of a cohort."""
-        key = cohort.question.local[-1], cohort.card.data
+        """Return the design of the class that a cohort is of, by its safe range and its card."""
+        _, _, cohort_tau = cohort.question.local
         for design in self.designs:
-            if (range_units(design), design.card.data) == key:
+            if range_units(design) == cohort_tau and design.card.data == cohort.card.data:
                 return design
         raise ValueError("no class of this run was asked so")
 
@@ -327,17 +362,22 @@ def _mantissas(weights: Floats) -> Indices:
 
 
 def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
-    """The estimated mean move of each weight (d) from the reports of each class.
+    """Estimate the mean move of each weight of the model (d) from the reports of each class.
 
-    weights: CLIENTS or VARIANCE. A weight that nobody reported does not move.
+    parts: the design and the counts of each class. weights: how much a report of a class counts,
+    CLIENTS (all the same) or VARIANCE (inverse variance). A weight that nobody reported does not
+    move.
     """
-    d = len(parts[0][1].counts)
-    total, weight = np.zeros(d), np.zeros(d)
+    _, first_cohort = parts[0]
+    d = len(first_cohort.counts)
+    weighted_sum, weight_sum = np.zeros(d), np.zeros(d)
     for design, cohort in parts:
-        reports = cohort.counts.sum(axis=1)
-        each = 1.0 if weights == CLIENTS else 1 / second_moment(design)
-        mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
-        class_weight = reports * each
-        total += class_weight * mean * (range_units(design) * FINE)
-        weight += class_weight
-    return np.divide(total, weight, out=np.zeros(d), where=weight > 0)
+        report_weight = 1.0
+        if weights == VARIANCE:
+            report_weight = 1 / second_moment(design)
+        class_weight = cohort.counts.sum(axis=1) * report_weight
+        scaled_mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
+        tau = range_units(design) * FINE
+        weighted_sum += class_weight * scaled_mean * tau
+        weight_sum += class_weight
+    return np.divide(weighted_sum, weight_sum, out=np.zeros(d), where=weight_sum > 0)

@@ -36,6 +36,7 @@ from ternhost.text import clipped
 
 _REPORTS = 20_000
 _GROUP = 500
+_UNLIMITED = 10**9  # the most devices or rounds where the number of reports is not named
 _ROUNDS = 100  # of a run with more reports than that many groups
 
 
@@ -75,18 +76,20 @@ class GroupOptions(LearningOptions):
     )
 
     def check(self) -> None:
+        """Raise UsageError for a group or rounds that the number of reports does not allow."""
         require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
-        most = self.reports or 10**9
+        most = self.reports or _UNLIMITED
         require(0 <= self.group <= most, "group", f"1 to {most}, all the reports", self.group)
         in_order = not self.rounds or 0 < self.rounds <= most
         require(in_order, "rounds", f"1 to {most}, all the reports", self.rounds)
         ranges.parse(self.range)
 
     def planned(self, devices: int) -> Self:
-        """The same options, with `reports`, `group` and `rounds` of a run that ends by itself.
+        """Return these options with `reports`, `group` and `rounds` filled in.
 
         devices: how many there are; 0: as many as the run needs.
         """
+        # Without --reports, each device reports once, or, with --rounds, in every round.
         reports = self.reports
         if reports is None and self.rounds and devices:
             reports = self.rounds * devices
@@ -95,8 +98,10 @@ class GroupOptions(LearningOptions):
 
         if self.rounds:
             group = _ceil(reports, self.rounds)
+        elif self.group:
+            group = self.group
         else:
-            group = self.group or max(_GROUP, _ceil(reports, _ROUNDS))
+            group = max(_GROUP, _ceil(reports, _ROUNDS))
         group = min(group, reports, devices or reports)
         return replace(self, reports=reports, group=group, rounds=_ceil(reports, group))
 
@@ -125,17 +130,26 @@ class FedSGD(Learning):
         data: Dataset | None = None,
         classes: Sequence[DeviceClass] | None = None,
     ) -> None:
-        """classes: of devices, instead of those that the options name."""
+        """Plan the reports, the rounds, and the steps of the model.
+
+        data: to learn from, instead of the data set that the options name. classes: of devices,
+        instead of those that the options name. Raises UsageError for a plan that cannot be.
+        """
         super().__init__(options, population, data)
         self._device_classes = options.classes() if classes is None else classes
         self.designs = self.make_designs()
-        self.modules = ("softmax",) if self.classes > 1 else ()
+        if self.classes > 1:
+            self.modules = ("softmax",)
         self._plan_rounds()
         self.holdings = self._make_holdings()
         self._plan_training()
 
     def make_designs(self) -> list[ReportDesign]:
-        """The design of the reports of each class. Raises UsageError."""
+        """Design the reports of each class of devices.
+
+        A report has the gradient projected onto one of many directions, or k coordinates of it.
+        Raises UsageError.
+        """
         options, classes = self.options, self._device_classes
         options.require_one_epsilon(len(classes))
         if options.mechanism == projections.NAME and options.card is None:
@@ -148,55 +162,67 @@ class FedSGD(Learning):
         return [options.design(device_class, k, of_gradients=True) for device_class in classes]
 
     def _plan_rounds(self) -> None:
-        """Set how many rounds, clients and reports there will be."""
+        """Set how many rounds, clients and reports there will be.
+
+        Raises UsageError if the group of a round is larger than the fleet.
+        """
         schedule = self._population.schedule
-        there = self._population.clients or self._population.devices
+        available = self._population.clients or self._population.devices  # 0: as many as needed
         if schedule:
             self.rounds, self.reports, self.clients = schedule.rounds, None, None
-            self._group: int = schedule.group(there)  # devices of a full round
-            self.times = most_turns(max(1, there), self._group, schedule.rounds or 1)
+            self._group: int = schedule.group(available)  # devices of a full round
+            self.times = most_turns(max(1, available), self._group, schedule.rounds or 1)
             return
 
         group = self.options.group
-        hint = f"ask for at most --group {there}"
-        require_clients(group, there or group, " to ask in a round", hint)
-        planned = self.options.planned(there)
+        hint = f"ask for at most --group {available}"
+        require_clients(group, available or group, " to ask in a round", hint)
+        planned = self.options.planned(available)
         self.options = planned
         self.rounds, self.reports, self._group = planned.rounds, planned.reports, planned.group
-        self.clients = min(planned.reports, there or planned.reports)
+        self.clients = min(planned.reports, available or planned.reports)
         self.times = _ceil(planned.reports, self.clients)
 
     def _make_holdings(self) -> Holdings | None:
-        """What the clients hold. Raises UsageError if there are too few records for them."""
+        """Give the clients their records; None if the host does not know them.
+
+        Raises UsageError if clients that are made for the run are more than the records.
+        """
         holdings = self._training_records()
         # Clients that exist already report as often as it takes.
         if holdings is not None and self._population.clients is None:
-            there = len(holdings.order)
-            hint = f"ask for at most --reports {there}"
-            require_clients(self.clients, there, ", each of which reports once", hint)
+            record_count = len(holdings.order)
+            hint = f"ask for at most --reports {record_count}"
+            require_clients(self.clients, record_count, ", each of which reports once", hint)
         return holdings
 
     def _plan_training(self) -> None:
         """Set what follows from the expected noise: the ranges, and the rate of the optimiser."""
         options, schedule = self.options, self._population.schedule
         model = MODELS[self.model]
-        horizon = schedule.planned if schedule else self.rounds or 1
-        # A projection is about all coordinates.
-        k = self.d if self._projects else self.designs[0].k
-        # Of the estimates of all classes, combined by inverse variance.
-        variance = 1 / sum(design.share / design.variance for design in self.designs)
+        horizon = self.rounds or 1  # rounds for which the rate is chosen
+        if schedule:
+            horizon = schedule.planned
+        coordinates = self.designs[0].k  # of a report
+        if self._projects:
+            coordinates = self.d
+        # The estimates of all classes are combined by inverse variance: their precisions add up.
+        precision = sum(design.share / design.variance for design in self.designs)
+        variance = 1 / precision
 
-        fixed_range = ranges.parse(options.range)
+        report_count = self.reports or horizon * self._group
         reported = ranges.ReportedValues(
             model=model,
             values=self.d,
             classes=self.classes,
             rounds=horizon,
-            reported=(self.reports or horizon * self._group) * k,
+            reported=report_count * coordinates,
             variance=variance,
         )
+        fixed_range = ranges.parse(options.range)
         self._ranges = Ranges(reported, fixed_range)
         self._tau = 2.0**-self._ranges.exponent  # of the last round
+        # The designs of rounds that also find out how large values are.
         self._scouts = self.designs
         if fixed_range is None:
             self._scouts = [scout(design) for design in self.designs]
@@ -208,9 +234,14 @@ class FedSGD(Learning):
             horizon=horizon,
             classes=self.classes,
         )
-        reports = RoundReports(self._group, k, variance)
-        gives_up = schedule is None
-        plan = training.plan(model, self.d, reports, self.rounds, settings, gives_up=gives_up)
+        plan = training.plan(
+            model=model,
+            dimension=self.d,
+            reports=RoundReports(self._group, coordinates, variance),
+            rounds=self.rounds,
+            settings=settings,
+            gives_up=schedule is None,
+        )
         self.trainer = Trainer(plan)
 
     def begin_at(self, weights: Floats) -> None:
@@ -224,13 +255,15 @@ class FedSGD(Learning):
     # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Ask the group of the next round, each class of its devices with a card of its own."""
         group = take(devices, self._group_of(len(devices), self.trainer.round))
-        is_scouted = self.trainer.round % ranges.SCOUTED == 0
-        designs = self._scouts if is_scouted else self.designs
-        return [
-            (self.question_for(designs[part.number]), part.devices)
-            for part in by_class(self.designs, group, self.options.seed)
-        ]
+        designs = self.designs
+        if self.trainer.round % ranges.SCOUTED == 0:
+            designs = self._scouts
+        cohorts: list[Cohort] = []
+        for members in by_class(self.designs, group, self.options.seed):
+            cohorts.append((self.question_for(designs[members.number]), members.devices))
+        return cohorts
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         group = take(devices, self._group_of(len(devices), self.trainer.round))
@@ -239,17 +272,21 @@ class FedSGD(Learning):
         return pools_of(self.designs, group, everybody, self.options.seed)
 
     def _group_of(self, clients: int, number: int) -> Devices:
-        """The clients (from 0) of a round (from 0)."""
+        """Return the clients (from 0) that a round (number, from 0) asks.
+
+        The last round of a run may ask fewer clients than the others.
+        """
         schedule = self._population.schedule
         if schedule:
             return self._turn(clients, schedule.group(clients), number)
         start = number * self._group
         end = min(start + self._group, self.options.reports)
-        if self.times > 1:
+        if self.times > 1:  # clients report several times, in shuffled turns
             return self._turn(clients, self._group, number)[: end - start]
         return np.arange(start, end)
 
     def question_for(self, design: ReportDesign) -> Question:
+        """Return the question of the next round for the class of this design."""
         parameters, range_ = self.trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
             design, range_ = projections.with_radius(design, self.d, self._radius)
@@ -277,7 +314,11 @@ class FedSGD(Learning):
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Step along the mean gradient, the classes combined by inverse variance."""
+        """Make a step of the model along the mean gradient of the round.
+
+        The classes of devices are combined by inverse variance. A round without a report counts as
+        failed. devices: not needed, as each cohort's counts are complete.
+        """
         if not result.reports:
             self.trainer.fail()
             return
@@ -290,6 +331,7 @@ class FedSGD(Learning):
         weights = self.trainer.weights
         kept = self._ranges.kept(self._tau)
         self._ranges.learn(weights, mean, reports, result.cohorts)
+        # The constant comes first among the features; clipping biases its gradient.
         mean[0] -= self._ranges.skew(weights, self._tau)
         self.trainer.update(self.direction(mean), reports, self._tau, kept)
 
@@ -313,7 +355,11 @@ class FedSGD(Learning):
     def estimate_of(
         self, number: int, cohorts: Sequence[CohortCounts], tau: float
     ) -> tuple[Floats, Floats]:
-        """The mean gradient (d) of a round, and the number of reports of each coordinate (d)."""
+        """Estimate the mean gradient of a round from the counts of all classes.
+
+        number: of the round. tau: the size to which devices clipped their values. Returns the mean
+        (d), and the number of reports of each coordinate (d).
+        """
         counts = [(cohort.card, cohort.counts) for cohort in cohorts]
         # `bound`, since a coordinate may have few reports.
         means = estimate.combine(counts, bound=True, tau=tau)
@@ -339,12 +385,16 @@ class FedSGD(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        """The result in lines for people; the last one says how values were clipped."""
         lines = super().summary(result)
         if result["taus"]:
-            is_auto = result["options"]["range"] == "auto"
-            how = "tau, chosen by --range auto" if is_auto else "tau, by --range"
-            sign = "a length of " if result["mechanism"] == projections.NAME else "+-"
-            lines.append(f"{clipped(result['taus'], sign)} ({how})")
+            chosen_by = "tau, by --range"
+            if result["options"]["range"] == "auto":
+                chosen_by = "tau, chosen by --range auto"
+            bound = "+-"
+            if result["mechanism"] == projections.NAME:
+                bound = "a length of "
+            lines.append(f"{clipped(result['taus'], bound)} ({chosen_by})")
         return lines
 
 
@@ -354,9 +404,9 @@ def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def scout(design: ReportDesign) -> ReportDesign:
-    """A report of the same cost that shows the size of values, too.
+    """Return a design of the same cost whose reports also show how large values are.
 
-    It is the design itself if its card shows it, or if no card of this cost can.
+    It is the given design if its card shows it already, or if no card of this cost can.
     """
     if design.mechanism == "lhp":
         return design

@@ -38,6 +38,7 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
+_ROUNDING = 1e-12  # a share of the budget that a float error must not turn into a micro-rho less
 _UNIT_SHOWN = "device; with sums, record"  # a run without options protects the device
 _LIFE_HELP = (
     "epsilon, at --delta, for life, which the run spends: that a record or run was there; with --unit device, what "
@@ -55,8 +56,9 @@ class UnitOptions(OptionGroup):
     records: int = to_learn(500, "public number of records of a device, at most", metavar="N")
 
     def check(self) -> None:
+        """Raise UsageError for a unit, budget or number of records that cannot be."""
         unit = parse_unit(self.unit)
-        self.budget_in_rho()
+        self.budget_in_rho()  # raises for an epsilon or delta that makes no sense
         require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)
         require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
 
@@ -94,10 +96,11 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """The reports of a device in the whole run, whatever `times` is.
+        """Return how many reports of each kind a device makes in the whole run.
 
-        The cards differ from round to round. So all reports count together, as one that spends the
-        whole budget.
+        It is always one report, whatever `times` is: the cards differ from round to round, so all
+        reports of a device are accounted for together, as a single one that spends the whole
+        budget.
         """
         body = sums.of(self.card)
         normal = gaussian_curve.rho_of_cards(self.epsilon, body)
@@ -105,9 +108,11 @@ class SumDesign(ReportDesign):
         return {report: 1}
 
     def release(self, times: int) -> Release:
+        """What a device releases in this number of rounds, within its budget for life."""
         return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)
 
     def summary(self, times: int) -> dict[str, Any]:
+        """The design for JSON; it spends the whole budget, however many times a device reports."""
         life = sums.epsilon_of(self.epsilon, self.delta)
         return {
             **super().summary(times),
@@ -126,6 +131,11 @@ class FedSum(Learning):
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
+        """Plan the descent and its first round.
+
+        data: to learn from, instead of the data set that the options name. Raises UsageError if the
+        fleet is served, or if a report fits no frame.
+        """
         super().__init__(options, population, data)
         if population.schedule is not None:
             hint = "serve the fleet with fedsgd, or train it in runs: tern train --algorithm fedsum"
@@ -139,9 +149,9 @@ class FedSum(Learning):
         self.delta = sums.parse_delta(options.delta)
         self.clients = population.clients or population.boards or population.devices or None
         boards = max(1, self.clients or 0)
-        features = self.d // self.classes
-        rows = public.parse(options.public, self.dataset, features, options.seed)
-        self.reserved = rows.reserved  # records of the data set that no board gets
+        feature_count = self.d // self.classes
+        public_rows = public.parse(options.public, self.dataset, feature_count, options.seed)
+        self.reserved = public_rows.reserved  # records of the data set that no board gets
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, boards)
 
@@ -149,36 +159,47 @@ class FedSum(Learning):
         self._spent = 0  # micro-rho
         facts = PublicFacts(
             model=MODELS[self.model],
-            features=features,
+            features=feature_count,
             classes=self.classes,
             boards=boards,
             records=options.records,
             unit=self.unit or options.records,
             rho=self._budget / MICRO,
         )
-        self._descent = descent_for(facts, rows.rows)
+        self._descent = descent_for(facts, public_rows.rows)
         self._plan_round()
-        self.modules = ("softmax", "sums") if self.classes > 1 else ("sums",)
+        self.modules = ("sums",)
+        if self.classes > 1:
+            self.modules = ("softmax", "sums")
 
     def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
-        """All records but the public ones, dealt to boards: see `datasets.holdings.deal`."""
+        """Deal all training records but the public ones to the boards.
+
+        again: as of `datasets.holdings.deal`.
+        """
         positions = np.setdiff1d(data.training, self.reserved)
         records = data.records(np.arange(len(data.labels)))
         stock = Holdings(records, positions, self.options.records)
         return deal(stock, data.name, boards, self.options.seed, again=again)
 
     def _plan_round(self) -> None:
-        """Plan the next round, whose card costs its share of the budget, rounded down."""
+        """Set the number of rounds, and design the report of the next round.
+
+        The card of the report costs the round's share of the budget, rounded down. Raises
+        UsageError if that is nothing.
+        """
         descent, options = self._descent, self.options
         self.rounds = self.times = descent.rounds
-        self.reports = descent.rounds * self.clients if self.clients else None
+        self.reports = None
+        if self.clients:
+            self.reports = descent.rounds * self.clients
 
-        cost = int((descent.rho_share + 1e-12) * self._budget)
+        cost = int((descent.rho_share + _ROUNDING) * self._budget)  # micro-rho
         if not cost:
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
-        clipped, other = descent.tally
-        units = 1
+        clipped_tally, other_tally = descent.tally
+        units = 1  # of a board
         if self.unit:
             units = math.ceil(options.records / self.unit)
         plan = sums.SumPlan(
@@ -186,8 +207,8 @@ class FedSum(Learning):
             unit=self.unit,
             radius=descent.radius,
             steps=_STEPS,
-            clipped=round(clipped / descent.radius * _STEPS),
-            kept=round(other / descent.radius * _STEPS),
+            clipped=round(clipped_tally / descent.radius * _STEPS),
+            kept=round(other_tally / descent.radius * _STEPS),
             units=units,
             values=self.d + 1,
         )
@@ -212,10 +233,12 @@ class FedSum(Learning):
         return quantise(self._descent.model).values  # as devices get it
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Ask every board the same question."""
         everybody = take(devices, np.arange(len(devices)))
         return [(self.question_for(self.designs[0]), everybody)]
 
     def question_for(self, design: ReportDesign) -> Question:
+        """Return the question of the next round: the model, and the card of the sums."""
         parameters = quantise(self._descent.weights)
         return Question(
             model=MODELS[self.model],
@@ -235,9 +258,14 @@ class FedSum(Learning):
         if cohort.reports:
             totals, _ = sums_of(cohort)
         body = sums.of(cohort.card)
-        step = sums.grid(body, cohort.question.range)
-        sigma = math.sqrt(sums.variance(body)) * step
-        self._descent.learn(totals[:-1], float(totals[-1]) * step, sigma, cohort.reports)
+        grid_step = sums.grid(body, cohort.question.range)
+        # The tally comes last; it is counted in grid steps, and the descent takes real units.
+        self._descent.learn(
+            total=totals[:-1],
+            tally=float(totals[-1]) * grid_step,
+            sigma=math.sqrt(sums.variance(body)) * grid_step,
+            boards=cohort.reports,
+        )
         self._plan_round()
 
     def chosen(self) -> dict[str, float]:
@@ -259,6 +287,7 @@ class FedSum(Learning):
         }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The result of learning, with what has been spent of the budget for life, for JSON."""
         return {
             **super().result(history),
             "delta": self.delta,
@@ -269,6 +298,8 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        *lines, _ = super().summary(result)  # the last line is about coordinates
+        """The result in lines for people, the last of which is about sums instead of coordinates."""
+        lines = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
-        return [*lines, f"{values}, with discrete Gaussian noise"]
+        lines[-1] = f"{values}, with discrete Gaussian noise"
+        return lines

@@ -89,10 +89,11 @@ class Options(NoiseOptions):
     seed: int = to_classify(1, SEED_HELP, metavar="S")
 
     def check(self) -> None:
+        """Raise UsageError for options out of bounds, or that contradict each other."""
         require(0 < self.held_out < 1, "held_out", "above 0 and below 1", self.held_out)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
-        count = self.cluster_client_num
-        require(count == 0 or count >= 2, "cluster_client_num", "2 or more", count)
+        clients = self.cluster_client_num
+        require(clients == 0 or clients >= 2, "cluster_client_num", "2 or more", clients)
         scores = clustering.SCORES
         require(self.eval_type in scores, "eval_type", " or ".join(scores), self.eval_type)
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
@@ -101,11 +102,12 @@ class Options(NoiseOptions):
                 "--score-rounds needs --classifier", "name the run whose rounds are scored"
             )
 
-        has_score = self.answer != LABEL and self.eval_type != clustering.NOT_EVAL
-        of_labels = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
-        if self.answer == LABEL and self.eval_type not in of_labels:
+        # The default type is as good as none where clients report labels.
+        types_without_vectors = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
+        if self.answer == LABEL and self.eval_type not in types_without_vectors:
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
+        has_score = self.answer != LABEL and self.eval_type != clustering.NOT_EVAL
         if self.score_rounds > 1 and not has_score:
             text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
             raise UsageError(text, "leave out --score-rounds, or these")
@@ -125,7 +127,11 @@ class Infer(Learner):
     rounds_option = "score_rounds"
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """data: instead of the data set that the options name; its held-out records are the clients'."""
+        """Load or train the classifier, and plan the rounds; evaluate at once if no device reports.
+
+        data: instead of the data set that the options name; its held-out records are the clients'.
+        Raises UsageError for options that do not suit each other or the population.
+        """
         self.options = options
         require_everybody(population, "inference")
         data = self._load(data, population.knows_records)
@@ -151,7 +157,12 @@ class Infer(Learner):
             self._compute(np.arange(self.clients or 0))
 
     def _load(self, data: Dataset | None, knows_records: bool) -> Dataset | None:
-        """Set the classifiers, and return the data set whose held-out records the clients hold."""
+        """Set the classifiers, and return the data set whose held-out records the clients hold.
+
+        data: the data set, instead of the one that the options name. knows_records: whether the
+        host gives the clients their records; if not, and the classifier is that of a run, there is
+        no data set.
+        """
         options = self.options
         if options.classifier is None:
             if data is None:
@@ -169,23 +180,28 @@ class Infer(Learner):
         return data
 
     def _plan_rounds(self, population: Population, data: Dataset | None) -> None:
-        """Set how many rounds and clients there will be, and what clients hold."""
+        """Set how many rounds, clients and reports there will be, and what the clients hold.
+
+        data: the data set whose held-out records they hold. Raises UsageError.
+        """
         options, schedule = self.options, population.schedule
         self.clients = options.cluster_client_num or None
         if population.knows_records:
             assert data is not None
             order = np.random.default_rng(options.seed).permutation(data.test)
-            there = population.clients or len(order)
-            self.clients = self.clients or min(_CLIENTS, there)
-            hint = f"ask for {there} or fewer, or hold out more records"
-            require_clients(self.clients, there, " to be clustered", hint)
+            available = population.clients or len(order)
+            self.clients = self.clients or min(_CLIENTS, available)
+            hint = f"ask for {available} or fewer, or hold out more records"
+            require_clients(self.clients, available, " to be clustered", hint)
             self.holdings = Holdings(data.records(np.arange(len(data.labels))), order)
 
         if schedule is not None and options.score_rounds > 1:
             raise UsageError(
                 "a served fleet has one classifier", "leave out --score-rounds, or use tern infer"
             )
-        self.rounds = schedule.rounds if schedule else len(self._classifiers)
+        self.rounds = len(self._classifiers)
+        if schedule:
+            self.rounds = schedule.rounds
         self.times = self.rounds or 1
         self.reports = None
         if self.clients is not None and self.rounds is not None:
@@ -216,6 +232,7 @@ class Infer(Learner):
             raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
 
     def _design(self, device_class: DeviceClass) -> ReportDesign:
+        """Design the report of a class: a randomised label, or probabilities with Laplace noise."""
         epsilon, share = device_class.epsilon, device_class.share
         if self._is_label:
             classes = len(self._classifier.mantissas)
@@ -224,7 +241,15 @@ class Infer(Learner):
         else:
             card = cards.decode(clustering.noise_card(epsilon))
             mechanism, what = "laplace", "vector of probabilities"
-        return ReportDesign(card, 1, 0.0, mechanism, epsilon, share, what=what)
+        return ReportDesign(
+            card=card,
+            k=1,
+            variance=0.0,  # no step of a model depends on it
+            mechanism=mechanism,
+            epsilon=epsilon,
+            share=share,
+            what=what,
+        )
 
     # Rounds
 
@@ -242,14 +267,18 @@ class Infer(Learner):
         return [(self._question(part.design), part.devices) for part in parts]
 
     def _question(self, design: ReportDesign) -> Question:
+        """Return the question to a class of devices: to classify their record with the model."""
         classifier = self._classifier
         classes = len(classifier.mantissas)
+        reported_values = classes
+        if self._is_label:
+            reported_values = 1
         return Question(
             model=wire.SOFTMAX,
             parameters=classifier.mantissas.reshape(-1).tolist(),
             exponent=classifier.exponent,
             card=design.card.data,
-            k=1 if self._is_label else classes,
+            k=reported_values,
             classes=classes,
         )
 
@@ -263,6 +292,7 @@ class Infer(Learner):
     def _evaluate_round(
         self, result: RoundResult, devices: Sequence[int] | Devices
     ) -> dict[str, Any]:
+        """Evaluate the answers of a round, for JSON: clusters, scores, and shares of the classes."""
         results, reporters = [], []
         for cohort in result.cohorts:
             if cohort.answers is not None:
@@ -274,33 +304,40 @@ class Infer(Learner):
         clients = clients_of(devices, ids[is_known])
         evaluation = self._evaluate(np.concatenate(results)[is_known], clients)
 
+        # The share of each class among labels, or its mean probability.
         if self._is_label:
-            labels = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
-            shares = estimate.combine_frequencies(labels)
-        else:  # the mean probability of each class
-            shares = estimate.combine([(cohort.card, cohort.counts) for cohort in result.cohorts])
+            label_counts = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
+            shares = estimate.combine_frequencies(label_counts)
+        else:
+            counts = [(cohort.card, cohort.counts) for cohort in result.cohorts]
+            shares = estimate.combine(counts)
         return evaluation | {"shares": _shares(shares.mean, shares.low, shares.high)}
 
     def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The labels (n), or the vectors (n x classes), for which the symbols (n x k) stand."""
-        results: npt.NDArray[Any] = symbols[:, 0]
-        if not self._is_label:
-            results = estimate.symbol_values(card)[symbols]
-        return results
+        """Decode symbols (n x k) into labels (n), or into vectors of probabilities (n x classes)."""
+        if self._is_label:
+            labels: npt.NDArray[Any] = symbols[:, 0]
+            return labels
+        vectors: npt.NDArray[Any] = estimate.symbol_values(card)[symbols]
+        return vectors
 
     def _compute(self, clients: Devices) -> None:
-        """Evaluate each model on results that no device would send: exact, or with too little noise."""
-        for i in range(len(self._classifiers)):
+        """Evaluate each model on results that no device would send, with little noise or none.
+
+        This is for simulations alone: the noise is in floats. clients: from 0.
+        """
+        for model_number in range(len(self._classifiers)):
             results = self._exact(clients)
             laplace_eps = self.options.unprotected
             if laplace_eps is not None:
-                rng = np.random.default_rng([self.options.seed, i])
+                rng = np.random.default_rng([self.options.seed, model_number])
                 results = results + rng.laplace(0, 1 / laplace_eps, results.shape)
-            means = results.mean(axis=0)
+            class_shares = results.mean(axis=0)
             if self._is_label:
                 results = results.argmax(axis=1)
-                means = np.bincount(results, minlength=len(means)) / len(results)
-            self._evaluation = self._evaluate(results, clients) | {"shares": _shares(means)}
+                class_shares = np.bincount(results, minlength=len(class_shares)) / len(results)
+            evaluation = self._evaluate(results, clients)
+            self._evaluation = evaluation | {"shares": _shares(class_shares)}
             self._computed.append(self._figures_of(self._evaluation))
             self._round += 1
 
@@ -311,18 +348,30 @@ class Infer(Learner):
         return probabilities(self._classifier.mantissas, self._classifier.exponent, rows) / ONE
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
-        """The clusters and scores of results, labels (n) or vectors (n x classes), of these clients."""
-        exact = None if self.holdings is None else self._exact(clients)
+        """Return the clusters of results, their scores, and the settings of the noise, for JSON.
+
+        results: labels (n), or vectors (n x classes), of these clients.
+        """
+        exact = None
+        if self.holdings is not None:
+            exact = self._exact(clients)
         if self._is_label:
             return self.noise_settings() | clustering.labelled(results, exact)
         return self.noise_settings() | clustering.cluster(self.options.eval_type, results, exact)
 
     def _figures_of(self, evaluation: Mapping[str, Any]) -> dict[str, float]:
-        """The figures of an evaluation, and the loss of its model in its run, as far as known."""
+        """Return the figures of an evaluation that are known, by name.
+
+        The loss is that of the model in its own run, if the models of several rounds are scored.
+        """
         values = {name: evaluation[name] for name in _FIGURES}
         if self.options.score_rounds > 1:
             values["loss"] = self._classifier.loss
-        return {name: float(value) for name, value in values.items() if value is not None}
+        figures = {}
+        for name, value in values.items():
+            if value is not None:
+                figures[name] = float(value)
+        return figures
 
     def figures(self) -> dict[str, float]:
         return self._figures
@@ -336,27 +385,36 @@ class Infer(Learner):
     # The result
 
     def noise_settings(self) -> dict[str, Any]:
-        """The true epsilon beside MindSpore's setting, which is half of it, of the class that pays most.
+        """Return the settings of the noise for JSON, of the class of devices that pays most.
 
-        For vectors, also the noise that a probability gets at most, and with which probability.
+        They have the true epsilon beside MindSpore's setting, which is half of it. For vectors, they
+        also have the noise that a probability gets at most, and with which probability.
         """
         options = self.options
-        half = options.unprotected
+        laplace_eps = options.unprotected
         if self.designs:
-            half = max(design.epsilon / MICRO / 2 for design in self.designs)
-        values = {
+            laplace_eps = max(design.epsilon / MICRO / 2 for design in self.designs)
+        true_epsilon = None
+        if laplace_eps is not None:
+            true_epsilon = 2 * laplace_eps
+        settings = {
             "privacy_eval_type": options.privacy_eval_type,
-            "laplace_eval_eps": half,
-            "epsilon_true": None if half is None else 2 * half,
+            "laplace_eval_eps": laplace_eps,
+            "epsilon_true": true_epsilon,
             "eval_type": options.eval_type,
         }
-        if half is not None and not self._is_label:
+        if laplace_eps is not None and not self._is_label:
             probability = options.probability or PROBABILITY
-            values["noise"] = -math.log1p(-probability) / half
-            values["probability"] = probability
-        return values
+            # The noise |z| of scale 1 / laplace_eps exceeds x with probability exp(-x laplace_eps).
+            settings["noise"] = -math.log1p(-probability) / laplace_eps
+            settings["probability"] = probability
+        return settings
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The last evaluation, the scores of all models, and what it cost, for JSON.
+
+        history: an entry with the figures of each round.
+        """
         classes, features = self._classifier.mantissas.shape
         result = {
             "dataset": self.options.dataset,
@@ -372,42 +430,57 @@ class Infer(Learner):
         return result
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The figures of each model of a run, by its round there; of one model, by those of this run."""
-        rows: Sequence[Mapping[str, Any]] = self._computed or history
+        """Return the figures of each evaluation, with the number of a round.
+
+        If several models of a finished run are scored, it is the round in which each was learned;
+        otherwise it is the round of this run. history: an entry with the figures of each round.
+        """
+        figures_of_rounds: Sequence[Mapping[str, Any]] = self._computed or history
         if self.options.score_rounds > 1:
             rounds = [classifier.round for classifier in self._classifiers]
         else:
-            rounds = [row.get("round") for row in rows]
+            rounds = [figures.get("round") for figures in figures_of_rounds]
         scores = []
-        # A run that was stopped has fewer rows than models.
-        for number, row in zip(rounds, rows, strict=False):
-            figures = {name: row.get(name) for name in (*_FIGURES, "loss")}
-            scores.append({"round": number, **figures})
+        # A run that was stopped has figures of fewer rounds than there are models.
+        for number, figures in zip(rounds, figures_of_rounds, strict=False):
+            score = {"round": number}
+            for name in (*_FIGURES, "loss"):
+                score[name] = figures.get(name)
+            scores.append(score)
         return scores
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        is_label = result.get("answer") == LABEL
-        sizes = ", ".join(f"{label}: {size}" for label, size in result["clusters"].items())
-        shares = ", ".join(
-            f"{label}: {_share(share)}" for label, share in result.get("shares", {}).items()
-        )
-        group, value = ("label", "share") if is_label else ("cluster", "mean probability")
+        """The scores, the noise, and the clusters and shares of the classes, in lines for people."""
+        group, value = "cluster", "mean probability"
+        if result.get("answer") == LABEL:
+            group, value = "label", "share"
+        sizes = [f"{label}: {size}" for label, size in result["clusters"].items()]
+        shares = []
+        for label, share in result.get("shares", {}).items():
+            shares.append(f"{label}: {_share(share)}")
         return [
             _score_line(result),
             *_score_range_lines(result),
             *_noise_lines(result),
-            f"clients by {group}: {sizes or 'none'}",
-            f"{value} of each class: {shares or 'none'}",
+            f"clients by {group}: {', '.join(sizes) or 'none'}",
+            f"{value} of each class: {', '.join(shares) or 'none'}",
         ]
 
 
-def _shares(*intervals: Floats) -> dict[str, dict[str, float]]:
-    """The share of each class by its number: exact, or with the ends of its interval."""
-    names = ("share", "low", "high")
+def _shares(
+    class_shares: Floats, low: Floats | None = None, high: Floats | None = None
+) -> dict[str, dict[str, float]]:
+    """Return the share of each class by the class's number, for JSON.
+
+    low, high: the ends of the shares' intervals, unless the shares are exact.
+    """
     shares = {}
-    for i, row in enumerate(zip(*intervals, strict=True)):
-        shares[str(i)] = dict(zip(names, map(float, row), strict=False))
+    for number, share in enumerate(class_shares.tolist()):
+        entry = {"share": share}
+        if low is not None and high is not None:
+            entry["low"], entry["high"] = float(low[number]), float(high[number])
+        shares[str(number)] = entry
     return shares
 
 
@@ -415,7 +488,11 @@ def _shares(*intervals: Floats) -> dict[str, dict[str, float]]:
 
 
 def _score_line(result: Mapping[str, Any]) -> str:
-    """The score of the clusters, and how many clients are where they would be without noise."""
+    """Write a line about the score of the clusters, and about what the noise changed.
+
+    The agreement is the share of clients that are in the same cluster without noise; it is unknown
+    where devices have records of their own.
+    """
     is_label = result.get("answer") == LABEL
     is_comparable = result["agreement"] is not None
     parts = []
@@ -425,8 +502,10 @@ def _score_line(result: Mapping[str, Any]) -> str:
             score += f"   (without noise {_score(result['score_without_noise'])})"
         parts.append(score)
     if is_comparable:
-        kept = "label" if is_label else "cluster"
-        parts.append(f"{100 * result['agreement']:.1f} % of the clients keep their {kept}")
+        group = "cluster"
+        if is_label:
+            group = "label"
+        parts.append(f"{100 * result['agreement']:.1f} % of the clients keep their {group}")
     return "; ".join(parts) or "not scored"
 
 
@@ -435,8 +514,11 @@ def _score(value: float | None) -> str:
 
 
 def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
-    """How the score and the loss changed from the first scored round of the run to the last."""
-    scores = [row for row in result.get("scores", ()) if row["score"] is not None]
+    """Say in a line how the score and the loss changed from the first scored model to the last.
+
+    There is no line unless two or more models have a score.
+    """
+    scores = [score for score in result.get("scores", ()) if score["score"] is not None]
     if len(scores) < 2:
         return []
     first, last = scores[0], scores[-1]
@@ -447,14 +529,17 @@ def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _noise_lines(result: Mapping[str, Any]) -> list[str]:
-    """The reports and MindSpore's setting, or what is wrong with noise that no device adds."""
-    true = result.get("epsilon_true")
-    if true is None:
+    """Write a line about the reports, or about what is wrong with noise that no device adds.
+
+    It also names MindSpore's setting. There is no line if results are exact.
+    """
+    true_epsilon = result.get("epsilon_true")
+    if true_epsilon is None:
         return []
     setting = result["laplace_eval_eps"]
     if result.get("epsilon_paid") is None:
         noise = f"noise of at most {result['noise']:.3g} with probability {result['probability']:g}"
-        return [f"{noise} {weakness(true)} (--laplace-eval-eps {setting:.10g})"]
+        return [f"{noise} {weakness(true_epsilon)} (--laplace-eval-eps {setting:.10g})"]
     reports = f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes"
     line = f"{reports} in {result['seconds']:.1f} s"
     if result.get("answer") != LABEL:

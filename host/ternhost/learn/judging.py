@@ -42,15 +42,21 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
-    """The names of the figures that judge such a model, the most informative one first."""
+    """Return the names of the figures that judge a model, the most informative one first.
+
+    model: its number (wire.md). Data with numeric labels has only the squared error. AUC needs
+    held-out records of both classes; it comes before accuracy if one class is much more frequent.
+    """
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
     names: list[str] = [ACCURACY]
     _, labels = dataset.judged
     positive = labels > 0
     if dataset.task == CLASSIFICATION and positive.any() and not positive.all():
-        place = 0 if dataset.shares.max() > _UNBALANCED else 1
-        names.insert(place, AUC)
+        if dataset.shares.max() > _UNBALANCED:
+            names = [AUC, ACCURACY]
+        else:
+            names = [ACCURACY, AUC]
     if model in (LOGISTIC, SOFTMAX_GRADIENT):
         names.append(LOG_LOSS)
     return tuple(names)
@@ -76,18 +82,19 @@ def limits(name: str) -> tuple[float, float]:
 
 
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
-    """The scores w.x of rows of Q1.14 features (n x d): n, or n x classes for several classes.
+    """Compute the score of each record: the product of its features and the weights.
 
-    weights: d, or classes * d.
+    features: n x d, in Q1.14. weights: d, or classes * d. Returns n scores, or n x classes for
+    several classes.
     """
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
     einsum: Any = np.einsum
-    rows = weights.reshape(-1, features.shape[1]) / ONE
-    if len(rows) > 1:
-        several: Floats = einsum("ij,cj->ic", features, rows)
-        return several
-    single: Floats = einsum("ij,j->i", features, rows[0])
-    return single
+    weights_by_class = weights.reshape(-1, features.shape[1]) / ONE
+    if len(weights_by_class) > 1:
+        scores_by_class: Floats = einsum("ij,cj->ic", features, weights_by_class)
+        return scores_by_class
+    single_scores: Floats = einsum("ij,j->i", features, weights_by_class[0])
+    return single_scores
 
 
 def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
@@ -104,32 +111,42 @@ def _figure(name: str, z: Floats, labels: Floats) -> float:
 
 
 def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
-    """The part of each record (n) in a figure that is a mean."""
-    several = z.ndim > 1
+    """Return what each record (n) contributes to a figure that is a mean over records.
+
+    name: of the figure, any but AUC. z: the scores (n, or n x classes).
+    """
+    has_several_classes = z.ndim > 1
     if name == SQUARED_ERROR:
         return np.asarray((z - labels / ONE) ** 2)
-    if name == ACCURACY and several:
+    if name == ACCURACY and has_several_classes:
         return np.asarray(z.argmax(axis=1) == labels)
     if name == ACCURACY:
         return np.asarray((z > 0) == (labels > 0))
-    model = SOFTMAX_GRADIENT if several else LOGISTIC
+
+    model = LOGISTIC
+    if has_several_classes:
+        model = SOFTMAX_GRADIENT
     losses, _ = LOSSES[model](z, labels)
     return losses
 
 
 def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
-    """The share of pairs of a positive and a negative record whose scores are in that order.
+    """Return the share of pairs of a positive and a negative record whose scores are in that order.
 
-    Ties count half. Scores are rounded to _STEPS steps of their range, since counting takes a fifth
-    of the time of sorting.
+    z: the scores (n). positive: which records are positive (n). Ties count half. Scores are rounded
+    to _STEPS steps of their range, since counting takes a fifth of the time of sorting.
     """
     least = z.min()
-    scale = (_STEPS - 1) / ((z.max() - least) or 1)
+    score_range = z.max() - least
+    if score_range == 0:  # all scores are equal
+        score_range = 1
+    scale = (_STEPS - 1) / score_range
     step = ((z - least) * scale).astype(np.int64)
+    # The counts of negative records by step, then those of positive ones.
     counts = np.bincount(step + _STEPS * positive, minlength=2 * _STEPS)
     negatives, positives = counts.reshape(2, _STEPS)
-    below = negatives.cumsum() - negatives / 2
-    return float(positives @ below / (negatives.sum() * positives.sum()))
+    negatives_below = negatives.cumsum() - negatives / 2
+    return float(positives @ negatives_below / (negatives.sum() * positives.sum()))
 
 
 # Intervals
@@ -147,6 +164,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a figure for scores z (n, or n x classes)."""
     figure = _figure(name, z, labels)
     interval = interval_of(name, figure, len(labels), int((labels > 0).sum()))
     if interval:
@@ -160,9 +178,10 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
 def interval_of(
     name: str, figure: float, records: int, positive: int
 ) -> tuple[float, float] | None:
-    """The interval of one figure, as `intervals` gives it.
+    """Return the interval of a figure from the number of records that it is about.
 
-    None for a loss, whose interval needs every record.
+    positive: how many of the records are. Returns None for a loss, whose interval needs the loss of
+    every record.
     """
     if name == ACCURACY:
         return estimate.share_interval(figure, records)
@@ -172,25 +191,31 @@ def interval_of(
 
 
 def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float]:
-    """The 95 % confidence interval of an AUC on these numbers of records.
+    """Return the 95 % confidence interval of an AUC on these numbers of records.
 
     Source: Newcombe, Statistics in Medicine 25, 2006, method 5. It inverts Hanley and McNeil's
     variance, so that it stays valid for few records and within [0, 1].
     """
-    n = (positive + negative) / 2 - 1
+    mean_count = (positive + negative) / 2 - 1  # N* of the paper
     pairs = positive * negative
 
-    def bound(far: float) -> float:
-        """The value farthest towards `far` that the AUC still does not contradict."""
-        near = auc
+    def is_plausible(true_auc: float) -> bool:
+        """Whether the AUC is within 1.96 standard deviations of this true value."""
+        of_positives = mean_count * (1 - true_auc) / (2 - true_auc)
+        of_negatives = mean_count * true_auc / (1 + true_auc)
+        variance = true_auc * (1 - true_auc) * (1 + of_positives + of_negatives) / pairs
+        return (true_auc - auc) ** 2 < _Z * _Z * variance
+
+    def bound(end: float) -> float:
+        """Find the plausible value nearest to `end`, 0 or 1, by halving the interval."""
+        plausible, implausible = auc, end
         for _ in range(_HALVINGS):
-            a = (near + far) / 2
-            variance = a * (1 - a) * (1 + n * (1 - a) / (2 - a) + n * a / (1 + a)) / pairs
-            if (a - auc) ** 2 < _Z * _Z * variance:
-                near = a
+            middle = (plausible + implausible) / 2
+            if is_plausible(middle):
+                plausible = middle
             else:
-                far = a
-        return near
+                implausible = middle
+        return plausible
 
     return bound(0.0), bound(1.0)
 
@@ -210,6 +235,7 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
 
 
 def _baseline(name: str, dataset: Dataset) -> float:
+    """Return a figure, on the held-out records, of the answer that knows no features."""
     _, labels = dataset.judged
     if name == AUC:
         return 0.5
@@ -217,12 +243,12 @@ def _baseline(name: str, dataset: Dataset) -> float:
         mean = dataset.labels[dataset.training].mean()
         return float(np.mean((labels - mean) ** 2)) / ONE**2
 
-    shares = dataset.shares
-    classes = (labels > 0).astype(np.int64)
+    shares = dataset.shares  # of each class among the training records
+    class_of_record = (labels > 0).astype(np.int64)
     if dataset.task == MULTICLASS:
-        classes = labels.astype(np.int64)
+        class_of_record = labels.astype(np.int64)
     if name == ACCURACY:
-        return float(np.mean(classes == shares.argmax()))
-    least = 1 / len(dataset.training)  # of a class that no training record has
-    losses = -np.log(np.maximum(shares, least))
-    return float(np.mean(losses[classes]))
+        return float(np.mean(class_of_record == shares.argmax()))
+    least_share = 1 / len(dataset.training)  # for a class that no training record has
+    loss_of_class = -np.log(np.maximum(shares, least_share))
+    return float(np.mean(loss_of_class[class_of_record]))

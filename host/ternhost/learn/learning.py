@@ -52,6 +52,7 @@ class ModelOptions(OptionGroup):
     seed: int = to_learn(1, SEED_HELP, metavar="S")
 
     def check(self) -> None:
+        """Raise UsageError for options out of bounds, or that contradict each other."""
         if self.model and self.model not in MODELS:
             raise UsageError(
                 f"there is no model {self.model!r}", hint=f"one of: {', '.join(MODELS)}"
@@ -106,7 +107,11 @@ class Learning(Learner):
     trainer: Trainer
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """data: to learn from, instead of the data set that the options name."""
+        """Load the data set, and find out the size of the model.
+
+        data: to learn from, instead of the data set that the options name. Raises UsageError for a
+        model that does not suit the data, or that has more weights than a device computes.
+        """
         self.options = options
         self._population = population
         self.model: str = options.model_name
@@ -121,7 +126,11 @@ class Learning(Learner):
         self._turns: Turns | None = None
 
     def _dataset_for(self, data: Dataset | None) -> Dataset | None:
-        """The data set: the given one, or that of the options. Raises UsageError."""
+        """Return the data set to learn from; None if only the devices know their records.
+
+        data: the data set, instead of the one that the options name. Raises UsageError if it does
+        not suit the model or the fleet.
+        """
         options = self.options
         dataset = data
         if data is None and options.dimension is None:
@@ -245,12 +254,11 @@ class Learning(Learner):
         }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The model, how good it is, and what it cost, for JSON.
+
+        history: an entry for each round, for subclasses whose result depends on it.
+        """
         design = self.designs[0]
-        if self.dataset:
-            features, labels = list(self.dataset.feature_names), list(self.dataset.classes)
-        else:
-            features = [f"x{i}" for i in range(self._feature_count())]
-            labels = [str(i) for i in range(self.classes)]
         return {
             **self._judged(),
             **report_summary(design, self.question_for(design)),
@@ -260,14 +268,32 @@ class Learning(Learner):
             "levels": design.card.symbols,
             "k": design.k,
             "d": self.d,
-            "features": features,
-            "labels": labels if self.classes > 1 else None,  # in the order of the weights
+            "features": self._feature_names(),
+            "labels": self._class_names(),
             "weights": self.weights.tolist(),
             "last_gradient": self.last_gradient,
         }
 
+    def _feature_names(self) -> list[str]:
+        """The names of the features: those of the data set, or "x0", "x1" and so on."""
+        if self.dataset:
+            return list(self.dataset.feature_names)
+        return [f"x{i}" for i in range(self._feature_count())]
+
+    def _class_names(self) -> list[str] | None:
+        """The names of the classes in the order of their weights, None if there is one of them."""
+        if self.classes == 1:
+            return None
+        if self.dataset:
+            return list(self.dataset.classes)
+        return [str(i) for i in range(self.classes)]
+
     def _judged(self) -> dict[str, Any]:
-        """Each figure of the model with its interval, beside those of the baseline and the optimum."""
+        """Judge the model on the held-out records, for JSON.
+
+        Each figure has an entry with its name, and others for its interval, for the baseline, and
+        for the optimum with its interval.
+        """
         if self.dataset is None:
             return {"measure": None, "task": None}
         model = MODELS[self.model]
@@ -297,9 +323,8 @@ class Learning(Learner):
 
 
 def _figure_lines(result: Mapping[str, Any]) -> list[str]:
-    """The figures of a model, and whether they are no better than chance."""
-    name = result["measure"]
-    if name is None:
+    """Write a line for each figure of a model, and one more if it is no better than chance."""
+    if result["measure"] is None:  # the host has no records to judge the model on
         return []
 
     lines = []
@@ -312,29 +337,39 @@ def _figure_lines(result: Mapping[str, Any]) -> list[str]:
             f"privacy {result[f'{measure}_optimum']:.4f}, "
             f"{judging.TRIVIAL[measure]} {result[f'{measure}_baseline']:.4f})"
         )
+    return lines + _chance_lines(result)
 
-    values = result["reports"] * result["k"]
+
+def _chance_lines(result: Mapping[str, Any]) -> list[str]:
+    """Say in a line that the most important figure of a model is chance; no line if it is not."""
+    name = result["measure"]
+    reported_values = result["reports"] * result["k"]
+    if reported_values < result["d"]:
+        noun = "value"
+        if result["mechanism"] == projections.NAME:
+            noun = "direction"
+        return [
+            f"  the model has {result['d']} weights, and all reports together "
+            f"{counted(reported_values, noun)}: the figure is chance"
+        ]
+
     low, high = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
-    if values < result["d"]:
-        word = "direction" if result["mechanism"] == projections.NAME else "value"
-        lines.append(
-            f"  the model has {result['d']} weights, and all reports together {counted(values, word)}: "
-            "the figure is chance"
-        )
-    elif low <= baseline <= high or not judging.better(name, result[name], baseline):
-        lines.append(
-            f"  {result['reports']:,} reports at this epsilon do not tell this model from the answer that knows no "
-            "features: the figure is chance; a few boards with many records each learn with the record as the unit of "
-            "privacy: --unit record"
-        )
-    return lines
+    if low <= baseline <= high or not judging.better(name, result[name], baseline):
+        return [
+            f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
+            "answer that knows no features: the figure is chance; a few boards with many records "
+            "each learn with the record as the unit of privacy: --unit record"
+        ]
+    return []
 
 
 def _report_lines(result: Mapping[str, Any]) -> list[str]:
-    """How many reports there were, and what is in one of them."""
+    """Write lines for people about how many reports there were, and what each had."""
     has_range = result["classes"][0]["tau"] is not None
-    values = "weights" if has_range else "coordinates of the gradient"
+    values = "coordinates of the gradient"
+    if has_range:  # clients train by themselves, and report how far their weights have moved
+        values = "weights"
     part = projections.part(result["mechanism"], result["k"])
     return [
         f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
@@ -345,7 +380,11 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The classes of devices, if there are several; of many, those that spend least and most."""
+    """Write a line for people about each class of devices, if there are several.
+
+    classes: as of `ReportDesign.summary`. Of many classes, only those that spend the least and the
+    most have a line.
+    """
     if len(classes) == 1:
         return []
     lines = []
@@ -354,8 +393,10 @@ def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"  {len(classes)} classes of clients, of which these spend the least and the most:"
         )
-    for each in shown:
-        tau = "" if each["tau"] is None else f", tau {each['tau']:g}"
-        share = f"{100 * each['share']:.3g} % of the clients"
-        lines.append(f"  {share}: epsilon {each['epsilon']:g} a report{tau}")
+    for device_class in shown:
+        percentage = 100 * device_class["share"]
+        line = f"  {percentage:.3g} % of the clients: epsilon {device_class['epsilon']:g} a report"
+        if device_class["tau"] is not None:
+            line += f", tau {device_class['tau']:g}"
+        lines.append(line)
     return lines

@@ -8,7 +8,7 @@ quotient of two noisy numbers, and its interval is Fieller's (1954).
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -43,7 +43,11 @@ _STEPS_AT_TINY_RHO = 128  # where a report costs less than _TINY
 _TINY = 100  # micro-rho
 # Records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md).
 _LONG = 2048
-_MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at 8 bits each
+_LEAST_BITS = 8  # of the symbol of a sum
+_MOST_BITS = 16
+_MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at _LEAST_BITS each
+_FINE_BITS_OF_NUMBERS = 4  # `SumPlan.fine`; flags of categories need none
+_NOISE_REACH = 8  # standard deviations of the noise for which a symbol has room
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,15 @@ class _Part:
         return f"of {self.categories} categories" if self.categories else "numbers"
 
     def question(self, width: int, first: int) -> Question:
-        """The question for records of `width` features, `first` of them before the attributes."""
-        is_asked = [int(column - first in self.columns) for column in range(width)]
+        """Return the question of the round.
+
+        width: the number of features in a record. first: the number of features that come before
+        the attributes; they are never asked for.
+        """
+        # A flag for each feature of a record: 1 if the devices shall sum it.
+        is_asked = []
+        for feature in range(width):
+            is_asked.append(int(feature - first in self.columns))
         card, k = self.design.card.data, self.design.k
         if self.categories:
             return Question(wire.CATEGORIES, is_asked, 0, card, k, classes=self.categories)
@@ -99,7 +110,11 @@ class Means(Learner):
     modules = ("sums",)
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
-        """data: what the devices hold, instead of the data set that the options name."""
+        """Plan one round for each group of attributes, and share the budget out among them.
+
+        data: what the devices hold, instead of the data set that the options name. Raises
+        UsageError if the fleet is served, or if the attributes cannot be summed.
+        """
         self.options = options
         if population.schedule is not None:
             hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
@@ -108,76 +123,95 @@ class Means(Learner):
         self._table = self._held.table
         groups = self._groups()
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
-        self._units = math.ceil(options.records / self.unit) if self.unit else 1  # of a device
+        self._units = 1  # of a device: all of its records are one unit
+        if self.unit:
+            self._units = math.ceil(options.records / self.unit)
         self.clients = population.clients or population.boards or population.devices or None
         if population.knows_records:
             stock = Holdings(self._held.records, self._table.training, options.records)
             self.holdings = deal(stock, self._table.name, self.clients or 1, options.seed)
 
         self._budget: int = options.budget_in_rho()
-        attributes = sum(len(columns) for columns, _ in groups)
-        largest = min(self._budget, MAX_EPSILON)  # what one report may cost
-        self._parts = []
-        for columns, categories in groups:
-            cost = largest * len(columns) // attributes
-            self._parts.append(self._part(columns, categories, cost))
-
+        self._parts = self._plan_parts(groups)
         self.rounds = self.times = len(groups)
-        self.reports = None if self.clients is None else self.clients * self.rounds
-        self.designs = [max((part.design for part in self._parts), key=lambda design: design.cost)]
-        self._answers: list[dict[str, Any]] = []
+        self.reports = None
+        if self.clients is not None:
+            self.reports = self.clients * self.rounds
+        designs = [part.design for part in self._parts]
+        self.designs = [max(designs, key=lambda design: design.cost)]
+        self._answers: list[dict[str, Any]] = []  # one for each round that has ended
 
     def _groups(self) -> list[tuple[tuple[int, ...], int]]:
-        """The columns of each round, and the categories of each of its attributes (0: numbers)."""
+        """Divide the attributes among rounds, so that the sums of each round fit into a report.
+
+        Returns for each round its columns, and the number of categories of each (0: numbers).
+        Raises UsageError for an attribute with too few or too many categories.
+        """
         groups = []
-        for size, columns in columns_of(self._table).items():
-            if size == 1 or size > wire.MAX_DIMENSION:
-                text = f"sums over units count 2 to {wire.MAX_DIMENSION} categories of an attribute, not {size}"
+        for category_count, columns in columns_of(self._table).items():
+            if category_count == 1 or category_count > wire.MAX_DIMENSION:
+                text = (
+                    f"sums over units count 2 to {wire.MAX_DIMENSION} categories of an attribute, "
+                    f"not {category_count}"
+                )
                 raise UsageError(text, "collect at the device's unit, without --unit")
-            most = _MOST_SUMS // max(1, size)
-            for start in range(0, len(columns), most):
-                groups.append((columns[start : start + most], size))
+            columns_per_round = _MOST_SUMS // max(1, category_count)
+            for start in range(0, len(columns), columns_per_round):
+                groups.append((columns[start : start + columns_per_round], category_count))
         return groups
 
+    def _plan_parts(self, groups: Sequence[tuple[tuple[int, ...], int]]) -> list[_Part]:
+        """Plan each round of `_groups`, with a share of the budget for each of its attributes."""
+        attribute_count = sum(len(columns) for columns, _ in groups)
+        largest_cost = min(self._budget, MAX_EPSILON)  # of one report, in micro-rho
+        parts = []
+        for columns, categories in groups:
+            cost = largest_cost * len(columns) // attribute_count
+            parts.append(self._part(columns, categories, cost))
+        return parts
+
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
-        """The part of a round that costs at most so much, in micro-rho.
+        """Plan the round about these columns, which costs a device at most `cost` micro-rho.
 
-        No unit is clipped, as its numbers are at most those of its records. No sum leaves the
-        symbols, for which more noise, at less cost, may be needed.
+        No unit is clipped, as its numbers are at most those of its records. All symbols are wide
+        enough for any sum with its noise. If no report has room for such symbols, the round costs
+        half as much, which makes the noise larger and the symbols coarser.
         """
-        d, run = len(columns), self.unit or self.options.records
-        values = d * (categories or 1)
-        least_radius = 2 if run > _LONG else 1  # of one record
-        radius = run * max(math.sqrt(d), least_radius)
-        steps = _STEPS_AT_TINY_RHO if cost < _TINY else _STEPS
-        tally = round(steps / values**0.25)  # least variance of a quotient near 1
-        largest_sum = self._units * max(tally, math.ceil(run * steps / radius))
+        run_length = self.unit or self.options.records  # records of a unit
+        value_count = len(columns) * (categories or 1)
+        least_record_radius = 1
+        if run_length > _LONG:
+            least_record_radius = 2
+        radius = run_length * max(math.sqrt(len(columns)), least_record_radius)
+        steps = _STEPS
+        if cost < _TINY:
+            steps = _STEPS_AT_TINY_RHO
+        tally = round(steps / value_count**0.25)  # least variance of a quotient near 1
+        largest_sum = self._units * max(tally, math.ceil(run_length * steps / radius))
 
-        most_bits = min(16, 8 * sums.MOST_BYTES // (values + 1))
-        for bits in range(8, most_bits + 1):
-            plan = sums.SumPlan(
-                cost=cost,
-                unit=self.unit,
-                radius=radius,
-                units=self._units,
-                steps=steps,
-                clipped=tally,
-                kept=tally,
-                values=values + 1,
-                bits=bits,
-                fine=0 if categories else 4,
-            )
-            made = sums.design(plan)
-            body = sums.of(cards.decode(made.card))
-            noise = math.sqrt(sums.variance(body))
-            if largest_sum + 8 * noise < 2 ** (body.coarse + bits - 1):
-                break
-        else:
+        fine = _FINE_BITS_OF_NUMBERS
+        if categories:
+            fine = 0
+        plan = sums.SumPlan(
+            cost=cost,
+            unit=self.unit,
+            radius=radius,
+            units=self._units,
+            steps=steps,
+            clipped=tally,
+            kept=tally,
+            values=value_count + 1,  # and the tally
+            bits=_LEAST_BITS,
+            fine=fine,
+        )
+        made = _narrowest_design(plan, largest_sum)
+        if made is None:
             return self._part(columns, categories, cost // 2)
 
+        card = cards.decode(made.card)
         design = SumDesign(
-            card=cards.decode(made.card),
-            k=values + 1,
+            card=card,
+            k=plan.values,
             variance=made.sigma**2,
             mechanism="gaussian",
             epsilon=self._budget,
@@ -189,7 +223,7 @@ class Means(Learner):
             design=design,
             tally=tally,
             range=made.range,
-            slack=sums.grid(body, made.range) / 2,
+            slack=sums.grid(sums.of(card), made.range) / 2,
         )
 
     @property
@@ -200,16 +234,17 @@ class Means(Learner):
         return part.question(self._held.width, self._held.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Ask every device for the sums of the next part."""
         return [(self._question(self._parts[len(self._answers)]), devices)]
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Keep the totals of the round and their standard errors: zeros if nobody reported."""
         (cohort,) = result.cohorts
-        total, error = np.zeros((2, len(cohort.counts)))
+        totals, errors = np.zeros((2, len(cohort.counts)))
         if cohort.reports:
-            total, error = sums_of(cohort)
-        self._answers.append(
-            {"totals": total.tolist(), "errors": error.tolist(), "reports": result.reports}
-        )
+            totals, errors = sums_of(cohort)
+        answer = {"totals": totals.tolist(), "errors": errors.tolist(), "reports": result.reports}
+        self._answers.append(answer)
 
     def state(self) -> dict[str, Any]:
         return {"answers": list(self._answers)}
@@ -220,44 +255,55 @@ class Means(Learner):
     # The result
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        by_column: dict[int, dict[str, Any]] = {}
-        parts, counts = [], []
+        """The estimates of all attributes, and the number of records, for JSON.
+
+        history: not needed, as the answers of all rounds are kept.
+        """
+        entry_of_column: dict[int, dict[str, Any]] = {}
+        part_summaries = []
+        record_counts = []
         for part, answer in zip(self._parts, self._answers, strict=True):
-            count = self._count(part, answer)
-            counts.append(count)
-            by_column |= self._entries(part, answer, count)
-            parts.append(self._part_summary(part, answer["reports"]))
-        entries = [by_column[column] for column in sorted(by_column)]
-        best = min(counts, key=lambda count: count.error)
+            record_count = self._count(part, answer)
+            record_counts.append(record_count)
+            entry_of_column |= self._entries(part, answer, record_count)
+            part_summaries.append(self._part_summary(part, answer["reports"]))
+        entries = [entry_of_column[column] for column in sorted(entry_of_column)]
+        most_exact = min(record_counts, key=lambda count: count.error)
         return {
             "dataset": self.options.dataset,
             "method": "sums over units",
             "clients": max(answer["reports"] for answer in self._answers),
             **squared_errors(entries),
             "attributes": entries,
-            "records": best.records,
-            "records_error": best.error,
+            "records": most_exact.records,
+            "records_error": most_exact.error,
             "unit": self.unit,
             "delta": self.delta,
             "rho": sum(part.design.cost for part in self._parts) / MICRO,
-            "parts": parts,
+            "parts": part_summaries,
         }
 
     def _count(self, part: _Part, answer: Mapping[str, Any]) -> _Count:
-        """The number of records by the tally of a round, which counts units.
+        """Estimate the number of records from the tally of a round, which counts units.
 
-        The last unit of a device may be shorter than the others.
+        The tally is the last value of an answer. The last unit of a device may be shorter than the
+        others, so a unit stands for the average number of records of a unit.
         """
-        to_records = self.options.records / self._units / part.tally
-        return _Count(answer["totals"][-1] * to_records, answer["errors"][-1] * to_records)
+        records_per_unit = self.options.records / self._units
+        records_per_step = records_per_unit / part.tally
+        return _Count(
+            records=answer["totals"][-1] * records_per_step,
+            error=answer["errors"][-1] * records_per_step,
+        )
 
     def _part_summary(self, part: _Part, reports: int) -> dict[str, Any]:
-        d = len(part.columns)
+        """Describe a round for JSON: its attributes, its design, and the number of its reports."""
+        attribute_count = len(part.columns)
         return {
             "name": part.name,
-            "d": d,
+            "d": attribute_count,
             **part.design.summary(1),
-            "k": d,
+            "k": attribute_count,
             "reports": reports,
             **report_summary(part.design, self._question(part)),
         }
@@ -265,13 +311,16 @@ class Means(Learner):
     def _entries(
         self, part: _Part, answer: Mapping[str, Any], count: _Count
     ) -> dict[int, dict[str, Any]]:
-        """The entry of each column of a round (attribute_results.py)."""
+        """Make the entry (attribute_results.py) of each column of a round.
+
+        answer: the totals and standard errors of the round. count: of the records of all devices.
+        """
         names = (*self._table.numeric_names, *self._table.categorical_names)
-        size = part.categories or 1
+        sums_per_column = part.categories or 1
         entries = {}
         for i, column in enumerate(part.columns):
-            chosen = slice(i * size, (i + 1) * size)
-            totals, errors = answer["totals"][chosen], answer["errors"][chosen]
+            of_column = slice(i * sums_per_column, (i + 1) * sums_per_column)
+            totals, errors = answer["totals"][of_column], answer["errors"][of_column]
             entry: dict[str, Any] = {"name": names[column], "reports": answer["reports"]}
             if part.categories:
                 entry |= self._frequencies(part, column, totals, errors, count)
@@ -292,16 +341,20 @@ class Means(Learner):
         errors: Sequence[float],
         count: _Count,
     ) -> dict[str, Any]:
-        """The frequencies of the categories of a column, with their intervals."""
+        """Make the part of a column's entry that has the frequencies of its categories.
+
+        totals: the number of records of each category. errors: their standard errors. count: of the
+        records of all devices.
+        """
         categories = self._table.categories[column - len(self._table.numeric_names)]
-        shares, intervals = [], []
+        frequencies, intervals = [], []
         for total, error in zip(totals, errors, strict=True):
-            share, interval = self._quotient(part, total, error, count)
-            shares.append(share)
+            frequency, interval = self._quotient(part, total, error, count)
+            frequencies.append(frequency)
             intervals.append(interval)
         entry = {
             "categories": list(categories),
-            "frequencies": shares,
+            "frequencies": frequencies,
             "intervals": intervals if all(intervals) else None,
         }
         values = self._values(column)
@@ -313,16 +366,22 @@ class Means(Learner):
     def _quotient(
         self, part: _Part, total: float, error: float, count: _Count
     ) -> tuple[float, list[float] | None]:
-        """A total for each record, and its interval, which also covers the rounding."""
-        mean = total / count.records if count.records else 0.0
+        """Divide a total by the number of records; return the mean and its 95 % interval.
+
+        The interval also covers the rounding on the devices. It is None if there may be no record.
+        """
+        mean = 0.0
+        if count.records:
+            mean = total / count.records
         interval = fieller(total, error, count.records, count.error)
-        if interval:
-            slack = part.slack * self._units / self.options.records
-            interval = [interval[0] - slack, interval[1] + slack]
-        return mean, interval
+        if interval is None:
+            return mean, None
+        low, high = interval
+        rounding = part.slack * self._units / self.options.records  # of a record, at most
+        return mean, [low - rounding, high + rounding]
 
     def _values(self, column: int) -> npt.NDArray[np.int16] | None:
-        """What all devices hold in a column; None where the host does not know."""
+        """Return the values of all devices in a column, None if the host does not know them."""
         if self.holdings is None:
             return None
         values: npt.NDArray[np.int16] = self.holdings.records[self.holdings.order, column]
@@ -330,6 +389,7 @@ class Means(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
+        """The estimates and the number of records, in lines for people."""
         reports = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
         return [
             "intervals are for the noise",
@@ -339,16 +399,37 @@ class Means(Learner):
         ]
 
 
-def fieller(a: float, a_error: float, b: float, b_error: float) -> list[float] | None:
-    """The 95 % interval of a quotient a / b of independent normal estimates (Fieller 1954).
+def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
+    """Design the plan's card with the fewest bits that hold every sum and its noise.
 
-    None where b may be 0.
+    largest_sum: of a device, in grid steps. Returns None if no number of bits is enough that lets
+    all sums fit into a report.
     """
-    square = QUANTILE**2
-    lead = b * b - square * b_error**2
-    middle = a * b
-    last = a * a - square * a_error**2
-    if b <= 0 or lead <= 0:
+    most_bits = min(_MOST_BITS, 8 * sums.MOST_BYTES // plan.values)
+    for bits in range(_LEAST_BITS, most_bits + 1):
+        made = sums.design(replace(plan, bits=bits))
+        body = sums.of(cards.decode(made.card))
+        noise = math.sqrt(sums.variance(body))
+        largest_symbol = 2 ** (body.coarse + bits - 1)
+        if largest_sum + _NOISE_REACH * noise < largest_symbol:
+            return made
+    return None
+
+
+def fieller(
+    numerator: float, numerator_error: float, denominator: float, denominator_error: float
+) -> list[float] | None:
+    """Return the 95 % interval of a quotient of two independent normal estimates.
+
+    The errors are standard errors. Returns None if the denominator may be 0. Source: Fieller,
+    Journal of the Royal Statistical Society B 16, 1954: the interval has all quotients q with
+    (a - q b)**2 <= z**2 (a_error**2 + q**2 b_error**2), a quadratic inequality.
+    """
+    z_squared = QUANTILE**2
+    quadratic = denominator * denominator - z_squared * denominator_error**2
+    if denominator <= 0 or quadratic <= 0:
         return None
-    half = math.sqrt(max(0.0, middle * middle - lead * last))
-    return [(middle - half) / lead, (middle + half) / lead]
+    linear = numerator * denominator
+    constant = numerator * numerator - z_squared * numerator_error**2
+    root = math.sqrt(max(0.0, linear * linear - quadratic * constant))
+    return [(linear - root) / quadratic, (linear + root) / quadratic]

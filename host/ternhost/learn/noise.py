@@ -14,7 +14,7 @@ from tern.fixed import MAX_EPSILON
 from ternhost.errors import UsageError
 from ternhost.learn import designs
 from ternhost.learn.clustering import LAPLACE, NOT_ENCRYPT
-from ternhost.learn.designs import DeviceClass, epsilons_option, in_privacy, shares
+from ternhost.learn.designs import DeviceClass, epsilons_option, in_privacy
 from ternhost.options import OptionGroup, option, require
 from ternhost.privacy.base import MICRO, parse_epsilon
 
@@ -29,10 +29,13 @@ _NOTHING = 200  # the true epsilon above which tern says that noise protects not
 
 
 def weakness(true: float) -> str:
-    """What is wrong with noise at a true epsilon that no board accepts, for people."""
+    """Say, for people, what is wrong with noise at a true epsilon that no board accepts."""
     if true > _NOTHING:
         return f"protects nothing: a true epsilon of {true:,.10g}"
-    return f"is for simulations only: a true epsilon of {true:,.10g}, and no board reports above {_MOST}"
+    return (
+        f"is for simulations only: a true epsilon of {true:,.10g}, "
+        f"and no board reports above {_MOST}"
+    )
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ class NoiseOptions(OptionGroup):
     )
 
     def check(self) -> None:
-        kinds = " or ".join(_NOISES)
+        """Raise UsageError for options out of bounds, or that contradict each other."""
         is_known = self.privacy_eval_type in _NOISES
-        require(is_known, "privacy_eval_type", kinds, self.privacy_eval_type)
+        require(is_known, "privacy_eval_type", " or ".join(_NOISES), self.privacy_eval_type)
         if self.noise is not None:
             require(0 < self.noise < math.inf, "noise", "above 0", self.noise)
         if self.probability is not None:
@@ -98,12 +101,12 @@ class NoiseOptions(OptionGroup):
             self.classes()  # an epsilon that makes no sense is refused here
 
     def classes(self) -> list[DeviceClass]:
-        """The classes of clients, each with the true epsilon of a result. Raises UsageError."""
+        """The classes of clients, each with the true epsilon of a result.
+
+        Raises UsageError for an epsilon that makes no sense, or at which no device reports.
+        """
         if self.epsilons is not None:
-            return [
-                DeviceClass(parse_epsilon(epsilon), share)
-                for epsilon, share in shares(self.epsilons)
-            ]
+            return DeviceClass.of_epsilons(self.epsilons)
         if self.epsilon is not None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
         true = 2 * self.setting
@@ -122,7 +125,8 @@ class NoiseOptions(OptionGroup):
         above 0.
         """
         if self.noise is not None:
-            return Decimal(-math.log1p(-(self.probability or PROBABILITY)) / self.noise)
+            probability = self.probability or PROBABILITY
+            return Decimal(-math.log1p(-probability) / self.noise)
         try:
             setting = Decimal(self.laplace_eval_eps)
             if setting.is_finite() and setting > 0:
@@ -136,11 +140,14 @@ class NoiseOptions(OptionGroup):
 
     @property
     def unprotected(self) -> float | None:
-        """laplace_eval_eps where no card has so little noise: a simulation adds it in floats.
+        """The setting laplace_eval_eps if no card has so little noise; None if there is a card.
 
-        Raises UsageError.
+        Then a simulation adds the noise in floats. Raises UsageError.
         """
-        vectors = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
-        if not vectors or self.epsilon is not None or self.epsilons is not None:
+        is_noisy_vector = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
+        if not is_noisy_vector or self.epsilon is not None or self.epsilons is not None:
             return None
-        return float(self.setting) if 2 * self.setting > _MOST else None
+        true_epsilon = 2 * self.setting
+        if true_epsilon <= _MOST:
+            return None
+        return float(self.setting)

@@ -29,6 +29,7 @@ from ternhost.learn.parameters import LARGEST_WEIGHT, Floats, reading_state
 from ternhost.vectorised.projection import transform
 
 DIRECTION = 0.5  # the radius at the model 0
+_LEAST_RADIUS = DIRECTION / 10  # at other models
 SURE = 20.0  # `certain`, from which asking again at the fitted model is better
 _STEPS = 6  # Gauss-Newton steps of a fit
 _STEP = 0.7  # each goes so much of the way at most
@@ -53,7 +54,7 @@ class Observation:
     tau: float | None = None  # the size to which it clipped each value
 
     def clipped(self, gradients: Floats) -> Floats:
-        """Gradients (n x values) as the devices clip them."""
+        """Clip gradients (n x values) as the devices do: each value, or the whole vector."""
         if self.tau is not None:
             gradients = np.clip(gradients, -self.tau, self.tau)
         if self.radius is not None:
@@ -62,13 +63,14 @@ class Observation:
         return gradients
 
     def joined(self, other: "Observation") -> "Observation | None":
-        """The mean of both, by inverse variance; None if they answer different questions."""
+        """Combine two observations by inverse variance; None if they answer different questions."""
         same_clip = (self.radius, self.tau) == (other.radius, other.tau)
         if not same_clip or not np.array_equal(self.asked, other.asked):
             return None
-        share = self.variance / max(self.variance + other.variance, _TINY)
-        gradient = (1 - share) * self.gradient + share * other.gradient
-        return replace(self, gradient=gradient, variance=(1 - share) * self.variance)
+        other_weight = self.variance / max(self.variance + other.variance, _TINY)
+        own_weight = 1 - other_weight
+        gradient = own_weight * self.gradient + other_weight * other.gradient
+        return replace(self, gradient=gradient, variance=own_weight * self.variance)
 
 
 class Expected(NamedTuple):
@@ -87,8 +89,14 @@ class Observations:
     def __init__(
         self, model: int, rows: Floats, classes: int = 1, *, invented: bool = False
     ) -> None:
-        """rows: public rows (n x features), the constant 1 first. invented: they are `made_up`."""
-        self.model, self.classes, self._invented = model, classes, invented
+        """Begin without an answer.
+
+        model: its number (wire.md). rows: public rows (n x features), the constant 1 first.
+        classes: that have weights of their own. invented: the rows are `made_up`.
+        """
+        self.model = model
+        self.classes = classes
+        self._invented = invented
         self._rows = rows
         self._answers: list[Observation] = []
         self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (values)
@@ -110,8 +118,10 @@ class Observations:
         return self._expected(first, self.weights).variance / max(first.variance, _TINY)
 
     def add(self, answer: Observation) -> None:
-        """Take an answer. A second one to the last question is joined to the first."""
-        joined = self._answers[-1].joined(answer) if self._answers else None
+        """Take an answer; if it is to the same question as the last one, the two are combined."""
+        joined = None
+        if self._answers:
+            joined = self._answers[-1].joined(answer)
         if joined:
             self._answers[-1] = joined
         else:
@@ -122,7 +132,10 @@ class Observations:
     # The fit
 
     def fit(self) -> Floats:
-        """Fit the weights (values); where the rows are not suited, they go along the first gradient."""
+        """Fit the weights to all answers, and return them (values).
+
+        If the rows do not suit the population, the weights go along the first gradient.
+        """
         for _ in range(_STEPS):
             if self.suited:
                 self._step()
@@ -131,49 +144,53 @@ class Observations:
         return self.weights
 
     def _step(self) -> None:
-        """Make a Gauss-Newton step, as long as explains the answers best.
+        """Make a Gauss-Newton step of the length that explains the answers best, or none.
 
         Far from the optimum answers are not linear in the weights, so that a whole step may
         overshoot.
         """
-        target = shrink(*self._system(self.weights))
+        precision, target = self._system(self.weights)
+        posterior = shrink(precision, target)
         lengths = _STEP / 2.0 ** np.arange(_HALVED)[:, None]
-        moved = self.weights + lengths * (target.mean - self.weights)
+        moved = self.weights + lengths * (posterior.mean - self.weights)  # a row for each length
         candidates = [self.weights, *np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)]
         losses = []
         for weights in candidates:
-            losses.append(self._unexplained(weights) + weights @ weights / target.variance)
+            prior_loss = weights @ weights / posterior.variance
+            losses.append(self._unexplained(weights) + prior_loss)
         self.weights = candidates[int(np.argmin(losses))]
 
     def lengthened(self) -> Floats:
-        """The last fit, as long as explains the answers best, among _LENGTHS.
+        """Return the last fit, multiplied by the factor of _LENGTHS that explains the answers best.
 
         Shrinking makes models of classes that are easily told apart too short, which spoils their
         probabilities. Made-up rows show nothing of it.
         """
         if self._invented or not self.suited or not self.weights.any():
             return self.weights
-        candidates = [
-            np.clip(length * self.weights, -LARGEST_WEIGHT, LARGEST_WEIGHT) for length in _LENGTHS
-        ]
+        candidates = []
+        for factor in _LENGTHS:
+            candidates.append(np.clip(factor * self.weights, -LARGEST_WEIGHT, LARGEST_WEIGHT))
         return min(candidates, key=self._unexplained)
 
     def deviations(self) -> Floats:
         """The posterior standard deviation of each weight (values)."""
-        posterior = shrink(*self._system(self.weights))
+        precision, target = self._system(self.weights)
+        posterior = shrink(precision, target)
         return np.asarray(np.sqrt(np.diag(posterior.covariance)))
 
     def _unexplained(self, weights: Floats) -> float:
-        """The chi-squared of all answers, if these weights were the optimum."""
-        total = 0.0
+        """Return the chi-squared of all answers, if these weights were the optimum."""
+        chi_squared = 0.0
         for answer in self._answers:
             expected = self._expected(answer, weights)
             variance = max(answer.variance + expected.variance, _TINY)
-            total += float(np.square(expected.mean - answer.gradient).sum()) / variance
-        return total
+            squared_error = float(np.square(expected.mean - answer.gradient).sum())
+            chi_squared += squared_error / variance
+        return chi_squared
 
     def _system(self, weights: Floats) -> tuple[Floats, Floats]:
-        """All answers as linear equations near these weights.
+        """Make linear equations of all answers, which hold near these weights.
 
         Returns the precision matrix (values x values), and the matrix times the solution (values).
         """
@@ -182,51 +199,63 @@ class Observations:
         for answer in self._answers:
             hessian = self._hessian(answer, weights)
             expected = self._expected(answer, weights)
-            weight = 1 / max(answer.variance + expected.variance, _TINY)
-            precision += weight * hessian.T @ hessian
-            target += weight * hessian.T @ (hessian @ weights + expected.mean - answer.gradient)
+            answer_weight = 1 / max(answer.variance + expected.variance, _TINY)
+            # Near `weights`, hessian @ w = hessian @ weights + expected.mean - gradient.
+            right_side = hessian @ weights + expected.mean - answer.gradient
+            precision += answer_weight * hessian.T @ hessian
+            target += answer_weight * hessian.T @ right_side
         return precision, target
 
     # Questions
 
     def question(self) -> tuple[Floats, float]:
-        """The weights (values) to ask at next, and the radius.
+        """Choose the weights (values) at which to ask next, and the radius of clipping.
 
-        The fitted model tells more than the model 0 if it is good enough; 60 % of the gradients are
-        kept whole there.
+        The gradients at the fitted model tell more than those at the model 0 if the fit is good
+        enough. There the radius keeps a share _WHOLE of the gradients unclipped.
         """
         if not self._answers or not self.suited or self.certain < SURE:
             return np.zeros_like(self.weights), DIRECTION
         means = self._means(self.weights)
-        lengths = np.linalg.norm(self._rows, axis=1)[:, None]
-        # Of each row's gradient with label 1 and with label 0: its size and its chance.
-        sizes = (lengths * np.hstack([means, 1 - means])).ravel()
-        chances = np.hstack([1 - means, means]).ravel()
+        row_lengths = np.linalg.norm(self._rows, axis=1)[:, None]
+        # Each row may have either label: the size of its gradient for label 0, then for label 1,
+        # and the probability of that label.
+        sizes = (row_lengths * np.hstack([means, 1 - means])).ravel()
+        probabilities = np.hstack([1 - means, means]).ravel()
+        # The radius is a quantile of the sizes.
         order = sizes.argsort()
-        whole = chances[order].cumsum().searchsorted(_WHOLE * chances.sum())
-        return self.weights, max(float(sizes[order[whole]]), DIRECTION / 10)
+        cumulated = probabilities[order].cumsum()
+        quantile = cumulated.searchsorted(_WHOLE * probabilities.sum())
+        return self.weights, max(float(sizes[order[quantile]]), _LEAST_RADIUS)
 
     def promise(self, asked: Observation) -> float:
-        """The expected squared error of scores after such an answer alone.
+        """Return the expected squared error of scores after a single answer to a question.
 
         It does not depend on the answer's gradient. The less, the better: it compares mechanisms
         and clips. Before the answer, scores have a variance of 4.
         """
         hessian = self._hessian(asked, asked.asked)
         expected = self._expected(asked, asked.asked)
-        scores = np.kron(np.eye(self.classes), self._rows.T @ self._rows / len(self._rows))
-        prior = np.eye(len(scores)) * np.trace(scores) / 4
-        known = hessian.T @ hessian / (asked.variance + expected.variance) + prior
-        return float(np.trace(np.linalg.solve(known, scores)))
+        # The variance of scores is w.T @ second_moment @ w, for weights w of mean 0.
+        second_moment = self._rows.T @ self._rows / len(self._rows)
+        second_moments = np.kron(np.eye(self.classes), second_moment)
+        prior_precision = np.eye(len(second_moments)) * np.trace(second_moments) / 4
+        variance = asked.variance + expected.variance
+        precision = hessian.T @ hessian / variance + prior_precision
+        return float(np.trace(np.linalg.solve(precision, second_moments)))
 
     # The rows
 
     def _judge(self) -> None:
-        """Compare the rows with uncorrelated features, by the first gradient."""
+        """Decide by the first gradient whether the rows suit the population.
+
+        The rows are compared with uncorrelated features of the same curvature: which of them
+        explain the gradient with more evidence? Sets `suited` and `misfit`.
+        """
         first = self._answers[0]
-        nothing = np.zeros_like(self.weights)
-        hessian = self._hessian(first, nothing)
-        target = self._expected(first, nothing).mean - first.gradient
+        zeros = np.zeros_like(self.weights)
+        hessian = self._hessian(first, zeros)
+        target = self._expected(first, zeros).mean - first.gradient
         variance = max(first.variance, _TINY)
         fitted = _solution(hessian, target, variance).mean
         fitted = np.clip(fitted, -LARGEST_WEIGHT, LARGEST_WEIGHT)
@@ -237,14 +266,16 @@ class Observations:
         by_uncorrelated = _solution(uncorrelated, target, variance)
 
         # Directions in which the rows hardly vary: the gradient should have only noise there.
-        left, sizes, _ = np.linalg.svd(hessian)
-        silent = np.square(sizes) * min(by_rows.variance, _STEEP) < variance
-        outside = np.square(left.T[silent] @ target) / variance
-        self.misfit = float(outside.mean()) if silent.any() else 1.0
+        directions, curvatures, _ = np.linalg.svd(hessian)
+        is_silent = np.square(curvatures) * min(by_rows.variance, _STEEP) < variance
+        chi_squared = np.square(directions.T[is_silent] @ target) / variance
+        self.misfit = 1.0
+        if is_silent.any():
+            self.misfit = float(chi_squared.mean())
         # The evidence of a larger variance there.
-        excess = len(outside) / 2 * (self.misfit - 1 - math.log(max(self.misfit, 1.0)))
+        excess = len(chi_squared) / 2 * (self.misfit - 1 - math.log(max(self.misfit, 1.0)))
 
-        odds = by_rows.evidence - by_uncorrelated.evidence
+        odds = by_rows.evidence - by_uncorrelated.evidence  # logarithm
         doubt = _DOUBT * (1 + self.certain / SURE)  # no rows explain clear answers fully
         if self._invented:
             self.suited = odds >= 0
@@ -253,35 +284,43 @@ class Observations:
         self._uncorrelated_fit = _along(by_uncorrelated.mean, uncorrelated, hessian)
 
     def _uncorrelated(self, hessian: Floats) -> Floats:
-        """The Hessian of uncorrelated features with the same mean curvature."""
+        """Return the Hessian of uncorrelated features with the same mean curvature."""
         classes, d = self.classes, self._rows.shape[1]
-        average = np.einsum("iaja->ij", hessian.reshape(classes, d, classes, d)) / d
-        return np.kron(average, np.eye(d))
+        by_class_and_feature = hessian.reshape(classes, d, classes, d)
+        # For each pair of classes, the mean of the block's diagonal.
+        mean_curvature = np.einsum("iaja->ij", by_class_and_feature) / d
+        return np.kron(mean_curvature, np.eye(d))
 
     # What the rows expect
 
     def _gradients(self, asked: Observation) -> tuple[Floats, Floats]:
-        """The rows' gradients at the weights asked, as functions of their mean labels.
+        """Express the rows' gradients, at the weights of a question, by their mean labels.
 
         Returns each row's gradient where its mean labels are 0 (n x classes x features), and by how
         much it falls with each mean label (n x features).
         """
-        before = self._means(asked.asked)
+        predicted = self._means(asked.asked)
         if self.model == LOGISTIC:
-            negative = asked.clipped(self._rows * (before - 0))
-            positive = asked.clipped(self._rows * (before - 1))
+            # The clipped gradient of each row with label 0, and with label 1.
+            negative = asked.clipped(self._rows * (predicted - 0))
+            positive = asked.clipped(self._rows * (predicted - 1))
             return negative[:, None], negative - positive
-        return before[:, :, None] * self._rows[:, None], self._rows
+        return predicted[:, :, None] * self._rows[:, None], self._rows
 
     def _expected(self, asked: Observation, weights: Floats) -> Expected:
-        """The answer to a question, if these weights were the optimum."""
+        """Return the answer to a question that is expected if these weights are the optimum."""
         gradients, falls = self._gradients(asked)
-        each = gradients - self._means(weights)[:, :, None] * falls[:, None]
-        each = each.reshape(len(self._rows), -1)
-        return Expected(each.mean(axis=0), float(np.square(each).mean()) / len(each))
+        mean_labels = self._means(weights)
+        of_rows = gradients - mean_labels[:, :, None] * falls[:, None]
+        of_rows = of_rows.reshape(len(self._rows), -1)  # n x values
+        variance_of_mean = float(np.square(of_rows).mean()) / len(of_rows)
+        return Expected(of_rows.mean(axis=0), variance_of_mean)
 
     def _hessian(self, asked: Observation, weights: Floats) -> Floats:
-        """By how much the expected mean gradient falls with each weight (values x values)."""
+        """Return by how much the expected mean gradient falls with each weight.
+
+        The result (values x values) has a block of features x features for each pair of classes.
+        """
         n, d = self._rows.shape
         classes = self.classes
         means = self._means(weights)
@@ -289,6 +328,7 @@ class Observations:
         blocks = np.empty((classes, d, classes, d))
         for i in range(classes):
             for j in range(classes):
+                # The derivative of the mean label of class i by the score of class j, of each row.
                 if self.model == LINEAR:
                     slopes = np.ones(n)
                 else:
@@ -297,14 +337,14 @@ class Observations:
         return blocks.reshape(classes * d, -1)
 
     def _means(self, weights: Floats) -> Floats:
-        """The mean label of each row by a model (n x classes)."""
+        """Return the mean label of each row by a model (n x classes): for classes, probabilities."""
         z: Floats = self._rows @ weights.reshape(self.classes, -1).T
         if self.model == LINEAR:
             return z
         if self.model == LOGISTIC:
             return (1 + np.tanh(z / 2)) / 2
-        each = np.exp(z - z.max(axis=1, keepdims=True))
-        return np.asarray(each / each.sum(axis=1, keepdims=True))
+        exponentials = np.exp(z - z.max(axis=1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
     # State
 
@@ -321,14 +361,18 @@ class Observations:
         (self.weights,) = read_vectors(state, len(self.weights), "weights")
         with reading_state("learning from gradients"):
             self._answers = []
-            for asked, gradient, *how in state["seen"]:
-                self._answers.append(Observation(np.array(asked), np.array(gradient), *how))
+            for asked, gradient, variance, radius, tau in state["seen"]:
+                answer = Observation(np.array(asked), np.array(gradient), variance, radius, tau)
+                self._answers.append(answer)
             if self._answers:
                 self._judge()
 
 
 def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
-    """Weights along a gradient, as far as the rows' curvature in that direction allows."""
+    """Scale weights so that they are as long as the rows' curvature in their direction allows.
+
+    weights: fitted to a gradient with the Hessian of uncorrelated features. hessian: of the rows.
+    """
     curvature = weights @ hessian @ weights
     if curvature <= 0:
         return weights * 0.0
@@ -336,26 +380,27 @@ def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
 
 
 def made_up(features: int, direction: Floats | None = None) -> Floats:
-    """Rows (n x features), spread evenly around their mean.
+    """Make up rows (n x features) that are spread evenly around their mean.
 
     direction: the mean of x / |x| (features), as far as known. Its first value is the mean of 1 /
     |x|, which gives the size of the rows. Without it, the features have uniform variance.
     """
-    mean = np.eye(features)[0]
-    square = 1 + (features - 1) / 3  # of |x|
+    mean = np.eye(features)[0]  # the constant 1, and 0 for all other features
+    squared_norm = 1 + (features - 1) / 3  # the mean of |x|**2; 1/3 is that of a uniform feature
     if direction is not None:
-        first = min(max(float(direction[0]), features**-0.5), 1.0)
-        square = first**-2
-        rest = direction[1:] / first
-        most = math.sqrt(max(_MEAN * square - 1, 0) / max(rest @ rest, _TINY))
-        mean = np.concatenate([[1.0], rest * min(1.0, most)])
+        inverse_norm = min(max(float(direction[0]), features**-0.5), 1.0)
+        squared_norm = inverse_norm**-2
+        others = direction[1:] / inverse_norm
+        most = math.sqrt(max(_MEAN * squared_norm - 1, 0) / max(others @ others, _TINY))
+        mean = np.concatenate([[1.0], others * min(1.0, most)])
 
-    size = 1 << (features - 1).bit_length()
+    # The columns of a Hadamard matrix are uncorrelated signs; the constant does not vary.
+    size = 1 << (features - 1).bit_length()  # the next power of two
     signs = transform(np.eye(size, dtype=np.int32))
     spread = signs[:, :features].astype(np.float64)
     spread[:, 0] = 0
-    deviation = math.sqrt(max(square - mean @ mean, 0) / max(features - 1, 1))
-    return np.asarray(mean + spread * deviation)
+    variance = max(squared_norm - mean @ mean, 0) / max(features - 1, 1)
+    return np.asarray(mean + spread * math.sqrt(variance))
 
 
 @dataclass(frozen=True)
@@ -369,19 +414,20 @@ class Posterior:
 
 
 def shrink(precision: Floats, target: Floats) -> Posterior:
-    """The posterior of w, given observations of this precision matrix.
+    """Compute the posterior of weights w, whose prior is normal with mean 0.
 
-    They give target = precision w + noise of the covariance `precision`. The variance of the prior
-    is the one of the largest evidence.
+    The observations are target = precision w + noise with the covariance `precision` (values x
+    values). The variance of the prior is the one with the most evidence (empirical Bayes).
     """
-    certain, directions = np.linalg.eigh(precision)
-    certain = np.maximum(certain, 0)
+    eigenvalues, directions = np.linalg.eigh(precision)
+    eigenvalues = np.maximum(eigenvalues, 0)  # which rounding may have made negative
     along = directions.T @ target
-    shrunk = 1 / (certain + 1 / _VARIANCES[:, None])  # variances x directions
-    volumes = np.log1p(certain * _VARIANCES[:, None])
-    evidence = 0.5 * (np.square(along) * shrunk - volumes).sum(axis=1)
+    # The posterior variance of w along each eigenvector: prior variances x directions.
+    posterior_variances = 1 / (eigenvalues + 1 / _VARIANCES[:, None])
+    log_volumes = np.log1p(eigenvalues * _VARIANCES[:, None])
+    evidence = 0.5 * (np.square(along) * posterior_variances - log_volumes).sum(axis=1)
     best = int(evidence.argmax())
-    covariance = directions * shrunk[best] @ directions.T
+    covariance = directions * posterior_variances[best] @ directions.T
     return Posterior(
         mean=covariance @ target,
         covariance=covariance,
@@ -391,5 +437,5 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
 
 
 def _solution(hessian: Floats, target: Floats, variance: float) -> Posterior:
-    """The posterior of w, given target = hessian w + noise of this variance in each value."""
+    """Compute the posterior of w, given target = hessian w + noise of this variance."""
     return shrink(hessian.T @ hessian / variance, hessian.T @ target / variance)

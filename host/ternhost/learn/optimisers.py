@@ -82,7 +82,7 @@ class Averaging:
         self._move(self.weights - rate * gradient)
 
     def _move(self, weights: Floats) -> None:
-        """Move to these weights, and take them into the average."""
+        """Move to these weights, as far as devices can take them, and update the average."""
         self.weights = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self._steps += 1
         share = (self._POWER + 1) / (self._POWER + self._steps)  # of the last iterate
@@ -102,7 +102,7 @@ class Averaging:
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """The rate that lets noise grow to a set share of the loss's scale.
+        """Return the rate that lets noise grow to a set share of the loss's scale.
 
         After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d
         variance), if |x|**2 <= d. So with n reports the path r T grows as sqrt(n), and the size of
@@ -155,6 +155,7 @@ class Adam(Averaging):
         self._square: Floats = np.zeros(dimension)
 
     def step(self, gradient: Floats, rate: float) -> None:
+        """Move by the mean gradient over its root mean square, both without their initial bias."""
         self._mean = self._FIRST * self._mean + (1 - self._FIRST) * gradient
         self._square = self._SECOND * self._square + (1 - self._SECOND) * gradient**2
         steps = self._steps + 1
@@ -172,7 +173,7 @@ class Adam(Averaging):
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """The rate at which a weight goes _REACH far, along a gradient that keeps its sign.
+        """Return the rate at which a weight moves by _REACH if its gradient keeps its sign.
 
         Steps of a rate r go r T far in T rounds then, and r sqrt(T) under noise alone.
         """
@@ -180,7 +181,7 @@ class Adam(Averaging):
 
 
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
-    """The vectors (dimension) of these names in a state.
+    """Read the vectors (dimension) of these names from a stored state.
 
     Raises UsageError if one is missing, or has another dimension.
     """

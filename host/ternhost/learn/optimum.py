@@ -15,9 +15,9 @@ _VERSION = 1  # of losses.py: count up to fit anew what is in the cache
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """The weights (d, or classes * d) of the least penalised mean loss, cached.
+    """Return the weights (d, or classes * d) of the least penalised mean loss on training records.
 
-    The penalty is regularisation / 2 times the sum of their squares.
+    They are cached. The penalty is regularisation / 2 times the sum of their squares.
     """
     shape, classes = dataset.features.shape, len(dataset.classes)
     key = hashlib.sha256(f"{_VERSION} {model} {regularisation!r} {shape} {classes}".encode())
@@ -28,24 +28,24 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """`optimum`, whatever the cache has."""
+    """Compute what `optimum` returns, by L-BFGS-B."""
     from scipy.optimize import minimize  # takes half a second to import
 
-    x = dataset.features[dataset.training] / ONE
-    y = dataset.labels[dataset.training].astype(np.float64)
-    n, d = x.shape
+    features = dataset.features[dataset.training] / ONE
+    labels = dataset.labels[dataset.training].astype(np.float64)
+    n, d = features.shape
     loss = LOSSES[model]
     classes = 1
     if model == SOFTMAX_GRADIENT:
         classes = len(dataset.classes)
 
     def penalised_loss(weights: Floats) -> tuple[float, Floats]:
-        """The loss and its gradient."""
-        scores = x @ weights.reshape(classes, d).T
+        """The penalised loss at these weights (classes * d), and its gradient."""
+        scores = features @ weights.reshape(classes, d).T
         if classes == 1:
             scores = scores[:, 0]
-        losses, slopes = loss(scores, y)
-        gradient = (slopes.reshape(n, classes).T @ x / n).reshape(-1)
+        losses, slopes = loss(scores, labels)
+        gradient = (slopes.reshape(n, classes).T @ features / n).reshape(-1)
         penalised = float(losses.mean() + regularisation / 2 * weights @ weights)
         return penalised, gradient + regularisation * weights
 

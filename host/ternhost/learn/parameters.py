@@ -20,7 +20,8 @@ MODELS = {**LINEAR_MODELS, "softmax": SOFTMAX_GRADIENT}
 # By the task of a data set.
 SUITED = {CLASSIFICATION: "logistic", MULTICLASS: "softmax", REGRESSION: "linear"}
 
-_MANTISSA = 32767
+_MANTISSA_BITS = 15  # beside the sign
+_MANTISSA = (1 << _MANTISSA_BITS) - 1
 LARGEST_WEIGHT = _MANTISSA * 2.0**MAX_EXPONENT  # just under 8
 
 
@@ -46,20 +47,20 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """Quantise `weights`, cut to +-LARGEST_WEIGHT, at the finest exponent.
+    """Quantise weights to int16 mantissas of the finest power of two that holds the largest.
 
-    Raises ValueError unless all are finite.
+    Weights beyond +-LARGEST_WEIGHT are clipped. Raises ValueError unless all are finite.
     """
-    real = np.asarray(weights, np.float64)
-    if not np.isfinite(real).all():
+    clipped = np.asarray(weights, np.float64)
+    if not np.isfinite(clipped).all():
         raise ValueError("not a finite number")
-    real = np.clip(real, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+    clipped = np.clip(clipped, -LARGEST_WEIGHT, LARGEST_WEIGHT)
     exponent = MIN_EXPONENT
-    largest = float(np.abs(real).max(initial=0.0))
+    largest = float(np.abs(clipped).max(initial=0.0))
     if largest:
-        _, binary_exponent = math.frexp(largest)
-        exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, binary_exponent - 15))
-        if np.rint(largest * 2.0**-exponent) > _MANTISSA:
+        _, binary_exponent = math.frexp(largest)  # largest < 2**binary_exponent
+        exponent = min(MAX_EXPONENT, max(MIN_EXPONENT, binary_exponent - _MANTISSA_BITS))
+        if np.rint(largest * 2.0**-exponent) > _MANTISSA:  # it would round up to 2**15
             exponent += 1
-    mantissas = np.rint(real * 2.0**-exponent).astype(np.int16)
+    mantissas = np.rint(clipped * 2.0**-exponent).astype(np.int16)
     return Parameters(array("h", mantissas.tobytes()), exponent)

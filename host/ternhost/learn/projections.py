@@ -17,15 +17,16 @@ _SHORT = 0.6
 
 
 def design(device_class: DeviceClass, values: int) -> ReportDesign:
-    """The report of a class of devices about a vector of so many values, with a radius of 1.
+    """Design a report about a whole vector, whose norm devices clip to 1.
 
-    Its `variance` is that of a value of the mean vector. Raises UsageError.
+    values: the number of values in the vector. The design's `variance` is that of the noise in each
+    value of the mean vector, for one report. Raises UsageError.
     """
-    made = projection.design(device_class.epsilon, values, 1.0)
+    projected = projection.design(device_class.epsilon, values, 1.0)
     return ReportDesign(
-        card=cards.decode(made.card),
-        k=1,
-        variance=made.variance,
+        card=cards.decode(projected.card),
+        k=1,  # one symbol stands for a whole vector
+        variance=projected.variance,
         mechanism=NAME,
         epsilon=device_class.epsilon,
         share=device_class.share,
@@ -34,16 +35,25 @@ def design(device_class: DeviceClass, values: int) -> ReportDesign:
 
 
 def with_radius(report: ReportDesign, values: int, radius: float) -> tuple[ReportDesign, int]:
-    """The same report with vectors clipped to this radius, and the range of its question."""
-    made = projection.design(report.card.epsilon, values, radius)
-    return replace(report, card=cards.decode(made.card)), made.range
+    """Return the same report with vectors clipped to this radius, and the range of its question.
+
+    values: the number of values in the vector.
+    """
+    projected = projection.design(report.card.epsilon, values, radius)
+    return replace(report, card=cards.decode(projected.card)), projected.range
 
 
 def radius(size: float, values: int) -> float:
-    """The radius for gradients with coordinates of this mean size, if sizes are exponential."""
+    """Return the radius of clipping for gradients whose coordinates have this mean size.
+
+    values: the number of coordinates. If sizes are exponential with mean m, their mean square is
+    2 m**2.
+    """
     return _SHORT * size * math.sqrt(2 * values)
 
 
 def part(mechanism: str, k: int) -> str:
-    """How many values a report of a mechanism is about, for people: "all", "3 of"."""
-    return "all" if mechanism == NAME else f"{k} of"
+    """Say how many values a report of a mechanism is about, for people: "all", or "3 of"."""
+    if mechanism == NAME:
+        return "all"
+    return f"{k} of"

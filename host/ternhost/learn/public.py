@@ -18,6 +18,7 @@ HELP = (
     "after these of records that no device gets, or none"
 )
 METAVAR = "FILE|N|none"
+_SEED_OF_ROWS = 7  # beside the run's seed, so that the choice depends on nothing else
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ class PublicRows:
 
 
 def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
-    """The public rows of d features that `METAVAR` stands for. Raises UsageError."""
+    """Find the public rows that the option --public names.
+
+    text: a CSV file, a number of rows of the data set, or none. d: the number of features. seed: of
+    the choice among the data set's records. Raises UsageError.
+    """
     if text in ("", "none"):
         return PublicRows()
     if not text.isdecimal():
@@ -42,8 +47,10 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
 
     if dataset is None:
         raise UsageError("--public needs a file where only the devices know the records")
-    order = np.random.default_rng([seed, 7]).permutation(dataset.training)
-    reserved = np.append(dataset.public, order[: len(order) // 3])[: int(text)]
+    # First the rows that are declared public, then up to a third of the training records.
+    order = np.random.default_rng([seed, _SEED_OF_ROWS]).permutation(dataset.training)
+    available = np.append(dataset.public, order[: len(order) // 3])
+    reserved = available[: int(text)]
     rows = dataset.features[reserved] / ONE
     _require_enough(rows, d)
     return PublicRows(rows, reserved, f"{len(rows):,} public rows of {dataset.name}")
@@ -57,7 +64,7 @@ def _require_enough(rows: Floats, d: int) -> None:
 
 
 def read(path: Path, d: int, constant: bool = True) -> Floats:
-    """Rows of d features each (n x d) from a CSV file; a label after them is left out.
+    """Read rows of d features each (n x d) from a CSV file; a label after them is left out.
 
     constant: the first feature must be the constant 1. Raises UsageError.
     """

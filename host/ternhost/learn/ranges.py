@@ -53,6 +53,8 @@ _RAREST = 0.02  # the least share of positive labels that is believed
 _MEMORY = 0.1  # of the run: sizes of longer ago count little
 _LEAST_MEMORY = 5  # rounds
 _LARGEST_MEAN = 1.0  # of sizes
+_LEAST_CLIPPED_MEAN = 1e-4  # of sizes after clipping
+_MOST_CLIPPED_SHARE = 0.98  # of tau: the largest mean after clipping that tells anything
 _PRIOR_SIZE = 0.25  # the mean size where no card shows it, as a share of what is lossless at first
 # Standard errors that are added to an estimated size: too small a range costs more than too large
 # a one.
@@ -62,7 +64,7 @@ _NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9
 
 
 def parse(text: str) -> int | None:
-    """The range that `--range` names, None for auto. Raises UsageError."""
+    """Parse the option `--range`: a number, or None for auto. Raises UsageError."""
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) > MAX_RANGE:
@@ -105,7 +107,10 @@ class Sizes:
     """The mean size of reported values, estimated from the counts of recent rounds."""
 
     def __init__(self, memory: float, prior: float) -> None:
-        """memory: rounds that count. prior: the mean where no card shows it."""
+        """Begin without any counts.
+
+        memory: the number of rounds that count. prior: the mean as long as no card shows it.
+        """
         self._forget = 1 - 1 / memory
         self.mean = prior
         self.seen = 0.0  # reported values, weighted by age
@@ -113,18 +118,22 @@ class Sizes:
         self.deviation = 0.0  # of the estimate from one value
 
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
-        """Take the counts of a round at this range."""
-        seen, total, deviation = 0.0, 0.0, 0.0
+        """Add the sizes that the counts of a round show; earlier rounds count a little less.
+
+        tau: the size to which devices clipped their values. cohorts: those whose cards do not show
+        sizes are left out.
+        """
+        reported_values, size_sum, deviation = 0.0, 0.0, 0.0
         for cohort in cohorts:
             magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is None:
                 continue
-            seen += float(cohort.counts.sum())
-            total += float(cohort.counts.sum(axis=0) @ magnitude.scores)
+            reported_values += float(cohort.counts.sum())
+            size_sum += float(cohort.counts.sum(axis=0) @ magnitude.scores)  # in units of tau
             deviation = max(deviation, magnitude.deviation)
-        if seen:
-            self.total = self._forget * self.total + tau * total
-            self.seen = self._forget * self.seen + seen
+        if reported_values:
+            self.total = self._forget * self.total + tau * size_sum
+            self.seen = self._forget * self.seen + reported_values
             self.deviation = deviation
 
     def update_mean(self, tau: float) -> None:
@@ -143,20 +152,30 @@ class Ranges:
     """Chooses the range of each round from the counts of earlier ones."""
 
     def __init__(self, reported: ReportedValues, fixed: int | None = None) -> None:
-        """fixed: the range of all rounds; None: choose."""
-        model = reported.model
+        """Choose the range of the first round by the priors.
+
+        reported: the values of the whole run. fixed: the range of all rounds, if the user named it.
+        """
         self._reported = reported
         self._fixed = fixed
         self._noise = reported.values**2 * reported.variance / reported.reported
-        self._classes = reported.classes if model == SOFTMAX_GRADIENT else 1
-        # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
-        self._taus = _TAUS[:_SVM_RANGES] if model == SVM else _TAUS
+        self._classes = 1
+        if reported.model == SOFTMAX_GRADIENT:
+            self._classes = reported.classes
+        self._taus = _TAUS
+        if reported.model == SVM:
+            # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
+            self._taus = _TAUS[:_SVM_RANGES]
         # At a model of 0 a residual is at most 1/2 for two classes, else at most 1, so that this
         # range is lossless.
-        start = 1 if model == LOGISTIC else 0
-        self.exponent = start if fixed is None else fixed  # tau is 2**-exponent
+        lossless = 0
+        if reported.model == LOGISTIC:
+            lossless = 1
+        self.exponent = lossless  # tau is 2**-exponent
+        if fixed is not None:
+            self.exponent = fixed
         memory = max(_LEAST_MEMORY, _MEMORY * reported.rounds)
-        self._sizes = Sizes(memory, _PRIOR_SIZE * 2.0**-start)
+        self._sizes = Sizes(memory, _PRIOR_SIZE * 2.0**-lossless)
         # The share of positive labels, less 1/2.
         self._always = Belief(_SHARE)  # from all rounds
         self._early = Belief(_SHARE)  # mostly from those whose model is near 0
@@ -175,23 +194,26 @@ class Ranges:
         return self._reported.model == LOGISTIC
 
     def kept(self, tau: float) -> float:
-        """The share of values that a round of range tau does not clip.
+        """Return the share of values that a round does not clip at tau.
 
-        As much of the loss's curvature is left.
+        Clipping leaves the same share of the loss's curvature.
         """
         return -math.expm1(-tau / self.mean_size)
 
     def skew(self, weights: Floats, tau: float) -> float:
-        """What clipping adds to the constant's mean gradient at these weights, if they are right.
+        """Return the bias that clipping at tau leaves in the constant's mean gradient.
 
-        Without clipping it would be 0 there. The rarer class has the larger residuals, and loses
-        more of them. Scores are taken to be normal around the constant's weight.
+        weights: the model (d), the constant's weight first. If they are right, the gradient would
+        be 0 without clipping. The rarer class has the larger residuals, and loses more of them.
+        Scores are taken to be normal around the constant's weight.
         """
         if not self._learns_share:
             return 0.0
-        spread = math.sqrt(_FEATURE * float(np.square(weights[1:]).sum()))
-        positive = 1 / (1 + np.exp(-weights[0] - spread * _NORMAL))
+        score_deviation = math.sqrt(_FEATURE * float(np.square(weights[1:]).sum()))
+        # The probabilities of both classes at nine equally likely scores.
+        positive = 1 / (1 + np.exp(-weights[0] - score_deviation * _NORMAL))
         negative = 1 - positive
+        # The residual of a record is the probability of the other class.
         clipped = negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)
         return float(clipped.mean())
 
@@ -214,20 +236,26 @@ class Ranges:
         self._choose()
 
     def _learn_share(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
-        """Learn the share of positive labels from the constant's mean gradient."""
+        """Learn the share of positive labels from the constant's gradient in a round.
+
+        weights: the model (d) at which it was asked for. mean: the estimated gradient, from this
+        number of reports.
+        """
         # The probability of a positive label, of a record of which nothing else is known.
-        likely = 1 / (1 + math.exp(-weights[0]))
-        negative_gradient = min(likely, tau)
-        positive_gradient = min(1 - likely, tau)
-        sizes = negative_gradient + positive_gradient
-        share = (negative_gradient - mean) / sizes - 0.5
+        positive = 1 / (1 + math.exp(-weights[0]))
+        # The sizes of the gradients of a negative and of a positive record. The mean gradient is
+        # (1 - share) negative_size - share positive_size.
+        negative_size = min(positive, tau)
+        positive_size = min(1 - positive, tau)
+        sizes = negative_size + positive_size
+        excess = (negative_size - mean) / sizes - 0.5  # of the share over 1/2
         noise = self._reported.variance / reports * (tau / sizes) ** 2
-        self._always.add(share, noise)
+        self._always.add(excess, noise)
         # The unknown effect of the features' means is alike in all rounds. With weights, later
         # rounds show little more.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
-        self._early.add(share, noise + self._rounds * unknown)
+        self._early.add(excess, noise + self._rounds * unknown)
 
     def _choose(self) -> None:
         """Choose the range of the least expected error."""
@@ -238,22 +266,26 @@ class Ranges:
             self.exponent = exponent
 
     def _errors(self, taus: Floats) -> Floats:
-        """The expected squared error at each of these ranges."""
+        """Return the expected squared error at each tau: noise, clipping, and unequal classes.
+
+        The parts are those of the module's docstring.
+        """
         mean = self.mean_size
-        clipped = np.exp(-taus / mean)
+        clipped_share = np.exp(-taus / mean)
         error: Floats = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
-        error += self._reported.values * (_UNBALANCED * mean * clipped) ** 2
+        error += self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
         if self._reported.model == LOGISTIC:
-            error += (_CENTRED + _LEANING * clipped) * _class_error(self._rarer_share(), taus)
+            class_error = _class_error(self._rarer_share(), taus)
+            error += (_CENTRED + _LEANING * clipped_share) * class_error
         elif self._reported.model == SOFTMAX_GRADIENT:
             error += _FEATURE * self._classes * _class_error(1 / self._classes, taus)
         return error
 
     def _rarer_share(self) -> float:
-        """The share of the rarer class's labels, as far from 1/2 as is expected."""
-        early = self._early.mean**2 - 1 / self._early.precision
-        away = math.sqrt(max(self._always.mean**2, early) + 1 / self._always.precision)
-        return max(0.5 - away, _RAREST)
+        """Return the share of the rarer class's labels, as far below 1/2 as is expected."""
+        early_square = self._early.mean**2 - 1 / self._early.precision
+        expected_square = max(self._always.mean**2, early_square) + 1 / self._always.precision
+        return max(0.5 - math.sqrt(expected_square), _RAREST)
 
     def state(self) -> dict[str, Any]:
         """All that changes, for JSON."""
@@ -282,8 +314,11 @@ class Ranges:
 
 
 def _mean_size(clipped: float, tau: float) -> float:
-    """The mean of exponential sizes whose mean is `clipped` once they are clipped at tau."""
-    clipped = min(max(clipped, 1e-4), 0.98 * tau)
+    """Return the mean of exponential sizes whose mean is `clipped` once they are clipped at tau.
+
+    It is the solution m of m (1 - exp(-tau / m)) = clipped, found by bisection.
+    """
+    clipped = min(max(clipped, _LEAST_CLIPPED_MEAN), _MOST_CLIPPED_SHARE * tau)
     low, high = clipped, 100 * tau
     while True:
         middle = (low + high) / 2
@@ -296,12 +331,17 @@ def _mean_size(clipped: float, tau: float) -> float:
 
 
 def _class_error(positives: float, taus: Floats) -> Floats:
-    """The squared bias of the constant's gradient, where this share of labels is positive.
+    """Return the squared bias of the constant's gradient at each tau.
 
-    It is divided by the square of the share of the loss's curvature that clipping leaves. A size
-    beyond tau leaves a part of its curvature, since residuals are not all of these two sizes.
+    positives: the share of positive labels, p. Negative records have residuals of size p, positive
+    ones of size 1 - p. The bias is divided by the share of the loss's curvature that clipping
+    leaves. A size beyond tau leaves a part of its curvature, since residuals are not all of these
+    two sizes.
     """
-    p = positives
-    bias = (1 - p) * np.maximum(p - taus, 0) - p * np.maximum(1 - p - taus, 0)
-    kept = (1 - p) * np.minimum(1, taus / p) ** 2 + p * np.minimum(1, taus / (1 - p)) ** 2
-    return (bias / kept) ** 2
+    negatives = 1 - positives
+    lost_by_negatives = negatives * np.maximum(positives - taus, 0)
+    lost_by_positives = positives * np.maximum(1 - positives - taus, 0)
+    kept_by_negatives = negatives * np.minimum(1, taus / positives) ** 2
+    kept_by_positives = positives * np.minimum(1, taus / (1 - positives)) ** 2
+    bias = lost_by_negatives - lost_by_positives
+    return np.asarray((bias / (kept_by_negatives + kept_by_positives)) ** 2)

@@ -17,11 +17,12 @@ from ternhost.learn.parameters import Floats, reading_state
 
 ENOUGH = 300  # public rows, below which descent is the better learner
 _ROUNDS = 4
+_TYPICAL = 0.8  # the quantile of the norms of rows that the first radius is for
 _GUARD = 0.2  # the share of rho that the first round spends
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
-    """The learner for these public rows (n x features), or for none."""
+    """Return the learner that suits these public rows (n x features), or their absence."""
     # The hinge's Hessian needs labels.
     if rows is None or len(rows) < ENOUGH or facts.model == SVM:
         return Descent(facts)
@@ -32,8 +33,12 @@ class Refit(Descent):
     """Newton's method on all observations, shrunk by evidence."""
 
     def __init__(self, facts: PublicFacts, rows: Floats) -> None:
-        """rows: features (n x features), real numbers."""
-        super().__init__(facts, float(np.quantile(np.linalg.norm(rows, axis=1), 0.8)))
+        """Begin with a first round that finds out whether the rows fit.
+
+        rows: features (n x features), real numbers.
+        """
+        typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
+        super().__init__(facts, typical_norm)
         self.fits: bool = True  # the rows, as far as known
         self._observations = Observations(facts.model, rows, facts.classes)
         self._rounds_of_descent, self.rounds = self.rounds, _ROUNDS
@@ -57,6 +62,10 @@ class Refit(Descent):
         return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
+        """Fit the model to all gradients so far, or, if the rows do not fit, make a step.
+
+        gradient: the mean gradient of a record. noise: its standard deviation.
+        """
         if self.fits:
             self._observations.add(Observation(self.weights, gradient, noise**2))
             if not self._observations.suited:

@@ -38,6 +38,7 @@ class Schedule:
     )
 
     def __post_init__(self) -> None:
+        """Raise UsageError for an option out of bounds."""
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
         must = "above 0 and at most 86400 seconds"
@@ -75,6 +76,7 @@ class Terms:
     )
 
     def __post_init__(self) -> None:
+        """Raise UsageError for an option out of bounds."""
         require(0 < self.quorum <= 1, "quorum", "a share above 0 and at most 1", self.quorum)
         if self.deadline is not None:
             in_order = 0 < self.deadline <= _LONGEST

@@ -40,11 +40,14 @@ class TrainingPlan:
     noise: Noise | None = None  # from which the learning rate follows; None: it was named
 
     def __post_init__(self) -> None:
+        """Check each setting. Raises UsageError for one that no run can follow."""
         require(self.model in MODELS.values(), "model", f"one of {MODELS}", self.model)
-        most = MAX_VALUES if self.model == SOFTMAX_GRADIENT else MAX_DIMENSION
-        if not 1 <= self.dimension <= most:
+        most_weights = MAX_DIMENSION
+        if self.model == SOFTMAX_GRADIENT:
+            most_weights = MAX_VALUES
+        if not 1 <= self.dimension <= most_weights:
             raise UsageError(
-                f"devices compute models of 1 to {most:,} weights, not of {self.dimension:,}"
+                f"devices compute models of 1 to {most_weights:,} weights, not of {self.dimension:,}"
             )
         require(self.rounds is None or self.rounds >= 1, "rounds", "1 or more", self.rounds)
         if not 0 < self.expected < math.inf:
@@ -57,9 +60,10 @@ class TrainingPlan:
         )
 
     def rate(self, tau: float, kept: float = 1.0) -> float:
-        """The learning rate of a round at range tau: the less noise, the larger.
+        """Return the learning rate of a round: the less noise, the larger it is.
 
-        kept: the share of the loss's curvature that is left, as in `Noise`.
+        tau: the size to which devices clip their values. kept: the share of the loss's curvature
+        that clipping leaves, as in `Noise`. A rate that the user named is the same in all rounds.
         """
         if self.noise is None:
             return self.learning_rate
@@ -99,21 +103,15 @@ def plan(
     *,
     gives_up: bool = True,
 ) -> TrainingPlan:
-    """The plan of a run. Raises UsageError.
+    """Plan a run: how the model moves in each round, and when the run stops.
 
-    rounds: None: no end. gives_up: whether the run stops early once the model stands still, or
-    nobody reports.
+    model: the number of the model whose gradients devices report (wire.md). dimension: the number
+    of its weights, over all classes. reports: of a full round. rounds: None if the run has no end.
+    gives_up: whether the run stops early if the model no longer moves, or if nobody reports. Raises
+    UsageError for a plan that no run can follow.
     """
-    require(1 <= reports.devices < math.inf, "group", "1 or more", reports.devices)
-    require(
-        1 <= reports.k <= dimension, "k", f"1 to {dimension}, the number of coordinates", reports.k
-    )
-    if not 0 <= reports.variance < math.inf:
-        raise UsageError(
-            f"a reported value must have a variance of 0 or more, not {reports.variance:g}"
-        )
-
-    expected = reports.devices * reports.k / dimension
+    _check_reports(reports, dimension)
+    expected = reports.devices * reports.k / dimension  # reports of each coordinate in a round
     noise = None
     learning_rate = settings.learning_rate
     if learning_rate is None:
@@ -125,7 +123,13 @@ def plan(
         )
         learning_rate = OPTIMISERS.named(settings.optimiser).automatic_rate(noise)
 
-    stops_early = rounds is not None and gives_up
+    # With noise, an estimate of 0 is no sign of a gradient of 0.
+    tolerance = TrainingPlan.tolerance
+    if reports.variance:
+        tolerance = 0.0
+    patience, failures = None, None
+    if rounds is not None and gives_up:
+        patience, failures = TrainingPlan.patience, TrainingPlan.failures
     return TrainingPlan(
         model=model,
         dimension=dimension,
@@ -133,13 +137,23 @@ def plan(
         expected=expected,
         learning_rate=learning_rate,
         regularisation=settings.regularisation,
-        # With noise, an estimate of 0 is no sign of a gradient of 0.
-        tolerance=0.0 if reports.variance else TrainingPlan.tolerance,
-        patience=TrainingPlan.patience if stops_early else None,
-        failures=TrainingPlan.failures if stops_early else None,
+        tolerance=tolerance,
+        patience=patience,
+        failures=failures,
         optimiser=settings.optimiser,
         noise=noise,
     )
+
+
+def _check_reports(reports: RoundReports, dimension: int) -> None:
+    """Raise UsageError for reports that cannot teach a model of so many weights."""
+    require(1 <= reports.devices < math.inf, "group", "1 or more", reports.devices)
+    must = f"1 to {dimension}, the number of coordinates"
+    require(1 <= reports.k <= dimension, "k", must, reports.k)
+    if not 0 <= reports.variance < math.inf:
+        raise UsageError(
+            f"a reported value must have a variance of 0 or more, not {reports.variance:g}"
+        )
 
 
 class Trainer:
@@ -150,6 +164,7 @@ class Trainer:
     """
 
     def __init__(self, plan: TrainingPlan) -> None:
+        """Begin at weights of 0, before the first round of the plan."""
         self.plan = plan
         self.optimiser: Optimiser = OPTIMISERS.named(plan.optimiser)(plan.dimension)
         self.round = 0  # rounds that have ended
@@ -180,10 +195,11 @@ class Trainer:
     def update(
         self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1
     ) -> None:
-        """End a round with its mean gradient (d) and the reports of each coordinate (d, or one number).
+        """End a round: move the model along the mean gradient, and decide whether the run stops.
 
-        Every report moves the model equally: half of the expected reports make half a step. Where
-        nobody reported, the mean may be anything, nan included. tau, kept: as in
+        mean: the mean gradient (d). reports: the number of reports of each coordinate (d, or one
+        number for all). Every report moves the model equally: half of the expected reports make
+        half a step. Where nobody reported, the mean may be anything, nan included. tau, kept: as in
         `TrainingPlan.rate`. Raises ValueError for arrays of other shapes, a mean that is not
         finite, or a run that has stopped.
         """
@@ -228,6 +244,7 @@ class Trainer:
             raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
 
     def _end_round(self) -> None:
+        """Count the round, and set `stopped` if the plan ends here."""
         self.round += 1
         plan = self.plan
         if plan.failures is not None and self._failed >= plan.failures:
@@ -249,7 +266,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for that of another model, or for something else."""
+        """Take back a `state()`. Raises UsageError for that of another model, or anything else."""
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round = int(state["round"])

@@ -226,11 +226,13 @@ _Results = Generator[tuple[Cell, list[Row], float], None, None]
 
 
 def _timed(cell: Cell) -> tuple[list[Row], float]:
+    """Run a cell; return its rows, and the seconds that it took."""
     began = time.monotonic()
     return cell.run(), time.monotonic() - began
 
 
 def _here(cells: Sequence[Cell]) -> _Results:
+    """Run cells one after the other in this process, and yield each result."""
     for cell in cells:
         yield cell, *_timed(cell)
 

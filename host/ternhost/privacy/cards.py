@@ -152,7 +152,7 @@ def unit_of(data: bytes) -> int:
 
 def measure(card: Card) -> str:
     """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
-    if card.shape == SUM and sums.of(card).norm == 2:
+    if card.shape == SUM and sums.of(card).norm == sums.L2:
         return "rho"
     return "epsilon"
 
@@ -184,7 +184,7 @@ def _sum_fields(body: Sum) -> dict[str, Any]:
     """
     return {
         "norm": body.norm,
-        "noise": "Gaussian" if body.norm == 2 else "Laplace",
+        "noise": "Gaussian" if body.norm == sums.L2 else "Laplace",
         "unit": body.unit,
         "protects": protected(body.unit),
         "radius_steps": body.radius,
@@ -304,7 +304,7 @@ def _distribution_of_sum(body: Sum, share: float) -> list[float]:
     """
     from scipy import stats  # slow to load
 
-    if body.norm == 2:
+    if body.norm == sums.L2:
         noise = stats.norm(scale=math.sqrt(sums.variance(body)))
     else:
         noise = stats.laplace(scale=body.t)

@@ -82,7 +82,9 @@ class ReportKind:
         if card.shape == cards.SUM:
             body = sums.of(card)
             normal = gaussian_curve.rho_of_card(body)
-            return cls(cost, gaussian=body.norm == 2, alone=True, unit=body.unit, normal=normal)
+            return cls(
+                cost, gaussian=body.norm == sums.L2, alone=True, unit=body.unit, normal=normal
+            )
         if whole:
             return cls(cost)
         if card.shape == cards.PROJECTION:

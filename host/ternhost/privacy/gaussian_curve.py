@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from tern.sums import Sum
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.sums import L2
 
 # grid steps squared: the part of the noise that turns values of the real line into grid points
 _SMOOTHED = 4
@@ -24,7 +25,7 @@ def rho_of_card(card: Sum) -> int:
     Normal noise is continuous, the card's is on a grid (docs/guides/accounting.md, Theorem 6).
     Returns 0 if no such rho is known: for Laplace noise, and for noise that is too small.
     """
-    if card.norm != 2:
+    if card.norm != L2:
         return 0
     variance = Fraction(card.c * card.t, card.m)
     if variance < _FINEST:
@@ -44,7 +45,7 @@ def rho_of_cards(micro_rho: int, card: Sum) -> int:
     vectors = 1 if card.unit else 2  # as in `rho_of_card`
     # The least variance is that of a single card that costs all of it.
     variance = Fraction(MICRO * (vectors * card.radius) ** 2, 2 * max(1, micro_rho))
-    if card.norm != 2 or variance < _FINEST:
+    if card.norm != L2 or variance < _FINEST:
         return 0
     return math.ceil(micro_rho * variance / (variance - _SMOOTHED))
 

@@ -78,16 +78,16 @@ class Draws:
 class TiltedSum:
     """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i].
 
-    wrong: bounds the Euclidean length of the transform's errors in `law`. share: by which rounded
-    masses and tilts may raise anything. e**-LOST of the tilted law is not in it.
+    law_error: bounds the Euclidean length of the transform's errors in `law`. relative_error: by
+    which rounded masses and tilts may raise anything. e**-LOST of the tilted law is not in it.
     """
 
     sums: npt.NDArray[np.int64]
     law: Floats
     tilt: float
     log_scale: float
-    wrong: float
-    share: float
+    law_error: float
+    relative_error: float
 
     def above(self, threshold: float, gain: Callable[[Floats], Floats]) -> float:
         """Return an upper bound of E[gain(s)] over the sums s above a threshold.
@@ -101,9 +101,9 @@ class TiltedSum:
         log_weights = np.minimum(self.log_scale - self.tilt * sums, _MOST_LOG)
         weights = gain(sums) * np.exp(log_weights)
         # Cauchy and Schwarz bound the effect of the transform's errors.
-        error = self.wrong * math.sqrt(float((weights * weights).sum()))
+        error = self.law_error * math.sqrt(float((weights * weights).sum()))
         expectation = float((weights * self.law[first:]).sum())
-        return (expectation + error) * (1 + 1e-9 + self.share)
+        return (expectation + error) * (1 + 1e-9 + self.relative_error)
 
     def lost(self, threshold: float) -> float:
         """Return an upper bound of the probability beyond the ends, of sums above a threshold.
@@ -152,7 +152,7 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
     times = sum(kind.times for kind in draws)
     size = _transform_size(low, high)
     length = math.sqrt(float((law * law).sum()))
-    wrong = 8 * _ULP * math.log2(2 * size) * (1 + times) * length
+    law_error = 8 * _ULP * math.log2(2 * size) * (1 + times) * length
     # The exponent of a tilt rounds by its size.
     steepness = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
     log_scale = sum(kind.times * kind.log_moment(tilt) for kind in draws)
@@ -161,8 +161,8 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
         law=law,
         tilt=tilt,
         log_scale=log_scale,
-        wrong=wrong,
-        share=8 * _ULP * steepness,
+        law_error=law_error,
+        relative_error=8 * _ULP * steepness,
     )
 
 
@@ -270,14 +270,14 @@ def at(i: int, step: float) -> Fraction:
     return Fraction(math.exp(loss) * (1 - LESS))
 
 
-def least(low: float, high: float, share: float, holds: Callable[[float], bool]) -> float:
+def least(low: float, high: float, relative_error: float, holds: Callable[[float], bool]) -> float:
     """Return nearly the least number above `low` at which a condition holds, by bisection.
 
     holds: a condition that is true at `high` and from some number on; it is true at the result.
-    share: the relative error, by which the result may be too large. If the condition holds
-    everywhere, the result is just above `low`.
+    relative_error: by which the result may be too large. If the condition holds everywhere, the
+    result is just above `low`.
     """
-    while high - low > share * high:
+    while high - low > relative_error * high:
         middle = (low + high) / 2
         if holds(middle):
             high = middle

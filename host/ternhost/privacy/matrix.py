@@ -198,7 +198,8 @@ def read(path: str | Path) -> Certificate:
         parse = _csv
         if path.suffix.lower() == ".json":
             parse = _json
-        return certify(*parse(text))
+        matrix, values, inputs = parse(text)
+        return certify(matrix, values, inputs)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
     except (ValueError, TypeError, KeyError, RecursionError, csv.Error) as error:
@@ -206,7 +207,7 @@ def read(path: str | Path) -> Certificate:
         raise UsageError(f"{path} is no table of probabilities: {error}", hint=hint) from error
 
 
-def _csv(text: str) -> tuple[Any, ...]:
+def _csv(text: str) -> tuple[Any, Any, Any]:
     """Parse CSV into the arguments (matrix, values, inputs) of `certify`.
 
     Cells are separated by commas, semicolons or tabs. A table whose first cell is not a number has
@@ -230,7 +231,7 @@ def _csv(text: str) -> tuple[Any, ...]:
     return matrix, heading[1:], inputs
 
 
-def _json(text: str) -> tuple[Any, ...]:
+def _json(text: str) -> tuple[Any, Any, Any]:
     """Parse JSON into the arguments (matrix, values, inputs) of `certify`.
 
     It is a list of rows, or an object with `rows` and, optionally, `outputs` and `inputs`. Numbers
@@ -239,7 +240,7 @@ def _json(text: str) -> tuple[Any, ...]:
     table = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     if isinstance(table, dict):
         return table["rows"], table.get("outputs"), table.get("inputs")
-    return (table,)
+    return table, None, None
 
 
 def _number(entry: Entry, what: str) -> Fraction:

@@ -20,6 +20,8 @@ from ternhost.errors import UsageError
 from ternhost.privacy.base import MICRO, finish
 from ternhost.privacy.certify import bisected
 
+# The norm in which a card measures the radius of a unit: L1 has Laplace noise, L2 Gaussian noise.
+L1, L2 = 1, 2
 MOST_BYTES = 256  # of the packed symbols of a report
 _ITS_RHO = 100 * MICRO  # from here on rho is epsilon itself, to all digits
 _SLACK = Fraction(1, 10**30)  # above the errors of 60 digits
@@ -184,9 +186,9 @@ def of(card: cards.Card) -> Sum:
 
 def variance(body: Sum) -> float:
     """The variance of the noise Z, in grid steps (Gaussian: at most this)."""
-    if body.norm == 2:
+    if body.norm == L2:
         return float(body.c * body.t / body.m)
-    g = math.exp(-1 / body.t)
+    g = math.exp(-1 / body.t)  # the ratio of geometric noise on both sides of 0
     return 2 * g / (1 - g) ** 2
 
 
@@ -213,7 +215,7 @@ class SumPlan:
     kept: int
     units: int
     values: int
-    norm: int = 2
+    norm: int = L2
     steps: int = 128
     bits: int | None = None
     fine: int = 4
@@ -242,7 +244,7 @@ def design(plan: SumPlan) -> SumDesign:
     _require_room(plan.bits, plan.most_bits, plan.values)
 
     t, c, m = _noise(plan)
-    if plan.norm == 2:
+    if plan.norm == L2:
         noise_variance = Fraction(c * t, m)
     else:
         noise_variance = Fraction(2 * t * t)
@@ -321,7 +323,7 @@ def _noise(plan: SumPlan) -> tuple[int, int, int]:
     # By how many vectors the sums of two neighbours may differ: 1 where a run of records is there
     # or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
     vectors = 1 if plan.unit else 2
-    if plan.norm == 1:
+    if plan.norm == L1:
         scale = -(-MICRO * vectors * (plan.steps + plan.tally) // plan.cost)
         noise = (scale, 0, 0)
         fits = scale <= _MOST_SCALE

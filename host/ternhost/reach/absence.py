@@ -12,27 +12,31 @@ from ternhost.store.boards import hello_fields
 from ternhost.terminal import duration
 
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the names of tern.absence
-# Reason -> (what happened, its remedy)
+# What happened, and its remedy, by the reason's number.
 REASONS: Mapping[int, tuple[str, str]] = {
-    getattr(absence, name): (*texts,) for name, texts in _TEXTS.items()
+    getattr(absence, name): (words, remedy) for name, (words, remedy) in _TEXTS.items()
 }
 
 
 def refuses(error: BaseException | None) -> bool:
-    """Whether a connection ended by an answer of the broker that it will give again, or no broker."""
+    """Return whether a connection ended because there is no broker, or because it refuses.
+
+    A broker that refuses a client will do so again.
+    """
     reason = getattr(error, "reason", 0)
     return reason in (absence.NO_BROKER, absence.CREDENTIALS, absence.DECLINED)
 
 
 def describe(fields: Mapping[str, Any]) -> str:
-    """The absence in the fields of a HELLO; empty if nothing failed.
+    """Describe the absence of a board from its broker, such as "was away 3 min: connection lost".
 
-    Such as "was away 3 min 2 s: connection lost".
+    fields: of its HELLO (`hello_fields`). The result is empty if nothing has failed.
     """
     reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
     if not reason:
-        is_connecting = fields.get("absent_now")
-        return f"connecting to its broker for {duration(seconds)}" if is_connecting else ""
+        if fields.get("absent_now"):
+            return f"connecting to its broker for {duration(seconds)}"
+        return ""
     unknown = f"reason {reason}, unknown here", "update this host's tern"
     words, remedy = REASONS.get(reason, unknown)
     if fields["absent_now"]:
@@ -43,9 +47,10 @@ def describe(fields: Mapping[str, Any]) -> str:
 
 
 def require_at_port(name: str, hello: Hello) -> Hello:
-    """The HELLO of the board on a port.
+    """Return the HELLO of the board on a port, if the board can be asked there.
 
-    Raises RefusedError for one that answers only its broker, except by HELLO.
+    name: of the port. Raises RefusedError for a board that answers its broker, and at its port
+    only with HELLO.
     """
     fields = hello_fields(hello)
     if "absent" in fields:

@@ -16,9 +16,13 @@ _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError where a server cannot have these names, or cannot listen there."""
+    """Raise UsageError for names that a server cannot have, or if it cannot listen there.
+
+    names: of the host, or its addresses. address: where it listens.
+    """
     for name in (*names, address):
-        if not _NAME.fullmatch(name) or (":" in name and not is_address(name)):
+        has_bad_colon = ":" in name and not is_address(name)  # only an IPv6 address has colons
+        if not _NAME.fullmatch(name) or has_bad_colon:
             raise UsageError(
                 f"{name!r} is not a host name or address", hint="such as pi.local or 10.0.0.7"
             )
@@ -30,7 +34,7 @@ def check_reached(names: Sequence[str], address: str, port: int) -> None:
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is an IP address."""
+    """Return whether the text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -39,5 +43,5 @@ def is_address(text: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """A host as in a URL, with brackets around an IPv6 address."""
+    """Return a host as it is written in a URL, with brackets around an IPv6 address."""
     return f"[{host}]" if ":" in host else host

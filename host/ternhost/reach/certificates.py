@@ -29,12 +29,15 @@ _NOT_AFTER = datetime(2049, 12, 31)
 def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
     """Write the fleet's authority, if it has none, and the certificate of a server.
 
-    of: the name of the server's files.
+    names: the server's host names and addresses. of: the name of its files.
     """
     path = directory / _AUTHORITY_KEY
     is_written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
-    if not is_written:  # or an earlier call was interrupted
-        key = private_key(path) if path.exists() else write_key(path)
+    if not is_written:
+        if path.exists():  # an earlier call was interrupted
+            key = private_key(path)
+        else:
+            key = write_key(path)
         _write_authority(directory, _authority_certificate(f"tern {of} authority", key))
     _write_certificate(directory, names, directory, of)
 
@@ -61,7 +64,7 @@ def write_key(path: Path) -> PrivateKey:
 
 
 def private_key(path: Path) -> PrivateKey:
-    """The key that `write_key` has written. Raises StorageError."""
+    """Read the key that `write_key` has written. Raises StorageError."""
     try:
         with storage_errors():
             key = serialization.load_pem_private_key(path.read_bytes(), None)
@@ -72,17 +75,17 @@ def private_key(path: Path) -> PrivateKey:
 
 
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
-    """The certificate of a client, in PEM, with which nobody can be a server.
+    """Return the certificate of a client in PEM; nobody can be a server with it.
 
-    signer: the directory of the authority.
+    key: of the client. signer: the directory of the authority that signs it.
     """
-    return _signed(name, key, (), signer).public_bytes(Encoding.PEM)
+    return _sign(name, key, (), signer).public_bytes(Encoding.PEM)
 
 
 def names_of(certificate: Path) -> list[str]:
-    """The host names and addresses that a broker's certificate carries, in order.
+    """Return the host names and addresses in the certificate of a broker, in order.
 
-    Raises OSError and ValueError.
+    Raises OSError if the file cannot be read, ValueError if it is no certificate.
     """
     extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
     alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -95,14 +98,16 @@ def _write_authority(directory: Path, authority: x509.Certificate) -> None:
 
 
 def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
-    certificate = _signed(names[0], write_key(directory / f"{of}.key").public_key(), names, signer)
+    """Write a new key and the certificate of a server; see `write_certificates`."""
+    key = write_key(directory / f"{of}.key")
+    certificate = _sign(names[0], key.public_key(), names, signer)
     write_file(directory / f"{of}.pem", certificate.public_bytes(Encoding.PEM))
 
 
-def _signed(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509.Certificate:
-    """A certificate that the authority in the directory `signer` has signed.
+def _sign(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509.Certificate:
+    """Make a certificate, signed by the authority in the directory `signer`.
 
-    names: of a server; none for a client.
+    name: the subject. names: the host names and addresses of a server; none for a client.
     """
     authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
     authority_key = private_key(signer / _AUTHORITY_KEY)
@@ -110,7 +115,7 @@ def _signed(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x5
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     builder = builder.add_extension(_key_usage(signing=False), critical=True)
     if names:
-        alternatives = [_alternative_name(name) for name in names]
+        alternatives = [_alternative_name(host) for host in names]
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     else:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -119,6 +124,7 @@ def _signed(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x5
 
 
 def _authority_certificate(name: str, key: PrivateKey) -> x509.Certificate:
+    """Make the certificate of an authority, signed by its own key."""
     builder = _builder(_subject(name), _subject(name), key.public_key(), key)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     builder = builder.add_extension(_key_usage(signing=True), critical=True)
@@ -128,7 +134,7 @@ def _authority_certificate(name: str, key: PrivateKey) -> x509.Certificate:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: PublicKey, issuer_key: PrivateKey
 ) -> x509.CertificateBuilder:
-    """The parts that all certificates have."""
+    """Begin a certificate with the parts that all certificates have."""
     builder = x509.CertificateBuilder()
     builder = builder.subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
@@ -150,7 +156,7 @@ def _alternative_name(name: str) -> x509.GeneralName:
 
 
 def _key_usage(signing: bool) -> x509.KeyUsage:
-    """The usage of an authority's key, which signs certificates, or of any other key."""
+    """Return the usage of a key: an authority's (`signing`) signs certificates, no other does."""
     return x509.KeyUsage(
         digital_signature=not signing,
         key_cert_sign=signing,

@@ -27,14 +27,14 @@ Left = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class BoardBudget:
-    """What a board says of the ledger of its first device, in millionths of its measure.
+    """The budget that a board reports for its first device, in millionths of the ledger's measure.
 
-    The host takes the other devices of the board to be alike.
+    The host takes the other devices of the board to have the same.
 
-    devices: those of the board. If nobody here knows which board says it, these are all devices of a
-    site, and `count` of them are on boards that say this. first: the device whose ledger it is, if
-    it is known. unit: the records of a run that the board protects, 0 for the whole device; None: it
-    is not known.
+    devices: those of the board. If nobody here knows which board has reported it, these are all
+    devices of a site, and `count` of them are on boards with this budget. left, spent: of the
+    lifetime budget. first: the device whose ledger it is, if that is known. unit: the records of a
+    run that the board protects, 0 for the whole device; None: it is not known.
     """
 
     devices: range | npt.NDArray[np.int64]
@@ -47,17 +47,17 @@ class BoardBudget:
 
 
 def least(budgets: Iterable[BoardBudget]) -> Left:
-    """The smallest of these budgets, for each measure."""
-    smallest: list[int | None] = [None, None]
+    """Return the least that any of these budgets has left, by measure; None if there is none."""
+    smallest: dict[int, int | None] = {EPSILON: None, RHO: None}
     for budget in budgets:
-        so_far = smallest[budget.measure]
-        if so_far is None or budget.left < so_far:
+        smallest_so_far = smallest[budget.measure]
+        if smallest_so_far is None or budget.left < smallest_so_far:
             smallest[budget.measure] = budget.left
     return smallest[EPSILON], smallest[RHO]
 
 
 def is_label(question: Question) -> bool:
-    """Whether a device reports the class of its record, and not the probabilities of all.
+    """Return whether a device reports the class of its record, not the probabilities of all.
 
     Then counts disclose who said what.
     """
@@ -100,7 +100,7 @@ class RoundKeeper:
         return {}
 
     def next_number(self, planned: int) -> int:
-        """The number of a new round: at least `planned`."""
+        """Return the number for a new round: at least `planned`."""
         return planned
 
     def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
@@ -127,7 +127,10 @@ class Driver(ABC):
     def __init__(
         self, terms: Terms, keeper: RoundKeeper | None = None, *, individual: bool = False
     ) -> None:
-        """keeper: of its rounds. individual: results carry the reports of single devices."""
+        """terms: when rounds end. keeper: stores the rounds; None: they are only remembered.
+
+        individual: results carry the reports of single devices.
+        """
         self.terms = terms
         self.keeper = keeper or RoundKeeper()
         self.individual = individual
@@ -151,7 +154,7 @@ class Driver(ABC):
 
     @property
     def budgets(self) -> Sequence[BoardBudget]:
-        """What the boards say of the budgets of their devices, as far as they are known."""
+        """The budgets that boards report for their devices, as far as they are known."""
         return ()
 
     @property
@@ -168,9 +171,10 @@ class Driver(ABC):
         return self.keeper.next_number(planned)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """The cohorts of a round, whose devices a fleet may draw itself.
+        """Return the cohorts of a round after the fleet has drawn their devices.
 
-        It draws as many of each pool as the cohort has.
+        Such a fleet draws as many devices of each cohort's pool as the cohort has. Here nothing is
+        drawn: the cohorts stay as they are.
         """
         return cohorts
 
@@ -183,9 +187,10 @@ class Driver(ABC):
 
     @abstractmethod
     def collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
-        """Ask until the round ends; None after `stop`.
+        """Ask devices until the round ends, and return its result; None after `stop`.
 
-        Raises TernError where no device can be reached any more.
+        on_progress: called again and again while reports come. Raises TernError if no device can
+        be reached any more.
         """
 
     def abandon(self, number: int) -> None:

@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 
 
 class Boards(Protocol):
-    """Boards, reachable while the context is open. ports: one URL of ternhost.reach.links for each
-    board.
-    """
+    """Boards that can be reached while the context is open."""
 
     @property
-    def ports(self) -> Sequence[str]: ...
+    def ports(self) -> Sequence[str]:
+        """One URL of ternhost.reach.links for each board."""
 
     def failed(self) -> Mapping[str, DeviceError]:
-        """By port, the errors of boards that are known to be gone for good."""
+        """Return the errors of boards that are known to be gone for good, by their ports."""
 
     def __enter__(self) -> Self: ...
 
@@ -126,7 +125,10 @@ class Fleet:
         self.word, _, self.rest = text.partition(":")
 
     def number(self, what: str, most: int) -> int:
-        """The number in the name. Raises UsageError."""
+        """Return the number in the fleet's name, as in "emulated:2".
+
+        what: is counted, for the message. Raises UsageError unless it is a number from 1 to `most`.
+        """
         if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
             hint = f"such as {self.word}:2"
             raise UsageError(f"fleet {self.text!r}: the number of {what} must be 1 to {most}", hint)
@@ -160,24 +162,27 @@ class Fleet:
         return None
 
     def census(self, store: Store, standing: bool) -> int:
-        """The number of devices when a run begins in this store. standing: it is served.
+        """Return the number of devices when a run begins in this store.
 
-        Raises TernError.
+        standing: the fleet is served. Raises TernError.
         """
         return len(store.keys())
 
     def boards(
         self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
     ) -> Boards:
-        """Its boards on ports. directories: with the files of boards that tern made. modules,
-        whole: the parts of the device library that they need. Raises UsageError where it has none.
+        """Return the boards of the fleet, which are on ports.
+
+        directories: with the files of each board that tern made. modules: of the device library,
+        which the boards need in addition. whole: they need all of it. Raises UsageError if the
+        fleet has no boards on ports.
         """
         raise UsageError(
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0"
         )
 
     def driver(self, context: RunContext) -> Driver:
-        """The driver that reaches it. Raises TernError."""
+        """Make the driver that reaches the fleet's devices. Raises TernError."""
         raise NotImplementedError
 
 

@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Received:
-    """Unchecked frames of a board, in order; once the link is lost, the last event has an `error`
-    instead.
+    """An event of a link: unchecked frames of a board, in their order.
+
+    The last event of a link that was lost has an `error` instead.
     """
 
     link: Link
@@ -37,6 +38,7 @@ class Received:
 
 Events = queue.SimpleQueue[Received]
 HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
+_NONCE = slice(1, 5)  # of a HELLO, behind its type
 
 
 # Scheme -> the class of its links, which gets the whole port and the queue.
@@ -45,26 +47,31 @@ SCHEMES: Registry[Callable[[str, Events], Link]] = Registry("link", "tern.links"
 
 
 def scheme_of(port: str) -> str:
-    """The registered scheme with which a port begins; "" for a port of pyserial."""
-    scheme, colon, _ = port.partition(":")
-    return scheme if colon and scheme in SCHEMES else ""
+    """Return the registered scheme with which a port begins; "" for a port of pyserial."""
+    scheme, colon, _rest = port.partition(":")
+    if colon and scheme in SCHEMES:
+        return scheme
+    return ""
 
 
 def open_link(port: str, events: Events) -> Link:
-    """The link to the board at `port`. Raises DeviceError, UsageError."""
+    """Open the link to the board at a port. Raises DeviceError, UsageError.
+
+    events: the queue that gets its frames.
+    """
     return SCHEMES[scheme_of(port)](port, events)
 
 
 def hello_request() -> tuple[int, bytes]:
-    """A HELLO_REQUEST: its nonce, and the frame."""
+    """Encode a HELLO_REQUEST; return its nonce and the frame."""
     nonce = secrets.randbits(32)
-    frame = bytearray(wire.MAX_FRAME)
-    n = frames.encode_hello_request(frame, nonce)
-    return nonce, bytes(frame[:n])
+    buffer = bytearray(wire.MAX_FRAME)
+    size = frames.encode_hello_request(buffer, nonce)
+    return nonce, bytes(buffer[:size])
 
 
 def read_hello(frame: bytes) -> host_frames.Hello:
-    """A HELLO, with its text made safe to show. Raises FrameError."""
+    """Decode a HELLO, and make its text safe to show. Raises FrameError."""
     hello = host_frames.Hello(frame)
     if hello.text is not None:
         hello.text = visible(hello.text)
@@ -72,8 +79,9 @@ def read_hello(frame: bytes) -> host_frames.Hello:
 
 
 def check_schema(name: str, hello: host_frames.Hello) -> None:
-    """Raise RefusedError, saying which side to update, unless the board has this host's wire
-    version and schema.
+    """Raise RefusedError unless the board has this host's wire version and schema.
+
+    name: of the port. The hint says which side to update.
     """
     if hello.version < wire.VERSION:
         hint = "update the board: install this host's tern library on it"
@@ -91,7 +99,7 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
 
 
 def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
-    """The items on a queue; if it is empty, wait for one.
+    """Take all items from a queue; if it is empty, wait for one.
 
     timeout: seconds to wait at most; None: for ever.
     """
@@ -113,6 +121,7 @@ class Link(ABC):
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
+        """name: of the port, for messages. events: the queue that gets what the board sends."""
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None
@@ -142,9 +151,9 @@ class Link(ABC):
         return nonce
 
     def heard(self, received: Iterable[bytes]) -> None:
-        """Pass on frames of the board, in order.
+        """Pass on frames that have come from the board, in their order.
 
-        An empty one was damaged; the aggregator counts it.
+        received: an empty frame was damaged; the aggregator counts it.
         """
         answers = []
         for frame in received:
@@ -165,7 +174,7 @@ class Link(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask for the HELLO repeatedly.
+        """Ask for the HELLO until it comes, and return it.
 
         Raises DeviceError after `timeout` seconds, RefusedError for another schema.
         """
@@ -180,21 +189,23 @@ class Link(ABC):
                 continue
             check_schema(self.name, hello)
             return hello
-        hint = (
-            "check that it is the right port, and that the board runs tern (press its reset button)"
-        )
+        hint = "check that it is the right port, and that the board runs tern "
+        hint += "(press its reset button)"
         raise DeviceError(f"no tern device answers on {self.name}", hint)
 
     def _wait_for_hello(self, nonce: int, timeout: float) -> bytes:
-        """The HELLO that answers a request; empty if none comes in time. Raises DeviceError."""
+        """Wait for the HELLO that answers a request; return no bytes if it does not come in time.
+
+        nonce: of the request. Raises DeviceError if the link is lost.
+        """
         end = time.monotonic() + timeout
         try:
-            while True:  # takes a reply that is there, however late it is
+            while True:  # also after the end, for replies that are there already
                 reply = self._hellos.get(timeout=max(0.0, end - time.monotonic()))
                 if reply is None:
                     assert self._lost is not None
                     raise self._lost
-                if reply[1:5] == nonce.to_bytes(4, "little"):
+                if reply[_NONCE] == nonce.to_bytes(4, "little"):
                     return reply
         except queue.Empty:
             return b""

@@ -8,13 +8,24 @@ from typing import NamedTuple
 from tern import wire
 from ternhost.count.rounds import Refusal, RoundResult
 from ternhost.errors import RefusedError
+from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Warn
 
-# By names of tern.wire: (words, remedy)
+# By the names of error codes in tern.wire: what the refusal means, and its remedy.
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())
-REMEDIES: dict[int, tuple[str, str]] = {
-    getattr(wire, name): (*texts,) for name, texts in _TEXTS.items() if name.startswith("ERR_")
-}
+
+
+def _read_remedies() -> dict[int, tuple[str, str]]:
+    """Return the texts of refusals by error code instead of its name."""
+    remedies = {}
+    for name, (meaning, remedy) in _TEXTS.items():
+        if name.startswith("ERR_"):
+            code = getattr(wire, name)
+            remedies[code] = meaning, remedy
+    return remedies
+
+
+REMEDIES = _read_remedies()
 """By error code, what a refusal means, with fields to fill in, and its remedy."""
 WHEN_SPENT = REMEDIES[wire.ERR_BUDGET][1]
 """What to do when a budget is spent."""
@@ -43,16 +54,17 @@ class Explanation(NamedTuple):
 
 
 class Refusals:
-    """Warns of the refusals in a run: of each reason once."""
+    """Warns of the refusals in a run, once for each reason."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
         self._warned: set[int] = set()
 
     def check(self, result: RoundResult, forged: int) -> None:
-        """Warn of refusals beside reports.
+        """Look at the refusals of a round that has ended.
 
-        Raises AllRefused for refusals alone, RefusedError for forgeries alone.
+        forged: how many frames had another key. Warns of refusals if there were reports, too.
+        Raises AllRefused if there were only refusals, and RefusedError if only forgeries came.
         """
         if result.refusals and not result.reports:
             raise AllRefused(result)
@@ -66,12 +78,12 @@ class Refusals:
             )
 
     def _warn_once(self, result: RoundResult) -> None:
-        """Warn of each reason once in a run: most devices will refuse again."""
+        """Warn of a reason unless that was done before: most devices will refuse again."""
         if wire.ERR_OLD_ROUND not in self._warned:
-            later = later_rounds(result)
-            if later:
+            warning = describe_later_rounds(result)
+            if warning is not None:
                 self._warned.add(wire.ERR_OLD_ROUND)
-                words, hint = later
+                words, hint = warning
                 if hint:
                     words += f"; {hint}"
                 self._warn(f"round {result.number}: {words}")
@@ -90,10 +102,11 @@ class AllRefused(RefusedError):
         self.result = result
 
 
-def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """A warning of devices that claim later rounds than this store has asked, and a remedy.
+def describe_later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
+    """Write a warning of devices that claim a later round than this store has asked.
 
-    The remedy names a number only if most of the devices agree.
+    Return the warning and a remedy, or None if no device claims that. There is a remedy only if
+    most of the devices agree: a single one may lie.
     """
     claimed_rounds = []
     for refusal in result.refusals.values():
@@ -114,9 +127,9 @@ def later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
 
 
 def nobody_will_report(result: RoundResult) -> bool:
-    """Whether every device of a round has refused for a reason that will not change.
+    """Return whether every device of a round has refused for a reason that will not change.
 
-    Then nobody has paid. A device that was silent may have paid.
+    Then nobody has paid for a report. A device that was silent may have paid.
     """
     if result.reports or len(result.refusals) < result.asked:
         return False
@@ -124,22 +137,25 @@ def nobody_will_report(result: RoundResult) -> bool:
 
 
 def _is_final(refusal: Refusal) -> bool:
+    """Return whether a device will refuse for the same reason in every round of the run."""
     # A device without records may get some, but another dimension stays.
     has_other_dimension = refusal.code == wire.ERR_DATA and refusal.detail > 0
     return refusal.code in _FINAL or has_other_dimension
 
 
 def explain(result: RoundResult) -> Explanation:
-    """Explain the most frequent refusal of a round."""
-    codes = Counter(refusal.code for refusal in result.refusals.values())
-    code, count = codes.most_common(1)[0]
-    example = next(refusal for refusal in result.refusals.values() if refusal.code == code)
+    """Explain the most frequent refusal of a round, by the first device that has refused so."""
+    refusals = list(result.refusals.values())
+    code, count = Counter(refusal.code for refusal in refusals).most_common(1)[0]
+    example = next(refusal for refusal in refusals if refusal.code == code)
     if code == wire.ERR_OLD_ROUND:
-        later = later_rounds(result)
-        if later:
-            return Explanation(code, *later)
+        warning = describe_later_rounds(result)
+        if warning is not None:
+            words, hint = warning
+            return Explanation(code, words, hint)
 
-    fields = {"amount": example.detail / 1e6, "detail": example.detail, "number": result.number}
+    amount = example.detail / MICRO
+    fields = {"amount": amount, "detail": example.detail, "number": result.number}
     meaning, hint = REMEDIES.get(code, (wire.error_name(code), None))
     if code == wire.ERR_LEDGER and example.detail == wire.OLD_LEDGER:
         meaning, hint = _TEXTS["OLD_LEDGER"]

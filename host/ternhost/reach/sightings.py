@@ -10,11 +10,12 @@ from ternhost.reach.driver import BoardBudget, Warn
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
-# Least seconds between two writes of when boards were heard, and for each board of a large fleet.
+# Least seconds between two writes of when boards were heard; a large fleet takes more, for each
+# of its boards.
 _EVERY = 5.0
 _EVERY_FOR_A_BOARD = 0.001
 
-# (round, devices, measure) -> the cost of a report of each device, in millionths
+# Takes a round, devices and a measure; returns what a report of each device costs, in millionths.
 Costs = Callable[[int, Sequence[int], int], Iterable[int]]
 
 
@@ -56,7 +57,10 @@ class Sightings:
         warn: Warn = lambda message: None,
         last_round: Callable[[], int] = lambda: 0,
     ) -> None:
-        """warn: gets a sentence when writes begin to fail. last_round: the number of the last round."""
+        """store: gets the changes. warn: gets a sentence when writes begin to fail.
+
+        last_round: returns the number of the last round.
+        """
         self.version = 0  # of what boards say of their budgets: it grows with each change
         self._store = store
         self._warn = warn
@@ -73,15 +77,14 @@ class Sightings:
 
     def note(self, sighting: Sighting) -> None:
         """Note that a board was heard, or has failed."""
-        self._take_hello(sighting)
-        hello = sighting.hello
-        error = sighting.error
+        self._open_account(sighting)
+        hello, error = sighting.hello, sighting.error
         errors = 0 if error is None else 1
-        before = self._unwritten.get(sighting.name)
-        if before:
-            hello = hello or before.hello
-            error = error or before.error
-            errors += before.errors
+        unwritten = self._unwritten.get(sighting.name)
+        if unwritten is not None:  # add to what is to be written already
+            hello = hello or unwritten.hello
+            error = error or unwritten.error
+            errors += unwritten.errors
         silence = time.monotonic() - sighting.heard
         self._unwritten[sighting.name] = BoardRow(
             sighting.name,
@@ -94,31 +97,42 @@ class Sightings:
             error=error,
         )
 
-    def _take_hello(self, sighting: Sighting) -> None:
+    def _open_account(self, sighting: Sighting) -> None:
+        """Open the account of a board that is new or has sent another HELLO."""
         first, hello = sighting.clients.start, sighting.hello
         account = self._accounts.get(first)
-        is_known = account is not None and (not hello or account.hello == hello)
-        if is_known:
-            return
-        is_old = sighting.retained or not hello
-        paid = self._paid_before(first, hello) if is_old else 0
+        if account is not None:
+            is_unchanged = not hello or account.hello == hello
+            if is_unchanged:
+                return
+        paid = 0
+        hello_is_old = sighting.retained or not hello
+        if hello_is_old:  # reports since then came to an earlier host
+            paid = self._paid_before(first, hello)
         self._accounts[first] = _Account(hello, self._last_round(), paid)
         self.version += 1
 
     def _paid_before(self, first: int, hello: Mapping[str, Any]) -> int:
-        """What a device has paid since its HELLO, by what an earlier host has stored."""
+        """Return what a device has paid since its HELLO, as an earlier host has stored it.
+
+        first: the device, which is the first one of its board.
+        """
         if self._rows_before is None:
             self._rows_before = {row.first: row for row in self._store.boards()}
         row = self._rows_before.get(first)
         if row is None:
             return 0
-        is_same_hello = not hello or hello == row.hello
-        return row.spent if is_same_hello else 0
+        has_other_hello = bool(hello) and hello != row.hello
+        if has_other_hello:
+            return 0
+        return row.spent
 
     def answered(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
-        """Note accepted reports (round, device)."""
-        # By round and measure, the first devices of boards.
-        paying: dict[tuple[int, int], list[int]] = {}
+        """Add what accepted reports cost to the accounts of boards.
+
+        reports: (round, device) of each. costs: see `Costs`.
+        """
+        paying: dict[tuple[int, int], list[int]] = {}  # first devices, by round and measure
         for number, device in reports:
             account = self._accounts.get(device)
             if account is not None and number > account.last_round:
@@ -131,7 +145,10 @@ class Sightings:
             self.version += 1
 
     def budget(self, clients: range) -> BoardBudget | None:
-        """What the board with these devices says of its budget; None where it says nothing."""
+        """Return the budget of the board with these devices; None if the board does not report it.
+
+        What its first device has paid since the board's HELLO is taken into account.
+        """
         account = self._accounts.get(clients.start)
         if account is None:
             return None
@@ -157,7 +174,10 @@ class Sightings:
         )
 
     def budgets(self, read: Callable[[], list[BoardBudget]]) -> list[BoardBudget]:
-        """What `read` returns, which is called only if boards have said something since."""
+        """Return the budgets of a fleet from a cache.
+
+        read: reads them; it is called only if a budget has changed since the last time.
+        """
         if self._budgets_version != self.version:
             self._budgets_version = self.version
             self._budgets = read()
@@ -166,9 +186,9 @@ class Sightings:
     # The store
 
     def due(self, boards: int, ended: bool = False) -> bool:
-        """Whether it is time to write when each of `boards` boards was heard.
+        """Return whether it is time to write when boards were heard.
 
-        ended: a round has ended, so only a large fleet waits.
+        boards: how many there are. ended: a round has just ended, so only a large fleet waits.
         """
         pause = _EVERY_FOR_A_BOARD * boards
         if not ended:
@@ -192,6 +212,7 @@ class Sightings:
         self._try(self._store.boards_offline)
 
     def _try(self, write: Callable[[], None]) -> None:
+        """Write into the store. If that fails, go on, and warn if it is the first failure."""
         try:
             write()
         except StorageError as error:

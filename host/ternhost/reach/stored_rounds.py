@@ -29,6 +29,7 @@ class StoredRounds(RoundKeeper):
     """Keeps rounds in a store; its `aggregator` gets the reports of their devices."""
 
     def __init__(self, store: Store, **options: Unpack[DriverOptions]) -> None:
+        """store: with the devices' keys; gets rounds and reports. options: see DriverOptions."""
         super().__init__()
         self.aggregator = Aggregator(store)
         self.standing = options.get("standing", False)
@@ -36,7 +37,7 @@ class StoredRounds(RoundKeeper):
         self._store = store
         self._run = options.get("run")
         self._refusals = Refusals(self.warn)
-        self._foreign = 0  # frames of other keys before this round
+        self._foreign = 0  # frames with other keys, until this round began
 
     @property
     def statistics(self) -> Mapping[str, int]:
@@ -63,11 +64,15 @@ class StoredRounds(RoundKeeper):
     def finish(
         self, result: RoundResult, *, individual: bool, forgeries_matter: bool = True
     ) -> RoundResult:
-        """Warn of the refusals in a round. individual: add the reports of single devices.
+        """Warn of the refusals in a round that has ended, and return its result.
 
-        Raises AllRefused; RefusedError where all that came has other keys, if that matters.
+        individual: add the reports of single devices. Raises AllRefused if there were only
+        refusals; and RefusedError if all frames had other keys, unless forgeries do not matter:
+        then other boards may have sent them.
         """
-        forged = self.aggregator.foreign - self._foreign if forgeries_matter else 0
+        forged = 0
+        if forgeries_matter:
+            forged = self.aggregator.foreign - self._foreign
         self._refusals.check(result, forged)
         if not individual:
             return result

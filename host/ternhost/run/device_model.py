@@ -210,7 +210,7 @@ class DeviceModel:
         return averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
-        """The model as a dict for JSON."""
+        """Return the model as a dict for JSON."""
         return {
             "model": _WORDS[self.model],
             "round": self.number,

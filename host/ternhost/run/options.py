@@ -50,6 +50,7 @@ class RunOptions:
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Check the options that need no fleet and no store. Raises UsageError."""
         if self.after_round is not None:
             in_order = 0 <= self.after_round < wire.MAX_ROUND
             require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
@@ -114,7 +115,7 @@ class RunOptions:
         if served:
             schedule = Schedule(**_take_options(Schedule, remaining))
         terms = Terms(**_take_options(Terms, remaining))
-        run_options = {"fleet": default_fleet(learner.command)}
+        run_options: dict[str, Any] = {"fleet": default_fleet(learner.command)}
         run_options |= _take_options(cls, remaining)
         if "delta" in run_options and "delta" in learner_options:
             remaining["delta"] = run_options["delta"]  # both use it

@@ -31,6 +31,7 @@ class RoundLoop:
     """The rounds of a run over one driver, from this start of the host to its end."""
 
     def __init__(self, run: Run, driver: Driver) -> None:
+        """run: whose state and store are kept up to date. driver: open, asks the devices."""
         self._run = run
         self._driver = driver
         self.members: Sequence[int] | Devices = ()  # the devices when the loop began

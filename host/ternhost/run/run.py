@@ -309,7 +309,7 @@ class Run(Closing):
         self._driver = None
 
     def _interrupted(self) -> InterruptedByUser:
-        """The error after Ctrl-C, which says what is safe, and how to go on."""
+        """Return the error after Ctrl-C, which says what is safe, and how to go on."""
         if self._status == FINISHED:
             result_path = self.directory / run_directory.RESULT_NAME
             text = f"interrupted; the run has finished: see {result_path}"

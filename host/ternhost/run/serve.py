@@ -42,7 +42,7 @@ def serve(
     path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
-            options = _fit_deadline_to_sleepers(options, opened, watcher)
+            options = fit_deadline_to_sleepers(options, opened, watcher)
             last = _last_served(opened)
             if last is not None and not new_model:
                 _require_same_run(opened, last, options, named)
@@ -64,7 +64,7 @@ def _last_served(store: Store) -> StoredRun | None:
     return None
 
 
-def _fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
+def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
     """Return the options with a deadline that gives sleeping devices the time to wake and answer.
 
     Only the default deadline is made longer; a shorter one that was asked for raises UsageError.

@@ -135,11 +135,10 @@ def _of_rounds(
     """
     kinds = set(itertools.chain(*accounts))
     accounts_for_life = costs.asked_disclosures(store, simulated).report_counts()
-    return OfClass(
-        _worst(Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds),
-        _worst(Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts),
-        _worst(Guarantee.of(Span.LIFE, account, delta) for account in accounts_for_life),
-    )
+    of_reports = [Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds]
+    of_run = [Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts]
+    of_life = [Guarantee.of(Span.LIFE, account, delta) for account in accounts_for_life]
+    return OfClass(report=_worst(of_reports), run=_worst(of_run), life=_worst(of_life))
 
 
 def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:

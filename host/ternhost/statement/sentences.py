@@ -569,7 +569,7 @@ def _certified(data: bytes) -> str:
     if card.shape != cards.SUM:
         return f"epsilon {amount}"
     body = sums.of(card)
-    measure = "rho" if body.norm == 2 else "epsilon"
+    measure = "rho" if body.norm == sums.L2 else "epsilon"
     return f"{measure} {amount} for all values together, about {protected(body.unit)}"
 
 

@@ -48,7 +48,11 @@ class ReplayLanes:
     def __init__(
         self, data: Bytes, position: Indices | None = None, rows: Indices | None = None
     ) -> None:
-        """position: how far each row was read (default: not at all). rows: of the lanes, or all."""
+        """Begin at the start of each stream.
+
+        position: how many bytes of each row of `data` were read (default: none). rows: the row of
+        each lane (default: all rows).
+        """
         if position is None:
             position = np.zeros(len(data), np.intp)
         if rows is None:
@@ -59,7 +63,7 @@ class ReplayLanes:
         self.count = len(rows)
 
     def each(self, needed: npt.NDArray[np.bool_] | None = None) -> Bytes:
-        """A byte of every lane, or of those where `needed`: the others read none, and have a 0."""
+        """Read a byte of every lane, or only of those where `needed`; the others have a 0."""
         if needed is None:
             return self.some(np.arange(self.count))
         result = np.zeros(self.count, np.uint8)
@@ -68,7 +72,7 @@ class ReplayLanes:
         return result
 
     def some(self, lanes: Indices) -> Bytes:
-        """A byte of each of these lanes. Raises EntropyError at the end of a stream."""
+        """Read a byte of each of these lanes. Raises EntropyError at the end of a stream."""
         rows = self._rows[lanes]
         position = self._position[rows]
         if len(rows) and position.max() >= self._data.shape[1]:
@@ -83,9 +87,11 @@ class ReplayLanes:
 
 Lanes = RandomLanes | ReplayLanes
 
+_MOST_COORDINATES = 1025  # 1024 values, and a tally
+
 
 def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
-    """The bit generator of a seed and of numbered parts below it (a round, a chunk).
+    """Make the bit generator of a seed and of numbered parts below it (a round, a chunk).
 
     Those of different parts are independent of each other.
     """
@@ -93,47 +99,55 @@ def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
 
 
 def mask_of(n: int) -> int:
-    """The ones that cover 0..n-1."""
+    """Return the smallest number of ones, in binary, that covers 0..n-1."""
     return (1 << (n - 1).bit_length()) - 1
 
 
 def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
-    """uniform(n) of cards.md for each of the lanes `which`."""
+    """Draw an integer from 0 to n - 1, uniformly, for each of the lanes `which`.
+
+    As uniform(n) of cards.md: a lane draws whole bytes, keeps as many bits as n - 1 has, and draws
+    again while the number is n or more.
+    """
     mask = mask_of(n)
     result = np.zeros(len(which), np.int64)
     if not mask:
         return result
-    pending = np.arange(len(which))
+    pending = np.arange(len(which))  # indices into `which` of lanes without a valid number
     while pending.size:
-        value = np.zeros(len(pending), np.int64)
+        number = np.zeros(len(pending), np.int64)
         for shift in range(0, mask.bit_length(), 8):
-            value |= lanes.some(which[pending]).astype(np.int64) << shift
-        value &= mask
-        result[pending] = value
-        pending = pending[value >= n]
+            number |= lanes.some(which[pending]).astype(np.int64) << shift
+        number &= mask
+        result[pending] = number
+        pending = pending[number >= n]
     return result
 
 
 def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt.NDArray[np.bool_]:
-    """Bernoulli(threshold / 2**bits) of each of the lanes `which`, for at most 32 bits.
+    """Decide for each of the lanes `which`, with probability threshold / 2**bits.
 
-    A lane reads bytes while it is in doubt.
+    threshold: of each of these lanes. bits: at most 32. It is whether a random fraction in binary
+    is below the threshold. A lane reads the fraction's bytes while these equal the threshold's.
     """
     result = np.zeros(len(which), bool)
-    pending = np.flatnonzero(threshold)
-    rest = threshold[pending].astype(np.int64) << (32 - bits)
+    pending = np.flatnonzero(threshold)  # indices into `which` of undecided lanes
+    unread = threshold[pending].astype(np.int64) << (32 - bits)  # 32 bits of the threshold
     while pending.size:
-        drawn = lanes.some(which[pending])
-        top = rest >> 24
-        result[pending] = drawn < top
-        rest = rest << 8 & 0xFFFFFFFF
-        is_in_doubt = (drawn == top) & (rest != 0)
-        pending, rest = pending[is_in_doubt], rest[is_in_doubt]
+        drawn_byte = lanes.some(which[pending])
+        threshold_byte = unread >> 24
+        result[pending] = drawn_byte < threshold_byte
+        unread = unread << 8 & 0xFFFFFFFF
+        is_in_doubt = (drawn_byte == threshold_byte) & (unread != 0)
+        pending, unread = pending[is_in_doubt], unread[is_in_doubt]
     return result
 
 
 def uniform_each(lanes: Lanes, n: int) -> Array:
-    """uniform(n) of every lane: uint8 for n <= 256, else uint16, for n <= 2**16."""
+    """Draw an integer from 0 to n - 1, uniformly, for every lane; n is at most 2**16.
+
+    As `uniform_some` for all lanes. The result is uint8 for n <= 256, else uint16.
+    """
     mask = mask_of(n)
     if not mask:
         return np.zeros(lanes.count, np.uint8)
@@ -148,24 +162,26 @@ def uniform_each(lanes: Lanes, n: int) -> Array:
 
 
 def choose(lanes: Lanes, d: int, k: int) -> Array:
-    """k of d coordinates for every lane, ascending (lanes x k), as tern.coordinates.choose.
+    """Choose k of d coordinates for every lane, as tern.coordinates.choose.
 
-    uint8 for d <= 256, else uint16. Raises ValueError for k or d that cannot be: d is at most 1024,
-    and a tally.
+    Returns them ascending (lanes x k), as uint8 for d <= 256, else as uint16. Raises ValueError
+    unless 1 <= k <= d <= _MOST_COORDINATES.
     """
-    if not 1 <= k <= d <= 1025:
+    if not 1 <= k <= d <= _MOST_COORDINATES:
         raise ValueError(f"{k} of {d} coordinates cannot be chosen")
-    kind = np.uint8 if d <= 256 else np.uint16
+    dtype: npt.DTypeLike = np.uint8
+    if d > 256:
+        dtype = np.uint16
     if k == 1:
         return uniform_each(lanes, d)[:, None]
-    order = np.tile(np.arange(d, dtype=kind), (lanes.count, 1))
+    order: Array = np.tile(np.arange(d, dtype=dtype), (lanes.count, 1))
     if k == d:
         return order
     every_lane = np.arange(lanes.count)
-    chosen = np.empty((lanes.count, k), kind)
+    chosen: Array = np.empty((lanes.count, k), dtype)
     for i in range(k):  # the first k places of a Fisher-Yates shuffle
-        j = uniform_each(lanes, d - i).astype(np.intp) + i
-        chosen[:, i] = order[every_lane, j]
-        order[every_lane, j] = order[:, i]
+        swapped = uniform_each(lanes, d - i).astype(np.intp) + i
+        chosen[:, i] = order[every_lane, swapped]
+        order[every_lane, swapped] = order[:, i]
     chosen.sort(axis=1)
     return chosen

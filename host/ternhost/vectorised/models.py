@@ -20,7 +20,9 @@ Fixed = npt.NDArray[np.int16]
 Whole = npt.NDArray[np.int64]
 
 _MAX_RESIDUAL = 2047
-_MOST_FINE = 32767 * 256
+_FINE_BITS = 8  # of a weight in local training, below its mantissa
+_HALF_MANTISSA = 1 << _FINE_BITS - 1
+_MOST_FINE = 32767 << _FINE_BITS
 
 
 @lru_cache(maxsize=1)
@@ -30,17 +32,20 @@ def _sigmoid_tails() -> Whole:
 
 
 def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine: int = 0) -> Whole:
-    """The residual r of each record in 2**-14 units, exactly tern.gradient's.
+    """Compute the residual of each record (n, in Q1.14), exactly as tern.gradient does.
 
-    records: d features and a label a row. parameters: d mantissas, or as many rows of d as there
-    are records. Raises ValueError.
+    model: LINEAR, LOGISTIC or SVM. records: a row of d features and a label each. parameters: d
+    mantissas of 2**exponent, or a row of them for each record. fine: the bits of range that the
+    gradient will be multiplied by; a linear residual is clipped so that this fits. Raises
+    ValueError for an unknown model or exponent.
     """
     if not wire.LINEAR <= model <= wire.SVM:
         raise ValueError("unknown model")
     if not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters do not fit: exponent not in -30..-12")
     features = records[:, :-1]
-    # |m x| <= 2**30 and d <= 128: the float64 sum of products is an exact integer
+    # A product is at most 2**30, and there are at most 128 of them: their sum in float64 is an
+    # exact integer.
     mantissas = np.asarray(parameters, np.float64)
     if mantissas.ndim == 1:
         total = (features @ mantissas).astype(np.int64)
@@ -49,17 +54,18 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
     label = records[:, -1].astype(np.int64)
     is_positive = label > 0
     shift = -exponent
-    if model == wire.SVM:
-        one = ONE << shift
-        of_positive = np.where(total < one, -ONE, 0)
-        of_negative = np.where(total > -one, ONE, 0)
+    if model == wire.SVM:  # the hinge's slope, which is 0 beyond the margin
+        margin = ONE << shift
+        of_positive = np.where(total < margin, -ONE, 0)
+        of_negative = np.where(total > -margin, ONE, 0)
         return np.where(is_positive, of_positive, of_negative)
-    z = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
+    # The score in Q1.14, rounded as on the device, in two steps.
+    score = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
     if model == wire.LINEAR:
         most = (_MAX_RESIDUAL >> fine) * ONE
-        return np.asarray(np.clip(z - label, -most, most))
+        return np.asarray(np.clip(score - label, -most, most))
     assert model == wire.LOGISTIC
-    return sigmoids(z) - ONE * is_positive
+    return sigmoids(score) - ONE * is_positive
 
 
 def gradients(
@@ -71,35 +77,43 @@ def gradients(
     batch: int = 1,
     range_: int = 0,
 ) -> Fixed:
-    """Clients' clipped mean gradients times 2**range_, exactly tern.gradient's.
+    """Compute clients' clipped mean gradients, times 2**range_, exactly as tern.gradient does.
 
-    They are clients x d, or only the `chosen` k. A client has `batch` rows of `records`;
-    `parameters` are d mantissas, or a row of them a client. Raises ValueError.
+    model: LINEAR, LOGISTIC or SVM. parameters: d mantissas of 2**exponent, or a row of them for
+    each client. records: `batch` rows for each client, as of `residuals`. chosen: the k coordinates
+    of each client (clients x k). Returns clients x d, or clients x k. Raises ValueError for arrays
+    of other shapes.
     """
-    n = len(records) // batch
+    clients = len(records) // batch
     d = records.shape[1] - 1
-    are_individual = np.ndim(parameters) == 2
-    shape = (n, d) if are_individual else (d,)
-    fits = n * batch == len(records) and np.shape(parameters) == shape
+    has_own_parameters = np.ndim(parameters) == 2
+    expected_shape: tuple[int, ...] = (d,)
+    if has_own_parameters:
+        expected_shape = (clients, d)
+    fits = clients * batch == len(records) and np.shape(parameters) == expected_shape
     if not 1 <= batch <= wire.MAX_BATCH or not fits:
         raise ValueError("records or parameters do not fit")
-    if are_individual:
-        parameters = np.repeat(parameters, batch, axis=0)
-    r = residuals(model, parameters, exponent, records, min(range_, MAX_FINE)).reshape(n, batch)
-    features = records[:, :d].reshape(n, batch, d)
+    if has_own_parameters:
+        parameters = np.repeat(parameters, batch, axis=0)  # a row for each record
+    fine = min(range_, MAX_FINE)
+    of_records = residuals(model, parameters, exponent, records, fine).reshape(clients, batch)
+    features = records[:, :d].reshape(clients, batch, d)
     if chosen is not None:
         features = np.take_along_axis(features, chosen[:, None, :].astype(np.intp), axis=2)
-    return _mean(features * r[:, :, None], batch, range_)
+    products = features * of_records[:, :, None]  # clients x batch x values
+    return _mean(products, batch, range_)
 
 
 def _mean(products: Whole, batch: int, range_: int) -> Fixed:
-    """The means of products (clients x batch x values), times 2**range_.
+    """Average products (clients x batch x values) over the batch, times 2**range_, and clip.
 
-    Each product is rounded, then the mean once more.
+    A product of two Q1.14 numbers is rounded to Q1.14, then the mean once more, as on the device.
     """
     fine = min(range_, MAX_FINE)
-    totals = ((products + (1 << (13 - fine))) >> (14 - fine)).sum(axis=1) << (range_ - fine)
-    return np.asarray(np.clip((totals + batch // 2) // batch, -ONE, ONE).astype(np.int16))
+    rounded = (products + (1 << (13 - fine))) >> (14 - fine)
+    totals = rounded.sum(axis=1) << (range_ - fine)
+    means = (totals + batch // 2) // batch
+    return np.asarray(np.clip(means, -ONE, ONE).astype(np.int16))
 
 
 def softmax_gradients(
@@ -110,96 +124,123 @@ def softmax_gradients(
     range_: int = 0,
     chosen: Array | None = None,
 ) -> Fixed:
-    """Clients' clipped mean gradients of softmax regression, exactly tern.softmax's.
+    """Compute the clipped mean gradients of softmax regression, exactly as tern.softmax does.
 
-    They are clients x (c d), or the `chosen` k. parameters: c x d mantissas. records: as of
-    `gradients`, the label a class. Raises ValueError.
+    parameters: classes x d mantissas of 2**exponent. records: as of `gradients`, with the number of
+    the class as label. range_, chosen: as of `gradients`. Returns clients x (classes d), class by
+    class, or clients x k. Raises ValueError for arrays of other shapes.
     """
     if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
-    p = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
-    classes, d = p.shape[1], records.shape[1] - 1
-    r = p - ONE * (records[:, -1:] == np.arange(classes))
+    class_residuals = _class_residuals(parameters, exponent, records)
+    classes, d = class_residuals.shape[1], records.shape[1] - 1
     if chosen is None:
-        products = r[:, :, None] * records[:, None, :-1].astype(np.int64)
+        # The outer product of each record's residuals and features: records x classes x d.
+        products = class_residuals[:, :, None] * records[:, None, :-1].astype(np.int64)
         return _mean(products.reshape(-1, batch, classes * d), batch, range_)
-    coordinates = np.repeat(chosen.astype(np.intp), batch, axis=0)
+    coordinates = np.repeat(chosen.astype(np.intp), batch, axis=0)  # a row for each record
     class_index, feature_index = np.divmod(coordinates, d)
     features = np.take_along_axis(records, feature_index, axis=1).astype(np.int64)
-    products = np.take_along_axis(r, class_index, axis=1) * features
+    products = np.take_along_axis(class_residuals, class_index, axis=1) * features
     return _mean(products.reshape(-1, batch, chosen.shape[1]), batch, range_)
+
+
+def _class_residuals(parameters: npt.ArrayLike, exponent: int, records: Fixed) -> Whole:
+    """Return how much each probability exceeds that of a certain label (records x classes, Q1.14).
+
+    parameters: as of `scores`. records: the features and the number of the class.
+    """
+    predicted = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
+    is_label = records[:, -1:] == np.arange(predicted.shape[1])
+    return np.asarray(predicted - ONE * is_label)
 
 
 def train_locally(
     model: int, parameters: Array, exponent: int, records: Fixed, epochs: int, batch: int, rate: int
 ) -> Whole:
-    """How far weights move, exactly tern.local's.
+    """Train a model on each client's records, exactly as tern.local does; return the moves.
 
-    The result is clients x weights, in units of 2**(exponent - 8). model: of the gradients.
-    parameters: d mantissas, or c x d of softmax regression. records: n clients x their records x
-    (d + 1). batch: 0 for all records at once. Raises ValueError where tern.local does.
+    A move (clients x weights) is how far a weight has moved, in units of 2**(exponent - 8): a
+    weight is kept with _FINE_BITS more bits than its mantissa. model: of the gradients. parameters:
+    d mantissas, or classes x d of softmax regression. records: clients x records of each x (d + 1).
+    batch: records of a step; 0: all of them. rate: the learning rate is 2**-rate. Raises ValueError
+    where tern.local does.
     """
-    n, count, width = records.shape
-    size = batch or count
-    if not 1 <= size <= wire.MAX_BATCH or count < 1:
+    clients, record_count, width = records.shape
+    batch = batch or record_count
+    _check_training(batch, record_count, epochs, rate, exponent)
+    start = np.asarray(parameters, np.int64)
+    dimensions = 1
+    if model == wire.SOFTMAX_GRADIENT:
+        dimensions = 2
+    if start.ndim != dimensions or start.shape[-1] != width - 1:
+        raise ValueError("parameters do not fit")
+
+    weights = np.repeat(start[None], clients, axis=0)  # mantissas of each client
+    fine_weights = weights << _FINE_BITS
+    # A gradient has units of 2**-14, and a fine weight those of 2**(exponent - 8).
+    shift = -6 - exponent - rate
+    for _ in range(epochs):
+        for first in range(0, record_count, batch):
+            gradient = _local_gradients(model, weights, exponent, records[:, first : first + batch])
+            if shift >= 0:
+                move = gradient << shift
+            else:
+                move = (gradient + (1 << (-shift - 1))) >> -shift
+            fine_weights = np.clip(fine_weights - move, -_MOST_FINE, _MOST_FINE)
+            weights = (fine_weights + _HALF_MANTISSA) >> _FINE_BITS
+    return (fine_weights - (start << _FINE_BITS)).reshape(clients, -1)
+
+
+def _check_training(batch: int, record_count: int, epochs: int, rate: int, exponent: int) -> None:
+    """Raise ValueError for local training that a device refuses."""
+    if not 1 <= batch <= wire.MAX_BATCH or record_count < 1:
         raise ValueError("records or batch out of bounds")
     if epochs < 1 or not 0 <= rate <= wire.MAX_RATE:
         raise ValueError("epochs or rate out of bounds")
     if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("exponent out of bounds")
-    start = np.asarray(parameters, np.int64)
-    has_classes = model == wire.SOFTMAX_GRADIENT
-    if start.ndim != 1 + has_classes or start.shape[-1] != width - 1:
-        raise ValueError("parameters do not fit")
-    weights = np.repeat(start[None], n, axis=0)
-    fine = weights * 256
-    shift = -6 - exponent - rate
-    for _ in range(epochs):
-        for first in range(0, count, size):
-            rows = records[:, first : first + size]
-            if has_classes:
-                g = _gradients_of_classes(weights, exponent, rows)
-            else:
-                flat = rows.reshape(-1, width)
-                g = gradients(model, weights, exponent, flat, batch=rows.shape[1]).astype(np.int64)
-            if shift >= 0:
-                move = g << shift
-            else:
-                move = (g + (1 << (-shift - 1))) >> -shift
-            fine = np.clip(fine - move, -_MOST_FINE, _MOST_FINE)
-            weights = (fine + 128) >> 8
-    return (fine - start * 256).reshape(n, -1)
 
 
-def _gradients_of_classes(parameters: Whole, exponent: int, records: Fixed) -> Whole:
-    """Mean gradients of softmax regression, for clients with weights of their own: clients x c x d.
+def _local_gradients(model: int, weights: Whole, exponent: int, records: Fixed) -> Whole:
+    """Compute the mean gradients of clients with weights of their own.
 
-    records: clients x batch x (d + 1).
+    weights: mantissas, clients x d, or clients x classes x d of softmax regression. records:
+    clients x batch x (d + 1). Returns an array of the shape of the weights.
     """
-    totals = np.zeros_like(parameters)
-    batch = records.shape[1]
+    _, batch, width = records.shape
+    if model != wire.SOFTMAX_GRADIENT:
+        flat = records.reshape(-1, width)
+        return gradients(model, weights, exponent, flat, batch=batch).astype(np.int64)
+
+    totals = np.zeros_like(weights)
     for i in range(batch):  # one after the other, for the memory
-        features, label = records[:, i, :-1], records[:, i, -1:]
-        p = probabilities(parameters, exponent, features).astype(np.int64)
-        r = p - ONE * (label == np.arange(p.shape[1]))
-        totals += (r[:, :, None] * features[:, None].astype(np.int64) + (1 << 13)) >> 14
+        class_residuals = _class_residuals(weights, exponent, records[:, i])
+        features = records[:, i, :-1].astype(np.int64)
+        products = class_residuals[:, :, None] * features[:, None]
+        totals += (products + (1 << 13)) >> 14
     return np.asarray(np.clip((totals + batch // 2) // batch, -ONE, ONE))
 
 
 def shares(moved: Whole, tau: Array) -> Fixed:
-    """Moves as shares of each client's tau, Q1.14, rounded and clipped: exactly tern.local's.
+    """Divide moves by each client's tau, in Q1.14, rounded and clipped, exactly as tern.local does.
 
-    tau: n, in the units of `train_locally`. Raises ValueError.
+    moved: n x weights, as of `train_locally`. tau: n, in the same units. Raises ValueError for a
+    tau that no frame carries.
     """
     bound = np.asarray(tau, np.int64)[:, None]
     if (bound < 1).any() or (bound > wire.MAX_TAU).any():
         raise ValueError("tau does not fit")
-    size = np.minimum(ONE, (np.abs(moved) * (2 * ONE) + bound) // (2 * bound))
-    return np.asarray(np.where(moved < 0, -size, size).astype(np.int16))
+    quotients = (np.abs(moved) * (2 * ONE) + bound) // (2 * bound)  # rounded
+    sizes = np.minimum(ONE, quotients)
+    return np.asarray(np.where(moved < 0, -sizes, sizes).astype(np.int16))
 
 
 def hashes(devices: npt.ArrayLike, number: int) -> Whole:
-    """a and b (n x 2) of the hashes that these devices use in a round: tern.collect.hash_of."""
+    """Return the hash function of each device in a round: a and b (n x 2) of tern.collect.hash_of.
+
+    A category c has the hash (a c + b) mod PRIME. number: of the round.
+    """
     round_bytes = number.to_bytes(4, "little")
     digests = []
     for device in np.asarray(devices, np.int64).ravel().tolist():
@@ -209,15 +250,19 @@ def hashes(devices: npt.ArrayLike, number: int) -> Whole:
 
 
 def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
-    """The buckets of categories (n x m, or 1 x m) by `hashes` (n x 2): those of tern.collect."""
+    """Hash categories (n x m, or 1 x m) to buckets (n x m), as tern.collect does.
+
+    hashes: of each device (n x 2), as the function of this name returns them.
+    """
     known = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
     return ((hashes[:, :1] * known + hashes[:, 1:]) % PRIME % buckets).astype(np.int16)
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
-    """w.x (n x c, in 2**-14 units), exactly tern.model's.
+    """Compute the scores of records by class (n x classes, Q1.14), exactly as tern.model does.
 
-    features: n x d. parameters: c x d mantissas, or n x c x d. Raises ValueError.
+    features: n x d. parameters: classes x d mantissas of 2**exponent, or n x classes x d. Raises
+    ValueError for arrays of other shapes, or for an exponent out of bounds.
     """
     weights = np.asarray(parameters, np.float64)
     shape = weights.shape[-2:]
@@ -226,7 +271,7 @@ def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
     if shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters or exponent do not fit")
     shift = -8 - exponent
-    # an exact integer in float64
+    # The sum of products is an exact integer in float64.
     if weights.ndim == 2:
         total = (features @ weights.T).astype(np.int64)
     else:
@@ -235,7 +280,7 @@ def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
 
 
 def sigmoids(z: Whole) -> Whole:
-    """The probability of label +1 (Q1.14) by its scores, exactly that of tern.model."""
+    """Compute the probability of a positive label (Q1.14) from scores z, exactly as tern.model."""
     tail = _sigmoid_tails().take(np.abs(z), mode="clip")
     return np.where(z >= 0, ONE - tail, tail)
 
@@ -243,26 +288,31 @@ def sigmoids(z: Whole) -> Whole:
 def probabilities(
     parameters: npt.ArrayLike, exponent: int, features: Array, grid_bits: int = 14
 ) -> Array:
-    """Class probabilities (n x c, Q1.14), exactly those of tern.inference.
+    """Compute class probabilities (n x classes, Q1.14), exactly as tern.inference does.
 
-    parameters: as of scores(), which raises.
+    grid_bits: of a probability; lower bits are 0. Other parameters and errors: as of `scores`.
     """
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
 
 def class_probabilities(z: Whole, grid_bits: int = 14) -> Array:
-    """The same, by the scores (n x c). Raises ValueError for fewer than two classes."""
+    """Compute what `probabilities` returns from scores z (n x classes).
+
+    Raises ValueError for fewer than two classes.
+    """
     if z.shape[1] < 2:
         raise ValueError("classes or features out of bounds")
-    e = _exponentials().take(z.max(axis=1, keepdims=True) - z, mode="clip")
-    p = (e << 14) // e.sum(axis=1, keepdims=True)
-    return np.asarray((p & -(1 << (14 - grid_bits))).astype(np.int16))
+    below_largest = z.max(axis=1, keepdims=True) - z
+    exponentials = _exponentials().take(below_largest, mode="clip")
+    quotients = (exponentials << 14) // exponentials.sum(axis=1, keepdims=True)
+    grid_mask = -(1 << (14 - grid_bits))
+    return np.asarray((quotients & grid_mask).astype(np.int16))
 
 
 def labels(parameters: npt.ArrayLike, exponent: int, features: Array) -> Fixed:
-    """The class of the largest probability of each row of features, as tern.inference.
+    """Return the most probable class of each row of features, as tern.inference does.
 
-    Of equal ones it is the first.
+    If several are equally probable, it is the first of them.
     """
     return np.asarray(probabilities(parameters, exponent, features).argmax(1).astype(np.int16))
 

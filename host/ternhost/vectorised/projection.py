@@ -8,10 +8,12 @@ import numpy.typing as npt
 
 from tern.card import Card
 from tern.projection import Projection, signs_of
-from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, uniform_some
+from ternhost.vectorised.lanes import Array, Flags, Lanes, RandomLanes, uniform_some
 
 Numbers = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
+
+_ROTATIONS = 3  # each of random signs and a Walsh-Hadamard transform
 
 
 def of(card: Card) -> Projection:
@@ -27,42 +29,45 @@ def signs(card: Card, digests: Bytes) -> Numbers:
 
 
 def random_signs(card: Card, lanes: RandomLanes) -> Numbers:
-    """The same for clients without keys, from their lanes."""
+    """Draw the signs (n x 3 x N) of the rotations of clients without keys, from their lanes."""
     size = of(card).size
-    words = math.ceil(3 * size / 64)  # of a client
+    words = math.ceil(_ROTATIONS * size / 64)  # of a client, each of 64 bits
     drawn = lanes.bits.random_raw(words * lanes.count).view(np.uint8)
     return _unpacked(drawn.reshape(-1, 8 * words), size)
 
 
 def _unpacked(packed: Bytes, size: int) -> Numbers:
-    """The signs (n x 3 x N) of packed bits (n x bytes), the lowest bit first; a 1 is a minus."""
-    bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : 3 * size]
-    return (1 - 2 * bits.astype(np.int32)).reshape(-1, 3, size)
+    """Unpack signs (n x 3 x N) from bits (n x bytes), the lowest bit first; a 1 is a minus."""
+    bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : _ROTATIONS * size]
+    return (1 - 2 * bits.astype(np.int32)).reshape(-1, _ROTATIONS, size)
 
 
 def transform(vectors: Numbers) -> Numbers:
-    """The Walsh-Hadamard transforms of the rows of `vectors` (n x N), not normalised."""
+    """Return the Walsh-Hadamard transforms of the rows of `vectors` (n x N), not normalised."""
     n, size = vectors.shape
-    turned = np.array(vectors.T, order="C")  # long rows, one of each coordinate, are added sooner
-    h = 1
-    while h < size:
-        pairs = turned.reshape(-1, 2, h * n)
-        less = pairs[:, 0] - pairs[:, 1]
+    # A row for each coordinate: few long rows are added faster than many short ones.
+    by_coordinate = np.array(vectors.T, order="C")
+    distance = 1  # of the coordinates that are added and subtracted
+    while distance < size:
+        pairs = by_coordinate.reshape(-1, 2, distance * n)
+        differences = pairs[:, 0] - pairs[:, 1]
         pairs[:, 0] += pairs[:, 1]
-        pairs[:, 1] = less
-        h *= 2
-    return np.ascontiguousarray(turned.T)
+        pairs[:, 1] = differences
+        distance *= 2
+    return np.ascontiguousarray(by_coordinate.T)
 
 
 def decode(card: Card, rotations: Numbers, symbols: Array, d: int) -> Numbers:
-    """The integer vectors (n x d) that symbols (n) stand for.
+    """Return the integer vectors (n x d) that symbols (n) stand for.
 
-    rotations: their signs, n x 3 x N.
+    A symbol is a coordinate of the rotated vector, and its sign; here the rotation is undone.
+    rotations: the signs, n x 3 x N.
     """
     size = of(card).size
+    is_negative = symbols >= size
     vectors = np.zeros((len(symbols), size), np.int32)
-    vectors[np.arange(len(symbols)), symbols % size] = np.where(symbols >= size, -1, 1)
-    for i in (2, 1, 0):
+    vectors[np.arange(len(symbols)), symbols % size] = np.where(is_negative, -1, 1)
+    for i in reversed(range(_ROTATIONS)):
         vectors = transform(vectors) * rotations[:, i]
     return vectors[:, :d]
 
@@ -70,34 +75,54 @@ def decode(card: Card, rotations: Numbers, symbols: Array, d: int) -> Numbers:
 def draw(
     card: Card, lanes: Lanes, values: npt.NDArray[np.int16], rotations: Numbers
 ) -> npt.NDArray[np.uint16]:
-    """Draw the symbols (n) for values (n x d, Q1.14) under rotations of these signs (n x 3 x N)."""
+    """Draw the symbols of values (n x d, Q1.14), exactly as tern.projection does.
+
+    rotations: the signs, n x 3 x N. Returns n symbols. Specification: cards.md, projection.
+    """
     body = of(card)
     n, d = values.shape
     vectors = np.zeros((n, body.size), np.int32)
     vectors[:, :d] = values
-    for i in range(3):
+    for i in range(_ROTATIONS):
         vectors = transform(vectors * rotations[:, i])
-    # Of equal coordinates the first comes first.
+
+    is_turned = _is_turned(body, lanes, values)
+    rank, is_second_sign = _draw_rank(body, lanes)
+    is_turned ^= is_second_sign
+
+    # The coordinates by size; of equal ones the first comes first.
     order = np.argsort(-np.abs(vectors), axis=1, kind="stable")
-
-    scaled = (np.abs(values.astype(np.int32)) + 4 >> 3).astype(np.float64)
-    # Below 2**30 a float root is as good.
-    length = np.sqrt((scaled**2).sum(axis=1)).astype(np.int64)
-    within = body.radius + np.minimum(length, body.radius)
     every_lane = np.arange(lanes.count)
-    is_turned = uniform_some(lanes, every_lane, 2 * body.radius) >= within
-
-    # The k largest coordinates with their signs come first, `a` draws each. Then come, `b` draws
-    # each, the k largest with the opposite sign, and both signs of the others in turn.
-    drawn = uniform_some(lanes, every_lane, body.total)
-    is_likely = drawn < body.k * body.a
-    unlikely = (drawn - body.k * body.a) // body.b
-    is_opposite = ~is_likely & (unlikely < body.k)
-    of_others = body.k + (unlikely - body.k >> 1)
-    rank = np.where(is_likely, drawn // body.a, np.where(is_opposite, unlikely, of_others))
-    is_second_sign = ~is_likely & ~is_opposite & ((unlikely - body.k) % 2 == 1)
-    is_turned ^= is_opposite | is_second_sign
-
     index = order[every_lane, rank]
     is_negative = (vectors[every_lane, index] < 0) ^ is_turned
     return np.asarray(index + body.size * is_negative, np.uint16)
+
+
+def _is_turned(body: Projection, lanes: Lanes, values: npt.NDArray[np.int16]) -> Flags:
+    """Draw for each client whether its vector changes its sign: the more often, the shorter it is.
+
+    A vector of length L, at most the radius R, keeps its sign with probability (R + L) / (2 R).
+    """
+    rounded = np.abs(values.astype(np.int32)) + 4 >> 3  # to 11 fractional bits
+    # Below 2**30 a float root is as good as an integer one.
+    length = np.sqrt((rounded.astype(np.float64) ** 2).sum(axis=1)).astype(np.int64)
+    kept_below = body.radius + np.minimum(length, body.radius)
+    drawn = uniform_some(lanes, np.arange(lanes.count), 2 * body.radius)
+    return np.asarray(drawn >= kept_below)
+
+
+def _draw_rank(body: Projection, lanes: Lanes) -> tuple[Array, Flags]:
+    """Draw which coordinate each client reports, and whether with the opposite sign.
+
+    The rank of a coordinate is its place by size, from 0. The k largest coordinates with their own
+    signs have `a` of the draws each. Then come, with `b` draws each, the k largest with the opposite
+    sign, and both signs of all others in turn.
+    """
+    drawn = uniform_some(lanes, np.arange(lanes.count), body.total)
+    is_likely = drawn < body.k * body.a
+    unlikely = (drawn - body.k * body.a) // body.b  # the number among those with `b` draws
+    is_opposite = ~is_likely & (unlikely < body.k)
+    other_rank = body.k + (unlikely - body.k >> 1)
+    rank = np.where(is_likely, drawn // body.a, np.where(is_opposite, unlikely, other_rank))
+    is_second_of_pair = ~is_likely & ~is_opposite & ((unlikely - body.k) % 2 == 1)
+    return rank, is_opposite | is_second_of_pair

@@ -33,84 +33,110 @@ def sums(
     first: int = 0,
     categories: int = 1,
 ) -> Whole:
-    """The sums of clients' clipped, rounded unit vectors, and the tally, as tern.sums.
+    """Compute the sums of clients' clipped, rounded unit vectors, exactly as tern.sums does.
 
-    The result is n x (values + 1), in grid steps, with the tally last. records: n x records x (d +
-    1), the label last; `first` is the place of every client's first. parameters: d mantissas; model
-    10: classes x d; models 8 and 9: d flags. categories: of an attribute (model 9). Raises
-    ValueError for another model, range or shape.
+    model: of gradients or of collections (wire.md). parameters: d mantissas of 2**exponent, or
+    classes x d of softmax regression; to collect, d flags of the features that are summed.
+    records: clients x records x (d + 1), the label last. range_: values are multiplied by
+    2**range_. first: the index of each client's first record, which decides where units begin.
+    categories: of each attribute, if categories are counted.
+
+    Returns clients x (values + 1), in grid steps; the last column is the tally. Raises ValueError
+    for another model, range or shape.
     """
-    n, count, width = records.shape
+    clients, record_count, width = records.shape
     weights = np.asarray(parameters)
-    collects = model in COLLECTIONS
-    if not (model in GRADIENTS or collects) or not 0 <= range_ <= MAX_FINE:
-        raise ValueError("no sum of this model or range")
-    if weights.shape[-1] != width - 1 or weights.ndim != 1 + (model == SOFTMAX_GRADIENT):
-        raise ValueError("records or parameters do not fit")
-    values = weights.size
-    if collects:
-        values = int(np.count_nonzero(weights)) * categories
-    result = np.zeros((n, values + 1), np.int64)
-    if not count:
+    _check_question(model, weights, width, range_)
+    value_count = weights.size
+    if model in COLLECTIONS:
+        value_count = int(np.count_nonzero(weights)) * categories
+    result = np.zeros((clients, value_count + 1), np.int64)
+    if not record_count:
         return result
 
     body = cast(Sum, card.body)
-    unit = body.unit or first + count + 1  # all records are one unit
-    unit_of_record = (first + np.arange(count)) // unit
-    starts = np.flatnonzero(np.diff(unit_of_record, prepend=-1))
-    chunk = max(1, _CHUNK // max(1, count * values))  # of clients
-    for at in range(0, n, chunk):
-        rows = records[at : at + chunk].reshape(-1, width)
-        added = _added(model, weights, exponent, rows, range_, categories)
-        totals = _totals(added.reshape(values, -1, count), starts)
-        vectors, is_clipped = clipped_vectors(body, totals.reshape(values, -1))
+    unit = body.unit or first + record_count + 1  # 0: all records are one unit
+    unit_of_record = (first + np.arange(record_count)) // unit
+    unit_starts = np.flatnonzero(np.diff(unit_of_record, prepend=-1))
+    clients_at_once = max(1, _CHUNK // max(1, record_count * value_count))
+    for start in range(0, clients, clients_at_once):
+        chunk = records[start : start + clients_at_once]
+        rows = chunk.reshape(-1, width)
+        values = _values(model, weights, exponent, rows, range_, categories)
+        totals = _totals(values.reshape(value_count, -1, record_count), unit_starts)
+        vectors, is_clipped = clipped_vectors(body, totals.reshape(value_count, -1))
         tallies = np.where(is_clipped, body.clipped, body.kept)
-        part = result[at : at + chunk]
-        part[:, :-1] = vectors.reshape(values, len(part), -1).sum(axis=2, dtype=np.int64).T
-        part[:, -1] = tallies.reshape(len(part), -1).sum(axis=1)
+
+        # Sum over the units of each client: vectors are values x (clients x units).
+        by_client = vectors.reshape(value_count, len(chunk), -1)
+        client_sums = result[start : start + clients_at_once]
+        client_sums[:, :-1] = by_client.sum(axis=2, dtype=np.int64).T
+        client_sums[:, -1] = tallies.reshape(len(chunk), -1).sum(axis=1)
     return result
+
+
+def _check_question(model: int, weights: Array, width: int, range_: int) -> None:
+    """Raise ValueError for a question that no device sums, or whose weights do not fit records."""
+    is_known = model in GRADIENTS or model in COLLECTIONS
+    if not is_known or not 0 <= range_ <= MAX_FINE:
+        raise ValueError("no sum of this model or range")
+    dimensions = 1
+    if model == SOFTMAX_GRADIENT:
+        dimensions = 2
+    if weights.shape[-1] != width - 1 or weights.ndim != dimensions:
+        raise ValueError("records or parameters do not fit")
 
 
 # Numbers are in columns from here on: values x records, or values x units.
 
 
-def _added(
+def _values(
     model: int, weights: Array, exponent: int, rows: Fixed, range_: int, categories: int
 ) -> Numbers:
-    """What each record adds to its unit's numbers."""
-    columns = np.ascontiguousarray(rows[:, :-1].T, np.int32)
+    """Compute the values that each record adds to those of its unit (values x records).
+
+    Arguments are those of `sums`, with the records of all clients in `rows`. Values are in units of
+    2**-(14 + range_).
+    """
+    columns = np.ascontiguousarray(rows[:, :-1].T, np.int32)  # features x records
     if model == VALUES:
         return np.left_shift(columns[np.flatnonzero(weights)], range_)
     if model == CATEGORIES:
-        held = np.clip(columns[np.flatnonzero(weights), None], 0, categories - 1)
-        is_held = held == np.arange(categories)[:, None]
-        flags: Numbers = np.where(is_held, np.int32(ONE), np.int32(0))
+        # A value for each attribute and each of its categories: 1 if the record is of it.
+        record_categories = np.clip(columns[np.flatnonzero(weights), None], 0, categories - 1)
+        is_category = record_categories == np.arange(categories)[:, None]
+        flags: Numbers = np.where(is_category, np.int32(ONE), np.int32(0))
         return flags.reshape(-1, len(rows))
+
+    # Gradients: the products of residuals and features.
     if model == SOFTMAX_GRADIENT:
-        p = probabilities(weights, exponent, rows[:, :-1])
-        r = p - ONE * (rows[:, -1:] == np.arange(len(weights)))
-        products: Array = (r.T[:, None].astype(np.int32) * columns).reshape(-1, len(rows))
+        predicted = probabilities(weights, exponent, rows[:, :-1])
+        is_label = rows[:, -1:] == np.arange(len(weights))
+        class_residuals = (predicted - ONE * is_label).T.astype(np.int32)
+        products: Array = (class_residuals[:, None] * columns).reshape(-1, len(rows))
     else:
-        r = residuals(model, weights, exponent, rows, range_)
-        if model != LINEAR:  # whose residuals may be more than 1
-            r = r.astype(np.int32)
-        products = columns * r
+        record_residuals = residuals(model, weights, exponent, rows, range_)
+        if model != LINEAR:  # residuals of linear regression may be more than 1, and need 64 bits
+            record_residuals = record_residuals.astype(np.int32)
+        products = columns * record_residuals
+    # From 28 fractional bits to 14 + range_, rounded.
     products += 1 << 13 - range_
     products >>= 14 - range_
     return products.astype(np.int32, copy=False)
 
 
 def _totals(added: Numbers, starts: Indices) -> Numbers:
-    """The numbers of every unit (values x n x units), held to 2**29 after each record.
+    """Add up the values of each unit's records; totals are clipped to +-2**29 after each record.
 
-    added: values x n x records. starts: the first record of each unit.
+    added: values x clients x records. starts: the first record of each unit. Returns values x
+    clients x units.
     """
     lengths = np.diff([*starts, added.shape[2]])
     longest = int(lengths.max())
     if longest == 1:
         return added
     largest = max(int(added.max()), -int(added.min()))
-    if longest * largest <= MOST_TOTAL:
+    if longest * largest <= MOST_TOTAL:  # no total can reach the bound
         return np.add.reduceat(added, starts, axis=2, dtype=np.int32)
     totals = np.zeros((*added.shape[:2], len(starts)), np.int32)
     for unit, (start, length) in enumerate(zip(starts, lengths, strict=True)):
@@ -120,55 +146,78 @@ def _totals(added: Numbers, starts: Indices) -> Numbers:
     return totals
 
 
-def clipped_vectors(body: Sum, t: Numbers) -> tuple[Numbers, Flags]:
-    """The clipped and rounded vectors of units, in grid steps, and which of them were clipped.
+def clipped_vectors(body: Sum, totals: Numbers) -> tuple[Numbers, Flags]:
+    """Clip the vectors of units to the card's radius, and round them to grid steps.
 
-    t: the numbers of units (values x n), in units of 2**-(14 + range), at most 2**29. The norm of a
-    vector is at most R. Letters are those of arithmetic.md.
+    totals: of each unit (values x units), in units of 2**-(14 + range), at most 2**29. Returns the
+    vectors (values x units), whose norm is at most the radius R in grid steps, and which of them
+    were clipped (units). Specification: arithmetic.md, whose letters are in the comments.
     """
-    most = np.abs(t).max(axis=0)
-    s = _bits(most) - 14
-    a = t << np.maximum(-s, 0).astype(np.int32)
-    a >>= np.maximum(s, 0).astype(np.int32)
-    if body.norm == 1:
-        size = _scaled(_norm(a, 1), s)
-    else:
-        g = (_norm(a, 2) >> 14) + 1
-        doublings = np.maximum(0, (28 - _bits(g)) // 2)  # until g is 2**26 or more
-        root = np.sqrt(g << 2 * doublings).astype(np.int64) + 1
-        size = _scaled(root, 7 + s - doublings)
-    is_clipped: Flags = (most > 0) & (size > body.reach)
-    n = np.where(is_clipped, size, body.reach)
-    bits = _bits(n)
-    shorter, longer = n << np.maximum(15 - bits, 0), (n >> np.maximum(bits - 15, 0)) + 1
-    n = np.where(bits <= 15, shorter, longer)
-    up = 29 - int(body.radius).bit_length()
-    p = ((body.radius << up) // n).astype(np.int32)
-    down = up + bits - 15 - s
-    is_left = (most > 0) & (down <= 30)  # the others round to 0
-    k = np.where(is_left, down, 1).astype(np.int32)
-    p[~is_left] = 0
-    vectors = a * p
-    vectors += np.int32(1) << k - 1
-    vectors >>= k
+    # Scale each vector so that its largest entry has 14 bits: a = t / 2**s.
+    largest = np.abs(totals).max(axis=0)
+    shift = _bits(largest) - 14
+    scaled = totals << np.maximum(-shift, 0).astype(np.int32)
+    scaled >>= np.maximum(shift, 0).astype(np.int32)
+    size = _size(scaled, shift, body.norm)
+    is_clipped: Flags = (largest > 0) & (size > body.reach)
+
+    # Multiply by the radius over the size, or over the reach: by p / 2**k.
+    factor, factor_shift = _factors(body, np.where(is_clipped, size, body.reach), shift)
+    is_zero = (largest == 0) | (factor_shift > 30)  # all entries round to 0
+    factor[is_zero] = 0
+    right_shift = np.where(is_zero, 1, factor_shift).astype(np.int32)
+    vectors = scaled * factor
+    vectors += np.int32(1) << right_shift - 1
+    vectors >>= right_shift
+
+    # Where rounding to the nearest leads beyond the radius, round towards 0 instead.
     limit = body.radius**body.norm
     beyond = np.flatnonzero(_norm(vectors, body.norm) > limit)
-    if beyond.size:  # they are rounded toward 0 instead
-        long = a[:, beyond]
-        rounded = np.sign(long) * (np.abs(long) * p[beyond] >> k[beyond])
+    if beyond.size:
+        entries = scaled[:, beyond]
+        sizes = np.abs(entries) * factor[beyond] >> right_shift[beyond]
+        rounded = np.sign(entries) * sizes
         rounded[:, _norm(rounded, body.norm) > limit] = 0
         vectors[:, beyond] = rounded
     return vectors, is_clipped
 
 
+def _size(scaled: Numbers, shift: Whole, norm: int) -> Whole:
+    """Return an upper bound on the norm of each vector, in the units of the totals.
+
+    scaled: the vectors, divided by 2**shift (values x units). norm: 1 or 2.
+    """
+    if norm == 1:
+        return _scaled(_norm(scaled, 1), shift)
+    square = (_norm(scaled, 2) >> 14) + 1
+    doublings = np.maximum(0, (28 - _bits(square)) // 2)  # until the square is 2**26 or more
+    root = np.sqrt(square << 2 * doublings).astype(np.int64) + 1
+    return _scaled(root, 7 + shift - doublings)
+
+
+def _factors(body: Sum, size: Whole, shift: Whole) -> tuple[Numbers, Whole]:
+    """Return the factors, and how far to shift right after them, that take sizes to the radius.
+
+    size: of each vector (units), which is brought to 15 bits, rounded up. shift: by which the
+    vectors were scaled.
+    """
+    bits = _bits(size)
+    lengthened = size << np.maximum(15 - bits, 0)
+    shortened = (size >> np.maximum(bits - 15, 0)) + 1
+    divisor = np.where(bits <= 15, lengthened, shortened)
+    radius_shift = 29 - int(body.radius).bit_length()
+    factor = ((body.radius << radius_shift) // divisor).astype(np.int32)
+    return factor, radius_shift + bits - 15 - shift
+
+
 def _bits(n: Array) -> Whole:
-    """The number of bits of integers from 0 to 2**53."""
+    """Return the number of bits of integers from 0 to 2**53."""
     _, exponents = np.frexp(n.astype(np.float64))
     return exponents.astype(np.int64)
 
 
 def _norm(vectors: Numbers, norm: int) -> Whole:
-    """The sum of sizes, or of squares with norm 2, of each column."""
+    """Return the sum of sizes (norm 1), or of squares (norm 2), of each column."""
     total = np.zeros(vectors.shape[1], np.int64)
     for row in vectors:
         if norm == 1:
@@ -178,67 +227,87 @@ def _norm(vectors: Numbers, norm: int) -> Whole:
     return total
 
 
-def _scaled(n: Whole, by: Whole) -> Whole:
-    """n 2**by, rounded up."""
-    larger = n << np.maximum(by, 0)
-    smaller = -(-n >> np.maximum(-by, 0))
-    return np.asarray(np.where(by >= 0, larger, smaller))
+def _scaled(n: Whole, exponent: Whole) -> Whole:
+    """Return n 2**exponent, rounded up; exponents may be negative."""
+    larger = n << np.maximum(exponent, 0)
+    smaller = -(-n >> np.maximum(-exponent, 0))
+    return np.asarray(np.where(exponent >= 0, larger, smaller))
 
 
 # Noise: the draws of tern.sums.noise, in its order.
 
 
 def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
-    """Draw the symbols for sums (a row a lane), in grid steps.
+    """Draw the symbols for sums in grid steps (lanes x values).
 
-    Each gets its noise, is rounded to coarser steps, and clamped.
+    Each sum gets its noise, is rounded to coarser steps, and clamped to the symbols.
     """
     body = cast(Sum, card.body)
-    if isinstance(lanes, RandomLanes):
-        z = noise(card, RandomLanes(lanes.bits, totals.size)).reshape(totals.shape)
-    else:
-        z = np.stack([noise(card, lanes) for _ in range(totals.shape[1])], axis=1)
-    coarse = totals + z + (1 << body.coarse >> 1) >> body.coarse
-    symbols = coarse + (body.symbols >> 1)
+    if isinstance(lanes, RandomLanes):  # no draw depends on its lane: all are made at once
+        drawn_noise = noise(card, RandomLanes(lanes.bits, totals.size)).reshape(totals.shape)
+    else:  # as a device draws: the noise of one value after the other
+        noise_of_values = [noise(card, lanes) for _ in range(totals.shape[1])]
+        drawn_noise = np.stack(noise_of_values, axis=1)
+    half_step = 1 << body.coarse >> 1
+    coarse = totals + drawn_noise + half_step >> body.coarse
+    symbols = coarse + (body.symbols >> 1)  # the middle symbol stands for 0
     return np.asarray(np.clip(symbols, 0, body.symbols - 1).astype(np.uint16))
 
 
 def noise(card: Card, lanes: Lanes) -> Whole:
-    """Z of every lane, exactly.
+    """Draw the exact noise of a value for every lane, in grid steps.
 
-    It is discrete Laplace noise of scale t (norm 1), or Gaussian noise of variance c t / m.
+    It is discrete Laplace noise of scale t (norm 1), or discrete Gaussian noise of variance c t / m
+    (norm 2), which is made of Laplace noise by rejection. Source: Canonne, Kamath, Steinke (2020),
+    Algorithms 2 and 3.
     """
     body = cast(Sum, card.body)
     result = np.zeros(lanes.count, np.int64)
-    pending: Indices = np.arange(lanes.count)
+    pending: Indices = np.arange(lanes.count)  # lanes without noise
     while pending.size:
-        which, z, pending = laplace(lanes, pending, body.t, frugal=True)
+        which, drawn, pending = laplace(lanes, pending, body.t, frugal=True)
         if body.norm == 2:
-            is_accepted = _accepted(body, lanes, which, np.abs(z))
+            is_accepted = _accepted(body, lanes, which, np.abs(drawn))
             pending = np.concatenate([pending, which[~is_accepted]])
-            which, z = which[is_accepted], z[is_accepted]
-        result[which] = z
+            which, drawn = which[is_accepted], drawn[is_accepted]
+        result[which] = drawn
     return result
 
 
-def _accepted(body: Sum, lanes: Lanes, which: Indices, y: Whole) -> Flags:
-    """Whether Laplace noise of size y becomes Gaussian noise, for each of the lanes `which`."""
-    distance = np.abs(body.m * y - body.c)
-    x, e = np.divmod(distance, 2 * body.c)
-    v, g = np.divmod(distance, body.t * body.m)
+def _accepted(body: Sum, lanes: Lanes, which: Indices, sizes: Whole) -> Flags:
+    """Decide whether Laplace noise of these sizes is kept as Gaussian noise (cards.md, sum).
+
+    which: the lanes of the noise. With D = |m size - c| it is kept with probability
+    exp(-(D / 2 c) (D / (t m))). Both factors are split into a whole number and a fraction, and the
+    four products are drawn one after the other.
+    """
+    distance = np.abs(body.m * sizes - body.c)
+    first_divisor, second_divisor = 2 * body.c, body.t * body.m
+    first_whole, first_rest = np.divmod(distance, first_divisor)
+    second_whole, second_rest = np.divmod(distance, second_divisor)
     result = np.ones(len(which), bool)
-    for times, a, n in (
-        (x * v, np.ones_like(x), 1),
-        (np.where(g > 0, x, 0), g, body.t * body.m),  # of 0 it is 1, and nothing is read
-        (np.where(e > 0, v, 0), e, 2 * body.c),
+    # exp(-1) for each pair of wholes, then a whole times the other's fraction. A draw for a
+    # fraction of 0 always succeeds, and reads nothing.
+    for repetitions, dividend, divisor in (
+        (first_whole * second_whole, np.ones_like(first_whole), 1),
+        (np.where(second_rest > 0, first_whole, 0), second_rest, second_divisor),
+        (np.where(first_rest > 0, second_whole, 0), first_rest, first_divisor),
     ):
-        going = np.flatnonzero(result & (times > 0))
-        left = times.copy()
-        while going.size:
-            passed = bernoulli_exp(lanes, which[going], a[going], n)
-            result[going[~passed]] = False
-            left[going] -= 1
-            going = going[passed & (left[going] > 0)]
-    last = np.flatnonzero(result & (e > 0) & (g > 0))
-    result[last] = bernoulli_exp(lanes, which[last], e[last], 2 * body.c, g[last], body.t * body.m)
+        pending = np.flatnonzero(result & (repetitions > 0))
+        left = repetitions.copy()
+        while pending.size:
+            passed = bernoulli_exp(lanes, which[pending], dividend[pending], divisor)
+            result[pending[~passed]] = False
+            left[pending] -= 1
+            pending = pending[passed & (left[pending] > 0)]
+    # The product of both fractions.
+    last = np.flatnonzero(result & (first_rest > 0) & (second_rest > 0))
+    result[last] = bernoulli_exp(
+        lanes,
+        which[last],
+        a=first_rest[last],
+        n=first_divisor,
+        b=second_rest[last],
+        m=second_divisor,
+    )
     return result

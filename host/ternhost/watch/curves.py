@@ -197,8 +197,12 @@ def positions(run: RunView | None, history: History, by: str, registered: int) -
     if by == REPORTS:
         return list(accumulate(float(entry.get("reports", 0)) for entry in history))
     devices = max(1, devices_of(run, registered))
-    totals = accumulate(entry["spent"] for entry in history)
-    return [as_epsilon(run, total / devices) for total in totals]
+    epsilons = []
+    cost_so_far = 0.0
+    for entry in history:
+        cost_so_far += entry["spent"]
+        epsilons.append(as_epsilon(run, cost_so_far / devices))
+    return epsilons
 
 
 def curve(

@@ -85,6 +85,7 @@ def _only_here(app: Any, port: int) -> Any:
     """Wrap a WSGI app so that it answers only requests from this machine, and from no other site."""
 
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
+        """Call the app, or refuse with 403. The parameters are those of WSGI."""
         headers = []
         for name, value in environ.items():
             if name.startswith("HTTP_"):

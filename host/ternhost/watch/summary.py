@@ -54,17 +54,20 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as an object for JSON, with only the main fields of the run."""
-        run = None
-        if self.run:
-            run = {name: getattr(self.run, name) for name in _OF_RUN}
-        boards = [{**asdict(board), "hello": dict(board.hello)} for board in self.worst]
         members = {member.name: getattr(self, member.name) for member in fields(self)}
         del members["views"]
         for name in ("round", "curve", "fleet"):
-            members[name] = members[name] and asdict(members[name])
+            if members[name] is not None:
+                members[name] = asdict(members[name])
         for view in self.views:
             members |= view.summary()
-        return {**members, "run": run, "worst": boards}
+        if self.run is not None:
+            members["run"] = {name: getattr(self.run, name) for name in _OF_RUN}
+        boards = []
+        for board in self.worst:
+            boards.append({**asdict(board), "hello": dict(board.hello)})
+        members["worst"] = boards
+        return members
 
 
 def summary_of(snapshot: Snapshot) -> Summary:
@@ -80,7 +83,11 @@ def summary_of(snapshot: Snapshot) -> Summary:
         curve = curves.curve(
             run, snapshot.history, measures[0], registered=snapshot.devices, most=_MOST_POINTS
         )
-    fleet = fleet_of(snapshot.boards, now) if snapshot.boards else None
+    fleet = None
+    least_budget = None
+    if snapshot.boards:
+        fleet = fleet_of(snapshot.boards, now)
+        least_budget = fleet.least_budget
     return Summary(
         at=now,
         store=snapshot.store,
@@ -99,7 +106,7 @@ def summary_of(snapshot: Snapshot) -> Summary:
             "report": run.costliest,
             "spent": curves.spent(snapshot),
             "before": run.epsilon_before,
-            "left": fleet.least_budget if fleet else None,
+            "left": least_budget,
         },
         views=tuple(snapshot.views.values()),
     )

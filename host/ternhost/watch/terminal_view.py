@@ -271,10 +271,16 @@ def _sizes(columns: Sequence[str], rows: Sequence[Row], width: int) -> dict[str,
 
 
 def _cells(board: BoardRow, now: float) -> Row:
-    """Return the cells of a board, in the order of the columns of `_worst`."""
-    state = Text("online") if board.online else Text("offline", "yellow")
+    """Return the cells of a board, in the order of the columns of `_worst`.
+
+    now: seconds since 1970.
+    """
     if failed(board):
         state = Text("failed", "bold red")
+    elif board.online:
+        state = Text("online")
+    else:
+        state = Text("offline", "yellow")
     time_since_heard = duration(max(0.0, now - board.heard))
     budget_left = budget(board)
     budget_text = "" if budget_left is None else f"{budget_left:g}"
@@ -313,8 +319,8 @@ def _scaled(
     """
     if not points:
         return []
-    x_values, y_values = zip(*points, strict=True)
-    first, last = x_values[0], x_values[-1]
+    y_values = [y for _, y in points]
+    first, last = points[0][0], points[-1][0]
     low, high = min(y_values), max(y_values)
 
     def column_of(x: float) -> int:

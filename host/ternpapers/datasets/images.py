@@ -37,17 +37,20 @@ CLASSES = {
 }
 _IMAGES = "train-images-idx3-ubyte"
 _LABELS = "train-labels-idx1-ubyte"
-_UBYTE = 0x08
-_SIDE = 7
+_GZIP = b"\x1f\x8b"  # with which packed files begin
+_IDX = b"\0\0"  # with which idx files begin; then come the type and the number of dimensions
+_IDX_HEAD = 4  # bytes before the sizes of the dimensions
+_UBYTE = 0x08  # the type of unsigned bytes
+_SIDE = 7  # pixels of a pooled image
 _WHITE = 255
 
 
 def load(name: str, path: Path | None = None) -> base.Dataset:
-    """Handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"): 49 features, ten
-    classes.
+    """Load handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"), in ten classes.
 
-    path: the folder of the two files, packed with gzip or not (default: the folder of that name in
-    `data_folder()`). Raises UsageError if a file is missing or not in its format.
+    The 49 features are the brightness of 7 x 7 pixels. path: the folder of the two files, packed
+    with gzip or not (default: the folder of that name in `data_folder()`). Raises UsageError if a
+    file is missing or not in its format.
     """
     source = SOURCES[name]
     if path is None:
@@ -56,43 +59,56 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
         raise UsageError(
             f"{name} is two files, and {path} is one", f"name the folder of both: {name}:FOLDER"
         )
-    images_file = base.find_file(name, path, _names(_IMAGES), source)
-    labels_file = base.find_file(name, path, _names(_LABELS), source)
-    images, labels = read_idx(images_file, source), read_idx(labels_file, source)
-    if images.ndim != 3 or images.shape[1] % _SIDE or images.shape[2] % _SIDE or 0 in images.shape:
+    images_file = base.find_file(name, path, _possible_names(_IMAGES), source)
+    labels_file = base.find_file(name, path, _possible_names(_LABELS), source)
+    images = read_idx(images_file, source)
+    labels = read_idx(labels_file, source)
+    if not _can_be_pooled(images.shape):
         raise base.bad_file(images_file, f"not images whose sides are multiples of {_SIDE}", source)
     if labels.shape != (len(images),) or labels.max() >= len(CLASSES[name]):
         text = f"not {len(images)} labels from 0 to {len(CLASSES[name]) - 1}"
         raise base.bad_file(labels_file, text, source)
-    n, height, width = images.shape
-    pooled = images.reshape(n, _SIDE, height // _SIDE, _SIDE, width // _SIDE).mean(axis=(2, 4))
+
+    # Average the blocks of pixels: images x rows of blocks x rows x columns of blocks x columns.
+    count, height, width = images.shape
+    blocks = images.reshape(count, _SIDE, height // _SIDE, _SIDE, width // _SIDE)
+    pooled = blocks.mean(axis=(2, 4)).reshape(count, -1)
     names = [f"pixel{row}{column}" for row in range(_SIDE) for column in range(_SIDE)]
-    features = base.normalised(pooled.reshape(n, -1), 0, _WHITE)
+    features = base.normalised(pooled, 0, _WHITE)
     return base.with_constant(name, base.MULTICLASS, names, features, labels, CLASSES[name])
 
 
-def _names(file: str) -> tuple[str, ...]:
+def _can_be_pooled(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has images whose sides are multiples of _SIDE."""
+    if len(shape) != 3 or 0 in shape:
+        return False
+    _, height, width = shape
+    return height % _SIDE == 0 and width % _SIDE == 0
+
+
+def _possible_names(file: str) -> tuple[str, ...]:
+    """Return the names under which a file may be stored: as it is, packed, or with a dot."""
     return file, f"{file}.gz", file.replace("-idx", ".idx")
 
 
 def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
-    """The array of unsigned bytes in an idx file, packed with gzip or not.
+    """Read the array of unsigned bytes in an idx file, packed with gzip or not.
 
-    Raises UsageError for any other file.
+    source: where users get the file. Raises UsageError for any other file.
     """
     try:
         raw = path.read_bytes()
-        if raw[:2] == b"\x1f\x8b":
+        if raw.startswith(_GZIP):
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise base.bad_file(path, f"cannot be read ({error})", source) from error
-    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UBYTE:
+    if len(raw) < _IDX_HEAD or not raw.startswith(_IDX) or raw[2] != _UBYTE:
         raise base.bad_file(path, "not an idx file of unsigned bytes", source)
     dimensions = raw[3]
-    start = 4 + 4 * dimensions
+    start = _IDX_HEAD + 4 * dimensions  # of the data: each dimension has a size of 4 bytes
     if not dimensions or len(raw) < start:
         raise base.bad_file(path, "the idx header is cut short", source)
-    shape = struct.unpack(f">{dimensions}I", raw[4:start])
+    shape = struct.unpack(f">{dimensions}I", raw[_IDX_HEAD:start])
     if math.prod(shape) != len(raw) - start:
         text = f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}"
         raise base.bad_file(path, text, source)

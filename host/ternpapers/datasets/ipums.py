@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ternhost.datasets.base import Table, bad_file, find_file, normalised
+from ternhost.datasets.base import Fixed, Table, bad_file, find_file, normalised
 from ternhost.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ _MOST_CATEGORIES = 64
 
 @dataclass(frozen=True)
 class Numeric:
-    """The domain of a numeric variable (values outside are clipped), and its codes for missing
-    values.
+    """The domain of a numeric variable, and its codes for missing values.
 
-    `high` None: the largest value of the extract, for amounts of money, since the value of a
-    currency changes.
+    Values outside of the domain are clipped. high: None for the largest value of the extract, for
+    amounts of money, since the value of a currency changes.
     """
 
     low: float
@@ -63,51 +62,77 @@ TECHNICAL = {"COUNTRY", "YEAR", "SAMPLE", "SERIAL", "PERNUM", "HHWT", "PERWT", "
 
 
 def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
-    """All variables of an extract but the technical ones, as a table of the name `dataset`.
+    """Read all variables of an extract but the technical ones, as a table named `dataset`.
 
     The CSV may be packed with gzip. Variables of NUMERIC are numeric. All others are categorical,
     with the categories that occur. Records without a numeric variable are skipped. Raises
     UsageError if the file is missing or no such extract, or a categorical variable has more than 64
     categories.
     """
-    import pandas
-
     file = find_file(dataset, path, FILES, SOURCE)
-    try:
-        frame = pandas.read_csv(file, compression="infer", low_memory=False)
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        zlib.error,
-    ) as error:  # pandas' own errors are ValueErrors
-        raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
-    frame.columns = [str(name).strip().upper() for name in frame.columns]
-    names = [name for name in frame.columns if name not in TECHNICAL]
-    numeric = [name for name in names if name in NUMERIC]
-    categorical = [name for name in names if name not in NUMERIC]
+    frame = _read_frame(file)
+    numeric, categorical = [], []
+    for name in frame.columns:
+        if name in NUMERIC:
+            numeric.append(name)
+        elif name not in TECHNICAL:
+            categorical.append(name)
     if not numeric or not len(frame):
         raise bad_file(file, f"no records with a numeric variable such as AGE or {INCOME}", SOURCE)
     frame = frame[_complete(frame, numeric, file)]
     if not len(frame):
         raise bad_file(file, "no record has all of its numeric variables", SOURCE)
-    columns, codes, categories = [], [], []
+
+    columns = []
     for name in numeric:
         low, high = NUMERIC[name].low, NUMERIC[name].high
-        columns.append(normalised(frame[name], low, frame[name].max() if high is None else high))
-    for name in categorical:
-        positions, distinct = pandas.factorize(frame[name].fillna("missing").astype(str), sort=True)
+        if high is None:
+            high = frame[name].max()
+        columns.append(normalised(frame[name], low, high))
+    codes, categories = _coded(frame, categorical, file)
+    return Table(
+        dataset, tuple(numeric), np.stack(columns, axis=1), tuple(categorical), codes, categories
+    )
+
+
+def _read_frame(file: Path) -> pandas.DataFrame:
+    """Read the CSV file, with its variables in upper case. Raises UsageError."""
+    import pandas
+
+    try:
+        frame = pandas.read_csv(file, compression="infer", low_memory=False)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        # The errors of pandas are ValueErrors.
+        raise bad_file(file, f"not a CSV file ({str(error).strip()})", SOURCE) from error
+    frame.columns = [str(name).strip().upper() for name in frame.columns]
+    return frame
+
+
+def _coded(
+    frame: pandas.DataFrame, names: list[str], file: Path
+) -> tuple[Fixed | None, tuple[tuple[str, ...], ...]]:
+    """Return the codes of categorical variables (n x variables), and the categories of each.
+
+    The codes are None if there are no variables. Raises UsageError for too many categories.
+    """
+    import pandas
+
+    codes, categories = [], []
+    for name in names:
+        values = frame[name].fillna("missing").astype(str)
+        positions, distinct = pandas.factorize(values, sort=True)
         if len(distinct) > _MOST_CATEGORIES:
             text = f"{file}: {name} has {len(distinct)} different values, too many for a categorical variable"
             raise UsageError(text, f"leave {name} out of the extract")
         codes.append(positions.astype(np.int16))
         categories.append(tuple(str(value) for value in distinct))
-    numbers, coded = np.stack(columns, axis=1), np.stack(codes, axis=1) if codes else None
-    return Table(dataset, tuple(numeric), numbers, tuple(categorical), coded, tuple(categories))
+    if not codes:
+        return None, ()
+    return np.stack(codes, axis=1), tuple(categories)
 
 
 def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
-    """Which records have all of these numeric variables.
+    """Return, for each record, whether it has all of these numeric variables.
 
     Raises UsageError for a value that is not a number.
     """

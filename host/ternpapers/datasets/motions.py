@@ -34,7 +34,7 @@ _WINDOW = 20  # samples: 2 s
 
 
 def read_ts(path: Path) -> tuple[Floats, list[str]]:
-    """The records (n x channels x length) of a ts file of equal lengths, and their class labels.
+    """Read the records (n x channels x length) of a ts file of equal lengths, and their labels.
 
     A record is a line `v,v,...:v,v,...:label`, with colons between the channels. Records follow the
     line @data; lines with # are comments. Raises UsageError for another file, or if a value is
@@ -49,9 +49,10 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
                 in_data = text.lower() == "@data"
             elif text and not text.startswith("#"):
                 *channels, label = text.split(":")
-                records.append(
-                    [[float(value) for value in channel.split(",")] for channel in channels]
-                )
+                record = []
+                for channel in channels:
+                    record.append([float(value) for value in channel.split(",")])
+                records.append(record)
                 labels.append(label)
         values = np.array(records, np.float64)
     except (OSError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
@@ -62,52 +63,75 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
 
 
 def motions(path: Path | None = None) -> Dataset:
-    """Windows of 2 seconds with 20 features; label: the activity.
+    """Load windows of 2 seconds with 20 features, whose label is the activity.
 
-    All windows of a record are held out, or none.
-
-    The features are the mean, the standard deviation and the mean absolute difference from the mean
-    of each axis, and the mean lengths of acceleration and rotation. path: one of the two files, or
-    the folder of both (default: that of the package aeon, else see `find_file`). Raises UsageError
-    if a file is missing or not in its format.
+    All windows of a record are held out, or none. The features are the mean, the standard deviation
+    and the mean absolute difference from the mean of each axis, and the mean lengths of
+    acceleration and rotation. path: one of the two files, or the folder of both (default: that of
+    the package aeon, else see `find_file`). Raises UsageError if a file is missing or not in its
+    format.
     """
+    windows: list[Floats] = []  # of each record: windows x samples x axes
+    codes: list[int] = []  # of each record's class
+    for file in _files(path):
+        file_windows, labels = _read_windows(file)
+        windows += file_windows
+        codes += [CLASSES.index(label) for label in labels]
+
+    samples = np.concatenate(windows)  # of all records
+    ranges = [_ACCELERATION] * 3 + [_ROTATION] * 3  # of each axis
+    columns = [
+        statistics(samples, ranges),
+        lengths(samples[..., :3], _ACCELERATION),
+        lengths(samples[..., 3:], _ROTATION),
+    ]
+    names = [f"{kind}_{axis}" for kind in KINDS for axis in _AXES]
+    names += ["acceleration", "rotation"]
+
+    windows_per_record = [len(record) for record in windows]
+    labels_of_windows = np.repeat(codes, windows_per_record)
+    features = np.concatenate(columns, axis=1)
+    data = with_constant("basic-motions", MULTICLASS, names, features, labels_of_windows, CLASSES)
+    return data.divided(np.repeat(held_out(len(windows)), windows_per_record))
+
+
+def _files(path: Path | None) -> list[Path]:
+    """Return the files to read. path: as of `motions`. Raises UsageError if one is missing."""
     folder = path or _bundled()
     if folder and folder.is_file():
-        files = [folder]
-    else:
-        places = [(part, f"BasicMotions/{part}") for part in _PARTS]
-        files = [find_file("basic-motions", folder, names, SOURCE) for names in places]
-    windows, codes = [], []  # of each record
-    for file in files:
-        values, labels = read_ts(file)
-        count = values.shape[2] // _WINDOW
-        if values.shape[1] != len(_AXES) or not count or not set(labels) <= set(CLASSES):
-            raise bad_file(
-                file, f"not {len(_AXES)} channels and the classes {', '.join(CLASSES)}", SOURCE
-            )
-        divided = values[:, :, : count * _WINDOW].reshape(len(values), len(_AXES), count, _WINDOW)
-        windows += list(divided.transpose(0, 2, 3, 1))
-        codes += [CLASSES.index(label) for label in labels]
-    counts = [len(record) for record in windows]
-    samples = np.concatenate(windows)
-    both = [lengths(samples[..., :3], _ACCELERATION), lengths(samples[..., 3:], _ROTATION)]
-    features = np.concatenate(
-        [statistics(samples, [_ACCELERATION] * 3 + [_ROTATION] * 3), *both], axis=1
-    )
-    names = [*(f"{kind}_{axis}" for kind in KINDS for axis in _AXES), "acceleration", "rotation"]
-    data = with_constant(
-        "basic-motions", MULTICLASS, names, features, np.repeat(codes, counts), CLASSES
-    )
-    return data.divided(np.repeat(held_out(len(windows)), counts))
+        return [folder]
+    files = []
+    for part in _PARTS:
+        names = (part, f"BasicMotions/{part}")
+        files.append(find_file("basic-motions", folder, names, SOURCE))
+    return files
+
+
+def _read_windows(file: Path) -> tuple[list[Floats], list[str]]:
+    """Read the windows of each record (windows x samples x axes), and the label of each record.
+
+    Raises UsageError.
+    """
+    values, labels = read_ts(file)
+    records, channels, samples = values.shape
+    count = samples // _WINDOW
+    if channels != len(_AXES) or not count or not set(labels) <= set(CLASSES):
+        text = f"not {len(_AXES)} channels and the classes {', '.join(CLASSES)}"
+        raise bad_file(file, text, SOURCE)
+    # Records x axes x windows x samples, without the samples that fill no window.
+    divided = values[:, :, : count * _WINDOW].reshape(records, channels, count, _WINDOW)
+    return list(divided.transpose(0, 2, 3, 1)), labels
 
 
 def _bundled() -> Path | None:
-    """The folder of the files in the package aeon, if it is installed.
+    """Return the folder of the files in the package aeon, if it is installed.
 
     The package is not imported.
     """
     package = importlib.util.find_spec("aeon")
-    for place in (package.submodule_search_locations or []) if package else []:
+    if package is None:
+        return None
+    for place in package.submodule_search_locations or []:
         folder = Path(place) / "datasets" / "data" / "BasicMotions"
         if folder.is_dir():
             return folder

@@ -22,7 +22,7 @@ _SLACK = 1e-6  # rounding of the last printed digit
 
 
 def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
-    """Records of 100 features, scaled to [-1, 1] by their publishers, and one of three classes.
+    """Load records of 100 features, scaled to [-1, 1] by their publishers, in three classes.
 
     last: take only so many of the features, from the end. The file may be packed with bzip2 or
     gzip. Raises UsageError if it is missing, or not in libsvm format with 100 scaled features.
@@ -34,15 +34,14 @@ def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     try:
         matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)
     except (ValueError, OSError, EOFError) as error:
-        raise bad_file(
-            file, f"not in libsvm format with {_FEATURES} features ({error})", SOURCE
-        ) from error
+        text = f"not in libsvm format with {_FEATURES} features ({error})"
+        raise bad_file(file, text, SOURCE) from error
     features = matrix.toarray()
     if not len(features) or not np.isin(classes, [1, 2, 3]).all():
         raise bad_file(file, "the classes must be 1, 2 and 3", SOURCE)
     if not np.isfinite(features).all() or np.abs(features).max() > 1 + _SLACK:
         raise bad_file(file, "features outside [-1, 1], so this is not the scaled file", SOURCE)
-    names = [f"sensor{j}" for j in range(1, _FEATURES + 1)][-last:]
-    return with_constant(
-        dataset, MULTICLASS, names, to_fixed(features[:, -last:]), classes - 1, _CLASSES
-    )
+    names = [f"sensor{number}" for number in range(1, _FEATURES + 1)]
+    kept_features = to_fixed(features[:, -last:])
+    codes = classes - 1  # classes count from 1 in the file
+    return with_constant(dataset, MULTICLASS, names[-last:], kept_features, codes, _CLASSES)

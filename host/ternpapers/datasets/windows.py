@@ -9,21 +9,29 @@ KINDS = ("mean", "deviation", "difference")
 
 
 def statistics(windows: Floats, reach: npt.ArrayLike) -> Fixed:
-    """Features of windows (n x samples x axes): n x (3 axes), Q1.14, in the order of KINDS.
+    """Return the features of windows (n x samples x axes), as n x (3 axes) in Q1.14.
 
     For each axis they are the mean, the standard deviation and the mean absolute difference from
-    the mean. reach: the largest value that the sensor measures, for all axes or for each.
+    the mean, in the order of KINDS. reach: the largest value that the sensor measures, for all axes
+    or for each.
     """
-    top = np.asarray(reach, np.float64)
+    largest = np.asarray(reach, np.float64)
     mean = windows.mean(axis=1)
+    deviation = windows.std(axis=1)
     difference = np.abs(windows - mean[:, None]).mean(axis=1)
-    spread = normalised(windows.std(axis=1), 0, top / 2)
-    return np.concatenate(
-        [normalised(mean, -top, top), spread, normalised(difference, 0, top / 2)], axis=1
-    )
+    columns = [
+        normalised(mean, -largest, largest),
+        normalised(deviation, 0, largest / 2),
+        normalised(difference, 0, largest / 2),
+    ]
+    return np.concatenate(columns, axis=1)
 
 
 def lengths(windows: Floats, reach: float) -> Fixed:
-    """The mean length of the vectors of each window (n x samples x axes): n x 1, Q1.14."""
-    lengths = np.linalg.norm(windows, axis=2).mean(axis=1)[:, None]
-    return normalised(lengths, 0, reach * windows.shape[2] ** 0.5)
+    """Return the mean length of a window's vectors, as n x 1 in Q1.14.
+
+    windows: n x samples x axes. reach: the largest value of an axis.
+    """
+    mean_lengths = np.linalg.norm(windows, axis=2).mean(axis=1)
+    longest = reach * windows.shape[2] ** 0.5
+    return normalised(mean_lengths[:, None], 0, longest)

@@ -20,7 +20,8 @@ ACTIVITIES = ("Downstairs", "Jogging", "Sitting", "Standing", "Upstairs", "Walki
 _RANGE = 20.0  # m/s**2: range of the sensors
 _WINDOW = 200  # samples: 10 s
 _BINS = 10
-_MOST_SKIPPED = 0.05
+_MOST_MALFORMED = 0.05  # share of records
+_EMPTY = " \r\n\t\0,"  # characters that are no record
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RECORD = re.compile(
@@ -29,74 +30,74 @@ _RECORD = re.compile(
 
 
 def read(file: Path) -> tuple[base.Indices, base.Indices, base.Floats]:
-    """The users (n), activities (n) and accelerations (n x 3, m/s**2) of a raw file.
+    """Read the users (n), activities (n) and accelerations (n x 3, m/s**2) of a raw file.
 
-    Activities are positions in ACTIVITIES.
-
-    Raises UsageError if it cannot be read, or more than a twentieth of its records are malformed.
+    Activities are positions in ACTIVITIES. Raises UsageError if the file cannot be read, or more
+    than a twentieth of its records are malformed.
     """
     users, activities, values = [], [], []
-    skipped = 0
+    malformed = 0
     codes = {name: code for code, name in enumerate(ACTIVITIES)}
     try:
         with file.open(encoding="utf-8") as lines:
             for line in lines:
-                for part in line.split(";"):
-                    if match := _RECORD.fullmatch(part):
-                        users.append(int(match[1]))
-                        activities.append(codes[match[2]])
-                        values.append((float(match[4]), float(match[5]), float(match[6])))
-                    elif part.strip(" \r\n\t\0,"):
-                        skipped += 1
+                for text in line.split(";"):
+                    match = _RECORD.fullmatch(text)
+                    if match:
+                        user, activity, _time, x, y, z = match.groups()
+                        users.append(int(user))
+                        activities.append(codes[activity])
+                        values.append((float(x), float(y), float(z)))
+                    elif text.strip(_EMPTY):
+                        malformed += 1
     except (OSError, UnicodeDecodeError) as error:
         raise base.bad_file(file, f"cannot be read ({error})", SOURCE) from error
-    if not values or skipped > _MOST_SKIPPED * (len(values) + skipped):
-        problem = f"{skipped} of {len(values) + skipped} records are malformed"
+    records = len(values) + malformed
+    if not values or malformed > _MOST_MALFORMED * records:
+        problem = f"{malformed} of {records} records are malformed"
         raise base.bad_file(file, problem, SOURCE)
     return np.array(users), np.array(activities), np.array(values)
 
 
 def table(path: Path | None = None) -> base.Table:
-    """Every sample without its time, as Zhao et al. (IEEE IoT J. 8, 2021) have them.
+    """Load every sample without its time, as Zhao et al. (IEEE IoT J. 8, 2021) have them.
 
-    It is the acceleration along three axes, the user and the activity. With a column for each
-    category but the last these are their 43 attributes: 3, 35 and 5.
-
-    Raises UsageError if the file is missing or not in its format.
+    A sample has the acceleration along three axes, the user and the activity. With a column for
+    each category but the last these are their 43 attributes: 3, 35 and 5. Raises UsageError if the
+    file is missing or not in its format.
     """
     file = base.find_file("wisdm-records", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
     if users.min() < 1 or users.max() > len(USERS):
         raise base.bad_file(file, f"the users must be 1 to {len(USERS)}", SOURCE)
-    codes = np.stack([users - 1, activities], axis=1).astype(np.int16)
-    numeric, categories = base.normalised(acceleration, -_RANGE, _RANGE), (USERS, ACTIVITIES)
     return base.Table(
-        "wisdm-records", ("x", "y", "z"), numeric, ("user", "activity"), codes, categories
+        name="wisdm-records",
+        numeric_names=("x", "y", "z"),
+        numeric=base.normalised(acceleration, -_RANGE, _RANGE),
+        categorical_names=("user", "activity"),
+        codes=np.stack([users - 1, activities], axis=1).astype(np.int16),
+        categories=(USERS, ACTIVITIES),
     )
 
 
 def records(path: Path | None = None) -> base.Dataset:
-    """The samples of `table`; label: the activity."""
+    """Load the samples of `table`, whose label is the activity."""
     return table(path).classification("activity")
 
 
 def wisdm(path: Path | None = None) -> base.Dataset:
-    """Windows of 10 seconds of one user and activity; label: the activity.
+    """Load windows of 10 seconds of one user and activity, whose label is the activity.
 
     They have 40 of the 43 features of Kwapisz et al. (The 43 attributes of Zhao et al. are others:
-    see `table`.) The features are the mean, the standard deviation, the mean absolute difference from the mean and the
-    shares of ten equal bins of each axis, and the mean length of the acceleration. The times
-    between peaks are left out, since their paper does not define them where a window has fewer than
-    three peaks, nor where the search for peaks begins. Raises UsageError if the file is missing or
-    not in its format.
+    see `table`.) The features are the mean, the standard deviation, the mean absolute difference
+    from the mean and the shares of ten equal bins of each axis, and the mean length of the
+    acceleration. The times between peaks are left out, since their paper does not define them where
+    a window has fewer than three peaks, nor where the search for peaks begins. Raises UsageError if
+    the file is missing or not in its format.
     """
     file = base.find_file("wisdm", path, FILES, SOURCE)
     users, activities, acceleration = read(file)
-    change = (np.diff(users) != 0) | (np.diff(activities) != 0)
-    bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(users)]
-    starts: list[int] = []
-    for first, end in pairwise(bounds):
-        starts += range(first, end - _WINDOW + 1, _WINDOW)
+    starts = _window_starts(users, activities)
     if not starts:
         raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
     windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
@@ -106,16 +107,33 @@ def wisdm(path: Path | None = None) -> base.Dataset:
         lengths(windows, _RANGE),
     ]
     names = [f"{kind}_{axis}" for kind in KINDS for axis in "xyz"]
-    names += [*(f"bin{b}_{axis}" for axis in "xyz" for b in range(_BINS)), "length"]
-    features, labels = np.concatenate(columns, axis=1), activities[starts]
+    names += [f"bin{number}_{axis}" for axis in "xyz" for number in range(_BINS)]
+    names.append("length")
+    features = np.concatenate(columns, axis=1)
+    labels = activities[starts]
     return base.with_constant("wisdm", base.MULTICLASS, names, features, labels, ACTIVITIES)
 
 
+def _window_starts(users: base.Indices, activities: base.Indices) -> list[int]:
+    """Return the first samples of windows, each of which is of one user and one activity."""
+    changes = (np.diff(users) != 0) | (np.diff(activities) != 0)
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(users)]
+    starts: list[int] = []
+    for first, end in pairwise(bounds):
+        starts += range(first, end - _WINDOW + 1, _WINDOW)
+    return starts
+
+
 def _shares(windows: base.Floats) -> base.Floats:
-    """The shares of samples in ten equal bins of a window's range, for each axis: n x 30."""
-    low, high = windows.min(axis=1, keepdims=True), windows.max(axis=1, keepdims=True)
+    """Return the shares of samples in ten equal bins of a window's range, for each axis (n x 30).
+
+    windows: n x samples x axes.
+    """
+    low = windows.min(axis=1, keepdims=True)
+    high = windows.max(axis=1, keepdims=True)
     width = np.where(high > low, high - low, 1)
     bins = (_BINS * (windows - low) / width).astype(int)
     bins = np.minimum(bins, _BINS - 1)  # the largest value is in the last one
-    shares: base.Floats = (bins[..., None] == np.arange(_BINS)).mean(axis=1)
+    is_in_bin = bins[..., None] == np.arange(_BINS)  # n x samples x axes x bins
+    shares: base.Floats = is_in_bin.mean(axis=1)
     return shares.reshape(len(windows), -1)

@@ -74,25 +74,26 @@ EXPERIMENTS: Registry[Experiment] = Registry("experiment", "tern.experiments", _
 
 
 def summaries() -> dict[str, str]:
-    """A line about each paper and each experiment, by name."""
-    about = {**PAPERS, **_SUMMARIES}
+    """Return a line about each paper and each experiment, by name."""
+    lines = {**PAPERS, **_SUMMARIES}
     for name in EXPERIMENTS:
-        if name not in about:
-            with suppress(ModuleNotFoundError):  # its package is not there
-                about[name] = EXPERIMENTS[name].SUMMARY
-    return about
+        if name not in lines:
+            with suppress(ModuleNotFoundError):  # its package is not installed
+                lines[name] = EXPERIMENTS[name].SUMMARY
+    return lines
 
 
 def figures(paper: str) -> dict[str, Figure]:
-    """The figures and tables of a paper, by number."""
-    numbered: dict[str, Figure] = importlib.import_module(f"ternpapers.papers.{paper}").FIGURES
+    """Return the figures and tables of a paper, by number."""
+    module = importlib.import_module(f"ternpapers.papers.{paper}")
+    numbered: dict[str, Figure] = module.FIGURES
     return numbered
 
 
 def named(name: str, figure: str | None = None) -> Computed:
-    """The experiment of that name, or the figure of the paper of that name.
+    """Return the experiment of that name, or a figure of the paper of that name.
 
-    Raises UsageError if there is none.
+    figure: its number, for a paper alone. Raises UsageError if there is none.
     """
     if name in PAPERS:
         numbered = figures(name)

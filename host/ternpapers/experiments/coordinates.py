@@ -29,6 +29,7 @@ from ternpapers.base import DATASET, Contender, Options, Outcome, load, two_clas
 _DIMENSIONS = (2, 16)
 _D = 16  # of the measured values
 _MOST_K = 8
+_MOST_POINTS = 50  # of a curve, about
 _MECHANISM = "hm-tp"
 _POINTS = np.linspace(0, 1, 41)
 _ONE = "one"  # k = 1 at every epsilon
@@ -45,20 +46,20 @@ VARIANCES: dict[str, Callable[[float, float], float]] = {
 
 
 def even(variance: Callable[[float, float], float], epsilon: float) -> float:
-    """The mean of V(x) + x**2 over x spread evenly over [-1, 1]."""
+    """Return the mean of V(x) + x**2 over x spread evenly over [-1, 1]. variance: V(epsilon, x)."""
     squares = [variance(epsilon, x) + x * x for x in _POINTS]
     return float(np.trapezoid(squares, _POINTS))
 
 
 def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> int:
-    """How many coordinates are reported by a rule."""
+    """Return how many of d coordinates a rule reports. variance: of a report of k, by k."""
     if rule == _ONE:
         return 1
     return coordinates_by_rule(rule, round(epsilon * MICRO), d, variance)
 
 
 def cells(options: Options) -> list[Cell]:
-    """The units of work: losses by the laws, and errors of collecting and of training."""
+    """Return the units of work: losses by the laws, and errors of collecting and of training."""
     grid = {"count": 151, "step": 0.05}
     epsilons: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     clients, reports = 50_000, 30_000
@@ -79,6 +80,7 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
+    """Compute the losses of the rules for a mechanism, at `count` values of epsilon from 0.5 on."""
     rows: list[Row] = []
     for i in range(count):
         epsilon = round(0.5 + i * step, 2)
@@ -88,7 +90,7 @@ def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The tables with their lines of text and one picture."""
+    """Return the tables with their lines of text and one picture."""
     rows, measured, trained = tables["coordinates"], tables["measured"], tables["trained"]
     kept = {"coordinates": rows, "measured": measured, "trained": trained}
     lines = _words_of_losses(rows) + _words_of_measurements(measured, trained)
@@ -97,6 +99,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _words_of_losses(rows: list[Row]) -> list[str]:
+    """Return lines on the largest loss of each rule, by mechanism and number of coordinates."""
     lines = []
     for (d, name), group in grouped(rows, "d", "mechanism").items():
         for rule in RULES:
@@ -109,6 +112,7 @@ def _words_of_losses(rows: list[Row]) -> list[str]:
 
 
 def _words_of_measurements(measured: list[Row], trained: list[Row]) -> list[str]:
+    """Return lines on the errors of means and the figures of models with each rule."""
     lines = []
     for row in measured:
         case = f"values {row['values']}, epsilon {row['epsilon']:g}"
@@ -123,18 +127,23 @@ def _words_of_measurements(measured: list[Row], trained: list[Row]) -> list[str]
 
 
 def _panels_of_losses(rows: list[Row]) -> list[Panel]:
-    every = max(1, len(values_of(rows, "epsilon")) // 50)  # at most about 50 points of a curve
-    names = [name for name in VARIANCES if name != "duchi"]
+    """Return a panel of the rules' losses in per cent for each mechanism and dimension."""
+    step = max(1, len(values_of(rows, "epsilon")) // _MOST_POINTS)
     panels = []
-    for name, d in product(names, _DIMENSIONS):
-        drawn = pick(rows, mechanism=name, d=d)[::every]
-        curves = [_curve(rule, drawn, f"{rule}_k", f"{rule}_loss", 100) for rule in RULES]
+    for name, d in product(VARIANCES, _DIMENSIONS):
+        if name == "duchi":
+            continue
+        points = pick(rows, mechanism=name, d=d)[::step]
+        curves = []
+        for rule in RULES:
+            curves.append(_curve(rule, points, f"{rule}_k", f"{rule}_loss", factor=100))
         title = f"{name}, d = {d}: loss compared with the best k"
         panels.append(Panel(title, _X_LABEL, "additional variance, in %", curves))
     return panels
 
 
 def _panels_of_means(measured: list[Row]) -> list[Panel]:
+    """Return a panel of the rules' measured errors for each kind of values."""
     panels = []
     for (kind,), group in grouped(measured, "values").items():
         curves = [_curve(rule, pick(group, rule=rule), "k", "squared_error") for rule in RULES]
@@ -145,6 +154,7 @@ def _panels_of_means(measured: list[Row]) -> list[Panel]:
 
 
 def _panel_of_training(trained: list[Row]) -> Panel:
+    """Return a panel of the figures of models with each rule."""
     curves = [_curve(rule, pick(trained, rule=rule), "k", "figure") for rule in RULES]
     first = trained[0]
     title = f"Measured: {first['data']}, {first['reports']:,} reports"
@@ -152,6 +162,7 @@ def _panel_of_training(trained: list[Row]) -> Panel:
 
 
 def _named(rule: str, k: int | None = None) -> str:
+    """Return the name of a rule for people, with the number of coordinates if it is given."""
     if rule == _ONE:
         return "k = 1"
     words = f"the {rule} rule"
@@ -161,37 +172,42 @@ def _named(rule: str, k: int | None = None) -> str:
 
 
 def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -> Row:
-    """The best k, the k of each rule, and the variance that the rule loses, relative to the best."""
+    """Return the best k, the k of each rule, and how much more variance the rule has than the best.
 
-    def of_one(k: int) -> float:
+    The variance of a mean is in proportion to that of one report of k coordinates, over k.
+    """
+
+    def variance_of_report(k: int) -> float:
         return even(variance, epsilon / k)
 
     most = min(d, math.ceil(epsilon))
-    variances = {k: of_one(k) / k for k in range(1, most + 1)}
+    variances = {k: variance_of_report(k) / k for k in range(1, most + 1)}
     best = min(variances, key=lambda k: variances[k])
     row: Row = {"best_k": best, "best_variance": variances[best]}
     for rule in RULES:
-        k = _k(rule, epsilon, d, of_one)
+        k = _k(rule, epsilon, d, variance_of_report)
         row[f"{rule}_k"] = k
-        row[f"{rule}_loss"] = of_one(k) / k / variances[best] - 1
+        row[f"{rule}_loss"] = variance_of_report(k) / k / variances[best] - 1
     return row
 
 
 def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -> Curve:
-    """A rule's figure by epsilon.
+    """Return the curve of a rule's figure, times `factor`, by epsilon.
 
-    The line is broken where the rule's k changes, since the figure jumps there.
+    k, figure: the names of columns. The line is broken where the rule's k changes, since the figure
+    jumps there.
     """
     points = []
-    for i, row in enumerate(rows):
-        if i and row[k] != rows[i - 1][k]:
-            points.append((row["epsilon"], math.nan, 0.0))
+    for index, row in enumerate(rows):
+        if index > 0 and row[k] != rows[index - 1][k]:
+            points.append((row["epsilon"], math.nan, 0.0))  # breaks the line
         points.append((row["epsilon"], factor * row[figure], row.get("standard_error", 0.0)))
     x, y, error = zip(*points, strict=True)
     return Curve(_named(rule), x, y, error)
 
 
 def _values(kind: str, clients: int, seed: int) -> Fixed:
+    """Draw _D values of each client (clients x _D). kind: of _KINDS."""
     rng = np.random.default_rng(seed)
     if kind == "around 1/3":
         return synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
@@ -203,6 +219,7 @@ def _values(kind: str, clients: int, seed: int) -> Fixed:
 
 
 def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row]:
+    """Measure the squared error of means with the k of each rule, for one kind of values."""
     values = _values(kind, clients, seeds[0])
 
     def errors(k: int, card: str) -> list[float]:
@@ -213,6 +230,7 @@ def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row
 
 
 def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
+    """Measure the figure of models that are trained with the k of each rule."""
     data = load(dataset)
     reports = min(len(data.training), reports)
 
@@ -227,7 +245,11 @@ def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[R
 def _by_rule(
     epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
 ) -> list[Row]:
-    """A row for each rule. The figure is measured once for each k."""
+    """Return a row for each rule, with its k and the figure averaged over runs.
+
+    figure: the name of its column. measure: returns the figure of each run, with k and the card of
+    a coordinate; it is called once for each k that a rule chooses.
+    """
     mechanism = Contender(_MECHANISM)
     cards = {}
     for k in range(1, min(d, _MOST_K) + 1):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset
+from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Floats
 from ternhost.errors import UsageError
 from ternhost.learn.designs import coordinates_by_rule
 from ternhost.learn.judging import SQUARED_ERROR, WORDS, measure
@@ -71,7 +71,7 @@ _FILES = (
 
 @lru_cache(maxsize=FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
-    """The data set with a fold held out.
+    """Return the data set with a fold held out.
 
     index: 0 to 9 for ten random folds, 10 to 19 for ten others, and so on.
     """
@@ -84,7 +84,10 @@ def fold(name: str, index: int, seed: int) -> Dataset:
 
 
 def reports_of(dataset: Dataset, quick: bool) -> int:
-    """How many clients report once in a run: all with training records; of a small set, CLIENTS."""
+    """Return how many clients report in a run, each of them once.
+
+    There is one for each training record; for a small data set there are CLIENTS.
+    """
     records = len(dataset.labels)
     reports = min(_MOST, records * (FOLDS - 1) // FOLDS)
     if records < SMALL:
@@ -93,7 +96,7 @@ def reports_of(dataset: Dataset, quick: bool) -> int:
 
 
 def cells(options: Options) -> list[Cell]:
-    """The units of work of each data set, also of files that are on this machine."""
+    """Return the units of work of each data set, also of those whose files are on this machine."""
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
     if options.dataset is None:
         for name in _FILES:
@@ -106,6 +109,7 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
+    """Return the units of work of a data set: its optima, and models with each mechanism."""
     reports = reports_of(dataset, options.quick)
     records = len(dataset.labels)
     divisions = 2 if records < SMALL else 1
@@ -129,12 +133,12 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
 
 
 def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
-    """The optimum without privacy of each fold."""
+    """Return the figure of the optimal model without privacy, on each held-out fold."""
     rows: list[Row] = []
-    for i in range(folds):
-        part = fold(name, i, seed)
-        optimum = optimal_figures(part, model)[measure(part)]
-        rows.append({"data": name, "model": model, "run": i, "optimum": optimum})
+    for index in range(folds):
+        divided = fold(name, index, seed)
+        optimum = optimal_figures(divided, model)[measure(divided)]
+        rows.append({"data": name, "model": model, "run": index, "optimum": optimum})
     return rows
 
 
@@ -147,35 +151,51 @@ def _trained(
     reports: int,
     seed: int,
 ) -> list[Row]:
-    """contender: None for tern with its defaults."""
+    """Train a model with a mechanism, and return its figure on each held-out fold.
+
+    contender: None for tern with its defaults.
+    """
+    micro_epsilon = round(epsilon * MICRO)
     rows = []
-    for i in range(folds):
-        part = fold(name, i, seed)
-        k = coordinates_by_rule("paper", round(epsilon * MICRO), part.dimension)
-        training: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
-        if contender:
-            card = contender.card(round(epsilon * MICRO) // k, mechanisms.GRADIENTS)
-            training |= {"k": k, "card": card.data.hex(), "range": "0"}
-        learner = sgd(part, reports, seed + i, **training)
-        data = {"data": name, "model": model, "measure": measure(part), "reports": reports}
-        design = {"d": part.dimension, "epsilon": epsilon, "k": learner.designs[0].k}
-        run = {"run": i, "figure": figure_of(simulate(learner, seed + i))}
-        rows.append({**data, **design, "mechanism": contender.label if contender else _TERN, **run})
+    for index in range(folds):
+        divided = fold(name, index, seed)
+        settings: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
+        label = _TERN
+        if contender is not None:
+            label = contender.label
+            k = coordinates_by_rule("paper", micro_epsilon, divided.dimension)
+            card = contender.card(micro_epsilon // k, mechanisms.GRADIENTS)
+            settings |= {"k": k, "card": card.data.hex(), "range": "0"}
+        learner = sgd(divided, reports, seed + index, **settings)
+        row = {
+            "data": name,
+            "model": model,
+            "measure": measure(divided),
+            "reports": reports,
+            "d": divided.dimension,
+            "epsilon": epsilon,
+            "k": learner.designs[0].k,
+            "mechanism": label,
+            "run": index,
+            "figure": figure_of(simulate(learner, seed + index)),
+        }
+        rows.append(row)
     return rows
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The figures of all mechanisms, which is best, what ranges gain, and a picture of each set."""
+    """Return the figures of all mechanisms, the best ones, the gains of ranges, and the pictures."""
     folds = tables["folds"]
     rows = _summaries(folds)
+    measures = {}  # by data set, in words
     for row in rows:
+        measures[row["data"]] = WORDS[row["measure"]]
         optima = pick(tables["optima"], data=row["data"], model=row["model"])
         row["optimum"] = float(np.mean([run["optimum"] for run in optima]))
-    papers = [row for row in folds if row["mechanism"] != _TERN]
-    best = winners(_summaries(papers), _BY, "mechanism", "figure")
-    ranges = _ranges(folds)
+    of_papers = [row for row in folds if row["mechanism"] != _TERN]
+    best = winners(_summaries(of_papers), _BY, "mechanism", "figure")
+    ranges = _gains_of_ranges(folds)
 
-    measures = {row["data"]: WORDS[row["measure"]] for row in rows}
     lines = [_words_of_best(row, measures[row["data"]]) for row in best]
     lines.append(_words_of_ranges(ranges))
     figures = {}
@@ -186,16 +206,19 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     return Outcome({"folds": FOLDS}, kept, figures, lines)
 
 
-def _words_of_best(row: Row, measured: str) -> str:
+def _words_of_best(row: Row, measure_in_words: str) -> str:
+    """Return a line on the best mechanism of one case, and on those that are tied with it."""
     case = f"{row['model']} on {row['data']}, epsilon {row['epsilon']:g}"
     rivals = "the best beyond noise"
     if not row["wins"]:
         rivals = f"tied with {row['tied'] or 'others'}"
-    return f"{case}: {measured} {row['figure']:.4f} by {row['best']}, {rivals}"
+    return f"{case}: {measure_in_words} {row['figure']:.4f} by {row['best']}, {rivals}"
 
 
 def _words_of_ranges(ranges: Sequence[Row]) -> str:
-    better, worse = (len(pick(ranges, verdict=verdict)) for verdict in ("better", "worse"))
+    """Return a line on how often tern's ranges are better, and how often they are worse."""
+    better = len(pick(ranges, verdict="better"))
+    worse = len(pick(ranges, verdict="worse"))
     return (
         f"tern's ranges, compared with {_LIKE_TERN} on a range of 1, are better beyond two standard "
         f"errors in {better} of {len(ranges)} cases, worse in {worse}"
@@ -211,34 +234,45 @@ def _larger(row: Row) -> bool:
     return bool(row["measure"] != SQUARED_ERROR)
 
 
-def _ranges(folds: Sequence[Row]) -> list[Row]:
-    """How much better tern is than its default mechanism on a range of 1, by paired folds."""
+def _gains_of_ranges(folds: Sequence[Row]) -> list[Row]:
+    """Return how much better tern is than its default mechanism on a range of 1, by paired folds.
+
+    It is tied if the mean gain is within two standard errors, or there is only one fold.
+    """
     rows = []
     for group in grouped(folds, *_BY).values():
-        automatic = np.array([row["figure"] for row in pick(group, mechanism=_TERN)])
-        fixed = np.array([row["figure"] for row in pick(group, mechanism=_LIKE_TERN)])
-        gains = automatic - fixed
+        automatic_range = _figures(pick(group, mechanism=_TERN))
+        range_of_1 = _figures(pick(group, mechanism=_LIKE_TERN))
+        gains = automatic_range - range_of_1
         if not _larger(group[0]):
             gains = -gains
         mean, error = mean_and_error(gains.tolist(), SHARED)
+
+        is_tied = abs(mean) <= 2 * error or len(gains) < 2
         verdict = "better" if mean > 0 else "worse"
-        if abs(mean) <= 2 * error or len(gains) < 2:
-            verdict = "tied"
-        common = {name: group[0][name] for name in _BY}
-        rows.append({**common, "better_by": mean, "standard_error": error, "verdict": verdict})
+        row = {name: group[0][name] for name in _BY}
+        row["better_by"] = mean
+        row["standard_error"] = error
+        row["verdict"] = "tied" if is_tied else verdict
+        rows.append(row)
     return rows
 
 
+def _figures(rows: Sequence[Row]) -> Floats:
+    """Return the figure of each fold."""
+    return np.array([row["figure"] for row in rows])
+
+
 def _figure(rows: list[Row]) -> Figure:
-    """A panel for each model of one data set."""
+    """Draw a panel for each model of one data set."""
     panels = []
     for model in values_of(rows, "model"):
-        of_model = pick(rows, model=model)
-        first = of_model[0]
+        model_rows = pick(rows, model=model)
+        first = model_rows[0]
         title = f"{model} on {first['data']}: {first['reports']:,} reports, d = {first['d']}"
         x_label = "epsilon of a client's report"
         y_label = f"{WORDS[first['measure']]} on the held-out fold"
-        curves = Curve.each(of_model, "mechanism", "epsilon", "figure")
+        curves = Curve.each(model_rows, "mechanism", "epsilon", "figure")
         optimum = {"without privacy": first["optimum"]}
         panels.append(Panel(title, x_label, y_label, curves, lines=optimum))
     return draw(panels)

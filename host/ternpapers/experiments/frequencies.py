@@ -28,13 +28,19 @@ from ternpapers.base import Options, Outcome
 
 _TABLE = "flights-table"
 _TERN = "collecting"
+_DRAWS = 5  # distinguishes the draws of the other ways from those of collecting
+
+_Y_LABEL = "mean squared error of a frequency"
 
 # (how many clients hold each category, epsilon, generator) -> estimated frequencies
 Protocol = Callable[[Indices, float, np.random.Generator], Floats]
 
 
 def cells(options: Options) -> list[Cell]:
-    """A unit of work for each epsilon and seed."""
+    """Return a unit of work for each epsilon and seed.
+
+    Raises UsageError if the table has no categorical attribute.
+    """
     name = options.dataset or _TABLE
     table, _ = load(name)
     if not table.categories:
@@ -49,46 +55,64 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
+    """Estimate the frequencies of a table in every way; return the error of each attribute.
+
+    most: the largest number of clients.
+    """
     table, _ = load(name)
-    clients, rng = min(most, len(table.numeric)), np.random.default_rng([seed, 5])
+    clients = min(most, len(table.numeric))
+    rng = np.random.default_rng([seed, _DRAWS])
     options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
     collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
-    entries = collected.result([])["attributes"]
-    attributes = [entry for entry in entries if "frequencies" in entry]
 
-    holders = []
-    for entry in attributes:
-        holders.append(np.rint(clients * np.array(entry["true"])).astype(np.int64))
+    attributes: list[str] = []
+    true_counts = []  # by attribute, the clients that hold each category
+    tern_estimates = []
+    for entry in collected.result([])["attributes"]:
+        if "frequencies" in entry:  # it is categorical
+            attributes.append(entry["name"])
+            true_counts.append(np.rint(clients * np.array(entry["true"])).astype(np.int64))
+            tern_estimates.append(np.array(entry["frequencies"], np.float64))
+
     d = len(table.numeric_names) + len(table.categories)
-    by_tern = [np.array(entry["frequencies"], np.float64) for entry in attributes]
-    frequencies = {_TERN: by_tern}
+    estimates_by_way = {_TERN: tern_estimates}
     for way, estimate_all in _WAYS.items():
-        frequencies[way] = estimate_all(holders, d, epsilon, rng)
+        estimates_by_way[way] = estimate_all(true_counts, d, epsilon, rng)
 
     common = {"data": name, "clients": clients, "epsilon": epsilon, "run": seed}
     rows: list[Row] = []
-    for way, estimates in frequencies.items():
-        for entry, counts, estimate in zip(attributes, holders, estimates, strict=True):
-            attribute = {"way": way, "attribute": entry["name"], "categories": len(counts)}
+    for way, estimates in estimates_by_way.items():
+        for attribute, counts, estimate in zip(attributes, true_counts, estimates, strict=True):
+            setting = {"way": way, "attribute": attribute, "categories": len(counts)}
             error = float(np.mean((estimate - counts / clients) ** 2))
-            rows.append({**common, **attribute, "squared_error": error})
+            rows.append({**common, **setting, "squared_error": error})
     return rows
 
 
 def unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Estimated frequencies by optimised unary encoding, from how many clients hold each category."""
-    n, q = holders.sum(), 1 / (math.exp(epsilon) + 1)
-    bits = rng.binomial(holders, 0.5) + rng.binomial(n - holders, q)
-    return np.asarray((bits / n - q) / (0.5 - q))
+    """Estimate frequencies by optimised unary encoding (Wang et al. 2017), with drawn counts.
+
+    holders: how many clients hold each category. A client reports a bit for each category, which is
+    1 with probability 1/2 at its own category, and with probability q at others.
+    """
+    clients = holders.sum()
+    q = 1 / (math.exp(epsilon) + 1)
+    bits = rng.binomial(holders, 0.5) + rng.binomial(clients - holders, q)
+    return np.asarray((bits / clients - q) / (0.5 - q))
 
 
 def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
-    """Estimated frequencies by generalised randomised response."""
-    size, e = len(holders), math.exp(epsilon)
-    q = 1 / (e + size - 1)  # the probability of another category
-    reports = np.zeros(size, np.int64)
+    """Estimate frequencies by generalised randomised response (Wang et al. 2017), with drawn counts.
+
+    holders: how many clients hold each category. A client reports its own category with probability
+    e**epsilon q, and each of the others with probability q.
+    """
+    categories = len(holders)
+    e = math.exp(epsilon)
+    q = 1 / (e + categories - 1)
+    reports = np.zeros(categories, np.int64)
     for category, clients in enumerate(holders):
-        probabilities = np.full(size, q)
+        probabilities = np.full(categories, q)
         probabilities[category] += (e - 1) * q
         reports += rng.multinomial(clients, probabilities)
     return np.asarray((reports / holders.sum() - q) / ((e - 1) * q))
@@ -97,21 +121,27 @@ def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Flo
 def _sampled(
     protocol: Protocol, holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator
 ) -> list[Floats]:
-    """Each client reports one of its d attributes, chosen at random."""
+    """Estimate the frequencies of all attributes if each client reports one of d, at random.
+
+    holders: by categorical attribute, how many clients hold each category.
+    """
     return [protocol(rng.binomial(counts, 1 / d), epsilon, rng) for counts in holders]
 
 
 def _split(
     holders: list[Indices], d: int, epsilon: float, rng: np.random.Generator
 ) -> list[Floats]:
-    """Each client reports all d attributes, each at epsilon / d, by the better protocol."""
-    part = epsilon / d
-    unary_variance = 4 * math.exp(part) / math.expm1(part) ** 2
+    """Estimate the frequencies of all attributes if each client reports all d, at epsilon / d each.
+
+    holders: as of `_sampled`. Each attribute is reported by the protocol that has less variance.
+    """
+    epsilon_each = epsilon / d
+    unary_variance = 4 * math.exp(epsilon_each) / math.expm1(epsilon_each) ** 2
     estimates = []
     for counts in holders:
-        is_response_better = frequency_variance(part, len(counts)) < unary_variance
+        is_response_better = frequency_variance(epsilon_each, len(counts)) < unary_variance
         protocol = _response if is_response_better else unary
-        estimates.append(protocol(counts, part, rng))
+        estimates.append(protocol(counts, epsilon_each, rng))
     return estimates
 
 
@@ -123,7 +153,7 @@ _WAYS: dict[str, Callable[[list[Indices], int, float, np.random.Generator], list
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The errors of each way, and a picture of them by epsilon and by the number of categories."""
+    """Return the errors of each way, and a picture of them by epsilon and by number of categories."""
     by_attribute = tables["runs"]
     means = []
     for group in grouped(by_attribute, "epsilon", "run", "way").values():
@@ -131,25 +161,38 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
     best = winners(rows, ("data", "epsilon"), "way", "squared_error")
 
-    y_label = "mean squared error of a frequency"
-    title = f"{rows[0]['data']}: {by_attribute[0]['clients']:,} clients"
-    x_label = "epsilon of a client's report"
-    curves = Curve.each(rows, "way", "epsilon", "squared_error")
-    by_epsilon = Panel(title, x_label, y_label, curves, log_y=True)
-    sizes = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
-    title, x_label = "Each attribute, epsilon 1", "categories of an attribute"
-    curves = [_by_size(way, sizes) for way in values_of(rows, "way")]
-    by_categories = Panel(title, x_label, y_label, curves, log_x=True, log_y=True)
-
+    panels = [
+        _panel_by_epsilon(rows, by_attribute[0]["clients"]),
+        _panel_by_categories(by_attribute, values_of(rows, "way")),
+    ]
     text = "epsilon {epsilon:g}, {way}: mean squared error of a frequency {squared_error:.3g}"
     lines = [text.format(**row) for row in rows]
-    kept = {"frequencies": rows, "best": best, "attributes": by_attribute}
-    figures = {"frequencies": draw([by_epsilon, by_categories], 2)}
-    return Outcome({"runs": rows[0]["runs"]}, kept, figures, lines)
+    tables_of_outcome = {"frequencies": rows, "best": best, "attributes": by_attribute}
+    figures = {"frequencies": draw(panels, 2)}
+    return Outcome({"runs": rows[0]["runs"]}, tables_of_outcome, figures, lines)
+
+
+def _panel_by_epsilon(rows: list[Row], clients: int) -> Panel:
+    """Return a panel of the error of each way, averaged over the attributes, by epsilon."""
+    title = f"{rows[0]['data']}: {clients:,} clients"
+    curves = Curve.each(rows, "way", "epsilon", "squared_error")
+    return Panel(title, "epsilon of a client's report", _Y_LABEL, curves, log_y=True)
+
+
+def _panel_by_categories(by_attribute: list[Row], ways: list[str]) -> Panel:
+    """Return a panel of the error of each way by an attribute's number of categories."""
+    groups = grouped(pick(by_attribute, epsilon=1.0), "way", "categories")
+    curves = [_by_size(way, groups) for way in ways]
+    title = "Each attribute, epsilon 1"
+    x_label = "categories of an attribute"
+    return Panel(title, x_label, _Y_LABEL, curves, log_x=True, log_y=True)
 
 
 def _by_size(way: str, groups: dict[tuple[Any, ...], list[Row]]) -> Curve:
-    """The mean error of a way by the number of categories. groups: by way and this number."""
+    """Return the curve of a way's mean error by the number of categories.
+
+    groups: the rows by way and number of categories.
+    """
     errors = {}
     for (name, size), rows in groups.items():
         if name == way:

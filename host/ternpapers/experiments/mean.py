@@ -27,18 +27,28 @@ _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3,
 
 @lru_cache(maxsize=4)
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
+    """Return the values of each client (clients x d). source: of _GAUSSIANS, or a data set."""
     if source in _GAUSSIANS:
         return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
     return collect.load(source)[0].numeric[:clients]
 
 
 def cells(options: Options) -> list[Cell]:
-    clients = 20_000 if options.quick else 100_000
-    common = {"clients": clients, "seeds": options.seeds(40, 3, 1000)}
-    epsilons = [1.0, 4.0] if options.quick else [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
-    sources, contenders = options.sets(_REAL, *_GAUSSIANS), options.compared(*_COMPARED).values()
-    choices = {"source": sources, "epsilon": epsilons, "contender": contenders}
-    return Cell.each(RUNS, _collected, common, _cost, **choices)
+    """Return a unit of work for each source of values, epsilon and mechanism."""
+    clients = 100_000
+    epsilons = [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
+    if options.quick:
+        clients = 20_000
+        epsilons = [1.0, 4.0]
+    return Cell.each(
+        RUNS,
+        _collected,
+        {"clients": clients, "seeds": options.seeds(40, 3, 1000)},
+        _cost,
+        source=options.sets(_REAL, *_GAUSSIANS),
+        epsilon=epsilons,
+        contender=options.compared(*_COMPARED).values(),
+    )
 
 
 def _cost(contender: Contender, **_: object) -> float:
@@ -48,6 +58,7 @@ def _cost(contender: Contender, **_: object) -> float:
 def _collected(
     source: str, clients: int, epsilon: float, contender: Contender, seeds: range
 ) -> list[Row]:
+    """Collect means with a mechanism's card, and return their squared error in each run."""
     values = _values(source, clients, seeds[0])
     k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
     card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
@@ -59,10 +70,11 @@ def _collected(
         "epsilon": epsilon,
         "k": k,
     }
-    return [
-        {**common, "curve": contender.label, "run": i, "squared_error": squared_error(collected)}
-        for i, collected in enumerate(repeated(algorithm, seeds))
-    ]
+    rows = []
+    for run, collected in enumerate(repeated(algorithm, seeds)):
+        error = squared_error(collected)
+        rows.append({**common, "curve": contender.label, "run": run, "squared_error": error})
+    return rows
 
 
 FIGURE = Figure(

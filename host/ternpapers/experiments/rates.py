@@ -22,7 +22,7 @@ _MEAN = "mean of all data sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    """A unit of work for each data set, epsilon and multiple of the automatic rate."""
+    """Return a unit of work for each data set, epsilon and multiple of the automatic rate."""
     common = {"reports": CLIENTS, "seeds": options.seeds(10, 2)}
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     factors = _FACTORS
@@ -34,7 +34,11 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
+    """Train at `factor` times the automatic rate, and return the loss averaged over the seeds."""
+
     class Scaled(Averaging):
+        """Averaging at a multiple of its automatic rate."""
+
         @staticmethod
         def automatic_rate(noise: Noise) -> float:
             return factor * Averaging.automatic_rate(noise)
@@ -52,13 +56,13 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The losses relative to the best rate, a summary by model and multiple, and a picture."""
+    """Return the losses relative to the best rate, a summary by model and multiple, and a picture."""
     rows = tables["losses"]
     for group in grouped(rows, "data", "epsilon").values():
-        best = min(row["loss"] for row in group)
+        least_loss = min(row["loss"] for row in group)
         for row in group:
-            row["over_best"] = row["loss"] / best
-            row["over_best_error"] = row["standard_error"] / best
+            row["over_best"] = row["loss"] / least_loss
+            row["over_best_error"] = row["standard_error"] / least_loss
 
     summary = [_summary(group) for group in grouped(rows, "model", "factor").values()]
     lines = []
@@ -75,7 +79,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _summary(rows: list[Row]) -> Row:
-    """How much a multiple of the automatic rate loses with one model, over all data sets."""
+    """Return how much a multiple of the automatic rate loses with one model, over all data sets."""
     ratios = [float(row["over_best"]) for row in rows]
     worst = max(rows, key=lambda row: float(row["over_best"]))
     return {
@@ -89,12 +93,13 @@ def _summary(rows: list[Row]) -> Row:
 
 
 def _panel(rows: list[Row]) -> Panel:
+    """Return a panel of the losses by rate at one epsilon: each data set, and their mean."""
     factors = values_of(rows, "factor")
     curves = Curve.each(rows, "data", "factor", "over_best", "over_best_error")
     means = []
     for factor in factors:
-        of_factor = [row["over_best"] for row in pick(rows, factor=factor)]
-        means.append(float(np.mean(of_factor)))
+        ratios = [row["over_best"] for row in pick(rows, factor=factor)]
+        means.append(float(np.mean(ratios)))
     curves.append(Curve(_MEAN, factors, means, everywhere=True))
     title = f"epsilon {rows[0]['epsilon']:g}, {rows[0]['reports']:,} reports"
     x_label = "learning rate, relative to the automatic one"

@@ -36,12 +36,13 @@ _PAPERS, _TUNED, _TERN = "LDP-FedSGD in floats", "LDP-FedSGD, tuned on the held-
 
 
 def trained_by(dataset: Dataset) -> tuple[str, str]:
-    """The model that is trained on a data set, and the loss that it is judged by."""
-    return SUITED[dataset.task], SQUARED_ERROR if dataset.task == REGRESSION else LOG_LOSS
+    """Return the model that is trained on a data set, and the loss that it is judged by."""
+    loss = SQUARED_ERROR if dataset.task == REGRESSION else LOG_LOSS
+    return SUITED[dataset.task], loss
 
 
 def cells(options: Options) -> list[Cell]:
-    """The units of work: losses by tern's learner, and by the papers' with each mechanism."""
+    """Return the units of work: losses by tern's learner, and by the papers' with each mechanism."""
     epsilons: tuple[float, ...] = (1.0, 4.0)
     counts: tuple[int, ...] = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     if options.quick:
@@ -59,6 +60,7 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
+    """Train by tern's learner, and return the loss of each run."""
     dataset = load(name)
     model, loss = trained_by(dataset)
     rows = []
@@ -69,15 +71,16 @@ def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]
 
 
 def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
+    """Train by the papers' learner at each rate and number of groups; return the loss of each run."""
     dataset = load(name)
     model, loss = trained_by(dataset)
     rows = []
     for rate, decays, rounds in product(_RATES, (False, True), _ROUNDS):
         training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
-        words_of_rate = f"rate {rate:g}"
+        rate_text = f"rate {rate:g}"
         if decays:
-            words_of_rate += " / sqrt(t)"
-        setting = f"{mechanism}, {words_of_rate}, {rounds} rounds"
+            rate_text += " / sqrt(t)"
+        setting = f"{mechanism}, {rate_text}, {rounds} rounds"
         for run, seed in enumerate(seeds):
             weights = baseline.train(training, dataset, MECHANISMS[mechanism], seed)
             figure = judging.figures(dataset, MODELS[model], weights)[loss]
@@ -91,10 +94,10 @@ def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: 
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """How many reports tern needs, the losses of both, and a picture."""
+    """Return how many reports tern needs, the losses of both learners, and a picture."""
     losses = _losses_of_learners(tables["losses"])
     groups = list(grouped(losses, "data", "epsilon").values())
-    needed = [_needed(*case) for case in product(groups, (_PAPERS, _TUNED))]
+    needed = [_needed(group, papers) for group, papers in product(groups, (_PAPERS, _TUNED))]
     lines = []
     for row in needed:
         case = f"{row['data']}, epsilon {row['epsilon']:g}"
@@ -107,40 +110,54 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:
-    """The average loss of tern's learner and of both versions of the papers', by data and reports."""
+    """Return the average loss of tern's learner and of both versions of the papers'.
+
+    There is a row for each learner at each data set, epsilon and number of reports.
+    """
     rows: list[Row] = []
-    for (name, epsilon, reports), of_case in grouped(runs, "data", "epsilon", "reports").items():
-        papers = [run for run in of_case if run["learner"] != _TERN]
-        described = [run for run in papers if run["learner"].endswith(_DESCRIBED)]
-        tern = [run["loss"] for run in pick(of_case, learner=_TERN)]
-        by_learner = {_TERN: ("", tern), _PAPERS: _best(described), _TUNED: _best(papers)}
+    cases = grouped(runs, "data", "epsilon", "reports")
+    for (name, epsilon, reports), case_runs in cases.items():
+        papers_runs, described_runs = [], []
+        for run in case_runs:
+            if run["learner"] != _TERN:
+                papers_runs.append(run)
+                if run["learner"].endswith(_DESCRIBED):
+                    described_runs.append(run)
+        tern_losses = [run["loss"] for run in pick(case_runs, learner=_TERN)]
+        by_learner = {
+            _TERN: ("", tern_losses),
+            _PAPERS: _best_setting(described_runs),
+            _TUNED: _best_setting(papers_runs),
+        }
         for learner, (setting, losses) in by_learner.items():
             case = {"data": name, "epsilon": epsilon, "reports": reports, "learner": learner}
             rows.append({**case, "setting": setting, **averaged("loss", losses)})
     return rows
 
 
-def _best(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """The setting that is chosen most often, and the loss of each run in its chosen setting.
+def _best_setting(rows: Sequence[Row]) -> tuple[str, list[float]]:
+    """Choose a setting for each run by the other runs, so that luck does not count.
 
-    For each run, the setting is chosen that is best in the other runs.
+    Returns the setting that is chosen most often, and the loss of each run in its chosen setting.
     """
-    settings = grouped(rows, "learner")
-    by_setting = []
-    for group in settings.values():
-        runs = sorted(group, key=itemgetter("run"))
-        by_setting.append([row["loss"] for row in runs])
-    losses = np.array(by_setting)
-    count = losses.shape[1]
-    of_others = losses
-    if count > 1:
-        of_others = losses.sum(axis=1, keepdims=True) - losses
-    chosen = of_others.argmin(axis=0).tolist()
-    (setting,) = list(settings)[max(chosen, key=chosen.count)]
-    return setting, losses[chosen, np.arange(count)].tolist()
+    by_setting = grouped(rows, "learner")
+    table = []
+    for setting_rows in by_setting.values():
+        in_order = sorted(setting_rows, key=itemgetter("run"))
+        table.append([row["loss"] for row in in_order])
+    losses = np.array(table)  # settings x runs
+    runs = losses.shape[1]
+    losses_of_other_runs = losses
+    if runs > 1:
+        losses_of_other_runs = losses.sum(axis=1, keepdims=True) - losses
+    chosen = losses_of_other_runs.argmin(axis=0).tolist()  # the setting of each run
+    most_frequent = max(chosen, key=chosen.count)
+    (setting,) = list(by_setting)[most_frequent]
+    return setting, losses[chosen, np.arange(runs)].tolist()
 
 
 def _words(row: Row) -> str:
+    """Return how many reports tern needs, with the interval, for people."""
     if row["tern_reports"] is None:
         return "more reports than were tried"
     least = "at most " if row["at_most"] else ""
@@ -149,43 +166,51 @@ def _words(row: Row) -> str:
 
 
 def _needed(rows: Sequence[Row], papers: str) -> Row:
-    """How many reports tern needs for the loss of the papers' learner with the most reports.
+    """Return how many reports tern needs for the loss of the papers' learner with the most reports.
 
-    The 95 % interval follows from the standard errors of both.
+    The 95 % interval follows from the standard errors of both. papers: the version of the papers'
+    learner. at_most: tern reaches the loss with the smallest number that was tried.
     """
     target = pick(rows, learner=papers)[-1]
-    tern = pick(rows, learner=_TERN)
-    counts = [row["reports"] for row in tern]
-    gaps = np.array([row["loss"] - target["loss"] for row in tern])
-    halves = []
-    for row in tern:
+    tern_rows = pick(rows, learner=_TERN)
+    counts = [row["reports"] for row in tern_rows]
+    excess_losses, half_widths = [], []  # at each number of reports
+    for row in tern_rows:
+        excess_losses.append(row["loss"] - target["loss"])
         error = np.hypot(row["standard_error"], target["standard_error"])
-        halves.append(half_interval(error, target["runs"]))
+        half_widths.append(half_interval(error, target["runs"]))
 
     def reports_for(excess: Floats) -> int | None:
+        """Return the number of reports from which the excess loss is 0; None if it never is."""
         reports = enough(counts, excess.tolist())
         return None if reports is None else round(reports)
 
-    middle = reports_for(gaps)
-    kept = ("data", "epsilon", "learner", "loss", "setting", "runs")
+    excess = np.array(excess_losses)
+    needed = reports_for(excess)
+    row = {}
+    for name in ("data", "epsilon", "learner", "loss", "setting", "runs"):
+        row[name] = target[name]
     return {
-        **{name: target[name] for name in kept},
+        **row,
         "papers_reports": target["reports"],
-        "tern_reports": middle,
-        "low": reports_for(gaps - halves),
-        "high": reports_for(gaps + halves),
-        "at_most": middle == counts[0],
+        "tern_reports": needed,
+        "low": reports_for(excess - half_widths),
+        "high": reports_for(excess + half_widths),
+        "at_most": needed == counts[0],
     }
 
 
 def _panel(rows: Sequence[Row]) -> Panel:
+    """Return a panel of the losses of all learners by reports, for one data set and epsilon."""
     target = pick(rows, learner=_PAPERS)[-1]
     dataset = load(target["data"])
     model, loss = trained_by(dataset)
     learners = (_TERN, _PAPERS, _TUNED)
     curves = [Curve.of(name, pick(rows, learner=name), "reports", "loss") for name in learners]
-    lines = {f"LDP-FedSGD with {target['reports']:,} reports": target["loss"]}
-    lines["without privacy"] = optimal_figures(dataset, model)[loss]
+    lines = {
+        f"LDP-FedSGD with {target['reports']:,} reports": target["loss"],
+        "without privacy": optimal_figures(dataset, model)[loss],
+    }
     title = f"{model} on {target['data']}, epsilon {target['epsilon']:g}"
     x_label, y_label = "reports, one from each device", f"{WORDS[loss]} on held-out records"
     return Panel(title, x_label, y_label, curves, log_x=True, log_y=True, lines=lines)

@@ -32,7 +32,10 @@ CROSSINGS = (
 
 
 def crossing(first: str, second: str, low: float, high: float) -> float:
-    """The epsilon at which two mechanisms have the same worst-case variance."""
+    """Return the epsilon between low and high at which two mechanisms have the same variance.
+
+    That is the worst-case variance for one number, as the papers state it.
+    """
 
     def difference(epsilon: float) -> float:
         return worst_variance(first)(epsilon) - worst_variance(second)(epsilon)
@@ -41,7 +44,7 @@ def crossing(first: str, second: str, low: float, high: float) -> float:
 
 
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
-    """The mechanisms by label.
+    """Return the mechanisms to draw, by label.
 
     The quick version leaves out those whose cards would have to be searched for.
     """
@@ -68,14 +71,17 @@ def _are_shipped(name: str, levels: int | None, epsilons: Sequence[float]) -> bo
 
 
 def of_card(contender: Contender, epsilon: str) -> float:
-    """The worst-case variance of a mechanism's card: exact, from its integers."""
+    """Return the worst-case variance of a mechanism's card, computed exactly from its integers."""
     card = contender.card(parse_epsilon(epsilon))
     variance, _ = certify.moments(card).worst_variance()
     return float(variance)
 
 
 def cells(options: Options) -> list[Cell]:
-    """A unit of work for each epsilon and mechanism, and for each lower bound."""
+    """Return a unit of work for each epsilon and mechanism, and for each lower bound.
+
+    The bound takes long, so that only every other epsilon has one. Raises UsageError.
+    """
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
     epsilons = [0.25 * i for i in range(2, 25)]
@@ -91,8 +97,8 @@ def cells(options: Options) -> list[Cell]:
             cells.append(Cell("variance", _bounded, arguments, cost=5 * math.exp(epsilon / 2.2)))
     drawn = _drawn(options, epsilons)
     for epsilon, (label, contender) in product(epsilons, drawn.items()):
-        of_card = {"epsilon": epsilon, "label": label, "contender": contender}
-        cells.append(Cell("variance", _measured, of_card, cost=0.2))
+        case = {"epsilon": epsilon, "label": label, "contender": contender}
+        cells.append(Cell("variance", _measured, case, cost=0.2))
     return cells
 
 
@@ -109,7 +115,7 @@ def _measured(epsilon: float, label: str, contender: Contender) -> list[Row]:
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """The variances, the epsilons of the papers' crossings, and a picture."""
+    """Return the variances, the epsilons of the papers' crossings, and a picture."""
     rows = sorted(tables["variance"], key=lambda row: float(row["epsilon"]))
     crossings: list[Row] = []
     lines = []
@@ -131,19 +137,20 @@ def outcome(options: Options, tables: Tables) -> Outcome:
 
 
 def _figure(rows: list[Row]) -> Figure:
-    bound = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
-    absolute = [Curve(_BOUND, list(bound), list(bound.values()), everywhere=True)]
+    """Draw the variances of the cards, and their ratios to the lower bound."""
+    bounds = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
+    absolute = [Curve(_BOUND, list(bounds), list(bounds.values()), everywhere=True)]
     relative = []
     for name in values_of(rows, "mechanism"):
         if name == _BOUND:
             continue
-        of_name = pick(rows, mechanism=name)
-        absolute.append(Curve.of(name, of_name, "epsilon", "card"))
+        mechanism_rows = pick(rows, mechanism=name)
+        absolute.append(Curve.of(name, mechanism_rows, "epsilon", "card"))
         ratios = []
-        for row in of_name:
-            if row["epsilon"] in bound:
-                ratios.append(row["card"] / bound[row["epsilon"]])
-        relative.append(Curve(name, list(bound), ratios))
+        for row in mechanism_rows:
+            if row["epsilon"] in bounds:
+                ratios.append(row["card"] / bounds[row["epsilon"]])
+        relative.append(Curve(name, list(bounds), ratios))
     variance = "variance of a report of x in [-1, 1]"
     relative_title = "The same, relative to the lower bound"
     return draw(

@@ -22,38 +22,48 @@ _FEW = 8  # levels: with fewer, a window is too coarse for a hybrid to be worth 
 
 
 def hm_share(epsilon: float) -> float:
-    """The probability of PM in HM."""
+    """Return the probability of PM in HM (Wang et al., ICDE 2019)."""
     return 1 - math.exp(-epsilon / 2) if epsilon > HM_FROM else 0.0
 
 
 def hm_tp_share(epsilon: float) -> float:
-    """beta, the probability of PM-SUB in HM-TP."""
+    """Return beta, the probability of PM-SUB in HM-TP, which has the least worst-case variance.
+
+    Source: Zhao et al., equation 150, in the form of shared_specs/errata.md. a is the probability that
+    Three-Outputs reports 0 at x = 0, and C the magnitude of its other outputs.
+    """
     if epsilon <= _HM_TP_FROM:
         return 0.0
     e = math.exp(epsilon)
     t = piecewise.t_sub(epsilon)
-    if e <= 2:
+    if e <= 2:  # up to ln 2, where a is 0
         return (e - 1) / (e + t)
     a = three_outputs.zero_probability(epsilon)
-    c2 = three_outputs.constant(epsilon, a) ** 2
-    curve = (t + 1) / (e - 1)
-    slope = c2 * a * (e - 1) / e
-    difference = c2 * (1 - a) - piecewise.variance(epsilon, t, 0)
-    root = math.sqrt(1 + 4 * (1 + curve) * difference / slope**2)
-    return max(0.0, 1 - curve / (1 + curve) * (1 + 1 / root))
+    c_squared = three_outputs.constant(epsilon, a) ** 2
+    # The variances of PM-SUB and Three-Outputs are parabolas in |x|: the factor of x**2 in the
+    # first, that of |x| in the second, and the difference of both at 0.
+    curvature = (t + 1) / (e - 1)
+    slope = c_squared * a * (e - 1) / e
+    difference = c_squared * (1 - a) - piecewise.variance(epsilon, t, 0)
+    root = math.sqrt(1 + 4 * (1 + curvature) * difference / slope**2)
+    return max(0.0, 1 - curvature / (1 + curvature) * (1 + 1 / root))
 
 
 def _worst(variance: Callable[[float, float], float], epsilon: float) -> float:
-    """The maximum of a variance that is a parabola in |x|: at an end, or where its slope is 0."""
-    first, middle, last = (variance(epsilon, x) for x in (0.0, 0.5, 1.0))
-    bend = 2 * (first - 2 * middle + last)
-    if bend >= 0:
-        return max(first, last)
-    top = (first - last + bend) / (2 * bend)
-    return max(first, last, variance(epsilon, min(max(top, 0.0), 1.0)))
+    """Return the maximum over |x| of a variance that is a parabola in |x|.
+
+    It is at 0, at 1, or where the slope is 0 if the parabola opens downward.
+    """
+    at_0, at_half, at_1 = variance(epsilon, 0.0), variance(epsilon, 0.5), variance(epsilon, 1.0)
+    curvature = 2 * (at_0 - 2 * at_half + at_1)  # the factor of x**2
+    if curvature >= 0:
+        return max(at_0, at_1)
+    apex = (at_0 - at_1 + curvature) / (2 * curvature)
+    return max(at_0, at_1, variance(epsilon, min(max(apex, 0.0), 1.0)))
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the options that are worth a try for a card of at most so many levels."""
     if most >= _FEW:
         yield {"levels": min(most, LEVELS), "window": "best"}
 
@@ -66,29 +76,51 @@ def _hybrid(
     other_variance: Callable[[float, float], float],
     without: str,
 ) -> Mechanism:
-    """A piecewise mechanism of parameter t with probability `share`, else the other. without: the
-    note at share 0.
+    """Return a mechanism that is piecewise with a probability, and else a discrete mechanism.
+
+    share: returns the probability at an epsilon. t: returns the parameter of the piecewise
+    mechanism. other_card, other_variance: of the discrete mechanism. without: the note of a design
+    whose share is 0.
     """
 
     def variance(epsilon: float, x: float) -> float:
+        """Return the variance of the hybrid at x, before its card is made."""
         piecewise_share = share(epsilon)
-        window = piecewise.variance(epsilon, t(epsilon), x)
-        return piecewise_share * window + (1 - piecewise_share) * other_variance(epsilon, x)
+        piecewise_variance = piecewise.variance(epsilon, t(epsilon), x)
+        discrete_variance = other_variance(epsilon, x)
+        return piecewise_share * piecewise_variance + (1 - piecewise_share) * discrete_variance
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-        real = epsilon / MICRO
-        piecewise_share, second = share(real), other_card(epsilon)
+        """Design the hybrid's card at `epsilon` (micro). Raises UsageError.
+
+        levels: of both mechanisms together; None for LEVELS. window: "paper" or "best".
+        """
+        real_epsilon = epsilon / MICRO
+        piecewise_share = share(real_epsilon)
+        discrete_card = other_card(epsilon)
         if piecewise_share == 0:
-            return checked(name, epsilon, second, without)
-        others: int = cards.decode(second).symbols
-        count = check_levels(levels, LEVELS, others + 2, MAX_SYMBOLS)
-        first, note = piecewise.paper_card(epsilon, count - others, t(real), window)
+            return checked(name, epsilon, discrete_card, without)
+
+        discrete_levels: int = cards.decode(discrete_card).symbols
+        count = check_levels(levels, LEVELS, discrete_levels + 2, MAX_SYMBOLS)
+        piecewise_levels = count - discrete_levels
+        piecewise_card, note = piecewise.paper_card(
+            epsilon, piecewise_levels, t(real_epsilon), window
+        )
+        # The share of T, the number of a coin's outcomes; neither mechanism may drop out.
         threshold = min(max(round(piecewise_share * T), 1), T - 1)
         note = f"piecewise with probability {piecewise_share:.6g}: {note}"
-        return checked(name, epsilon, mixture(threshold, first, second), note)
+        return checked(name, epsilon, mixture(threshold, piecewise_card, discrete_card), note)
 
-    options, worst = (piecewise.WINDOW,), partial(_worst, variance)
-    return Mechanism(name, design, options, variance, worst, LEVELS, tries=_tries)
+    return Mechanism(
+        name,
+        design,
+        options=(piecewise.WINDOW,),
+        variance=variance,
+        worst_variance=partial(_worst, variance),
+        levels=LEVELS,
+        tries=_tries,
+    )
 
 
 _NOTE = f"up to epsilon {HM_FROM} HM is Duchi's mechanism"

@@ -33,20 +33,24 @@ MAX_RANGES = 16
 
 
 def card(budgets: Sequence[int]) -> bytes:
-    """The card of LHP at budgets in micro-epsilon, from the top range down.
+    """Return the card of LHP at budgets in micro-epsilon, from the top range down.
 
     Raises CardError if it keeps no epsilon up to 20.
     """
     m = len(budgets)
-    bounds = [math.ceil((1 - Fraction(2 * (level + 1), m)) * ONE) for level in range(m - 1)]
-    level_cards = [grr.card(budget, m) for budget in budgets]
-    value_cards = [duchi.card(budget) for budget in budgets]
-    body = struct.pack(f"<B{m - 1}h", m, *bounds) + b"".join(level_cards + value_cards)
-    return finish(cards.HIERARCHY, body)
+    lower_bounds = []  # of all ranges but the lowest one, in Q1.14
+    for level in range(m - 1):
+        lower_bound = 1 - Fraction(2 * (level + 1), m)
+        lower_bounds.append(math.ceil(lower_bound * ONE))
+
+    level_cards = b"".join(grr.card(budget, m) for budget in budgets)
+    value_cards = b"".join(duchi.card(budget) for budget in budgets)
+    head = struct.pack(f"<B{m - 1}h", m, *lower_bounds)
+    return finish(cards.HIERARCHY, head + level_cards + value_cards)
 
 
 def budgets_of(card: Card) -> tuple[int, ...]:
-    """The budget of each level, in micro-epsilon, from the top range down.
+    """Return the budget of each level, in micro-epsilon, from the top range down.
 
     The paper states the largest as the price of a report.
     """
@@ -54,15 +58,42 @@ def budgets_of(card: Card) -> tuple[int, ...]:
 
 
 def magnitudes(card: Card) -> npt.NDArray[np.float64]:
-    """The magnitude that a sign of each level stands for, Duchi's C, from the top range down."""
+    """Return the magnitude that a sign of each level stands for, Duchi's C, from the top range down."""
     return np.array([float(scale) for scale in certify.scales(card)])
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """LHP whose *joint* loss is at most epsilon, with the largest budgets in these proportions.
+    """Design LHP whose *joint* loss is at most epsilon, with the largest budgets in proportion.
 
-    budgets: the proportions, from the lowest range up. Raises UsageError.
+    epsilon: in millionths. levels: of the card, twice the number of budgets; None to leave that
+    unsaid. budgets: the proportions, from the lowest range up. Raises UsageError.
     """
+    _check_budgets(budgets, levels)
+    largest_proportion = max(budgets)
+
+    def card_at(largest: int) -> bytes:
+        """Return the card whose largest budget is `largest` (micro)."""
+        scaled = []
+        for proportion in reversed(budgets):
+            budget = math.floor(largest * proportion / largest_proportion)
+            scaled.append(max(1, budget))
+        return card(scaled)
+
+    def is_too_large(largest: int) -> bool:
+        try:
+            return bool(cards.decode(card_at(largest)).epsilon > epsilon)
+        except CardError:
+            return True
+
+    largest = certify.bisected(0, epsilon + 1, is_too_large) - 1
+    if largest == 0:
+        raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
+    data = card_at(largest)
+    return checked("lhp", epsilon, data, *_notes(cards.decode(data)))
+
+
+def _check_budgets(budgets: Sequence[float], levels: int | None) -> None:
+    """Raise UsageError unless LHP can have these budgets, and this number of levels if it is named."""
     symbols = 2 * len(budgets)
     if levels is not None and levels != symbols:
         raise UsageError(f"LHP has two levels for each budget, here {symbols}, not {levels}")
@@ -70,30 +101,18 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
     if not 2 <= len(budgets) <= MAX_RANGES or not are_positive:
         hint = "for example --budgets 5,4,3,2,1"
         raise UsageError(f"LHP takes 2 to {MAX_RANGES} positive budgets", hint)
-    top = max(budgets)
 
-    def at(largest: int) -> bytes:
-        return card([max(1, math.floor(largest * budget / top)) for budget in reversed(budgets)])
 
-    def is_too_large(largest: int) -> bool:
-        try:
-            return bool(cards.decode(at(largest)).epsilon > epsilon)
-        except CardError:
-            return True
-
-    largest = certify.bisected(0, epsilon + 1, is_too_large) - 1
-    if largest == 0:
-        raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
-    data = at(largest)
-    kept = [budget / MICRO for budget in reversed(budgets_of(cards.decode(data)))]
-    m = len(kept)
-    listed = ", ".join(f"{budget:g}" for budget in kept)
-    notes = (
-        f"budgets {listed} from the lowest range up",
-        f"epsilon protects the level and the sign together; the paper would state {max(kept):g}",
+def _notes(card: Card) -> tuple[str, ...]:
+    """Return the notes on a design: its budgets, and what the paper would state as its epsilon."""
+    budgets = [budget / MICRO for budget in reversed(budgets_of(card))]
+    m = len(budgets)
+    budgets_text = ", ".join(f"{budget:g}" for budget in budgets)
+    return (
+        f"budgets {budgets_text} from the lowest range up",
+        f"epsilon protects the level and the sign together; the paper would state {max(budgets):g}",
         f"a composite of {2 * m} cards: {m} to draw the level by category, {m} to draw the sign",
     )
-    return checked("lhp", epsilon, data, *notes)
 
 
 def _budgets(text: str) -> tuple[float, ...]:

@@ -17,44 +17,48 @@ from ternhost.privacy.integers import SLACKS
 from ternhost.privacy.mechanism import fixed, untried
 
 _MOST = 127  # of a level in a table card
+_TRIED = 8  # pairs of levels for each target
 
 
 def outputs(epsilon: float) -> tuple[float, float, float]:
+    """Return the three outputs, lowest first, for a safe range of 1."""
     e = math.exp(epsilon)
     return -2 * (e + 1) / (e - 1), 0.0, (e + 3) / (e - 1)
 
 
 def probabilities(epsilon: float, x: float) -> tuple[float, float, float]:
-    """The probabilities of the three outputs, lowest first, at x in [-1, 1]."""
+    """Return the probabilities of the three outputs, lowest first, at x in [-1, 1]."""
     e = math.exp(epsilon)
-    top = (x * (e - 1) + e + 1) / (2 * (e + 2))
-    return (1 - top) / 2, (1 - top) / 2, top
+    highest = (x * (e - 1) + e + 1) / (2 * (e + 2))
+    each_other = (1 - highest) / 2
+    return each_other, each_other, highest
 
 
 def variance(epsilon: float, x: float) -> float:
-    low, _, high = outputs(epsilon)
-    p, _, q = probabilities(epsilon, x)
-    return p * low * low + q * high * high - x * x
+    """Return the variance of a report of x in [-1, 1]; the middle output, 0, adds nothing."""
+    lowest, _, highest = outputs(epsilon)
+    lowest_probability, _, highest_probability = probabilities(epsilon, x)
+    second_moment = lowest_probability * lowest * lowest + highest_probability * highest * highest
+    return second_moment - x * x
 
 
 def worst_variance(epsilon: float) -> float:
+    """Return the largest variance over x, at the apex of V(x) = V(0) + slope x - x**2."""
     slope = (variance(epsilon, 1) - variance(epsilon, -1)) / 2
-    return variance(epsilon, min(max(slope / 2, -1.0), 1.0))
+    apex = slope / 2
+    return variance(epsilon, min(max(apex, -1.0), 1.0))
 
 
 def card(epsilon: int) -> bytes:
-    """Two knots, levels (-l, 0, h) with h/l the closest to the paper's ratio of outputs that keeps
-    epsilon (micro).
+    """Return a card of two knots and levels (-l, 0, h) that keeps epsilon (micro).
+
+    h / l is the closest that there is to the paper's ratio of outputs. Raises UsageError.
     """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
         if target <= 0:
             break
-        low, _, high = outputs(target)
-        ratio = high / -low
-        pairs = [(down, min(max(round(down * ratio), 1), _MOST)) for down in range(1, _MOST + 1)]
-        pairs.sort(key=lambda pair: (abs(pair[1] / pair[0] - ratio), pair[0]))
-        for down, up in pairs[:8]:
+        for down, up in _closest_levels(target):
             try:
                 data = _table(math.exp(target), down, up)
             except cards.CardError:
@@ -65,16 +69,34 @@ def card(epsilon: int) -> bytes:
     raise UsageError(f"PDPM has no card at epsilon {epsilon / MICRO}", hint)
 
 
+def _closest_levels(epsilon: float) -> list[tuple[int, int]]:
+    """Return a few levels (l, h) whose ratios are closest to that of the outputs, closest first."""
+    lowest, _, highest = outputs(epsilon)
+    ratio = highest / -lowest
+
+    levels = []
+    for down in range(1, _MOST + 1):
+        up = min(max(round(down * ratio), 1), _MOST)
+        levels.append((down, up))
+    levels.sort(key=lambda pair: (abs(pair[1] / pair[0] - ratio), pair[0]))
+    return levels[:_TRIED]
+
+
 def _table(e: float, down: int, up: int) -> bytes:
-    """Rows whose means are +-B: summed over both rows, the lower level's counts are to the upper's
-    as up is to down.
+    """Return a table card with the levels -down, 0 and up, whose means at x = -1 and 1 are +-B.
+
+    e: e**epsilon. In both rows together, the counts of the lowest level are to those of the highest
+    as `up` is to `down`, so that the means add up to 0.
     """
     unit = math.floor(T * (e + 1) / ((e + 2) * down))
-    top_least = math.ceil(down * unit / (1 + e))
-    low_least = math.floor(up * unit * 2 / (e + 3))
-    top = (top_least, down * unit - top_least)  # at x = -1, at x = 1
-    low = (up * unit - low_least, low_least)
-    return table((-down, 0, up), [[low[i], T - low[i] - top[i], top[i]] for i in (0, 1)])
+    fewest_up = math.ceil(down * unit / (1 + e))
+    fewest_down = math.floor(up * unit * 2 / (e + 3))
+    up_counts = (fewest_up, down * unit - fewest_up)  # at x = -1, at x = 1
+    down_counts = (up * unit - fewest_down, fewest_down)
+    rows = []
+    for down_count, up_count in zip(down_counts, up_counts, strict=True):
+        rows.append([down_count, T - down_count - up_count, up_count])
+    return table((-down, 0, up), rows)
 
 
 _NOTE = "Duchi's card scaled to tau has less variance: see shared_specs/errata.md"

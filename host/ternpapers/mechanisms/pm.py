@@ -13,12 +13,12 @@ _EXACT = 1e-15  # relative size of the last step
 
 
 def t_pm(epsilon: float) -> float:
-    """The parameter of PM (Wang et al., section III-B): e**(epsilon / 2)."""
+    """Return the parameter of PM (Wang et al., section III-B): e**(epsilon / 2)."""
     return math.exp(epsilon / 2)
 
 
 def t_opt(epsilon: float) -> float:
-    """The parameter of PM-OPT, which minimises the worst-case variance.
+    """Return the parameter of PM-OPT, which minimises the worst-case variance.
 
     It is the root of t**4 + 2 E t**3 - 2 E t - E**2, with E = e**epsilon, by Newton's method from
     the parameter of PM-SUB.

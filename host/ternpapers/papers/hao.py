@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tern.card import Card
+from tern.card import Card, T
 from tern.fixed import ONE
 from ternhost.datasets import Dataset, Fixed, Floats, Indices, synthetic
 from ternhost.errors import UsageError
@@ -72,32 +72,40 @@ Noise = Callable[[Floats, Floats, np.random.Generator], Floats]
 
 
 def levels(unit: float) -> Card:
-    """The card of the paper's five levels, with budgets of 5 to 1 times this unit."""
-    return cards.decode(lhp.card([round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]))
+    """Return the card of the paper's five levels, with budgets of 5 to 1 times this unit."""
+    budgets = [round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]
+    return cards.decode(lhp.card(budgets))
 
 
 def loss_by_attribute(card: Card) -> float:
-    """The epsilon of a report with the level of one number and the sign of an independent one."""
+    """Return the epsilon of a report with the level of one number and the sign of another.
+
+    The numbers are independent. So the largest ratio of probabilities of a report is that of its
+    level, over all levels of the first number, times that of its sign, over the second number.
+    """
     hierarchy = certify.hierarchy(card)
-    laws_of_levels = []
+    distributions = []  # of the reported level, by the true one
     for level, level_card in enumerate(hierarchy.level_cards):
-        laws_of_levels.append(certify.at_knot(level_card, level))
-    ratios = []
-    reported = zip(zip(*laws_of_levels, strict=True), hierarchy.value_cards, strict=True)
-    for of_level, value_card in reported:
-        of_sign = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
-        ratio_of_levels = Fraction(max(of_level), min(of_level))
-        ratios.append(ratio_of_levels * Fraction(max(of_sign), min(of_sign)))
-    return math.log(max(ratios))
+        distributions.append(certify.at_knot(level_card, level))
+
+    largest_ratio = Fraction(1)
+    for reported_level, value_card in enumerate(hierarchy.value_cards):
+        level_probabilities = [distribution[reported_level] for distribution in distributions]
+        ratio_of_level = Fraction(max(level_probabilities), min(level_probabilities))
+        # The signs' probabilities are furthest apart at the ends, and symmetric.
+        sign_probabilities = [certify.distribution(value_card, end)[0] for end in (-ONE, ONE)]
+        ratio_of_sign = Fraction(max(sign_probabilities), min(sign_probabilities))
+        largest_ratio = max(largest_ratio, ratio_of_level * ratio_of_sign)
+    return math.log(largest_ratio)
 
 
 def _epsilons(card: Card, cost: float) -> dict[str, int]:
-    """The epsilons (micro) of the other mechanisms. cost: the true epsilon of a report of HierA."""
+    """Return the epsilons (micro) of the other mechanisms. cost: the true one of HierA's report."""
     return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(cost * MICRO), _MOST)}
 
 
 def _options(card: Card) -> dict[str, Any]:
-    """The options of an algorithm for these levels."""
+    """Return the options with which an algorithm has these levels."""
     return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
 
 
@@ -110,7 +118,10 @@ def _clients(options: Options) -> int:
 
 
 def _values(source: str, clients: int, seed: int) -> Fixed:
-    """A value of each client: of a distribution, or the first attribute of a data set, cyclically."""
+    """Return a value of each client: of a distribution, or a data set's first attribute, cyclically.
+
+    source: of _SHAPES, or a data set.
+    """
     if source in _SHAPES:
         return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
     return np.resize(load(source).features[:, 1], clients)
@@ -120,8 +131,9 @@ def _values(source: str, clients: int, seed: int) -> Fixed:
 
 
 def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
-    """The exact root mean squared error of the mean at each mu."""
-    card, values = levels(unit), _values(source, clients, seed)
+    """Return the exact root mean squared error of the mean at each mu."""
+    card = levels(unit)
+    values = _values(source, clients, seed)
     errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
     common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
     rows: list[Row] = []
@@ -131,6 +143,7 @@ def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
 
 
 def _reusing(options: Options) -> list[Cell]:
+    """Return the cells of errors by mu, for each source and unit. Raises UsageError."""
     if options.runs is not None:
         raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
     common = {"clients": _clients(options), "seed": options.seed}
@@ -146,74 +159,87 @@ def _about_mu(rows: Sequence[Row]) -> Trends:
 
 
 def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row]:
-    """The errors of means by HierA, by graded Laplace noise, and by the other mechanisms."""
+    """Return the errors of means by HierA, by graded Laplace noise, and by the other mechanisms."""
     card = levels(unit)
     values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
     rows: list[Row] = []
 
-    def add(curve: str, epsilon: float | None, means: Sequence[float]) -> None:
+    def add_rows(curve: str, epsilon: float | None, means: Sequence[float]) -> None:
         common = {"panel": source, "unit": unit, "curve": curve, "epsilon": epsilon}
         for run, mean in enumerate(means):
             rows.append({**common, "run": run, "absolute_error": abs(mean - truth)})
 
-    algorithm = collection(values[:, None], CollectLevels, **_options(card))
+    column = values[:, None]  # of a table with one attribute
+    algorithm = collection(column, CollectLevels, **_options(card))
     means = []
     for collected in repeated(algorithm, seeds):
-        counts = collected.counts[0][0]
+        counts = collected.counts[0][0]  # of the only class and attribute
         means.append(float(system.combine([(card, counts)])[0]))
-    add(_ATTRIBUTE, card.epsilon / MICRO, means)
+    add_rows(_ATTRIBUTE, card.epsilon / MICRO, means)
 
     x = values / ONE
-    means = [float(_graded(card, x, x, baseline.generator(seed)).mean()) for seed in seeds]
-    add(_LAPLACE, None, means)
+    means = []
+    for seed in seeds:
+        reports = _graded(card, x, x, baseline.generator(seed))
+        means.append(float(reports.mean()))
+    add_rows(_LAPLACE, None, means)
 
     epsilons = _epsilons(card, card.epsilon / MICRO)
     for (at, epsilon), name in product(epsilons.items(), _OTHERS):
-        other = Contender(name).card(epsilon).data.hex()
-        algorithm = collection(values[:, None], epsilon=f"{epsilon / MICRO:f}", card=other)
-        results = [collected.result([]) for collected in repeated(algorithm, seeds)]
-        means = [result["attributes"][0]["mean"] for result in results]
-        add(f"{name} at {at}", epsilon / MICRO, means)
+        other_card = Contender(name).card(epsilon).data.hex()
+        algorithm = collection(column, epsilon=f"{epsilon / MICRO:f}", card=other_card)
+        means = []
+        for collected in repeated(algorithm, seeds):
+            means.append(collected.result([])["attributes"][0]["mean"])
+        add_rows(f"{name} at {at}", epsilon / MICRO, means)
     return rows
 
 
 def _collecting(options: Options) -> list[Cell]:
+    """Return the cells of errors of means, for each source and unit."""
     common = {"clients": _clients(options), "seeds": options.seeds(50, 5, paper=100)}
     return Cell.each(RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options))
 
 
 def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
-    """x with Laplace noise at the budgets of the ranges of their attributes."""
+    """Add Laplace noise to x, at the budget of the range in which each value's attribute lies."""
     budgets = np.array(lhp.budgets_of(card))[_level(card, attributes)]
     return x + rng.laplace(0, 2 * MICRO / budgets)
 
 
 def _level(card: Card, x: Floats) -> Indices:
+    """Return the level of each number: how many bounds it is below, from the top range down."""
     bounds = np.array(certify.hierarchy(card).bounds)
-    return np.asarray((x[..., None] * ONE < bounds).sum(axis=-1))
+    is_below = x[..., None] * ONE < bounds  # the shape of x, then bounds
+    return np.asarray(is_below.sum(axis=-1))
 
 
 # Regression
 
 
 def _group(unit: float, d: int, reports: int) -> int:
-    """The number of devices in a round, at most all the reports.
+    """Return the number of devices in a round, at most all that report.
 
     It is the paper's d log d / epsilon^2 at the least of the budgets, at which the paper compares.
     """
-    return min(math.ceil(d * math.log(d) / unit**2), reports)
+    group = math.ceil(d * math.log(d) / unit**2)
+    return min(group, reports)
 
 
 def _squared_error(dataset: Dataset, weights: Floats) -> float:
-    """On the held-out records, also where their labels are two classes, -1 and 1."""
+    """Return the mean squared error on the held-out records; two classes count as -1 and 1."""
     features, labels = dataset.judged
     return float(np.square(judging.scores(features, weights) - labels / ONE).mean())
 
 
 def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """Linear regression by mini-batches in floats, at the learning rate with the least mean error."""
-    card, data = levels(unit), load(dataset)
+    """Train a linear regression by groups of reports in floats; return the error of each run.
+
+    It is that at the learning rate with the least mean error. trainer: of _TRAINERS.
+    """
+    card = levels(unit)
+    data = load(dataset)
     cost = loss_by_attribute(card)
     epsilon, noise = _noise_of(trainer, card, cost)
     group = _group(unit, data.dimension, reports)
@@ -229,6 +255,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
             errors.append(_squared_error(data, weights))
         errors_by_rate[rate, decays] = errors
     best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
+    best_rate, _ = best
 
     common = {
         "panel": dataset,
@@ -237,7 +264,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
         "epsilon": epsilon,
         "reports": reports,
         "group": group,
-        "rate": best[0],
+        "rate": best_rate,
     }
     rows = []
     for run, error in enumerate(errors_by_rate[best]):
@@ -246,7 +273,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
 
 
 def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Noise]:
-    """The epsilon of a trainer's report, None if it keeps none, and its noise.
+    """Return the epsilon of a trainer's report (None if it keeps none), and its noise.
 
     cost: of a report of HierA whose level is of another number.
     """
@@ -259,19 +286,22 @@ def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Nois
     epsilon = _epsilons(card, cost)[at] / MICRO
     perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
 
-    def noise(values: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
+    def noise(values: Floats, _attributes: Floats, rng: np.random.Generator) -> Floats:
         return perturb(values, rng)
 
     return epsilon, noise
 
 
 def _mean_gradient(noise: Noise, rng: np.random.Generator) -> Callable[..., Floats]:
-    """The mean of reports of one coordinate of each record's gradient, with this noise."""
+    """Return a function that estimates the mean gradient of records, for `baseline.descend`.
+
+    Each record reports one coordinate of its gradient, with this noise.
+    """
 
     def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
-        chosen, values = baseline.gradients("linear", x, y, weights, 1, rng)
-        attributes = np.take_along_axis(x, chosen, axis=1)
-        return baseline.mean_of(chosen, noise(values, attributes, rng), x.shape)
+        coordinates, values = baseline.gradients("linear", x, y, weights, 1, rng)
+        attributes = np.take_along_axis(x, coordinates, axis=1)
+        return baseline.mean_of(coordinates, noise(values, attributes, rng), x.shape)
 
     return mean
 
@@ -279,32 +309,48 @@ def _mean_gradient(noise: Noise, rng: np.random.Generator) -> Callable[..., Floa
 def _by_attribute(
     card: Card, values: Floats, attributes: Floats, rng: np.random.Generator
 ) -> Floats:
-    """LHP's reports of values at the levels of their attributes, without conversion."""
-    level, level_cards = _level(card, attributes), certify.hierarchy(card).level_cards
-    keeps_level = np.array([level_card.threshold for level_card in level_cards]) / 2**30
+    """Perturb values by LHP at the levels of their attributes, without conversion.
+
+    A report is C or -C, Duchi's magnitude at the reported level.
+    """
+    level = _level(card, attributes)
+    level_cards = certify.hierarchy(card).level_cards
+    keeping_probability = np.array([level_card.threshold for level_card in level_cards]) / T
+    # Any other level, each with the same probability.
     shift = rng.integers(1, len(level_cards), level.shape)
-    other = (level + shift) % len(level_cards)
-    reported = np.where(rng.random(level.shape) < keeps_level[level], level, other)
-    c = lhp.magnitudes(card)[reported]
+    other_level = (level + shift) % len(level_cards)
+    is_kept = rng.random(level.shape) < keeping_probability[level]
+    reported_level = np.where(is_kept, level, other_level)
+    c = lhp.magnitudes(card)[reported_level]
     return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
 
 
 def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """HierA as devices run it, with the level of the gradient."""
-    card, data = levels(unit), load(dataset)
+    """Train by HierA as devices run it, with the level of the gradient; return each run's error."""
+    card = levels(unit)
+    data = load(dataset)
     group = _group(unit, data.dimension, reports)
-    common = {"panel": dataset, "unit": unit, "curve": _GRADIENT, "epsilon": card.epsilon / MICRO}
-    common |= {"reports": reports, "group": group, "rate": None}
+    common = {
+        "panel": dataset,
+        "unit": unit,
+        "curve": _GRADIENT,
+        "epsilon": card.epsilon / MICRO,
+        "reports": reports,
+        "group": group,
+        "rate": None,
+    }
     training = {"model": "linear", "reports": reports, "group": group, **_options(card)}
     rows = []
-    for i, seed in enumerate(seeds):
-        learner = HierA(HierA.Options(seed=seed, **training), Population(clients=reports), data)
+    for run, seed in enumerate(seeds):
+        options = HierA.Options(seed=seed, **training)
+        learner = HierA(options, Population(clients=reports), data)
         error = _squared_error(data, simulate(learner, seed).weights)
-        rows.append({**common, "run": i, "squared_error": error})
+        rows.append({**common, "run": run, "squared_error": error})
     return rows
 
 
 def _without_privacy(unit: float, dataset: str) -> list[Row]:
+    """Return the error of the optimal linear regression, which no privacy limits."""
     data = load(dataset)
     weights = optimum(MODELS["linear"], data, TrainingPlan.regularisation)
     row = {"panel": dataset, "unit": unit, "curve": NON_PRIVATE, "run": 0}
@@ -312,10 +358,12 @@ def _without_privacy(unit: float, dataset: str) -> list[Row]:
 
 
 def _regressing(options: Options) -> list[Cell]:
+    """Return the cells of linear regression by all trainers. Raises UsageError."""
     dataset = options.dataset or _REGRESSION
     load(dataset)  # raises if it cannot be loaded
-    common: dict[str, Any] = {"dataset": dataset, "reports": 20_000 if options.quick else 80_000}
-    common["seeds"] = options.seeds(10, 2, paper=100)
+    reports = 20_000 if options.quick else 80_000
+    seeds = options.seeds(10, 2, paper=100)
+    common: dict[str, Any] = {"dataset": dataset, "reports": reports, "seeds": seeds}
     units = _units(options)
     return [
         *Cell.each(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
@@ -328,6 +376,7 @@ def _regressing(options: Options) -> list[Cell]:
 
 
 def _costs() -> list[Row]:
+    """Return the epsilon of a report at each unit: as the paper states it, and the true ones."""
     rows: list[Row] = []
     for unit in _UNITS:
         card = levels(unit)
@@ -351,6 +400,7 @@ _SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
 
 
 def _compared(title: str, y: Axis, cells: Callable[[Options], list[Cell]]) -> Figure:
+    """Return a figure by the unit of the budgets, in which HierA competes with its rivals."""
     return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _RIVALS))
 
 

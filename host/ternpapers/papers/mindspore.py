@@ -7,11 +7,12 @@ silhouette counts the distance of a result to itself.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tern.fixed import ONE
-from ternhost.datasets import Floats, held_out
+from ternhost.datasets import Floats, Indices, held_out
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.clustering import CALINSKI_HARABASZ, SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF
@@ -28,21 +29,27 @@ _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
 _STEPS, _RATE = 40, 0.25  # of gradient descent
 _CLIENTS = 1000
+_WITH_NOISE = "with noise"  # a curve
+_AGREEMENT = "share of clients in the same cluster"  # a panel
 
 
 def _densities() -> list[Row]:
+    """Return the density of the noise at three settings, within five of its scales."""
     rows = []
     for setting in (1, 8, _GUIDE):
-
-        def law(x: float, setting: int = setting) -> float:
-            return setting / 2 * math.exp(-abs(x) * setting)
-
         xs = (np.linspace(-5, 5, 201) / setting).tolist()
-        rows += curves(f"laplace_eval_eps {setting}", "x", "density", {"noise": law}, xs)
+        laws = {"noise": partial(_laplace_density, setting)}
+        rows += curves(f"laplace_eval_eps {setting}", "x", "density", laws, xs)
     return rows
 
 
+def _laplace_density(setting: int, x: float) -> float:
+    """Return the density at x of Laplace noise of scale 1 / setting."""
+    return setting / 2 * math.exp(-abs(x) * setting)
+
+
 def _learning(options: Options) -> list[Cell]:
+    """Return the cells of scores while a model learns, by setting of the noise and kind of score."""
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(5, 2, paper=20)}
@@ -51,55 +58,66 @@ def _learning(options: Options) -> list[Cell]:
 
 
 def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
-    """The score of the held-out records' probabilities, with noise, after each step of softmax
-    regression.
+    """Train a softmax regression, and return the score of its noisy probabilities after each step.
+
+    The probabilities are those of held-out records, each the result of a client. setting: of the
+    noise; None for no noise. eval_type: the kind of score.
     """
     data = clustering.load(name)
     data = data.divided(held_out(len(data.labels), 0.5))
-    x, y = (
-        data.features[data.training] / ONE,
-        np.unique(data.labels, return_inverse=True)[1][data.training],
-    )
-    classes = np.eye(int(y.max()) + 1)[y]
+    features = data.features[data.training] / ONE
+    _, codes = np.unique(data.labels, return_inverse=True)  # classes counted from 0
+    labels = codes[data.training]
+    one_hot = np.eye(int(labels.max()) + 1)[labels]  # records x classes
+    curve = f"laplace_eval_eps {setting}" if setting else NO_NOISE
+
     rows: list[Row] = []
-    for i, seed in enumerate(seeds):
+    for run, seed in enumerate(seeds):
         rng = baseline.generator(seed)
         clients = data.features[rng.permutation(data.test)[:_CLIENTS]] / ONE
-        weights = np.zeros((x.shape[1], classes.shape[1]))
+        weights = np.zeros((features.shape[1], one_hot.shape[1]))
         for _ in range(_STEPS):
-            means = _probabilities(x @ weights)
-            weights -= _RATE * x.T @ (means - classes) / len(x)
-            loss = -float(np.log(_probabilities(x @ weights)[np.arange(len(y)), y]).mean())
-            told = _probabilities(clients @ weights)
+            probabilities = _probabilities(features @ weights)
+            weights -= _RATE * features.T @ (probabilities - one_hot) / len(features)
+            loss = _log_loss(features @ weights, labels)
+
+            results = _probabilities(clients @ weights)
             if setting:
-                told = told + rng.laplace(0, 1 / setting, told.shape)
-            found = clustering.cluster(eval_type, told, None)
-            curve = f"laplace_eval_eps {setting}" if setting else NO_NOISE
-            score = {"loss": round(loss, 9), "score": found["score"] or 0.0}
-            rows.append({"panel": eval_type, "curve": curve, "run": i, **score})
+                results = results + rng.laplace(0, 1 / setting, results.shape)
+            score = clustering.cluster(eval_type, results, None)["score"]
+            row = {"panel": eval_type, "curve": curve, "run": run}
+            # Clusters that cannot be judged have no score.
+            rows.append({**row, "loss": round(loss, 9), "score": score or 0.0})
     return rows
 
 
 def _probabilities(scores: Floats) -> Floats:
-    each = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(each / each.sum(axis=1, keepdims=True))
+    """Return the softmax of scores (n x classes), without overflow."""
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
+
+
+def _log_loss(scores: Floats, labels: Indices) -> float:
+    """Return the mean log-loss of softmax scores (n x classes)."""
+    probability_of_label = _probabilities(scores)[np.arange(len(labels)), labels]
+    return -float(np.log(probability_of_label).mean())
 
 
 def _as_the_guide(rows: Sequence[Row]) -> Trends:
-    chosen = pick(rows, panel=SILHOUETTE_SCORE)
-    of_guide, exact = (
-        [row["score"] for row in pick(chosen, curve=curve)]
-        for curve in (f"laplace_eval_eps {_GUIDE}", NO_NOISE)
-    )
+    """Compare the silhouette scores with what the guide says of them."""
+    silhouettes = pick(rows, panel=SILHOUETTE_SCORE)
+    guide_rows = pick(silhouettes, curve=f"laplace_eval_eps {_GUIDE}")
+    with_noise = [row["score"] for row in guide_rows]
+    without_noise = [row["score"] for row in pick(silhouettes, curve=NO_NOISE)]
+    is_unchanged = np.allclose(with_noise, without_noise, atol=1e-3)
     return {
-        "the score rises as the loss falls": of_guide[-1] > of_guide[0],
-        "noise of the guide's setting changes no score": bool(
-            np.allclose(of_guide, exact, atol=1e-3)
-        ),
+        "the score rises as the loss falls": with_noise[-1] > with_noise[0],
+        "noise of the guide's setting changes no score": bool(is_unchanged),
     }
 
 
 def _by_epsilon(options: Options) -> list[Cell]:
+    """Return the cells of scores by epsilon, for two kinds of score."""
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(10, 2)}
@@ -110,25 +128,25 @@ def _by_epsilon(options: Options) -> list[Cell]:
 
 
 def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row]:
-    """The score of the clusters of what devices report, and the share of clients that keep their
-    cluster.
+    """Return the score of the clusters of devices' results, with and without noise, in each run.
+
+    With the silhouette, also the share of clients that keep their cluster. setting: of the noise.
     """
     options = Infer.Options(
         dataset=name, laplace_eval_eps=setting, eval_type=eval_type, seed=seeds[0]
     )
     rows: list[Row] = []
-    for i, algorithm in enumerate(repeated(Infer(options, Population()), seeds)):
+    for run, algorithm in enumerate(repeated(Infer(options, Population()), seeds)):
         result = algorithm.result([])
-        row = {"epsilon": result["epsilon_true"], "run": i}
-        rows.append(
-            {"panel": eval_type, "curve": "with noise", "score": result["score"] or 0.0, **row}
-        )
-        rows.append(
-            {"panel": eval_type, "curve": NO_NOISE, "score": result["score_without_noise"], **row}
-        )
+        scores = [
+            (eval_type, _WITH_NOISE, result["score"] or 0.0),
+            (eval_type, NO_NOISE, result["score_without_noise"]),
+        ]
         if eval_type == SILHOUETTE_SCORE:
-            row |= {"panel": "share of clients in the same cluster", "curve": "with noise"}
-            rows.append({**row, "score": result["agreement"] or 0.0})
+            scores.append((_AGREEMENT, _WITH_NOISE, result["agreement"] or 0.0))
+        for panel, curve, score in scores:
+            row = {"panel": panel, "curve": curve, "score": score}
+            rows.append({**row, "epsilon": result["epsilon_true"], "run": run})
     return rows
 
 

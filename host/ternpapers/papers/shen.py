@@ -15,6 +15,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tern import frames
 from tern.wire import LOGISTIC, SOFTMAX_GRADIENT
@@ -48,6 +49,10 @@ _GAMMA = 0.3  # share of the clients in a round
 _CENTRE = 1.0  # of the numbers of Fig. 2, which lie within tau of it
 _MODES = tuple(DRAWN)
 _MOST = 32767  # of a mantissa
+_EPOCHS, _BATCH = 2, 4  # of a client's training
+_RATE = 1  # of a client's training, as a shift
+_MORE_BITS = 8  # of the weights in a client's training than of those that it gets
+_SYMBOLS = 3  # of PDPM's reports
 
 
 class Setting(NamedTuple):
@@ -61,16 +66,16 @@ class Setting(NamedTuple):
 
 
 def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Generator) -> Floats:
-    """What each client draws in this mode."""
+    """Draw one of these values for each client, in a mode of the paper."""
     return rng.choice(np.array(values, np.float64)[DRAWN[mode]], clients)
 
 
 def perturbed(
     x: Floats, name: str, epsilons: Floats, taus: Floats, centre: float, rng: np.random.Generator
 ) -> Floats:
-    """Reports (n x d) of values (n x d), at each client's own epsilon and safe range.
+    """Perturb values (n x d) at each client's own epsilon and safe range; return reports (n x d).
 
-    centre: of all safe ranges.
+    name: of the mechanism. epsilons, taus: of each client. centre: of all safe ranges.
     """
     reports = np.empty_like(x)
     choices = set(zip(epsilons.tolist(), taus.tolist(), strict=True))
@@ -85,6 +90,7 @@ def perturbed(
 
 
 def _means(options: Options) -> list[Cell]:
+    """Return the cells of Fig. 2. Raises UsageError for a data set."""
     if options.dataset is not None:
         text = "this figure has no data set: its numbers are drawn"
         raise UsageError(text, hint="leave --dataset out")
@@ -94,14 +100,18 @@ def _means(options: Options) -> list[Cell]:
 
 
 def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> list[Row]:
+    """Return the relative error of the mean of _FEW clients' numbers in each run.
+
+    tau: the mode in which clients draw their safe ranges.
+    """
     rows: list[Row] = []
     for run, seed in enumerate(seeds):
         rng = baseline.generator(seed)
         taus = _drawn(tau, TAUS, _FEW, rng)
-        x = _CENTRE + taus * rng.uniform(-1, 1, _FEW)
+        values = _CENTRE + taus * rng.uniform(-1, 1, _FEW)
         epsilons = np.full(_FEW, float(epsilon))
-        report = perturbed(x[:, None], mechanism, epsilons, taus, _CENTRE, rng)
-        error = float(abs(report.mean() - x.mean()) / abs(x.mean()))
+        reports = perturbed(values[:, None], mechanism, epsilons, taus, _CENTRE, rng)
+        error = float(abs(reports.mean() - values.mean()) / abs(values.mean()))
         row = {"panel": f"tau in mode {tau}", "curve": mechanism, "epsilon": float(epsilon)}
         rows.append({**row, "run": run, "relative_error": error})
     return rows
@@ -112,13 +122,14 @@ def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> 
 
 @lru_cache(maxsize=2)
 def _held(source: str, clients: int, records: int, seed: int) -> Fixed:
-    """The records of each client: clients x records x (d + 1)."""
+    """Return the records of each client (clients x records x (d + 1)), in random order, cyclically."""
     data = load(source)
     order = np.random.default_rng([seed, 1]).permutation(data.training)
     return data.records(np.resize(order, clients * records)).reshape(clients, records, -1)
 
 
 def _model(data: Dataset) -> int:
+    """Return the code of the model for a data set. Raises UsageError if its labels are no classes."""
     if data.task not in (CLASSIFICATION, MULTICLASS):
         raise UsageError(f"the labels of {data.name} are no classes", hint="name another --dataset")
     return SOFTMAX_GRADIENT if data.task == MULTICLASS else LOGISTIC
@@ -127,13 +138,15 @@ def _model(data: Dataset) -> int:
 def trained(
     source: str, mechanism: str | None, epsilon: str, tau: str, gamma: float, seed: int
 ) -> list[float]:
-    """The first figure of the model after each round.
+    """Train by federated averaging, and return the first figure of the model after each round.
 
-    mechanism: None for clients that report without noise. epsilon, tau: their modes. gamma: the
-    share of the clients in a round.
+    mechanism: None for clients that report without noise. epsilon, tau: the modes in which clients
+    draw them. gamma: the share of the clients in a round.
     """
-    data, rng = load(source), baseline.generator(seed)
-    model, held = _model(data), _held(source, _CLIENTS, _RECORDS, seed)
+    data = load(source)
+    rng = baseline.generator(seed)
+    model = _model(data)
+    records = _held(source, _CLIENTS, _RECORDS, seed)
     epsilons = _drawn(epsilon, [float(value) for value in EPSILONS], _CLIENTS, rng)
     taus = _drawn(tau, [float(value) for value in TAUS], _CLIENTS, rng)
 
@@ -143,16 +156,25 @@ def trained(
     weights = np.zeros(shape)
     figures: list[float] = []
     for _ in range(_ROUNDS):
-        asked = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
+        clients = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
+        # The mantissas of the weights, as devices get them.
         start = np.clip(np.rint(weights * 2.0**-EXPONENT), -_MOST, _MOST).astype(np.int64)
-        mantissas = train_locally(model, start, EXPONENT, held[asked], 2, 4, 1)
-        moved = np.asarray(mantissas * 2.0 ** (EXPONENT - 8), np.float64)
+        updates = _local_updates(model, start, records[clients])
         if mechanism is not None:
-            moved = perturbed(moved, mechanism, epsilons[asked], taus[asked], 0.0, rng)
-        weights = start * 2.0**EXPONENT + moved.mean(axis=0).reshape(shape)
-        first, *_ = judging.figures(data, model, weights.reshape(-1)).values()
-        figures.append(first)
+            updates = perturbed(updates, mechanism, epsilons[clients], taus[clients], 0.0, rng)
+        weights = start * 2.0**EXPONENT + updates.mean(axis=0).reshape(shape)
+        first_figure, *_ = judging.figures(data, model, weights.reshape(-1)).values()
+        figures.append(first_figure)
     return figures
+
+
+def _local_updates(model: int, start: npt.NDArray[np.int64], records: Fixed) -> Floats:
+    """Train on each client's records as devices do; return how much its weights move (n x weights).
+
+    start: the mantissas of the weights, with EXPONENT. The results of devices have eight more bits.
+    """
+    mantissas = train_locally(model, start, EXPONENT, records, _EPOCHS, _BATCH, _RATE)
+    return np.asarray(mantissas * 2.0 ** (EXPONENT - _MORE_BITS), np.float64)
 
 
 def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[Cell]:
@@ -171,6 +193,7 @@ def _by_round(
     tau: str,
     seeds: Sequence[int],
 ) -> list[Row]:
+    """Return the figure of the model after each round of each run. For the others, see Setting."""
     rows: list[Row] = []
     for run, seed in enumerate(seeds):
         figures = trained(source, mechanism, epsilon, tau, _GAMMA, seed)
@@ -181,7 +204,7 @@ def _by_round(
 
 
 def _rounds(options: Options, settings: Sequence[Setting]) -> list[Cell]:
-    """A cell for each setting."""
+    """Return a cell for each setting."""
     cells = []
     for setting in settings:
         choices = {name: [value] for name, value in setting._asdict().items()}
@@ -190,6 +213,7 @@ def _rounds(options: Options, settings: Sequence[Setting]) -> list[Cell]:
 
 
 def _modes_of_epsilon(options: Options) -> list[Cell]:
+    """Return the cells of Fig. 4: a panel for each mode of tau, with PDPM and without privacy."""
     settings = []
     for tau, epsilon in product(_MODES, _MODES):
         panel, curve = f"tau in mode {tau}", f"epsilon in mode {epsilon}"
@@ -200,6 +224,7 @@ def _modes_of_epsilon(options: Options) -> list[Cell]:
 
 
 def _modes_of_tau(options: Options) -> list[Cell]:
+    """Return the cells of Fig. 5: a panel for each mode of epsilon, with PDPM."""
     settings = []
     for epsilon, tau in product(_MODES, _MODES):
         panel, curve = f"epsilon in mode {epsilon}", f"tau in mode {tau}"
@@ -208,6 +233,7 @@ def _modes_of_tau(options: Options) -> list[Cell]:
 
 
 def _against_laplace(options: Options) -> list[Cell]:
+    """Return the cells of Fig. 6: PDPM, Laplace noise and no privacy, for each mode of epsilon."""
     settings = []
     for epsilon, name in product(_MODES, ("pdpm", "laplace")):
         settings.append(Setting(f"epsilon in mode {epsilon}", name, name, epsilon, "1"))
@@ -221,12 +247,18 @@ def _shares(options: Options) -> list[Cell]:
 
 
 def _by_share(source: str, gamma: float, seeds: Sequence[int]) -> list[Row]:
+    """Return the bytes that all clients send, and the last figure of the model in each run.
+
+    gamma: the share of the clients in a round.
+    """
     data = load(source)
     weights = data.dimension * max(1, len(data.classes))
-    report = report_bytes(frames.packed_size(3, weights))
-    sent = report * round(gamma * _CLIENTS) * _ROUNDS
+    bytes_of_report = report_bytes(frames.packed_size(_SYMBOLS, weights))
+    all_bytes = bytes_of_report * round(gamma * _CLIENTS) * _ROUNDS
     common = {"curve": "pdpm", "gamma": gamma}
-    rows: list[Row] = [{"panel": "bytes that all clients send", **common, "run": 0, "value": sent}]
+    rows: list[Row] = [
+        {"panel": "bytes that all clients send", **common, "run": 0, "value": all_bytes}
+    ]
     for run, seed in enumerate(seeds):
         figure = trained(source, "pdpm", "3", "1", gamma, seed)[-1]
         rows.append({"panel": "the model", **common, "run": run, "value": figure})
@@ -238,6 +270,7 @@ def _combinations(options: Options) -> list[Cell]:
 
 
 def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list[Row]:
+    """Return the last figure of the model in each run, with these modes of epsilon and tau."""
     common = {"panel": source, "curve": f"tau in mode {tau}", "epsilon_mode": int(epsilon)}
     rows = []
     for run, seed in enumerate(seeds):
@@ -247,20 +280,22 @@ def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list
 
 
 def _order(rows: Sequence[Row]) -> Trends:
-    figures = {}
-    for setting, runs in grouped(rows, "epsilon_mode", "curve").items():
-        figures[setting] = np.array([row["figure"] for row in runs])
-    epsilons, taus = values_of(rows, "epsilon_mode"), values_of(rows, "curve")
+    """Compare the modes of epsilon at each mode of tau, and the modes of tau at each of epsilon."""
+    figures = {}  # of all runs, by the modes of epsilon and tau
+    for modes, runs in grouped(rows, "epsilon_mode", "curve").items():
+        figures[modes] = np.array([row["figure"] for row in runs])
+    epsilon_modes = values_of(rows, "epsilon_mode")
+    tau_modes = values_of(rows, "curve")
 
-    by_epsilon = []
-    for (low, high), tau in product(pairwise(epsilons), taus):
-        by_epsilon.append(verdict(figures[high, tau] - figures[low, tau]))
-    by_tau = []
-    for (narrow, wide), epsilon in product(pairwise(taus), epsilons):
-        by_tau.append(verdict(figures[epsilon, narrow] - figures[epsilon, wide]))
+    epsilon_verdicts = []
+    for (lower, higher), tau in product(pairwise(epsilon_modes), tau_modes):
+        epsilon_verdicts.append(verdict(figures[higher, tau] - figures[lower, tau]))
+    tau_verdicts = []
+    for (narrower, wider), epsilon in product(pairwise(tau_modes), epsilon_modes):
+        tau_verdicts.append(verdict(figures[epsilon, narrower] - figures[epsilon, wider]))
     return {
-        "larger epsilons give better models": every(by_epsilon),
-        "smaller safe ranges give better models": every(by_tau),
+        "larger epsilons give better models": every(epsilon_verdicts),
+        "smaller safe ranges give better models": every(tau_verdicts),
     }
 
 
@@ -285,6 +320,7 @@ def _by_rounds(
     cells: Callable[[Options], list[Cell]],
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
+    """Return a figure of models by round."""
     return Figure(f"models by round, {title}", _ROUND, _FIGURE, cells, trends, columns=3)
 
 

@@ -42,22 +42,27 @@ from ternpapers.mechanisms import hybrid, pm
 _MECHANISMS = ("laplace", "scdf", "duchi", "pm", "hm")
 _LEARNERS = ("laplace", "duchi", "pm", "hm")
 _BORDER = Axis("border", "border")
+_PM_FROM = 1.29  # epsilon from which PM is better than Duchi's mechanism, by the paper
+_ROUNDING = 1e-12  # relative
 
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
-    laws = by_curve(rows, "variance")
-    pm, duchi = laws["pm"], laws["duchi"]
+    """Compare the worst-case variances for one number with what the paper says of Fig. 1."""
+    variances = by_curve(rows, "variance")  # by mechanism, at all epsilons
+    pm, duchi = variances["pm"], variances["duchi"]
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
-    is_smaller_from_there_on = (pm < duchi) == (epsilon >= 1.29)
-    is_never_larger = laws["hm"] <= np.minimum(pm, duchi) * (1 + 1e-12)
+    below_laplace = pm < variances["laplace"]
+    below_duchi_as_stated = (pm < duchi) == (epsilon >= _PM_FROM)
+    hm_not_above_both = variances["hm"] <= np.minimum(pm, duchi) * (1 + _ROUNDING)
     return {
-        "PM's worst-case variance is smaller than Laplace's": bool((pm < laws["laplace"]).all()),
-        "PM's is smaller than Duchi's from epsilon 1.29": bool(is_smaller_from_there_on.all()),
-        "HM's is never larger than PM's or Duchi's": bool(is_never_larger.all()),
+        "PM's worst-case variance is smaller than Laplace's": bool(below_laplace.all()),
+        "PM's is smaller than Duchi's from epsilon 1.29": bool(below_duchi_as_stated.all()),
+        "HM's is never larger than PM's or Duchi's": bool(hm_not_above_both.all()),
     }
 
 
 def _ratios() -> list[Row]:
+    """Return the worst-case variances of PM and HM for d numbers over Duchi's, by epsilon."""
     epsilons = [round(0.1 * i, 1) for i in range(1, 81)]
     rows = []
     for d in (5, 10, 20, 40):
@@ -67,20 +72,25 @@ def _ratios() -> list[Row]:
 
 
 def _over_duchi(name: str, d: int, epsilon: float) -> float:
-    """The worst-case variance of a mechanism over that of Duchi's, for d numbers."""
+    """Return the worst-case variance of a mechanism over that of Duchi's, for d numbers."""
     variance = worst_variance_of_tuples(name, d, epsilon)
     return variance / worst_variance_of_tuples("duchi", d, epsilon)
 
 
 def _ratio_trends(rows: Sequence[Row]) -> Trends:
-    ratios = [row["ratio"] for row in rows]
-    of_hm = [row["ratio"] for row in pick(rows, curve="hm")]
-    smaller = "PM and HM have less worst-case variance than Duchi's mechanism for d > 1"
-    return {smaller: max(ratios) < 1, "HM has at most 77 % of it": max(of_hm) <= 0.77}
+    """Compare the ratios to Duchi's variance with what the paper says of Fig. 3."""
+    largest_ratio = max(row["ratio"] for row in rows)
+    largest_of_hm = max(row["ratio"] for row in pick(rows, curve="hm"))
+    return {
+        "PM and HM have less worst-case variance than Duchi's mechanism for d > 1": (
+            largest_ratio < 1
+        ),
+        "HM has at most 77 % of it": largest_of_hm <= 0.77,
+    }
 
 
 def _regimes() -> list[Row]:
-    """Table I, for d = 1: the epsilons where the order of the worst-case variances changes."""
+    """Return the epsilons where the order of the worst-case variances changes (Table I, d = 1)."""
     borders = {
         "HM becomes better than Duchi's": hybrid.HM_FROM,
         "PM becomes better than Duchi's": crossing("pm", "duchi", 1, 1.6),

@@ -44,40 +44,46 @@ from ternpapers.perturbing import WINDOWED
 _MECHANISMS = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp")
 _ONE_NUMBER = (*_MECHANISMS, "pm-opt")
 _A_AT_0 = "a, P(0) at x = 0"
+_LN_2 = 0.69  # ln 2 = 0.693, rounded down
+_ROUNDING = 1e-9  # relative
 _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
-    laws = by_curve(rows, "variance")
+    """Compare the worst-case variances for one number with what the paper says of Fig. 2."""
+    variances = by_curve(rows, "variance")  # by mechanism, at all epsilons
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
-    three_outputs, duchi = laws["three-outputs"], laws["duchi"]
-    others = np.minimum.reduce([laws[name] for name in _ONE_NUMBER if name != "hm-tp"])
+    three_outputs, duchi = variances["three-outputs"], variances["duchi"]
+    others = np.minimum.reduce([variances[name] for name in _ONE_NUMBER if name != "hm-tp"])
 
-    def is_never_worse(one: Floats, two: Floats) -> bool:
-        return bool((one <= two * (1 + 1e-9)).all())
+    def is_never_worse(variance: Floats, rival: Floats) -> bool:
+        return bool((variance <= rival * (1 + _ROUNDING)).all())
 
-    up_to_ln_2 = epsilon <= 0.69
-    pm_is_ordered = is_never_worse(laws["pm-opt"], laws["pm-sub"])
-    pm_is_ordered &= is_never_worse(laws["pm-sub"], laws["pm"])
+    up_to_ln_2 = epsilon <= _LN_2
+    is_duchi = np.allclose(three_outputs[up_to_ln_2], duchi[up_to_ln_2])
+    pm_opt_is_first = is_never_worse(variances["pm-opt"], variances["pm-sub"])
+    pm_sub_is_second = is_never_worse(variances["pm-sub"], variances["pm"])
     return {
-        "up to ln 2 Three-Outputs is Duchi's mechanism": bool(
-            np.allclose(three_outputs[up_to_ln_2], duchi[up_to_ln_2])
-        ),
+        "up to ln 2 Three-Outputs is Duchi's mechanism": bool(is_duchi),
         "Three-Outputs is never worse than Duchi's": is_never_worse(three_outputs, duchi),
-        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": pm_is_ordered,
-        "HM-TP is better than every other mechanism": is_never_worse(laws["hm-tp"], others),
+        "PM-OPT is never worse than PM-SUB, nor PM-SUB than PM": (
+            pm_opt_is_first and pm_sub_is_second
+        ),
+        "HM-TP is better than every other mechanism": is_never_worse(variances["hm-tp"], others),
     }
 
 
 def _zero_probabilities() -> list[Row]:
+    """Return the rows of Fig. 3: a by epsilon."""
     epsilons = [round(0.05 * i, 2) for i in range(161)]
     law = {_A_AT_0: three_outputs.zero_probability}
     return curves("Three-Outputs", "epsilon", "a", law, epsilons)
 
 
 def _zero_trends(rows: Sequence[Row]) -> Trends:
+    """Compare a with what the paper says of Fig. 3."""
     a = by_curve(rows, "a")[_A_AT_0]
-    below_ln_2 = [row["a"] for row in rows if row["epsilon"] < 0.69]
+    below_ln_2 = [row["a"] for row in rows if row["epsilon"] < _LN_2]
     return {
         "a is 0 up to epsilon ln 2": not any(below_ln_2),
         "a rises with epsilon": bool((np.diff(a) >= 0).all()),
@@ -85,6 +91,7 @@ def _zero_trends(rows: Sequence[Row]) -> Trends:
 
 
 def _variances_of_tuples() -> list[Row]:
+    """Return the rows of Fig. 5: the worst-case variances for d numbers by epsilon."""
     rows = []
     for d in (5, 10, 20, 40):
         laws = {name: partial(worst_variance_of_tuples, name, d) for name in _MECHANISMS[1:]}
@@ -93,7 +100,10 @@ def _variances_of_tuples() -> list[Row]:
 
 
 def _crossings(first: int, last: int) -> list[Row]:
-    """Tables I and II: the epsilons where two mechanisms have the same worst-case variance."""
+    """Return the epsilons where two mechanisms have the same worst-case variance.
+
+    They are the rows first to last - 1 of CROSSINGS, from Tables I and II.
+    """
     rows: list[Row] = []
     for number, (one, two, low, high) in enumerate(CROSSINGS[first:last], 1):
         row = {"panel": "crossings", "curve": f"{one}, {two}", "row": number}
@@ -104,21 +114,30 @@ def _crossings(first: int, last: int) -> list[Row]:
 def _more_outputs(
     column: str, rows: Sequence[Row], larger: bool = False, shared: float = 0.0
 ) -> Trends:
-    """Whether the most outputs are better than the fewest, in every panel, paired by runs."""
+    """Test whether the most outputs are better than the fewest, in every panel, paired by runs.
+
+    column: of the compared values. larger: whether larger values are better. shared: see
+    `mean_and_error`.
+    """
     outputs = [row["outputs"] for row in rows]
-    least, most = min(outputs), max(outputs)
+    fewest, most = min(outputs), max(outputs)
     sign = 1 if larger else -1
 
-    def gains(panel: str, name: str) -> list[float]:
-        few = pick(rows, panel=panel, curve=name, outputs=least)
-        many = pick(rows, panel=panel, curve=name, outputs=most)
-        return [sign * (two[column] - one[column]) for one, two in zip(few, many, strict=True)]
+    def gains(panel: str, mechanism: str) -> list[float]:
+        """Return, for each run, by how much the most outputs are better."""
+        with_fewest = pick(rows, panel=panel, curve=mechanism, outputs=fewest)
+        with_most = pick(rows, panel=panel, curve=mechanism, outputs=most)
+        gains_of_runs = []
+        for few, many in zip(with_fewest, with_most, strict=True):
+            gains_of_runs.append(sign * (many[column] - few[column]))
+        return gains_of_runs
 
     trends = {}
+    panels = values_of(rows, "panel")
     for name in values_of(rows, "curve"):
         if name in WINDOWED:
-            verdicts = [verdict(gains(panel, name), shared) for panel in values_of(rows, "panel")]
-            trends[f"{name} is better with {most:,} outputs than with {least}"] = every(verdicts)
+            verdicts = [verdict(gains(panel, name), shared) for panel in panels]
+            trends[f"{name} is better with {most:,} outputs than with {fewest}"] = every(verdicts)
     return trends
 
 
@@ -134,6 +153,7 @@ _DISCRETE = tuple(WINDOWED)
 
 
 def _at(epsilon: float) -> dict[str, Any]:
+    """Return the arguments of a figure by the number of outputs at this epsilon."""
     return {"x": OUTPUTS, "settings": {"epsilon": (epsilon,), "outputs": _COUNTS}}
 
 
@@ -148,10 +168,11 @@ _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
 def _learned(
-    title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **more: Any
+    title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **arguments: Any
 ) -> Figure:
+    """Return a figure of models on the data sets that suit y. arguments: others of `models`."""
     sources = REGRESSED if y is LINEAR_ERROR else CLASSIFIED
-    return models(title, model, mechanisms, sources, y, **more)
+    return models(title, model, mechanisms, sources, y, **arguments)
 
 
 FIGURES: dict[str, Figure] = {

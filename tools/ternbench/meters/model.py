@@ -37,8 +37,8 @@ class DatasheetModel(Meter):
             currents = current_model.load(chip)
             bench = latency.Bench(device)
             reports = []
-            for k in dict.fromkeys((task.case.k, 1, task.case.d)):
-                case = replace(task.case, k=k)
+            for coordinates in dict.fromkeys((task.case.k, 1, task.case.d)):
+                case = replace(task.case, k=coordinates)
                 task.say(f"{device.name}: timing a report, {case.label}")
                 reports.append(bench.figures(case))
 

@@ -17,6 +17,7 @@ import micropython
 
 @micropython.viper
 def locals_in_memory(a: int, b: int, c: int) -> int:
+    """More locals than a processor has registers: some of them live in memory."""
     d = a ^ b
     e = b ^ c
     f = c ^ d
@@ -32,6 +33,7 @@ def locals_in_memory(a: int, b: int, c: int) -> int:
 
 @micropython.viper
 def many_arguments(p: ptr8, a: int, q: ptr16, b: int, r: ptr32, c: int, d: int, e: int) -> int:
+    """More arguments than are passed in registers, pointers and integers in turn."""
     return (
         p[a & 7] + 3 * (q[b & 7] & 0x7FFF) + 5 * (r[c & 7] & 255) + 7 * (d & 255) + 9 * (e & 255)
     ) & 0x3FFFFFFF
@@ -39,6 +41,7 @@ def many_arguments(p: ptr8, a: int, q: ptr16, b: int, r: ptr32, c: int, d: int, 
 
 @micropython.viper
 def store_8(a: int, b: int, c: int, p: ptr8):
+    """Stores of 8 bits at the offsets where an instruction's immediate field ends, and beyond."""
     d = a + b
     e = b ^ c
     p[0] = d & 255
@@ -56,6 +59,7 @@ def store_8(a: int, b: int, c: int, p: ptr8):
 
 @micropython.viper
 def store_16(a: int, b: int, c: int, p: ptr16):
+    """Stores of 16 bits at the offsets where an instruction's immediate field ends, and beyond."""
     d = a + b
     e = b ^ c
     p[0] = d & 0x7FFF
@@ -72,6 +76,7 @@ def store_16(a: int, b: int, c: int, p: ptr16):
 
 @micropython.viper
 def store_32(a: int, b: int, c: int, p: ptr32):
+    """Stores of 32 bits at the offsets where an instruction's immediate field ends, and beyond."""
     d = a ^ b
     e = b ^ c
     p[0] = d
@@ -86,6 +91,7 @@ def store_32(a: int, b: int, c: int, p: ptr32):
 
 @micropython.viper
 def store_32_from_registers(p: ptr32, a: int, b: int):
+    """Stores of values that are in registers, and of one that is computed."""
     p[1] = a
     p[2] = b
     p[3] = a ^ b
@@ -96,6 +102,7 @@ def store_32_from_registers(p: ptr32, a: int, b: int):
 
 @micropython.viper
 def load_8(p: ptr8, a: int) -> int:
+    """Loads of 8 bits at the offsets where an instruction's immediate field ends, and beyond."""
     return (
         p[0] + 3 * p[1] + 5 * p[31] + 7 * p[32] + 11 * p[127] + 13 * p[128] + 17 * p[255] + (a & 1)
     )
@@ -103,6 +110,7 @@ def load_8(p: ptr8, a: int) -> int:
 
 @micropython.viper
 def load_16(a: int, b: int, c: int, p: ptr16) -> int:
+    """Loads of 16 bits at the offsets where an instruction's immediate field ends, and beyond."""
     return (
         p[0] ^ p[1] << 1 ^ p[31] << 2 ^ p[32] << 3 ^ p[127] << 4 ^ p[128] << 5 ^ p[255] << 6
     ) & 0x7FFF
@@ -110,6 +118,7 @@ def load_16(a: int, b: int, c: int, p: ptr16) -> int:
 
 @micropython.viper
 def load_32(a: int, p: ptr32, b: int, q: ptr32) -> int:
+    """Loads of 32 bits through two pointers, of which one may be in memory."""
     x = (
         p[0]
         ^ (p[1] >> 1)
@@ -124,6 +133,7 @@ def load_32(a: int, p: ptr32, b: int, q: ptr32) -> int:
 
 @micropython.viper
 def index_survives_8(i: int, p: ptr8, x: int) -> int:
+    """An index in a variable keeps its value when it is scaled to address 8 bits."""
     j = i & 63
     x = p[j]
     p[j] = 255 - x
@@ -134,6 +144,7 @@ def index_survives_8(i: int, p: ptr8, x: int) -> int:
 
 @micropython.viper
 def index_survives_16(i: int, p: ptr16, x: int) -> int:
+    """An index in a variable keeps its value when it is scaled to address 16 bits."""
     i = i & 63
     x = p[i] & 0x7FFF
     p[i] = 0x7FFF - x
@@ -144,6 +155,7 @@ def index_survives_16(i: int, p: ptr16, x: int) -> int:
 
 @micropython.viper
 def index_survives_32(i: int, p: ptr32, x: int) -> int:
+    """An index in a variable keeps its value when it is scaled to address 32 bits."""
     i = i & 63
     x = p[i]
     p[i] = x ^ 0x5555
@@ -154,6 +166,7 @@ def index_survives_32(i: int, p: ptr32, x: int) -> int:
 
 @micropython.viper
 def index_in_memory(a: int, b: int, c: int, p: ptr16, q: ptr32, n: int) -> int:
+    """A loop whose index is not in a register, with signed values of 16 bits."""
     i = 0
     s = a & 255
     while i < 20:
@@ -167,6 +180,7 @@ def index_in_memory(a: int, b: int, c: int, p: ptr16, q: ptr32, n: int) -> int:
 
 @micropython.viper
 def base_survives(p: ptr32, q: ptr32, a: int) -> int:
+    """A pointer keeps its value when an offset is too large for the instruction."""
     p[100] = a
     q[100] = a ^ 1
     p[200] = a ^ 2
@@ -176,6 +190,7 @@ def base_survives(p: ptr32, q: ptr32, a: int) -> int:
 
 @micropython.viper
 def store_to_itself(p: ptr16, q: ptr8, r: ptr32, i: int):
+    """Stores of values that are computed from the stored-to place and its neighbours."""
     i &= 15
     p[0] = (p[0] + (p[1] << 1)) & 0x7FFF
     p[i] = (p[i] & p[i + 1] | p[i + 2]) & 0x7FFF
@@ -187,12 +202,14 @@ def store_to_itself(p: ptr16, q: ptr8, r: ptr32, i: int):
 
 @micropython.viper
 def bytes_joined(p: ptr8, i: int) -> int:
+    """Integers that are joined from bytes, as frames have them."""
     i &= 63
     return (p[i] | p[i + 1] << 8 | p[i + 2] << 16 | (p[i + 3] & 63) << 24) ^ (p[3] << 8 | p[4])
 
 
 @micropython.viper
 def shifts(a: int, n: int, b: int) -> int:
+    """Shifts by variables and by constants, to the left and to the right."""
     x = (a << n) ^ (b >> n) ^ ((1 << n) - 1)
     y = (a & 0xFFFF) << (30 - n) ^ (b >> (30 - n))
     z = a
@@ -203,6 +220,7 @@ def shifts(a: int, n: int, b: int) -> int:
 
 @micropython.viper
 def compare(a: int, b: int) -> int:
+    """All comparisons of two variables, as conditions and as values. Each sets a bit."""
     bits = (1 if a < b else 0) | (2 if a <= b else 0) | (4 if a == b else 0)
     bits |= (8 if a != b else 0) | (16 if a >= b else 0) | (32 if a > b else 0)
     c = a < b
@@ -222,6 +240,7 @@ def compare(a: int, b: int) -> int:
 
 @micropython.viper
 def compare_with_constants(a: int) -> int:
+    """Comparisons with constants that need more than an immediate field. Each sets a bit."""
     bits = 0
     if a > 16384:
         bits |= 1
@@ -235,12 +254,14 @@ def compare_with_constants(a: int) -> int:
 
 @micropython.viper
 def casts(a: int, o) -> int:
+    """Casts of an object to a pointer, and of a byte to an integer."""
     p = ptr8(o)
     return (int(p[0]) ^ a ^ int(a >> 1)) & 0x3FFFFFFF
 
 
 @micropython.viper
 def choices(a: int, b: int, c: int) -> int:
+    """Conditional expressions, `and` and `or` as values, and nested conditions."""
     x = 1 if a < b else 0
     y = (3 if c & 1 else 5) if a else 7
     z = a and b
@@ -252,6 +273,7 @@ def choices(a: int, b: int, c: int) -> int:
 
 @micropython.viper
 def loops(n: int, p: ptr8) -> int:
+    """Nested loops with `break` and `continue`, and a condition of two parts."""
     n &= 15
     s = 0
     i = n
@@ -275,6 +297,7 @@ def loops(n: int, p: ptr8) -> int:
 
 @micropython.viper
 def division(a: int, b: int) -> int:
+    """Floor division and remainder, also of negative numbers."""
     b = (b & 1023) + 1
     a = a >> 2
     q = (a + (b >> 1)) // b
@@ -284,12 +307,14 @@ def division(a: int, b: int) -> int:
 
 @micropython.viper
 def products(a: int, b: int, c: int) -> int:
+    """Products that wrap at 32 bits, and sums of them."""
     x = (a >> 8) * (b >> 24) + (a & 255) * (c >> 24)
     return (a * b + x * c - a * c * 3 + (a & 16383) * b + 8192) & 0x3FFFFFFF
 
 
 @micropython.viper
 def saturated(a: int, b: int, p: ptr16, q: ptr32):
+    """Sums of products of signed 16 bits, clipped to a range and stored in two arrays."""
     i = 0
     while i < 4:
         x = ((p[i] + 32768) & 65535) - 32768
@@ -305,6 +330,7 @@ def saturated(a: int, b: int, p: ptr16, q: ptr32):
 
 @micropython.viper
 def carries(p: ptr16, out: ptr8, base: int) -> int:
+    """The number that digits in a base make, as bytes: the carry goes from byte to byte."""
     base = (base & 1023) + 2
     used = 0
     i = 6
@@ -326,6 +352,7 @@ def carries(p: ptr16, out: ptr8, base: int) -> int:
 
 @micropython.viper
 def no_result(p: ptr8, a: int):
+    """A function that returns nothing, and returns early."""
     if a & 1:
         return
     p[0] = a & 255
@@ -333,6 +360,7 @@ def no_result(p: ptr8, a: int):
 
 @micropython.viper
 def calls(a: int, o) -> int:
+    """Calls of functions that are not compiled natively, with their results as integers."""
     return int(len(o)) + int(o[0]) + int(_twice(a & 0xFFFF))
 
 
@@ -342,6 +370,7 @@ def _twice(n):
 
 @micropython.viper
 def long_way(a: int, p: ptr8) -> int:
+    """A branch over a long block: self_check repeats a line until the jump is a far one."""
     x = a & 255
     i = 0
     while i < 3:

@@ -114,7 +114,8 @@ def identify(port: str, patience: float = 1.5) -> Identity:
     """
     banner = _BANNER.search(_answer_to_ctrl_b(port))
     if banner:
-        version, board = (visible(part.decode(errors="replace")) for part in banner.groups())
+        version = visible(banner[1].decode(errors="replace"))
+        board = visible(banner[2].decode(errors="replace"))
         return Identity(board.strip(), version, None)
     with closing(open_link(port, SimpleQueue())) as link:
         try:
@@ -123,6 +124,7 @@ def identify(port: str, patience: float = 1.5) -> Identity:
             return Identity(None, None, "another wire schema")
         except DeviceError:
             return _NOTHING
+    # The text is "board; interpreter; version", of which a program may leave out the end.
     board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
     firmware = firmware.removeprefix("micropython ")
     return Identity(board, firmware, version.removeprefix("tern ") or None)
@@ -187,6 +189,8 @@ def _table(devices: list[dict[str, str | None]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
+        line = ""
+        for cell, width in zip(row, widths, strict=True):
+            line += f"{cell:{width}}  "
+        lines.append(line.rstrip())
     return "\n".join(lines)

@@ -398,10 +398,11 @@ def _is_text(argument: ast.expr) -> bool:
 
 def _fold_text(call: ast.Call, edits: "Edits") -> None:
     """Remove the text of a refusal from its call; before a detail, replace it by an empty one."""
+    name = ""
     if isinstance(call.func, ast.Attribute):
         name = call.func.attr
-    else:
-        name = getattr(call.func, "id", None)
+    elif isinstance(call.func, ast.Name):
+        name = call.func.id
     if name not in _REFUSING:
         return
     for index, argument in enumerate(call.args):

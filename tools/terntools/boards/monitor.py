@@ -289,8 +289,11 @@ def _run(args: argparse.Namespace) -> int:
     tell = ignore if args.quiet else print_stamped
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=print_stamped)
     print_line(f"talk to the board through {monitor.tap}", sys.stderr)
+    until = None
+    if args.seconds is not None:
+        until = start + args.seconds
     with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
-        monitor.run(start + args.seconds if args.seconds is not None else None)
+        monitor.run(until)
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = dict(vars(state))

@@ -62,12 +62,13 @@ def library(architecture: str = "") -> dict[str, str]:
     """
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
-        module_path = path.relative_to(LIBRARY.parent).with_suffix("").parts
-        sources[".".join(module_path[:-1] if module_path[-1] == "__init__" else module_path)] = (
-            path.read_text()
-        )
+        names = path.relative_to(LIBRARY.parent).with_suffix("").parts
+        if names[-1] == "__init__":
+            names = names[:-1]
+        sources[".".join(names)] = path.read_text()
     if architecture.startswith("armv"):
-        sources |= {f"tern.{path.stem}": path.read_text() for path in THUMB.glob("*.py")}
+        for path in THUMB.glob("*.py"):
+            sources[f"tern.{path.stem}"] = path.read_text()
     return {name: fold.without_types(text) for name, text in sources.items()}
 
 

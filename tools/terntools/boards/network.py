@@ -87,12 +87,13 @@ def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
 
     Without a port it is the usual one of MQTT, or of MQTT over TLS. Raises UsageError.
     """
-    host, colon, port = address, "", ""
-    if not address.endswith("]"):  # behind which no port stands
-        host, colon, port = address.rpartition(":")
-    if not colon:
-        host, port = address, str(_MQTT_TLS_PORT if with_tls else _MQTT_PORT)
-    if not _HOSTS.fullmatch(host) or not (port.isdecimal() and 1 <= int(port) <= 65535):
+    host = address
+    port = str(_MQTT_TLS_PORT if with_tls else _MQTT_PORT)
+    # An address that ends with "]" is IPv6 without a port; its colons separate nothing.
+    if ":" in address and not address.endswith("]"):
+        host, _, port = address.rpartition(":")
+    is_port = port.isdecimal() and 1 <= int(port) <= 65535
+    if not _HOSTS.fullmatch(host) or not is_port:
         raise UsageError(
             f"--broker must be HOST[:PORT], not {address!r}", hint="such as broker.local"
         )

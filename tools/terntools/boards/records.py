@@ -54,6 +54,21 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
 
     Raises UsageError if they are damaged.
     """
+    segments_by_number = _read_segments(repl, progress)
+    if not segments_by_number:
+        if _PATH not in repl.directory("/"):
+            return Held(None, None)
+        return Held(_provisioned(repl.read_file(_PATH)), _PATH)
+
+    if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
+        raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
+    last_number, _ = segments_by_number[-1]
+    rows = np.concatenate([rows for _, rows in segments_by_number])
+    return Held(rows, FOLDER, last_number)
+
+
+def _read_segments(repl: Repl, progress: FileProgress | None) -> list[tuple[int, Rows]]:
+    """Read the segments that hold records: the number and the rows of each, by number."""
     sizes = repl.directory(FOLDER)
     segments_by_number: list[tuple[int, Rows]] = []
     bytes_read = 0
@@ -64,18 +79,8 @@ def read(repl: Repl, progress: FileProgress | None = None) -> Held:
             progress(bytes_read, sum(sizes.values()))
         if len(rows):
             segments_by_number.append((number, rows))
-    if segments_by_number:
-        if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
-            raise UsageError(
-                f"the segments on {repl.name} hold records of several sizes", hint=_ANEW
-            )
-        segments_by_number.sort(key=lambda segment: segment[0])
-        last_number, _ = segments_by_number[-1]
-        rows = np.concatenate([rows for _, rows in segments_by_number])
-        return Held(rows, FOLDER, last_number)
-    if _PATH not in repl.directory("/"):
-        return Held(None, None)
-    return Held(_provisioned(repl.read_file(_PATH)), _PATH)
+    segments_by_number.sort(key=lambda segment: segment[0])
+    return segments_by_number
 
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:

@@ -54,6 +54,7 @@ class ExecutionError(TernError):
     """The code that was sent raised an exception on the board."""
 
     def __init__(self, traceback: str) -> None:
+        """Make the message of the traceback's last line."""
         super().__init__(
             f"the board says: {(traceback.strip().splitlines() or ['no traceback'])[-1]}"
         )

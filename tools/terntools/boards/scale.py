@@ -36,25 +36,25 @@ def read(path: Path, factor: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
     column_count = len(lines[0]) if lines else 0
     for number, fields in enumerate(lines, 1):
         try:
-            values = tuple(round(float(field) * factor) for field in fields)
+            sample = tuple(round(float(field) * factor) for field in fields)
         except (ValueError, OverflowError):  # words, nan, infinity
             if number == 1:
                 continue  # names of the columns
             raise UsageError(
                 f"{path}: line {number} has a word, nan or inf", hint="correct it"
             ) from None
-        if not values:
+        if not sample:  # an empty line ends a recording
             yield recording
             recording = []
-        elif len(values) != column_count or column_count > len(_AXES):
+            continue
+        if len(sample) != column_count or column_count > len(_AXES):
             raise UsageError(
-                f"{path}: line {number} has {len(values)} columns", hint="1 to 3, as line 1"
+                f"{path}: line {number} has {len(sample)} columns", hint="1 to 3, as line 1"
             )
-        elif not all(-32768 <= value <= 32767 for value in values):
+        if min(sample) < -32768 or max(sample) > 32767:
             hint = "--times turns units into the sensor's integers"
             raise UsageError(f"{path}: line {number} is beyond int16", hint)
-        else:
-            recording.append(values)
+        recording.append(sample)
     yield recording
 
 

@@ -160,6 +160,17 @@ def _run(args: argparse.Namespace) -> int:
     if plan.flash and firmware:
         flash.run_flash(port, firmware, args)
     broker_hears = _write_files(port, plan, member, args)
+    _print_outcome(port, plan, member, broker_hears, args.json)
+    return errors.OK
+
+
+def _print_outcome(
+    port: str, plan: Plan, member: Member, broker_hears: str | None, as_json: bool
+) -> None:
+    """Print what was done to the board, and what it says of itself if its link is the port.
+
+    broker_hears: a sentence about the board at its broker; None without a broker.
+    """
     result: dict[str, Any] = {
         "port": port,
         "device": member.device,
@@ -179,8 +190,7 @@ def _run(args: argparse.Namespace) -> int:
     elif broker_hears:
         result["heard"] = broker_hears
         text += f", and {broker_hears}"
-    print_result(result, text, args.json)
-    return errors.OK
+    print_result(result, text, as_json)
 
 
 def _write_files(port: str, plan: Plan, member: Member, args: argparse.Namespace) -> str | None:

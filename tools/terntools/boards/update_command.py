@@ -79,28 +79,36 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Bring a package to the named boards, and print what became of each."""
     require_positive(args, "patience", "trial")
     if args.at_once < 1:
         raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
-    named = [] if args.devices == ["all"] else keys.parse_ids(args.devices)
+    named_devices = [] if args.devices == ["all"] else keys.parse_ids(args.devices)
     access = None
     if args.broker:
         from ternhost.reach.broker.access import Access, host_file
 
         access = Access.load(host_file(args.broker))
-    path = args.store or (access and access.store)
-    if not path:
+    store_path = args.store or (access and access.store)
+    if not store_path:
         raise UsageError("--store must name the file with the keys of the devices")
-    with Store(path, create=False, beside=True) as store, Bar("updating") as bar:
+    with Store(store_path, create=False, beside=True) as store, Bar("updating") as bar:
         update = _Update(args, store, bar)
-        update.check(named)
-        results = asyncio.run(update.run(named, access))
+        update.check(named_devices)
+        results = asyncio.run(update.run(named_devices, access))
+    return _print_results(args, update, results)
 
+
+def _print_results(args: argparse.Namespace, update: _Update, results: list[dict[str, Any]]) -> int:
+    """Print the results of the boards, and return the exit code.
+
+    It is NO_DEVICE if the boards that failed were all silent.
+    """
     failed = [result for result in results if result["state"] != _CONFIRMED]
-    left = len(update.devices) - len(results)
+    boards_left = len(update.devices) - len(results)
     lines = [_line(result) for result in results]
-    if left:
-        boards = counted(left, "board")
+    if boards_left:
+        boards = counted(boards_left, "board")
         lines.append(f"left as they are: {boards}; --keep-going goes on after one that failed")
     if update.asleep:
         asleep = ", ".join(map(str, update.asleep))
@@ -108,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     summary = {
         "boards": results,
         "failed": len(failed),
-        "left": left,
+        "left": boards_left,
         "asleep": update.asleep,
         "modules": list(update.program.modules),
         "missing": list(update.program.missing),

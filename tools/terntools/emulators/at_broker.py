@@ -4,6 +4,7 @@ trying in silence.
 
 import contextlib
 import json
+import math
 import random
 import socket
 import time
@@ -43,35 +44,42 @@ def keys_of(place: str) -> Path | None:
     return Path(store) if store else None
 
 
-def connect(place: str, keys: Path | None, path: Path, boards: list[Path]) -> "AtBroker":
-    """Connect the boards to the broker of a directory, and see whether it lets them in. keys: of
-    `keys_of`; path: the store with the boards' keys. Raises UsageError and StorageError.
+def connect(
+    broker: str, keys_store: Path | None, boards_store: Path, boards: list[Path]
+) -> "AtBroker":
+    """Connect the boards to a broker, and see whether it lets them in.
+
+    broker: its directory. keys_store: of `keys_of`, None if the broker's store is not known.
+    boards_store: the store with the boards' keys. Raises UsageError and StorageError.
     """
-    directory = host_file(place).parent
-    _require_keys(path, boards, directory)
-    if keys:
+    directory = host_file(broker).parent
+    _require_keys(boards_store, boards, directory)
+    if keys_store:
         configure(directory)
         reload(directory)
-    attach(boards, place, path, longest_pause_ms=_LONGEST_PAUSE_MS)
-    config = f"tern broker config {directory}" + ("" if keys else f" --store {path}")
+    attach(boards, broker, boards_store, longest_pause_ms=_LONGEST_PAUSE_MS)
+    command = f"tern broker config {directory}"
+    if not keys_store:
+        command += f" --store {boards_store}"
     hint = (
-        f"give it their keys: {config}; then send SIGHUP to a Mosquitto of another user or machine"
+        f"give it their keys: {command}; then send SIGHUP to a Mosquitto of another user or machine"
     )
     watch = AtBroker(boards, directory, hint)
     watch.begin()
     return watch
 
 
-def _require_keys(path: Path, boards: list[Path], directory: Path) -> None:
-    with Store(path, create=False, beside=True) as store:
-        known = store.keys()
+def _require_keys(boards_store: Path, boards: list[Path], directory: Path) -> None:
+    """Raise UsageError if a board has another key than the store knows for its first device."""
+    with Store(boards_store, create=False, beside=True) as store:
+        keys_by_device = store.keys()
     for board in boards:
         first, key = first_client(board)
-        if known.get(first) != key:
+        if keys_by_device.get(first) != key:
             hint = f"name the store of these boards: tern broker config {directory} --store FILE; or remove "
             hint += f"{board.parent}, and they are made anew"
             raise UsageError(
-                f"{path} does not hold the key of device {first}, which {board} has", hint
+                f"{boards_store} does not hold the key of device {first}, which {board} has", hint
             )
 
 
@@ -79,7 +87,10 @@ class AtBroker:
     """Warns when the broker of emulated boards refuses them, is gone, or is back."""
 
     def __init__(self, boards: Sequence[Path], directory: Path, refresh: str) -> None:
-        """directory: of the broker. refresh: says how the broker gets the keys of the boards."""
+        """Prepare to watch the boards' broker.
+
+        directory: of the broker. refresh: says how the broker gets the keys of the boards.
+        """
         self._boards = boards
         self._directory = directory
         self._refresh = refresh
@@ -90,18 +101,21 @@ class AtBroker:
         self._due = 0.0
 
     def begin(self) -> None:
-        """Log in as boards that are not running yet.
+        """Log in as some of the boards, none of which runs yet, and warn if the broker refuses.
 
         A broker takes a moment to start, or to read new passwords.
         """
-        end = time.monotonic() + _PATIENCE
-        for board in self._boards[:: -(-len(self._boards) // _MOST)]:
+        give_up_at = time.monotonic() + _PATIENCE
+        every = math.ceil(len(self._boards) / _MOST)
+        for board in self._boards[::every]:
             self._board = board
-            while problem := log_in(self._board):
-                if time.monotonic() > end:
+            problem = log_in(board)
+            while problem is not None:
+                if time.monotonic() > give_up_at:
                     self._tell(problem)
                     return
                 time.sleep(_PATIENCE / 20)
+                problem = log_in(board)
 
     def look(self) -> None:
         """Check for changes; to be called again and again while the boards run."""
@@ -113,27 +127,30 @@ class AtBroker:
         self._due = time.monotonic() + _EVERY
 
     def _connect(self) -> Lost | None:
-        for host in self._address[0].split(","):
+        """Connect to any host of the broker, without logging in; return why none answers, or None."""
+        hosts, port = self._address
+        for host in hosts.split(","):
             try:
-                socket.create_connection((host, self._address[1]), _PATIENCE).close()
+                socket.create_connection((host, port), _PATIENCE).close()
                 return None
             except OSError as error:
-                lost = Lost(error.strerror or str(error))
-        return lost
+                problem = Lost(error.strerror or str(error))
+        return problem
 
     def _tell(self, problem: Lost | None) -> None:
-        where = "the broker at {} port {}".format(*self._address)
+        """Warn about a problem of another kind than the last one, or that there is none any more."""
+        broker_words = "the broker at {} port {}".format(*self._address)
         if refuses(problem) == refuses(self._problem) and bool(problem) == bool(self._problem):
             return
         self._problem = problem
         if problem is None:
-            warn(f"{where} is there again and lets the boards in")
+            warn(f"{broker_words} is there again and lets the boards in")
         elif refuses(problem):
             reason = _REFUSALS.get(str(problem).rpartition(" ")[2], "")
-            warn(f"{where} does not let the boards in: {problem}{reason}\n  {self._refresh}")
+            warn(f"{broker_words} does not let the boards in: {problem}{reason}\n  {self._refresh}")
         else:
             warn(
-                f"{where} does not answer: {problem}\n  start it: tern broker run {self._directory}"
+                f"{broker_words} does not answer: {problem}\n  start it: tern broker run {self._directory}"
             )
 
 
@@ -145,7 +162,7 @@ def first_client(board: Path) -> tuple[int, bytes]:
 def log_in(board: Path) -> Lost | None:
     """Connect to the broker as the board of a directory does, and disconnect.
 
-    Returns what went wrong.
+    Returns what went wrong, or None.
     """
     config = json.loads((board / mqtt.CONFIG).read_text())
     first, key = first_client(board)

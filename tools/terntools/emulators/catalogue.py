@@ -17,21 +17,21 @@ def platform_of(name: str) -> str:
 
 
 def name_of(platform: str) -> str | None:
-    """The emulated board that a hardware map calls `platform`, or None where that is not an
-    emulated board.
+    """Return the emulated board that a hardware map calls `platform`.
+
+    The result is None if the platform is not an emulated board.
     """
-    name, ending, rest = platform.partition(_PLATFORM)
-    return name if ending and not rest and name in NAMES else None
+    name, suffix, text_after = platform.partition(_PLATFORM)
+    return name if suffix and not text_after and name in NAMES else None
 
 
 def boot(
     name: str, flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False
 ) -> EmulatedMachine:
-    """Start an emulated board on a `flash` file; seed: repeatable random bits.
+    """Start an emulated board on a `flash` file; without one its flash is lost at the end.
 
-    Raises DeviceError and UsageError.
-
-    skip_idle: a Pico's waiting time passes at once; that of QEMU's machines is this machine's.
+    seed: makes random bits repeatable. skip_idle: a Pico's waiting time passes at once; that of
+    QEMU's machines is this machine's. Raises DeviceError and UsageError.
     """
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)

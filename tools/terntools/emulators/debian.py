@@ -37,6 +37,9 @@ _LEAKS = {
 }
 
 
+_SHOWN_LINES = 12  # of the output of a step that failed
+
+
 @dataclass(frozen=True)
 class Requirement:
     """A Debian package. It is not needed if its `command` is on PATH, wherever that is from."""
@@ -45,6 +48,7 @@ class Requirement:
     command: str | None = None
 
     def is_met(self) -> bool:
+        """Return whether the command is on PATH, or the package is installed."""
         if self.command and shutil.which(self.command):
             return True
         try:
@@ -75,9 +79,9 @@ class Shell:
         with self.log.open("ab") as log:
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
-            start = log.tell()
+            output_start = log.tell()
             try:
-                code = subprocess.run(
+                exit_code = subprocess.run(
                     command,
                     cwd=cwd,
                     env=environment,
@@ -87,14 +91,16 @@ class Shell:
                 ).returncode
             except FileNotFoundError as error:
                 raise BuildError(f"{command[0]} is not installed") from error
-        if code:
-            output = self.log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
-            kept = cache_root() / "failed-build.log"
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.log, kept)
-            end = "\n    ".join(output[-12:])
-            text = f"{Path(command[0]).name} failed with exit code {code}:\n    {end}"
-            raise BuildError(text, hint=f"log: {kept}")
+        if exit_code:
+            output = (
+                self.log.read_bytes()[output_start:].decode(errors="replace").strip().splitlines()
+            )
+            kept_log = cache_root() / "failed-build.log"
+            kept_log.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.log, kept_log)
+            last_lines = "\n    ".join(output[-_SHOWN_LINES:])
+            text = f"{Path(command[0]).name} failed with exit code {exit_code}:\n    {last_lines}"
+            raise BuildError(text, hint=f"log: {kept_log}")
 
 
 def install(requirements: Collection[Requirement], progress: Progress) -> None:
@@ -107,7 +113,7 @@ def install(requirements: Collection[Requirement], progress: Progress) -> None:
 def require(requirements: Iterable[Requirement], shell: Shell) -> None:
     """Install the packages that are missing, as root.
 
-    As another user, and without apt, raises UsageError with their names.
+    Raises UsageError with their names if the user is not root, or if there is no apt.
     """
     missing = [requirement.package for requirement in requirements if not requirement.is_met()]
     if not missing:
@@ -136,8 +142,8 @@ def download(
     A separate state of apt beside them needs no root and leaves the system's alone.
     """
     state = folder / f"apt-{release}"
-    for part in ("lists/partial", "cache/archives/partial"):
-        (state / part).mkdir(parents=True)
+    for subfolder in ("lists/partial", "cache/archives/partial"):
+        (state / subfolder).mkdir(parents=True)
     archive = f"[signed-by={_keyring()}] {_mirror()} {release} main"
     lines = []
     if binaries:
@@ -154,16 +160,16 @@ def download(
         "Acquire::Languages": "none",
         "Acquire::Retries": 3,
     }
-    apt = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
-    shell.run(*apt, "update")
+    apt_command = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
+    shell.run(*apt_command, "update")
     if binaries:
-        shell.run(*apt, "download", *binaries, cwd=folder)
+        shell.run(*apt_command, "download", *binaries, cwd=folder)
     if sources:
-        shell.run(*apt, "source", "--download-only", *sources, cwd=folder)
+        shell.run(*apt_command, "source", "--download-only", *sources, cwd=folder)
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file of `folder` that fits `pattern`. Raises BuildError."""
+    """Return the only file of `folder` that fits `pattern`. Raises BuildError."""
     files = list(folder.glob(pattern))
     if len(files) != 1:
         text = (
@@ -193,13 +199,16 @@ def _keyring() -> Path:
 
 
 def _mirror() -> str:
-    """The address of a mirror of Debian: the environment's, or one that apt knows."""
+    """Return the address of a mirror of Debian: $TERN_DEBIAN_MIRROR, or one that apt knows.
+
+    Raises UsageError if apt knows none.
+    """
     override = os.environ.get("TERN_DEBIAN_MIRROR")
     if override:
         return override
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"]
-    listed = subprocess.run(command, capture_output=True, text=True).stdout
-    rows = [line.partition(" ") for line in listed.splitlines()]
+    output = subprocess.run(command, capture_output=True, text=True).stdout
+    rows = [line.partition(" ") for line in output.splitlines()]
     for uri, _, label in rows:
         if label == "Debian":
             return uri

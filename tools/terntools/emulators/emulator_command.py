@@ -19,6 +19,7 @@ _BUILDERS |= {what: build.make for what, build in BUILDS.items()}
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern emulator` and its actions to the commands."""
     parser = add_command(
         subparsers, "emulator", "build, list and run emulated boards", "tern emulator build"
     )
@@ -56,20 +57,24 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
+    """Build the emulators that --what names, as far as they are missing."""
     names = args.what.split(",")
     for name in names:
         if name not in _BUILDERS:
             text = f"--what takes {', '.join(_BUILDERS)}, not '{name}'"
             raise UsageError(text, hint="separate them with commas")
-    built = {}
+    built_paths = {}
     with Progress() as progress:
         for name in names:
-            built[name] = str(_BUILDERS[name](progress.say))
-    print_result(built, "\n".join(f"{name}: {path}" for name, path in built.items()), args.json)
+            built_paths[name] = str(_BUILDERS[name](progress.say))
+    print_result(
+        built_paths, "\n".join(f"{name}: {path}" for name, path in built_paths.items()), args.json
+    )
     return errors.OK
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Run an emulated board until Ctrl-C, and print its port."""
     if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         text = f"--blank and --volume need a Pico, not {args.what}"
         raise UsageError(text, hint="no other emulated board has a boot loader")
@@ -92,22 +97,23 @@ def _booted(args: argparse.Namespace) -> EmulatedMachine:
 
 
 def _info(args: argparse.Namespace) -> int:
+    """List the builds, and the interpreters with what they lack."""
     info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
     has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
     lines = [f"cache        {info['cache']}"]
     lines.append(f"micropython  {info['micropython'] or 'none: tern emulator build'}")
     for candidate in info["candidates"]:
-        verdict = "suitable"
+        suitability = "suitable"
         if candidate["faults"]:
-            verdict = f"unsuitable: {'; '.join(candidate['faults'])}"
-        about = f"{candidate['path']} ({candidate['origin']}) {candidate['version']}"
-        lines.append(f"  {about}: {verdict}")
+            suitability = f"unsuitable: {'; '.join(candidate['faults'])}"
+        candidate_words = f"{candidate['path']} ({candidate['origin']}) {candidate['version']}"
+        lines.append(f"  {candidate_words}: {suitability}")
     lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
     for name in BUILDS:
-        state = f"none: tern emulator build --what {name}"
+        build_state = f"none: tern emulator build --what {name}"
         if info[name]:
-            state = f"built of {_source(info[name])}"
-        lines.append(f"{name:12} {state}")
+            build_state = f"built of {_source(info[name])}"
+        lines.append(f"{name:12} {build_state}")
     print_result(info, "\n".join(lines), args.json)
     return errors.OK
 

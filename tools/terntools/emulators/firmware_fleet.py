@@ -39,9 +39,10 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """name: one of catalogue.NAMES. whole, more: see deploy.library_files.
+        """Prepare a fleet of emulated boards, one for each directory.
 
-        program: instead of tern's main.py.
+        name: one of catalogue.NAMES. whole, more: see deploy.library_files. program: runs instead
+        of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
@@ -56,7 +57,7 @@ class FirmwareFleet:
         return [board.url for board in self._boards]
 
     def failed(self) -> dict[str, DeviceError]:
-        """The ports of boards whose processes ended, and why."""
+        """Return the errors of boards whose processes have ended, by their ports."""
         failures = {}
         for board, directory in zip(self._boards, self._directories, strict=True):
             if not board.is_running:
@@ -65,6 +66,7 @@ class FirmwareFleet:
         return failures
 
     def __enter__(self) -> Self:
+        """Start all boards. The library is compiled once, since the boards are alike."""
         try:
             for directory in self._directories:
                 self._boards.append(self._boot(directory))
@@ -83,7 +85,7 @@ class FirmwareFleet:
             self._close()
 
     def _compile_library(self, board: EmulatedMachine) -> dict[str, bytes]:
-        """The files of the library for these boards. Raises MiscompiledError."""
+        """Return the files of the library for these boards. Raises MiscompiledError."""
         with Repl(board.url) as repl:
             machine = deploy.Machine.of(repl)
             kind_and_compiler = self._name, mpy.compiler_version()
@@ -102,7 +104,10 @@ class FirmwareFleet:
             list(pool.map(action, list(self._boards), self._directories))
 
     def _start(self, board: EmulatedMachine, directory: Path) -> None:
-        """Bring library and provisioned files to a board, and start its program."""
+        """Bring library and provisioned files to a board, and start its program.
+
+        A new flash is filled while the board is off, which is quicker than over its console.
+        """
         if (directory / _READY_NAME).exists():
             with Repl(board.url) as repl:
                 deploy.apply(repl, deploy.compare(repl, self._library, prune=deploy.LIBRARY))
@@ -122,7 +127,7 @@ class FirmwareFleet:
 
 
 def _provisioned(directory: Path) -> dict[str, bytes]:
-    """The files that provisioning made in a board's directory, by their places on the board."""
+    """Return the files that provisioning made in a board's directory, by their paths on the board."""
     names = [storage.RECORDS, storage.FLEET, storage.CLIENTS]
     for ledger in sorted((directory / storage.LEDGERS).glob("*")):
         names.append(f"{storage.LEDGERS}/{ledger.name}")

@@ -19,7 +19,7 @@ _LATEST = 0
 
 
 def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
-    """Make `flash` that of the emulated board `name`, holding `files` alone.
+    """Write a `flash` for the emulated board `name`, which holds these files and no others.
 
     Raises UsageError and DeviceError.
     """
@@ -33,9 +33,9 @@ def write(name: str, flash: Path, files: Mapping[str, bytes]) -> None:
 
 
 def fill(name: str, flash: Path, files: Files) -> deploy.Machine:
-    """Boot the board `name` with a new `flash`, and add its machine's files then.
+    """Boot the board `name` with a new `flash`, and then add the files for its machine.
 
-    Raises UsageError, DeviceError.
+    files: returns them for the machine. Raises UsageError and DeviceError.
     """
     with catalogue.boot(name, flash, skip_idle=True) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
@@ -62,7 +62,7 @@ def _replace(flash: Path, image: bytes) -> None:
 
 
 def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
-    """A LittleFS of `files` by path, added to those of an older `image`.
+    """Return an image of a LittleFS with these files by path, added to those of an older `image`.
 
     Raises UsageError without littlefs-python.
     """
@@ -71,14 +71,14 @@ def littlefs(files: Mapping[str, bytes], image: bytes | None = None) -> bytes:
 
     is_new = image is None
     version = _VERSION if is_new else _LATEST
-    made = LittleFS(
+    file_system = LittleFS(
         block_size=BLOCK_BYTES, block_count=FLASH_BLOCKS, disk_version=version, mount=is_new
     )
     if image is not None:
-        made.context.buffer[:] = image
-        made.mount()
+        file_system.context.buffer[:] = image
+        file_system.mount()
     for path, data in files.items():
-        made.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
-        with made.open(path, "wb") as file:
+        file_system.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+        with file_system.open(path, "wb") as file:
             file.write(data)
-    return bytes(made.context.buffer)
+    return bytes(file_system.context.buffer)

@@ -42,6 +42,7 @@ _MADE_NAME = "made.json"
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern fleet` and its actions to the commands."""
     summary = "list the kinds of fleets; run emulated boards for other commands"
     parser = add_command(
         subparsers, "fleet", summary, "tern fleet kinds\ntern fleet emulate 2 --clients 500"
@@ -92,20 +93,21 @@ def run_kinds(args: argparse.Namespace) -> int:
 
 
 def run_emulate(args: argparse.Namespace) -> int:
+    """Run emulated boards until Ctrl-C, on a broker if one is named."""
     _check(args)
-    binary = find_micropython()
+    interpreter = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
         broker_store = _open_broker(args, stack)
-        store, boards = _boards(args, broker_store)
-        watch: AtBroker | None = None
+        store, board_folders = _boards(args, broker_store)
+        broker_watch: AtBroker | None = None
         if args.broker:
             from terntools.emulators import at_broker
 
-            watch = at_broker.connect(args.broker, broker_store, store, boards)
-        fleet = stack.enter_context(EmulatedFleet(binary, boards, args.program))
+            broker_watch = at_broker.connect(args.broker, broker_store, store, board_folders)
+        fleet = stack.enter_context(EmulatedFleet(interpreter, board_folders, args.program))
         try:
-            _print_fleet(args, fleet, store, boards)
-            _watch(fleet, watch)
+            _print_fleet(args, fleet, store, board_folders)
+            _watch(fleet, broker_watch)
         except KeyboardInterrupt:
             return OK
 
@@ -123,17 +125,20 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"there is no program {args.program}", hint)
 
     clients, records = args.clients, args.records
-    enough = clients is None or clients >= args.boards
-    require(enough, "clients", f"{args.boards} or more, one a board", clients)
-    fits = records is None or 1 <= records <= _MAX_RECORDS
-    require(fits, "records", f"1 to {_MAX_RECORDS}", records)
+    has_enough_clients = clients is None or clients >= args.boards
+    require(has_enough_clients, "clients", f"{args.boards} or more, one a board", clients)
+    is_possible = records is None or 1 <= records <= _MAX_RECORDS
+    require(is_possible, "records", f"1 to {_MAX_RECORDS}", records)
     require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
 
 
 def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
-    """The store of the keys of --broker, which is started on request; None if it is not known."""
+    """Return the store of the keys of --broker, which is started on request.
+
+    The result is None without a broker, or if its store is not known.
+    """
     if not args.broker:
         return None
     from ternhost.reach.broker.mosquitto import ensure_running
@@ -145,18 +150,18 @@ def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
 
 
 def _print_fleet(
-    args: argparse.Namespace, fleet: EmulatedFleet, store: Path, boards: list[Path]
+    args: argparse.Namespace, fleet: EmulatedFleet, store: Path, board_folders: list[Path]
 ) -> None:
     """Print where the boards and their keys are."""
     if args.broker:
-        lines = [f"on the broker of {args.broker}: {counted(len(boards), 'board')}"]
+        lines = [f"on the broker of {args.broker}: {counted(len(board_folders), 'board')}"]
     else:
         lines = list(fleet.ports)
     lines.append(f"keys are in {store}; Ctrl-C ends the boards")
     result = {
         "ports": fleet.ports,
         "store": str(store),
-        "directory": str(boards[0].parent.parent),
+        "directory": str(board_folders[0].parent.parent),
     }
     print_result(result, "\n".join(lines), args.json)
 
@@ -172,9 +177,9 @@ def _watch(fleet: EmulatedFleet, watch: "AtBroker | None") -> NoReturn:
 
 
 def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, list[Path]]:
-    """The store and the directories of the boards, made if there are none.
+    """Return the store of the keys and the directories of the boards, made if there are none.
 
-    broker_store: where the broker's keys are; None: the store is beside the boards.
+    broker_store: the store of the broker's keys; None if the store is to be beside the boards.
     """
     directory: Path | None = None
     if args.dir:
@@ -183,28 +188,28 @@ def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, 
         directory = broker_store.parent
 
     if directory is not None and (directory / FLEET_NAME).exists():
-        boards = _existing_boards(args, directory)
+        board_folders = _existing_boards(args, directory)
     else:
         _set_defaults(args)
         unit = parse_unit(args.unit)
         clients = _Clients(limits=_limits(args), dataset=_dataset(args), unit=unit)
         directory = directory or run_directory.new_directory()
-        boards = board_directories(directory, args.boards)
-        _provision(args, broker_store or directory / store_file.NAME, boards, clients)
-        made = {name: getattr(args, name) for name in _MADE}
-        run_directory.write_json(boards[0].parent / _MADE_NAME, made)
-    return broker_store or directory / store_file.NAME, boards
+        board_folders = board_directories(directory, args.boards)
+        _provision(args, broker_store or directory / store_file.NAME, board_folders, clients)
+        made_options = {name: getattr(args, name) for name in _MADE}
+        run_directory.write_json(board_folders[0].parent / _MADE_NAME, made_options)
+    return broker_store or directory / store_file.NAME, board_folders
 
 
 def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
-    """The boards that were made in a folder before. Raises UsageError if they do not fit."""
-    boards = board_directories(directory, args.boards)
-    for board in boards:
-        if not board.is_dir():
-            text = f"{directory} has fewer boards: there is no {board}"
+    """Return the directories of boards that were made before. Raises UsageError if they do not fit."""
+    board_folders = board_directories(directory, args.boards)
+    for board_folder in board_folders:
+        if not board_folder.is_dir():
+            text = f"{directory} has fewer boards: there is no {board_folder}"
             raise UsageError(text, hint="ask for fewer")
     _require_the_same(args, directory)
-    return boards
+    return board_folders
 
 
 def _set_defaults(args: argparse.Namespace) -> None:

@@ -100,7 +100,10 @@ def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE
 
 
 def probe(path: Path, origin: str) -> Interpreter:
-    """Run `path`, and find its missing features."""
+    """Run an interpreter, and find out why it cannot be an emulated device.
+
+    origin: where the path is from, for people.
+    """
     command = device_command(path, "-c", _PROBE)
     try:
         answer = subprocess.run(
@@ -108,15 +111,15 @@ def probe(path: Path, origin: str) -> Interpreter:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Interpreter(path, origin, "", (f"does not run: {error}",))
-    first, *faults = answer.stdout.splitlines() or [""]
-    if not first.startswith("tern-probe "):
+    first_line, *faults = answer.stdout.splitlines() or [""]
+    if not first_line.startswith("tern-probe "):
         last_line = (answer.stderr.strip() or "no output").splitlines()[-1]
         faults = [f"is not a MicroPython that works: {last_line}"]
-    return Interpreter(path, origin, first.removeprefix("tern-probe "), tuple(faults))
+    return Interpreter(path, origin, first_line.removeprefix("tern-probe "), tuple(faults))
 
 
 def candidates() -> list[Interpreter]:
-    """The interpreters of this machine, the best first: on PATH, and in the cache.
+    """Return the interpreters of this machine, the best first: on PATH, and in the cache.
 
     If the environment names one in TERN_MICROPYTHON, it is the only candidate.
     """
@@ -135,9 +138,9 @@ def candidates() -> list[Interpreter]:
 
 
 def find_micropython() -> Path:
-    """The interpreter of the emulated device.
+    """Return the path of the emulated device's interpreter.
 
-    Raises UsageError for an unfit $TERN_MICROPYTHON, else DeviceError.
+    Raises UsageError for an unfit $TERN_MICROPYTHON, DeviceError if there is none.
     """
     interpreters = candidates()
     for interpreter in interpreters:
@@ -156,7 +159,7 @@ def find_micropython() -> Path:
 
 
 def build_device(progress: Progress) -> Path:
-    """The interpreter, built into the cache if none is found.
+    """Return the path of the interpreter, built into the cache if none is found.
 
     As root, missing Debian packages are installed. Raises UsageError.
     """
@@ -215,12 +218,12 @@ class Source:
         return checksums_in(packages)
 
     def _download(self, packages: Path, shell: Shell) -> None:
-        """Download the packages of the source. Raises BuildError for one that is another."""
-        name, package = "the newest MicroPython", "micropython"
+        """Download the packages of the source. Raises BuildError if one is not as expected."""
+        source_words, package = "the newest MicroPython", "micropython"
         if self.version:
-            name = f"MicroPython {self.version}"
+            source_words = f"MicroPython {self.version}"
             package = f"micropython={self.version}"
-        shell.progress(f"fetching the source of {name} from Debian {self.release}")
+        shell.progress(f"fetching the source of {source_words} from Debian {self.release}")
         if self.release == debian.RELEASE:
             debian.download((package, *_LIBRARIES), (), packages, shell)
         else:
@@ -265,7 +268,10 @@ def checksums_in(packages: Path) -> dict[str, str]:
 
 
 def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
-    """Build the interpreter of the emulated device. Returns what it was built with."""
+    """Build the interpreter of the emulated device, and return what it was built with.
+
+    work: folder to build in. out: folder of the product.
+    """
     shell = Shell(work / "build.log", progress)
     debian.require(_REQUIREMENTS, shell)
     source, packages = PINNED.unpack(work, shell)
@@ -289,17 +295,17 @@ def version_of(command: str) -> str:
 
 
 def info() -> dict[str, Any]:
-    """The interpreter that is used, every candidate with its faults, and the record of the build."""
-    used: Interpreter | None = None
+    """Return the interpreter in use, every candidate with its faults, and the record of the build."""
+    used_interpreter: Interpreter | None = None
     rows = []
     for interpreter in candidates():
         rows.append({**asdict(interpreter), "path": str(interpreter.path)})
-        if used is None and not interpreter.faults:
-            used = interpreter
+        if used_interpreter is None and not interpreter.faults:
+            used_interpreter = interpreter
     return {
         "cache": str(cache.cache_root()),
-        "micropython": str(used.path) if used else None,
-        "version": used.version if used else None,
+        "micropython": str(used_interpreter.path) if used_interpreter else None,
+        "version": used_interpreter.version if used_interpreter else None,
         "candidates": rows,
         "record": cache.read_record(RECIPE),
     }

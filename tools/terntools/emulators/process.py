@@ -34,6 +34,7 @@ class EmulatedMachine(Closing):
         self.close()
 
     def close(self) -> None:
+        """End the process, and call `clean`."""
         self._process.terminate()
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
@@ -55,19 +56,19 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 
 def lock_within(lock: int, seconds: float) -> bool:
-    """Whether an open file could be locked in this time.
+    """Try to lock an open file for some seconds; return whether it is locked.
 
-    The processes that inherit the file hold the lock until they end.
+    lock: its descriptor. The processes that inherit the file hold the lock until they end.
     """
     import fcntl
 
-    end = time.monotonic() + seconds
+    give_up_at = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > end:
+            if time.monotonic() > give_up_at:
                 return False
             time.sleep(0.02)
 
@@ -76,9 +77,9 @@ def lock_within(lock: int, seconds: float) -> bool:
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     """Lock the flash, of `size` bytes, until the process that inherits the descriptors ends.
 
-    Two boards on one flash would spend one device's budget twice. Raises UsageError for a flash in
-    use, and for a file of another size, which is another kind of board's. Raises StorageError for a
-    flash with hard links: the lock lies beside one name.
+    Yields the descriptors to pass on. Two boards on one flash would spend one device's budget
+    twice. Raises UsageError for a flash in use, and for a file of another size, which is another
+    kind of board's. Raises StorageError for a flash with hard links: the lock lies beside one name.
     """
     if flash is None:
         yield ()
@@ -86,11 +87,11 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
     flash = flash.resolve()  # it may be known by several names
     try:
         # Beside it: to be there, the flash has to hold a firmware.
-        opened = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    with beyond_9(opened) as lock:
-        os.close(opened)
+    with beyond_9(descriptor) as lock:
+        os.close(descriptor)
         if not lock_within(lock, _LOCK_SECONDS):
             hint = "end that one, or name another file"
             raise UsageError(f"another emulated board uses {flash}", hint=hint)

@@ -43,21 +43,24 @@ class ProgramFleet:
         folder: Path,
         program: Path,
         boards: int,
-        d: int,
+        features: int,
         policy: Policy,
         *arguments: object,
         tells: str,
         unit: int = 0,
         **network: Any,
     ) -> None:
-        """d: features of a record, zeros at first. tells: a program's state file. unit: records of
-        a run that is protected, 0: the device. network: `attach.write_network`'s.
+        """Prepare a fleet of `boards` boards in a folder, which run a user's program.
+
+        features: of a record, zeros at first. arguments: of the program. tells: the name of the
+        file in which the program keeps its state. unit: records of a run that is protected; 0 for
+        the device. network: options of `attach.write_network`.
         """
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
         self._folder = folder
         self._program = program.resolve()
-        self._d = d
+        self._d = features
         self._policy = policy
         self._arguments = [str(argument) for argument in arguments]
         self._tells = tells
@@ -67,16 +70,17 @@ class ProgramFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
+        """Start the broker if necessary, give the boards keys, and start them."""
         with self._stack:
             self._stack.enter_context(ensure_running(self.broker, warn))
-            place = Access.load(host_file(self.broker)).store
-            assert place is not None
+            store_path = Access.load(host_file(self.broker)).store
+            assert store_path is not None
             rows = np.zeros((len(self.directories), self._d + 1), np.int16)
-            with Store(place, beside=True) as store:
+            with Store(store_path, beside=True) as store:
                 provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
             configuration.configure(self.broker)
             reload(self.broker)
-            attach.attach(self.directories, self.broker, place, **self._network)
+            attach.attach(self.directories, self.broker, store_path, **self._network)
             for seed, directory in enumerate(self.directories, 1):
                 close_to_others(directory)
                 self._start(directory, seed)
@@ -87,15 +91,16 @@ class ProgramFleet:
         self._stack.close()
 
     def _start(self, directory: Path, seed: int) -> None:
+        """Start the program of a board. seed: of its random numbers."""
         command = device_command(
             find_micropython(), self._program, directory, str(seed), *self._arguments
         )
-        search = os.pathsep.join([str(FIRMWARE), str(self._program.parent), ".frozen"])
+        module_path = os.pathsep.join([str(FIRMWARE), str(self._program.parent), ".frozen"])
         with open(directory / LOG_NAME, "ab", opener=private) as log:
             process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env={**os.environ, "MICROPYPATH": search},
+                env={**os.environ, "MICROPYPATH": module_path},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -106,8 +111,9 @@ class ProgramFleet:
         self._stack.callback(process.kill)
 
     def states(self) -> list[dict[str, Any]]:
-        """The last state of each board; an empty one while there is none, or while it is being
-        written.
+        """Return the last state of each board.
+
+        It is empty while there is none, or while it is being written.
         """
         states: list[dict[str, Any]] = []
         for directory in self.directories:
@@ -120,9 +126,9 @@ class ProgramFleet:
     def wait_until(self, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """Wait until `holds` is true of each board's state, and return all states.
 
-        Raises DeviceError.
+        Raises DeviceError if a program ends, or if it takes too long.
         """
-        end = time.monotonic() + _PATIENCE
+        give_up_at = time.monotonic() + _PATIENCE
         while True:
             states = self.states()
             if all(state and holds(state) for state in states):
@@ -132,15 +138,15 @@ class ProgramFleet:
                     raise DeviceError(
                         "a board's program has ended", hint=f"see {directory / LOG_NAME}"
                     )
-            if time.monotonic() > end:
+            if time.monotonic() > give_up_at:
                 hint = f"see {LOG_NAME} in {self._folder}"
                 raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
     def tern(self, command: str, options: str) -> dict[str, Any]:
-        """The result of `tern train` or `tern serve` with these options.
+        """Run `tern train` or `tern serve` with these options, and return its result.
 
-        Raises DeviceError where it fails.
+        Raises DeviceError if it fails.
         """
         arguments = [
             sys.executable,
@@ -153,8 +159,8 @@ class ProgramFleet:
             "--no-report",
             "--json",
         ]
-        done = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True)
-        if done.returncode:
-            raise DeviceError(f"tern {command} failed: {done.stdout}{done.stderr}")
-        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True)
+        if process.returncode:
+            raise DeviceError(f"tern {command} failed: {process.stdout}{process.stderr}")
+        result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
         return result

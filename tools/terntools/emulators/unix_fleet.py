@@ -33,9 +33,10 @@ class EmulatedBoard:
         firmware: Path = FIRMWARE,
         program: str | Path | None = None,
     ) -> None:
-        """Start it. firmware: the device library's folder; program: instead of tern's main.py.
+        """Start the board.
 
-        Raises DeviceError.
+        binary: the interpreter. firmware: the device library's folder. program: runs instead of
+        tern's main.py. Raises DeviceError.
         """
         self.binary = Path(binary)
         self.program: tuple[str | Path, ...] = ("-m", "tern.boards.emulated")
@@ -83,7 +84,7 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        """Lock the directory: the descriptor of the lock, which the process then holds until it ends.
+        """Lock the directory, and return the descriptor of the lock, which the process then holds.
 
         A board itself starts beside no other, but waits for none. Raises StorageError if there is
         no directory, DeviceError if another process runs its board.
@@ -112,7 +113,7 @@ class EmulatedBoard:
         self.start()
 
     def failure(self) -> DeviceError | None:
-        """Why the process ended by itself; None if it did not."""
+        """Return why the process has ended by itself; None if it has not."""
         status = self._process.poll() if self._process else None
         if status is None:
             return None
@@ -126,12 +127,12 @@ class EmulatedBoard:
     def close(self) -> None:
         """End the process and take its port away.
 
-        A board is made to lose its power at any time: so it is ended.
+        A board is made to lose its power at any time, so that the process is killed.
         """
         self.kill()
-        for end in (self._far, self._near):
-            if end >= 0:
-                os.close(end)
+        for descriptor in (self._far, self._near):
+            if descriptor >= 0:
+                os.close(descriptor)
         self._far = self._near = -1
 
 
@@ -144,6 +145,10 @@ class EmulatedFleet:
         directories: Sequence[str | Path],
         program: str | Path | None = None,
     ) -> None:
+        """Prepare a fleet with a board for each directory.
+
+        binary: the interpreter. program: runs instead of tern's main.py.
+        """
         self._binary = binary
         self._directories = directories
         self._program = program
@@ -154,7 +159,7 @@ class EmulatedFleet:
         return [board.port for board in self.boards]
 
     def failed(self) -> dict[str, DeviceError]:
-        """The ports of boards whose processes ended, and why."""
+        """Return the errors of boards whose processes have ended, by their ports."""
         failures = {}
         for board in self.boards:
             failure = board.failure()
@@ -163,6 +168,7 @@ class EmulatedFleet:
         return failures
 
     def __enter__(self) -> Self:
+        """Start all boards."""
         try:
             for directory in self._directories:
                 self.boards.append(EmulatedBoard(self._binary, directory, program=self._program))

@@ -39,7 +39,7 @@ def names() -> list[str]:
 
 
 def why_not_measured(figure: str, board: MappedBoard) -> str | None:
-    """Why a figure of a board cannot be measured here; None if it can."""
+    """Return why a figure of a board cannot be measured here; None if it can."""
     try:
         MEASUREMENTS[figure]
     except (KeyError, ModuleNotFoundError):

@@ -39,10 +39,10 @@ class Case:
 
     @classmethod
     def of(cls, element: Element) -> "Case":
-        """From an element of JUnit's XML."""
+        """Read a test's result from its element in JUnit's XML."""
         name = f"{element.get('classname')}::{element.get('name')}"
-        for tag in ("failure", "error"):
-            failure = element.find(tag)
+        for outcome in ("failure", "error"):
+            failure = element.find(outcome)
             if failure is not None:
                 message = f"{failure.get('message') or ''}\n{failure.text or ''}".strip()
                 return cls(name, "failed", message)
@@ -124,7 +124,10 @@ class Plan:
 
 
 def run_board(board: MappedBoard, plan: Plan, progress: Progress) -> BoardResult:
-    """Run the tests and, if the map expects any, the figures of a board."""
+    """Run the tests and, if the map expects any, the figures of a board.
+
+    A board is lost if its port cannot be opened, or if it takes longer than the plan allows.
+    """
     if board.serial is not None:
         try:
             open_port(board.serial, board.baud).close()
@@ -139,16 +142,18 @@ def run_board(board: MappedBoard, plan: Plan, progress: Progress) -> BoardResult
     result = BoardResult(board)
     start = time.monotonic()
     for part, paths in parts.items():
-        xml = plan.directory / f"{board.id}-{part}.xml"
-        code = _run_pytest(board, plan, (part, paths, xml), start + plan.timeout, progress)
-        if code is None:
+        junit_file = plan.directory / f"{board.id}-{part}.xml"
+        exit_code = _run_pytest(
+            board, plan, (part, paths, junit_file), start + plan.timeout, progress
+        )
+        if exit_code is None:
             result.code = LOST
             result.lost = f"timed out: not done in {plan.timeout:g} s"
             break
-        if code != 0:
+        if exit_code != 0:
             result.code = FAILED
-        if xml.exists():
-            result.suites += parse(xml).iter("testsuite")
+        if junit_file.exists():
+            result.suites += parse(junit_file).iter("testsuite")
     result.seconds = time.monotonic() - start
     return result
 
@@ -157,23 +162,23 @@ def _run_pytest(
     board: MappedBoard,
     plan: Plan,
     part: tuple[str, Sequence[Path], Path],
-    end: float,
+    give_up_at: float,
     progress: Progress,
 ) -> int | None:
-    """The exit code of pytest over one part of a board's tests; None if it was stopped.
+    """Run pytest over one part of a board's tests; return its exit code, None if it was stopped.
 
-    part: its name, its paths, and the file for JUnit's XML. end: by time.monotonic().
+    part: its name, its paths, and the file for JUnit's XML. give_up_at: of time.monotonic().
     """
-    name, paths, xml = part
-    log = xml.with_suffix(".log")
+    name, paths, junit_file = part
+    log = junit_file.with_suffix(".log")
     with open(log, "w") as output:
-        command = _command(board, plan, paths, xml)
+        command = _command(board, plan, paths, junit_file)
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    began = time.time()
-    while process.poll() is None and not plan.stopped.is_set() and time.monotonic() < end:
+    start_time = time.time()
+    while process.poll() is None and not plan.stopped.is_set() and time.monotonic() < give_up_at:
         with suppress(subprocess.TimeoutExpired):
             process.wait(min(_POLL, plan.timeout))
-        progress.step(f"{board.id}: {name}{_share_done(log, time.time() - began)}")
+        progress.step(f"{board.id}: {name}{_share_done(log, time.time() - start_time)}")
 
     if process.poll() is None:
         process.kill()
@@ -182,9 +187,12 @@ def _run_pytest(
     return process.returncode
 
 
-def _command(board: MappedBoard, plan: Plan, paths: Sequence[Path], xml: Path) -> list[str | Path]:
+def _command(
+    board: MappedBoard, plan: Plan, paths: Sequence[Path], junit_file: Path
+) -> list[str | Path]:
+    """Return the command that runs pytest on these paths for a board."""
     command: list[str | Path] = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
-    command += [f"--junitxml={xml}", f"--junit-prefix={board.id}"]
+    command += [f"--junitxml={junit_file}", f"--junit-prefix={board.id}"]
     command += ["-o", "junit_family=xunit1"]  # which has properties of tests
     command += ["-o", f"junit_suite_name={board.id}", "--not-on-cpython"]
     command += ["--hardware-map", plan.hardware_map, "--hardware-id", board.id]
@@ -204,7 +212,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _share_done(log: Path, seconds: float) -> str:
-    """The share of the tests that are done, by pytest's log, and the time left; "" at first."""
+    """Describe how far pytest is, by its log, and how much time is left; "" at first.
+
+    seconds: since pytest began.
+    """
     percents = re.findall(r"\[ *(\d+)%\]$", log.read_text(errors="replace"), re.MULTILINE)
     percent = int(percents[-1]) if percents else 0
     if percent == 0:

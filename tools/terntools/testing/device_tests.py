@@ -82,6 +82,7 @@ class UnixTarget(Target):
 
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
+        """Yield a function that runs a test of the file in a process of its own."""
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             # MicroPython keeps the path of each module on the heap. So it sees links, whose names
             # have one length.
@@ -91,19 +92,20 @@ class UnixTarget(Target):
                 "device": path.resolve().parent,
                 "tests": SPEC.parent,
             }
-            for name, there in links.items():
-                Path(folder, name).symlink_to(there)
+            for name, target in links.items():
+                Path(folder, name).symlink_to(target)
             # The runner works in a folder of its own, one below.
-            search = os.pathsep.join(["../library", "../device", "../tests", ".frozen"])
+            module_path = os.pathsep.join(["../library", "../device", "../tests", ".frozen"])
 
             def run(mark: str, name: str, timeout: float) -> Transcript:
+                """Run the test function `name`. mark: begins the runner's own lines of output."""
                 program = _program(mark, path, name)
                 command = micropython.device_command(self._interpreter, "-c", program)
                 try:
-                    ended = subprocess.run(
+                    process = subprocess.run(
                         command,
                         cwd=folder,
-                        env={**os.environ, "MICROPYPATH": search},
+                        env={**os.environ, "MICROPYPATH": module_path},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.STDOUT,
@@ -111,7 +113,7 @@ class UnixTarget(Target):
                     )
                 except subprocess.TimeoutExpired as late:
                     return Transcript((late.output or b"").decode(errors="replace"), timed_out=True)
-                return Transcript(ended.stdout.decode(errors="replace"))
+                return Transcript(process.stdout.decode(errors="replace"))
 
             yield run
 
@@ -125,6 +127,7 @@ class BoardTarget(Target):
     name = "board"
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
+        """Deploy the library on the board at a port, which this target then keeps open."""
         self._repl = Repl(port, baud, visits=True)
         try:
             self._repl.enter()
@@ -179,6 +182,7 @@ class EmulatedTarget(Target):
 
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
+        """Yield a function that runs a test of the file on a new board."""
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
             flash = Path(folder, "flash.bin")
             shutil.copyfile(self._deployed.flash, flash)
@@ -186,45 +190,49 @@ class EmulatedTarget(Target):
             with catalogue.boot(self.name, flash, skip_idle=True) as board, Repl(board.url) as repl:
 
                 def run(mark: str, name: str, timeout: float) -> Transcript:
+                    """Run the test function `name`, with more time than a board gets."""
                     return _run(repl, path, mark, name, timeout * _EMULATION)
 
                 yield run
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """The files that a board needs for the test file `path`, by their places on it.
+    """Return the files that a board needs for the test file `path`, by their paths on it.
 
-    These are the file itself, helpers beside it, encoders of SPEC, and a sample() of its vectors.
+    These are the file itself, helpers beside it, encoders of SPEC, and a `sample` of its vectors.
+    processor: as mpy-cross calls it.
     """
-    sources = [_RUNNER, path]
+    source_files = [_RUNNER, path]
     for source in path.parent.glob("*.py"):
         if not source.name.startswith(("test_", "conftest")):
-            sources.append(source)
-    files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in sources}
+            source_files.append(source)
+    files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in source_files}
 
-    text = "".join(source.read_text() for source in sources)
+    all_text = "".join(source.read_text() for source in source_files)
     for source in SPEC.glob("*.py"):
-        if f"from spec.{source.stem} import" in text:
+        if f"from spec.{source.stem} import" in all_text:
             files[f"/lib/spec/{source.stem}.mpy"] = _compile(source, processor)
     for vectors in VECTORS.glob("*.json"):
-        if vectors.name in text:
+        if vectors.name in all_text:
             cases = sample(vectors.read_text(), one_of)
             files[f"/lib/vector_files/{vectors.name}"] = cases.encode()
     return files
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """A vector file, a case a line, with one of every `one_of` cases of each group.
+    """Return a vector file, which has a case in each line, with one of every `one_of` cases.
 
-    Of a group of few cases there are more: at least _FEW of them.
+    Cases are left out group by group. Of a group of few cases there are more: at least _FEW of
+    them.
     """
 
-    def sampled(group: re.Match[str]) -> str:
+    def sample_group(group: re.Match[str]) -> str:
+        """Return some lines of a group, with commas between them."""
         cases = group[0].replace("},\n", "}\n").splitlines()
-        step = max(1, min(one_of, len(cases) // _FEW))
-        return ",\n".join(cases[::step]) + "\n"
+        every = max(1, min(one_of, len(cases) // _FEW))
+        return ",\n".join(cases[::every]) + "\n"
 
-    return re.sub(r"(?:^  \{.*\n)+", sampled, vectors, flags=re.MULTILINE)
+    return re.sub(r"(?:^  \{.*\n)+", sample_group, vectors, flags=re.MULTILINE)
 
 
 def _compile(source: Path, processor: str) -> bytes:
@@ -293,7 +301,10 @@ def absence(name: str) -> str | None:
 
 
 def needs(path: Path) -> dict[str, str]:
-    """The NEEDS of a file by test; a text there is the need of all its tests."""
+    """Return the NEEDS of a test file by test; a text there is the need of all its tests.
+
+    Raises UsageError for a need that there is not.
+    """
     names, value = _read_tests(path.read_text())
     needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
     for need in sorted(needed.values()):
@@ -303,7 +314,10 @@ def needs(path: Path) -> dict[str, str]:
 
 
 def selected(path: Path, only_vectors: bool = False) -> list[str]:
-    """The names of the tests of a file, or of those whose name tells that they run vectors."""
+    """Return the names of the tests of a file.
+
+    only_vectors: only those whose name says that they run vectors.
+    """
     names, _ = _read_tests(path.read_text())
     if only_vectors:
         return [name for name in names if "vectors" in name]
@@ -312,7 +326,7 @@ def selected(path: Path, only_vectors: bool = False) -> list[str]:
 
 @cache
 def _read_tests(text: str) -> tuple[list[str], Any]:
-    """The names of the test functions in a file's text, and its NEEDS."""
+    """Return the names of the test functions in a file's text, and its NEEDS."""
     names: list[str] = []
     needs: Any = {}
     for node in ast.parse(text).body:
@@ -327,7 +341,7 @@ def _read_tests(text: str) -> tuple[list[str], Any]:
 def run_file(
     target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT
 ) -> list[Outcome]:
-    """Run the functions `names` of a test file on `target`: an outcome for each, in their order."""
+    """Run the functions `names` of a test file on `target`; return an outcome for each, in order."""
     # new for each run, so that stale output cannot pass for an answer
     mark = f"@tern-{secrets.token_hex(4)}"
     outcomes: list[Outcome] = []
@@ -345,7 +359,7 @@ def run_file(
 
 
 def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
-    """What the lines of `mark` in a transcript say about the test; without a verdict it failed."""
+    """Find the outcome of a test in the lines of `mark` in a transcript; without one it has failed."""
     started = False
     output: list[str] = []
     for line in transcript.text.splitlines():
@@ -363,18 +377,18 @@ def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
 
 
 def with_source(output: str, path: Path) -> str:
-    """MicroPython's output with the line of source under each line of a traceback.
+    """Add the line of source under each line of a traceback in MicroPython's output.
 
-    Only lines that point into the test file have one.
+    Only lines that point into the test file `path` get one.
     """
     source = path.read_text().splitlines()
     lines = []
     for line in output.splitlines():
         lines.append(line)
-        where = re.match(r'\s*File "([^"]*)", line (\d+)', line)
-        if where is None or Path(where[1]).stem != path.stem:
+        location = re.match(r'\s*File "([^"]*)", line (\d+)', line)
+        if location is None or Path(location[1]).stem != path.stem:
             continue
-        number = int(where[2])
-        if 0 < number <= len(source):
-            lines.append("    " + source[number - 1].strip())
+        line_number = int(location[2])
+        if 0 < line_number <= len(source):
+            lines.append("    " + source[line_number - 1].strip())
     return "\n".join(lines)

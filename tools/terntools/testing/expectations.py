@@ -38,15 +38,15 @@ class Expectation:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """What passes: "at least" and "at most", as far as there are such bounds.
+        """The bounds of what passes: "at least" and "at most", as far as the direction has them.
 
-        Raises ValueError.
+        Raises ValueError for a value or a tolerance that is no finite number, or below 0.
         """
-        stated = str(self.tolerance)
-        if stated.endswith("%"):
-            tolerance = self.value * float(stated[:-1]) / 100
+        tolerance_text = str(self.tolerance)
+        if tolerance_text.endswith("%"):
+            tolerance = self.value * float(tolerance_text[:-1]) / 100
         else:
-            tolerance = float(stated)
+            tolerance = float(tolerance_text)
         if not (0 <= self.value < math.inf and 0 <= tolerance < math.inf):
             raise ValueError
         bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
@@ -60,22 +60,23 @@ class Expectation:
         return " and ".join(f"{name} {bound:,.6g}" for name, bound in self.bounds.items())
 
 
-def parse(stated: Any, where: str) -> tuple[Expectation, ...]:
-    """The expectations of a table from YAML: figure -> value, or figure -> fields of an Expectation.
+def parse(table: Any, place: str) -> tuple[Expectation, ...]:
+    """Parse a table from YAML: figure -> value, or figure -> fields of an Expectation.
 
-    where: begins messages. Raises UsageError.
+    place: begins messages. Raises UsageError.
     """
-    if not isinstance(stated, dict):
+    if not isinstance(table, dict):
         hint = "such as expect: {heap-bytes: 70000}"
-        raise UsageError(f"{where}: expect must be a table of figures", hint)
-    return tuple(_parse_one(figure, terms, where) for figure, terms in stated.items())
+        raise UsageError(f"{place}: expect must be a table of figures", hint)
+    return tuple(_parse_one(figure, terms, place) for figure, terms in table.items())
 
 
-def _parse_one(figure: str, terms: Any, where: str) -> Expectation:
-    known = board_figures.names()
-    if figure not in known:
-        hint = f"there are, with their units, {', '.join(known)}"
-        raise UsageError(f"{where}: there is no figure {figure!r}", hint)
+def _parse_one(figure: str, terms: Any, place: str) -> Expectation:
+    """Parse the expectation of one figure. terms: its value, or fields. Raises UsageError."""
+    figure_names = board_figures.names()
+    if figure not in figure_names:
+        hint = f"there are, with their units, {', '.join(figure_names)}"
+        raise UsageError(f"{place}: there is no figure {figure!r}", hint)
     fields = terms if isinstance(terms, dict) else {"value": terms}
     try:
         expectation = Expectation(figure, **fields)
@@ -83,7 +84,7 @@ def _parse_one(figure: str, terms: Any, where: str) -> Expectation:
     except (ValueError, TypeError, KeyError) as error:
         unit = figure.rpartition("-")[2]
         text = (
-            f"{where}: {figure} needs a value in {unit}, and may have a tolerance "
+            f"{place}: {figure} needs a value in {unit}, and may have a tolerance "
             f"(in the same unit or %) and a direction ({', '.join(DIRECTIONS)})"
         )
         hint = f"such as {figure}: {{value: 4400, tolerance: 10%, direction: lower}}"
@@ -102,15 +103,16 @@ def commit() -> str:
 
 
 def append(
-    path: Path, board: str, expect: Sequence[Expectation], values: Mapping[str, float]
+    path: Path, board: str, expected: Sequence[Expectation], values: Mapping[str, float]
 ) -> list[Record]:
     """Add the measured figures of a board to a history file, a JSON object a line.
 
-    values: by the names of figures. Returns the added records. Raises StorageError.
+    expected: the expectations of the board. values: by the names of figures. Returns the added
+    records. Raises StorageError.
     """
     date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     records: list[Record] = []
-    for expectation in expect:
+    for expectation in expected:
         value = values.get(expectation.figure)
         if value is not None:
             record = {
@@ -129,9 +131,9 @@ def append(
 
 
 def read(path: Path) -> dict[str, list[Record]]:
-    """The records of a history file by board and figure, the oldest first, each with its bounds.
+    """Read a history file: its records by board and figure, the oldest first, each with its bounds.
 
-    Raises UsageError.
+    Raises UsageError if it cannot be read.
     """
     series: dict[str, list[Record]] = {}
     try:
@@ -156,16 +158,19 @@ def describe(record: Record) -> str:
 
 
 def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
-    """By board and figure: which commit last moved it beyond its tolerance."""
+    """Return a sentence about the commit that last moved a figure beyond its tolerance.
+
+    series: records by board and figure, as from `read`; so is the result.
+    """
     lines = {}
     for name, records in series.items():
-        before: Record | None = None
+        previous: Record | None = None
         for record in records:
-            had_passed = before is None or before["passed"]
+            had_passed = previous is None or previous["passed"]
             if had_passed and not record["passed"]:
                 line = f"{record['board']}: {describe(record)}, since commit {record['commit']}"
-                if before is not None:
-                    line += f"; it was {before['value']:,.6g} at {before['commit']}"
+                if previous is not None:
+                    line += f"; it was {previous['value']:,.6g} at {previous['commit']}"
                 lines[name] = line
-            before = record
+            previous = record
     return lines

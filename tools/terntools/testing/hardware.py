@@ -77,7 +77,7 @@ class MappedBoard:
         self._switch(command, "on")
 
     def _power_command(self) -> list[str]:
-        """The command that gets "off" or "on". Raises UsageError."""
+        """Return the command that is to get "off" or "on". Raises UsageError if there is none."""
         if self.power_script:
             return shlex.split(self.power_script)
         if not self.power:
@@ -89,6 +89,7 @@ class MappedBoard:
         return ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
 
     def _switch(self, command: list[str], action: str) -> None:
+        """Run the command with the action "off" or "on". Raises DeviceError if it fails."""
         try:
             subprocess.run(
                 [*command, action],
@@ -104,7 +105,7 @@ class MappedBoard:
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:
-    """The connected boards of a map. Raises UsageError."""
+    """Read the connected boards of a hardware map. Raises UsageError."""
     entries = _load(Path(path))
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         hint = "see firmware/BOARDS.md for its format"
@@ -118,7 +119,7 @@ def read_map(path: str | Path) -> list[MappedBoard]:
 
 
 def _load(path: Path) -> Any:
-    """The content of a YAML file. Raises UsageError."""
+    """Read a YAML file. Raises UsageError."""
     extras.require("yaml")
     import yaml
 
@@ -132,15 +133,19 @@ def _load(path: Path) -> Any:
 
 
 def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
-    """A board from its entry in the map. Raises UsageError, and DeviceError if it is not found."""
-    where = f"{path}, board {entry.get('id') or entry.get('serial') or '?'}"
+    """Read a board from its entry in the map.
+
+    path: of the map. Raises UsageError for a wrong entry, and DeviceError if the board is not
+    found.
+    """
+    place = f"{path}, board {entry.get('id') or entry.get('serial') or '?'}"
     unknown = sorted(entry.keys() - set(_KEYS))
     if unknown:
         hint = f"there are {', '.join(_KEYS)}"
-        raise UsageError(f"{where}: there is no {unknown[0]!r}", hint)
+        raise UsageError(f"{place}: there is no {unknown[0]!r}", hint)
     platform = entry.get("platform")
     if not isinstance(platform, str) or not entry.get("id"):
-        raise UsageError(f"{where}: id and platform are missing")
+        raise UsageError(f"{place}: id and platform are missing")
 
     serial = entry.get("serial")
     is_emulated = catalogue.name_of(platform) is not None
@@ -150,11 +155,11 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     power = entry.get("power") or {}
     if power and not ("hub" in power and "port" in power):
         hint = "such as power: {hub: 1-1, port: 2}"
-        raise UsageError(f"{where}: power needs hub and port", hint)
+        raise UsageError(f"{place}: power needs hub and port", hint)
     meter = entry.get("meter") or {}
     if not isinstance(meter, dict):
         hint = "meter: {meter: ppk2}"
-        raise UsageError(f"{where}: meter has options of tern bench energy", hint)
+        raise UsageError(f"{place}: meter has options of tern bench energy", hint)
     expect = entry.get("expect", {})
     if isinstance(expect, str):
         expect = _load(Path(path).parent / expect)
@@ -169,5 +174,5 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
         power=power,
         power_script=entry.get("power_script"),
         meter=meter,
-        expect=expectations.parse(expect, where),
+        expect=expectations.parse(expect, place),
     )

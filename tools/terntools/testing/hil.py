@@ -29,7 +29,10 @@ from terntools.testing.hardware import MappedBoard, read_map
 
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
-    """The boards of a map; only: of these ids, which must all be there. Raises UsageError."""
+    """Return the boards of a map, or only those with these ids.
+
+    Raises UsageError if the map has no such board.
+    """
     boards = read_map(hardware_map)
     ids = [board.id for board in boards]
     missing = sorted(set(only).difference(ids))
@@ -58,13 +61,13 @@ def run(
     """
     boards = boards_of(plan.hardware_map, only)
     require_tests(plan.tests)
-    shown = progress or Progress(quiet=True)
+    shown_progress = progress or Progress(quiet=True)
 
     def run_and_say(board: MappedBoard) -> BoardResult:
-        shown.say(f"{board.id}: started")
-        result = run_board(board, plan, shown)
+        shown_progress.say(f"{board.id}: started")
+        result = run_board(board, plan, shown_progress)
         if not plan.stopped.is_set():
-            shown.say(_line_about(result))
+            shown_progress.say(_line_about(result))
         return result
 
     with ThreadPoolExecutor(len(boards)) as pool:
@@ -90,6 +93,7 @@ def worst(results: Sequence[BoardResult]) -> int:
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern hil` to the commands."""
     summary = "run the board tests on all boards of a hardware map at once"
     example = """tern hil --hardware-map boards.yaml
     tern hil --hardware-map boards.yaml --board pico-1 --json
@@ -112,6 +116,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """Run the tests on the boards of a map, compare their figures, and print the outcome."""
     history = args.history_file or Path(args.hardware_map).with_suffix(".history.jsonl")
     if args.history:
         return _draw(history, args.json)
@@ -149,7 +154,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _about(result: BoardResult, records: Sequence[expectations.Record]) -> dict[str, Any]:
-    """A board in the output of --json."""
+    """Return the outcome of a board for --json."""
     return {
         "id": result.board.id,
         "result": result.word.lower(),
@@ -163,7 +168,7 @@ def _about(result: BoardResult, records: Sequence[expectations.Record]) -> dict[
 def _lines(
     results: Sequence[BoardResult], records: dict[str, list[expectations.Record]]
 ) -> list[str]:
-    """The boards and their figures, for people."""
+    """Return lines for people about the boards and their figures."""
     lines = []
     for result in results:
         lines.append(f"{result.board.id}: {result.word}")
@@ -173,10 +178,10 @@ def _lines(
 
 
 def _missed(history: Path, records: dict[str, list[expectations.Record]]) -> list[str]:
-    """A line for each figure that missed its expectation: since which commit."""
+    """Return a line for each figure that missed its expectation: since which commit."""
     missed = []
-    for board_id, of_board in records.items():
-        for record in of_board:
+    for board_id, board_records in records.items():
+        for record in board_records:
             if not record["passed"]:
                 missed.append(f"{board_id}: {record['figure']}")
     if not missed:
@@ -186,6 +191,7 @@ def _missed(history: Path, records: dict[str, list[expectations.Record]]) -> lis
 
 
 def _draw(history: Path, as_json: bool) -> int:
+    """Draw the history of the figures beside its file, and print which commits moved them."""
     from terntools.testing import history_plot  # loads matplotlib
 
     series = expectations.read(history)

@@ -32,7 +32,7 @@ def write(results: Sequence[BoardResult], directory: Path) -> None:
 
 
 def _suites(result: BoardResult) -> list[Element]:
-    """The suites of a board for JUnit; a lost board has one more, with an error."""
+    """Return the suites of a board for JUnit; a lost board has one more, with an error."""
     suites = list(result.suites)
     for suite in suites:
         properties = suite.find("properties")
@@ -41,17 +41,17 @@ def _suites(result: BoardResult) -> list[Element]:
         SubElement(properties, "property", name="platform", value=result.board.platform)
     if result.lost:
         lost = Element("testsuite", name=result.board.id, tests="1", errors="1")
-        case = SubElement(lost, "testcase", classname=result.board.id, name="is there")
-        SubElement(case, "error", message=result.lost)
+        test_case = SubElement(lost, "testcase", classname=result.board.id, name="is there")
+        SubElement(test_case, "error", message=result.lost)
         suites.append(lost)
     return suites
 
 
 def page(results: Sequence[BoardResult]) -> str:
-    """The HTML of a report."""
+    """Return the HTML of a report on all boards."""
     from ternhost.run.report import page as report  # loads matplotlib
 
-    head = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
+    heading = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
     overview = report.table(_COLUMNS, [_row(result) for result in results])
     details = []
     for result in results:
@@ -63,12 +63,12 @@ def page(results: Sequence[BoardResult]) -> str:
         details.append(report.table(("test", "result", "message"), rows))
 
     style = f"{report.STYLE}td:last-child {{ white-space: pre-wrap; overflow-wrap: anywhere; }}"
-    body = "\n".join((head, overview, *details))
+    body = "\n".join((heading, overview, *details))
     return report.PAGE.format(title="tern: hardware in the loop", style=style, body=body)
 
 
 def _row(result: BoardResult) -> tuple[str, ...]:
-    """A board's row in the overview, by _COLUMNS."""
+    """Return a board's row in the overview, by _COLUMNS."""
     properties = result.properties
     return (
         result.board.id,

@@ -26,7 +26,7 @@ def save(series: Mapping[str, Sequence[Record]], path: Path) -> None:
 
 
 def draw(series: Mapping[str, Sequence[Record]]) -> Figure:
-    """A panel for each entry of `expectations.read`: the measured values, and their limits."""
+    """Draw a panel for each entry of `expectations.read`: the measured values, and their limits."""
     figure = blank(_WIDTH, _MARGIN + _HEIGHT * len(series))
     panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
     for axes, (title, records) in zip(panels, series.items(), strict=True):

@@ -30,18 +30,19 @@ class PreparedFlash:
 
 
 def deployed(name: str, processor: str | None = None) -> PreparedFlash:
-    """The flash of the emulated board `name` with the whole library, which computes right there.
+    """Return the flash of an emulated board with the whole library, which computes right there.
 
-    It is made again for changed inputs. processor: compile for this one, whose code the board's own
-    has to run. Raises DeviceError if the board is not built, and MiscompiledError.
+    It is made again for changed inputs. name: of the board. processor: compile for this one, whose
+    code the board's own has to run. Raises DeviceError if the board is not built, and
+    MiscompiledError.
     """
-    kept = f"flash-{name}"
+    cache_name = f"flash-{name}"
     if processor:
-        kept += f"-{processor}"
-    recipe = Recipe(kept, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
+        cache_name += f"-{processor}"
+    recipe = Recipe(cache_name, tern.__version__, {"of": _fingerprint(name)}, (_FLASH,))
 
     def make(work: Path, out: Path) -> Mapping[str, str]:
-        _forget_older(kept)
+        _forget_older(cache_name)
         return _deploy(name, processor, out / _FLASH)
 
     entry = cache.build_entry(recipe, make, lambda line: None)
@@ -50,7 +51,7 @@ def deployed(name: str, processor: str | None = None) -> PreparedFlash:
 
 
 def library_files(machine: deploy.Machine) -> dict[str, bytes]:
-    """The whole device library for `machine`, with the boards and the generator that tests use."""
+    """Return the whole device library for `machine`, with modules of other boards that tests use."""
     files = deploy.library_files(machine, whole=True)
     for name in ("boards/emulated", "boards/esp32", "boards/rp2", "hash_drbg"):
         source = mpy.LIBRARY / f"{name}.py"
@@ -61,7 +62,7 @@ def library_files(machine: deploy.Machine) -> dict[str, bytes]:
 
 
 def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
-    """Deploy the library to a new board, and copy its flash. Returns what it was built with."""
+    """Deploy the library to a new board, copy its flash, and return what it was built with."""
     with catalogue.boot(name) as board, Repl(board.url) as repl:
         machine = deploy.Machine.of(repl)
     if processor:
@@ -69,29 +70,29 @@ def _deploy(name: str, processor: str | None, flash: Path) -> Mapping[str, str]:
     files = library_files(machine)
     # Its lock is a file beside it, which does not belong into the cache.
     with tempfile.TemporaryDirectory(prefix="tern-flash-") as folder:
-        made = Path(folder, _FLASH)
+        new_flash = Path(folder, _FLASH)
         # Without the program that starts at power on: what is on it may not be right.
         flash_image.write(
-            name, made, {path: data for path, data in files.items() if path != deploy.MAIN}
+            name, new_flash, {path: data for path, data in files.items() if path != deploy.MAIN}
         )
-        with catalogue.boot(name, made, skip_idle=True) as board, Repl(board.url) as repl:
+        with catalogue.boot(name, new_flash, skip_idle=True) as board, Repl(board.url) as repl:
             deploy.install(repl, machine, deploy.compare(repl, files, prune=deploy.LIBRARY))
             repl.remove(deploy.MAIN)  # what copies it starts at the prompt
-        shutil.copyfile(made, flash)
+        shutil.copyfile(new_flash, flash)
     return {"processor": machine.processor}
 
 
 def _fingerprint(name: str) -> str:
-    """A digest of everything that decides the content of the flash, and whether it computes right."""
-    hashed = hashlib.sha256(mpy.compiler_version().encode())
+    """Return a digest of everything that decides the content of the flash, and whether it is right."""
+    digest = hashlib.sha256(mpy.compiler_version().encode())
     for architecture in mpy.ARCHITECTURES:
-        hashed.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
+        digest.update(mpy.compiled(self_check.source(), architecture, "constructs.py"))
     tools = [Path(deploy.__file__).with_name(f"{tool}.py") for tool in _TOOLS]
     tools += [Path(flash_image.__file__), Path(__file__)]
     for path in filter(None, (*mpy.library_modules(), mpy.MAIN, *tools, _firmware(name))):
         data = path.read_bytes()
-        hashed.update(f"{path.name} {len(data)}\n".encode() + data)
-    return hashed.hexdigest()
+        digest.update(f"{path.name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
 
 
 def _firmware(name: str) -> Path | None:

@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
-    """The boards under test, by the options."""
+    """Return the boards under test, by the options."""
     hardware_map = config.getoption("hardware_map")
     if hardware_map:
         only = config.getoption("hardware_id")
@@ -92,6 +92,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _parametrize_expectations(metafunc: pytest.Metafunc) -> None:
+    """Make a test for each expectation of each board."""
     pairs = []
     ids = []
     for board in _boards(metafunc.config):
@@ -102,27 +103,27 @@ def _parametrize_expectations(metafunc: pytest.Metafunc) -> None:
 
 
 def _parametrize_boards(metafunc: pytest.Metafunc) -> None:
-    """A test for each board that has the fixtures of its marks, or a skipped one."""
+    """Make a test for each board that has the fixtures of its marks, or a skipped one."""
     needed = set()
     for mark in metafunc.definition.iter_markers("hardware"):
         if mark.kwargs.get("fixture"):
             needed.add(mark.kwargs["fixture"])
 
     boards = _boards(metafunc.config)
-    params = []
+    parameters = []
     for board in boards:
         fixtures = {fixture.split(":")[0] for fixture in board.fixtures}  # `name:what` for some
         if needed <= fixtures:
-            params.append(pytest.param(board, id=board.id))
-    if not params:
+            parameters.append(pytest.param(board, id=board.id))
+    if not parameters:
         reason = f"no board has {' and '.join(sorted(needed))}" if boards else _NO_BOARDS
-        params.append(pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason)))
-    metafunc.parametrize("dut", params, indirect=True, scope="module")
+        parameters.append(pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason)))
+    metafunc.parametrize("dut", parameters, indirect=True, scope="module")
 
 
 @contextlib.contextmanager
 def _running(board: MappedBoard) -> Iterator[Dut]:
-    """The board, booted if it is an emulated one."""
+    """Yield the board, booted if it is an emulated one."""
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
         with catalogue.boot(name) as emulated:

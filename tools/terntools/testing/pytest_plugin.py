@@ -41,6 +41,7 @@ class Targets:
     """
 
     def __init__(self, config: pytest.Config) -> None:
+        """Read the options; `--exhaustive` removes what a kind of target spares."""
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
         self.kinds = dict(KINDS)
         port = config.getoption("port")
@@ -58,9 +59,9 @@ class Targets:
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
-        """The outcomes of the `wanted` functions of a file.
+        """Return the outcomes of the `wanted` functions of a file, which runs once for all of them.
 
-        Raises the error that kept the target from running it.
+        name: of the target. Raises the error that kept the target from running it.
         """
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
@@ -78,31 +79,32 @@ class Targets:
 
 
 def _require_known(names: list[str], port: str | None) -> None:
-    """Raise pytest.UsageError for a target that there is not, and for a board without a port."""
-    known = (*KINDS, _BOARD)
+    """Raise pytest.UsageError for an unknown target, and for a board without a port."""
+    known_names = (*KINDS, _BOARD)
     for name in names:
-        if name not in known:
-            text = f"--target: there is no '{name}', only {', '.join(known)}"
+        if name not in known_names:
+            text = f"--target: there is no '{name}', only {', '.join(known_names)}"
             raise pytest.UsageError(text)
     if _BOARD in names and not port:
         raise pytest.UsageError(f"--target {_BOARD} needs --port")
 
 
-def _once(kept: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
-    """The result of `make`, or its exception, from the first call with this key."""
-    if key not in kept:
-        kept[key] = Future()
+def _once(results: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
+    """Return the result of `make`, or raise its exception, from the first call with this key."""
+    if key not in results:
+        results[key] = Future()
         try:
-            kept[key].set_result(make())
+            results[key].set_result(make())
         except Exception as error:
-            kept[key].set_exception(error)
-    return kept[key].result()
+            results[key].set_exception(error)
+    return results[key].result()
 
 
 _TARGETS_KEY = pytest.StashKey[Targets]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of device tests."""
     group = parser.getgroup("tern", "device tests")
     where = "where device tests run beside CPython (default: unix)"
     group.addoption("--target", default="unix", metavar="LIST", help=where)
@@ -130,6 +132,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a file of device tests for the targets, in addition to CPython."""
     folders = parent.config.getini("tern_device_tests")
     if not file_path.match("test_*.py") or file_path.parent not in folders:
         return None
@@ -139,6 +142,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests on CPython if --not-on-cpython is given."""
     if not config.getoption("not_on_cpython"):
         return
     folders = config.getini("tern_device_tests")
@@ -161,6 +165,7 @@ class DeviceFile(pytest.File):
     """A file of device tests; it runs once on each target."""
 
     def collect(self) -> Iterator[pytest.Item]:
+        """Yield an item for each test and target, skipped if the target lacks what the test needs."""
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
         for target in targets.names:
@@ -183,6 +188,7 @@ class DeviceItem(pytest.Item):
     parent: DeviceFile
 
     def __init__(self, *, test_name: str, target: str, **kwargs: Any) -> None:
+        """Create the item of one test function for one target."""
         super().__init__(**kwargs)
         self.test_name = test_name
         self.target = target
@@ -197,6 +203,7 @@ class DeviceItem(pytest.Item):
         self.add_report_section("call", f"{self.target} output", outcome.output)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show the target's output with lines of source, or the message of an error of tern."""
         error = excinfo.value
         if isinstance(error, DeviceTestError):
             return f"on {self.target}:\n{device_tests.with_source(error.outcome.output, self.path)}"

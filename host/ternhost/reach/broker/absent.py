@@ -31,8 +31,8 @@ class AbsenceReport(NamedTuple):
     lines: list[str]
 
 
-class _View(NamedTuple):
-    """What is known at the time of a check."""
+class _Evidence(NamedTuple):
+    """What is known of the boards at the time of a check."""
 
     link: MqttLink
     roster: BoardRoster
@@ -48,15 +48,16 @@ class _KnownBoards:
         self._firsts = sorted(self._stops)
 
     def first_of(self, device: int) -> int:
-        """The first device of the board of `device`.
+        """Return the first device of the board that a device is on.
 
         A device whose board was never heard may be on a board of its own.
         """
-        at = bisect_right(self._firsts, device) - 1
-        if at < 0:
+        index = bisect_right(self._firsts, device) - 1  # of the last board that begins before it
+        if index < 0:
             return device
-        first = self._firsts[at]
-        return first if device < self._stops[first] else device
+        first = self._firsts[index]
+        is_on_board = device < self._stops[first]
+        return first if is_on_board else device
 
 
 class AbsentBoards:
@@ -70,15 +71,18 @@ class AbsentBoards:
         warn: Warn | None = None,
         past: float = 60.0,
     ) -> None:
-        """directory: of the broker, where it is known. key: the present key of a device.
+        """store: with the devices. directory: of the broker; None: not known.
 
-        past: seconds, as of BrokerLog.
+        key: returns the present key of a device. past: how many seconds back the broker's log
+        still counts.
         """
         self._store_path = store.path
         self._stored = {row.first: row for row in store.boards()}
         self._known = _KnownBoards(())
         self._directory = directory
-        self._log = BrokerLog(directory, past) if directory else None
+        self._log: BrokerLog | None = None
+        if directory:
+            self._log = BrokerLog(directory, past)
         self._key = key
         self._warn: Warn = warn or (lambda message: None)
         self._missed_since: dict[int, float] = {}  # by the first device of each absent board
@@ -101,28 +105,35 @@ class AbsentBoards:
         self._reported = report.facts
 
     def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> AbsenceReport:
-        """Describe everything that keeps the broker from hearing the devices of the store."""
-        log = self._log if self._log and self._log.read() else None
-        view = _View(link, roster, log, now)
+        """Describe everything that keeps the broker from hearing the devices of the store.
+
+        now: by the monotonic clock.
+        """
+        log: BrokerLog | None = None
+        if self._log and self._log.read():
+            log = self._log
+        evidence = _Evidence(link, roster, log, now)
         stored = [range(row.first, row.first + row.clients) for row in self._stored.values()]
         claimed = [board.clients for board in roster.boards.values()]
         self._known = _KnownBoards([*stored, *claimed])
 
         facts: set[tuple[object, ...]] = set()
         devices_by_reason: dict[str, list[int]] = {}
-        for first, devices in self._missing(view).items():
-            reason = self._reason(first, view)
+        for first, devices in self._missing(evidence).items():
+            reason = self._reason(first, evidence)
             devices_by_reason.setdefault(reason, []).extend(devices)
             facts.add((first, reason))
 
-        lines = [self._line(devices, why, view) for why, devices in devices_by_reason.items()]
-        for problem in self._other_problems(view):
+        lines = []
+        for reason, devices in devices_by_reason.items():
+            lines.append(self._line(devices, reason, evidence))
+        for problem in self._other_problems(evidence):
             facts.add((problem,))
             lines.append(problem)
         if devices_by_reason:
-            count = sum(map(len, devices_by_reason.values()))
+            missing_count = sum(len(devices) for devices in devices_by_reason.values())
             total = len(roster.devices)
-            head = f"{count} of {total} devices are on no board that the broker hears"
+            head = f"{missing_count} of {total} devices are on no board that the broker hears"
             lines.insert(0, head)
             if log is None:
                 lines.append(self._text("other", "log"))
@@ -132,116 +143,140 @@ class AbsentBoards:
 
     # Who is absent
 
-    def _missing(self, view: _View) -> dict[int, list[int]]:
-        """The devices of absent boards, by the first device of each board.
+    def _missing(self, evidence: _Evidence) -> dict[int, list[int]]:
+        """Return the devices of absent boards, by the first device of each board.
 
         Boards that sleep are not missing, nor those that had no time yet to connect.
         """
         absent: dict[int, list[int]] = {}
-        for device in islice(_absent_devices(view.roster), _MOST_DEVICES):
+        for device in islice(_absent_devices(evidence.roster), _MOST_DEVICES):
             absent.setdefault(self._known.first_of(device), []).append(device)
 
         is_first_check = not self._next_check
-        missed_at = view.now - _GRACE if is_first_check else view.now
-        self._missed_since = {first: self._missed_since.get(first, missed_at) for first in absent}
+        missed_at = evidence.now
+        if is_first_check:  # they have had their time while the host connected
+            missed_at -= _GRACE
+        missed_since = {}
+        for first in absent:
+            missed_since[first] = self._missed_since.get(first, missed_at)
+        self._missed_since = missed_since
+
         missing = {}
         for first, devices in absent.items():
-            had_time = view.now - self._missed_since[first] >= _GRACE
-            if had_time and not self._may_sleep(first, view):
+            had_time = evidence.now - self._missed_since[first] >= _GRACE
+            if had_time and not self._may_sleep(first, evidence):
                 missing[first] = devices
         return missing
 
-    def _may_sleep(self, first: int, view: _View) -> bool:
-        wake_interval = view.roster.wake_intervals.get(first)
+    def _may_sleep(self, first: int, evidence: _Evidence) -> bool:
+        """Return whether a board sleeps, and was heard so lately that it need not be awake."""
+        wake_interval = evidence.roster.wake_intervals.get(first)
         if not wake_interval:
             return False
-        return self._silence(first, view) < sleepers.least_deadline((wake_interval,))
+        return self._silence(first, evidence) < sleepers.least_deadline((wake_interval,))
 
-    def _silence(self, first: int, view: _View) -> float:
-        """Seconds since a board was heard; infinite if it never was."""
-        board = view.roster.boards.get(mqtt.name(first))
+    def _silence(self, first: int, evidence: _Evidence) -> float:
+        """Return the seconds since a board was heard; infinite if it never was."""
+        board = evidence.roster.boards.get(mqtt.name(first))
         if board:
-            return view.now - board.last_heard
+            return evidence.now - board.last_heard
         if first in self._stored:
             return time.time() - self._stored[first].heard
         return float("inf")
 
     # Why, in words
 
-    def _line(self, devices: list[int], reason: str, view: _View) -> str:
-        silence = min(self._silence(self._known.first_of(device), view) for device in devices)
+    def _line(self, devices: list[int], reason: str, evidence: _Evidence) -> str:
+        """Write a line about the devices that are absent for one reason."""
+        silences = []
+        for device in devices:
+            silences.append(self._silence(self._known.first_of(device), evidence))
+        silence = min(silences)
         if silence == float("inf"):
             heard = "never heard"
         else:
             heard = f"last heard {duration(silence)} ago"
-        return f"{_listed(devices)}: {heard}; {reason}"
+        return f"{_list_devices(devices)}: {heard}; {reason}"
 
-    def _reason(self, first: int, view: _View) -> str:
+    def _reason(self, first: int, evidence: _Evidence) -> str:
+        """Say why a board is absent, and what to do. first: its first device."""
         name = mqtt.name(first)
-        site = _disconnected_site(first, view.link)
-        ending = view.log.ended.get(name) if view.log else None
-        reason = "site" if site else self._reason_at_broker(name, view.log)
-        if name in view.link.presence.strangers:
+        site = _disconnected_site(first, evidence.link)
+        if name in evidence.link.presence.strangers:
             reason = "version"
         elif self._lacks_password(name, self._key(first)):
             reason = "password"
-        prefix = view.link.access.prefix
+        elif site:
+            reason = "site"
+        else:
+            reason = self._reason_in_log(name, evidence.log)
+        ending = None
+        if evidence.log:
+            ending = evidence.log.ended.get(name)
+        prefix = evidence.link.access.prefix
         return self._text("absent", reason, site=site, how=ending, prefix=prefix)
 
-    def _reason_at_broker(self, name: str, log: BrokerLog | None) -> str:
+    def _reason_in_log(self, name: str, log: BrokerLog | None) -> str:
+        """Return the key of the reason that the broker's log gives for a board."""
         if log is None:
             return "silent"
         if name in log.connected:
-            seconds = time.time() - log.connected[name]
-            return "hello" if seconds > _GRACE else "joined"
+            seconds_connected = time.time() - log.connected[name]
+            return "hello" if seconds_connected > _GRACE else "joined"
         return "ended" if name in log.ended else "login"
 
     def _lacks_password(self, name: str, key: bytes | None) -> bool:
-        """Whether the broker, if its files are known, lacks the password of a board's key."""
+        """Return whether the broker lacks the password that belongs to a board's key.
+
+        False if the broker's files are not known.
+        """
         if not self._directory or not key:
             return False
         return not has_password(self._directory, name, mqtt.password(key))
 
-    def _other_problems(self, view: _View) -> Iterator[str]:
-        """Lines about boards without a key, refused clients, and boards that share a name."""
-        if not view.roster.devices:
+    def _other_problems(self, evidence: _Evidence) -> Iterator[str]:
+        """Yield lines about boards without a key, refused clients, and names that are shared."""
+        if not evidence.roster.devices:
             yield self._text("other", "store", store=self._store_path)
-        for name, hello in islice(view.link.presence.boards.items(), _MOST_DEVICES):
+        for name, hello in islice(evidence.link.presence.boards.items(), _MOST_DEVICES):
             first = hello.clients.start
             if self._key(first) is None:
                 yield self._text("other", "key", name=name, device=first)
-        if view.log is None:
+        if evidence.log is None:
             return
-        for address, reason in view.log.refused:
+        for address, reason in evidence.log.refused:
             yield self._text("refused", reason, at=address and f" at {address}")
-        for name in view.log.shared:
+        for name in evidence.log.shared:
             yield self._text("other", "shared", name=name)
 
     def _text(self, kind: str, reason: str, **fields: object) -> str:
+        """Fill in a text of absent.json: what has happened, and what to do."""
         text = "\n    ".join(TEXTS[kind][reason])
         return text.format(dir=self._directory, **fields)
 
 
 def _absent_devices(roster: BoardRoster) -> Iterator[int]:
+    """Yield the devices that no connected board claims."""
     claimed = 0
     for board in roster.boards.values():
         if board.connected:
             claimed += len(roster.registered(board.clients))
-    if claimed < len(roster.devices):
+    if claimed < len(roster.devices):  # otherwise there is no need to look at each
         for device in roster.devices:
             if not any(board.connected for board in roster.boards_of(device)):
                 yield device
 
 
 def _disconnected_site(first: int, link: MqttLink) -> str | None:
-    """The site of a board, if its broker is not connected."""
+    """Return the site that a board is at, if the site's broker is not connected."""
     for site, connected in link.presence.sites.items():
         if not connected and link.presence.site_ids.may_speak(site, first):
             return site
     return None
 
 
-def _listed(devices: list[int]) -> str:
+def _list_devices(devices: list[int]) -> str:
+    """List devices for people, such as "devices 1-3, 7"."""
     spans = []
     for first, last in ranges_of(sorted(devices)):
         spans.append(f"{first}-{last}" if last > first else f"{first}")

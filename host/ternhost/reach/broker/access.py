@@ -28,14 +28,15 @@ _LONGEST_PREFIX = 64
 
 
 def template(name: str) -> str:
-    """The configuration file beside this module, with placeholders."""
+    """Read the configuration file of this name beside this module, with its placeholders."""
     return Path(__file__).with_name(name).read_text()
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise UsageError where no fleet's topics can begin so."""
+    """Raise UsageError if the topics of a fleet cannot begin with this prefix."""
     if len(prefix) > _LONGEST_PREFIX or not _PREFIX.fullmatch(prefix):
-        hint = f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', in parts divided by '/'"
+        hint = f"give at most {_LONGEST_PREFIX} letters, digits, '_', '-' and '.', "
+        hint += "in parts divided by '/'"
         raise UsageError(f"topics cannot begin with {prefix!r}", hint)
 
 
@@ -49,7 +50,10 @@ class Rights:
 
     @classmethod
     def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
-        """Rights to topics of a fleet, which are named without its prefix, divided by spaces."""
+        """Make the rights to topics of a fleet.
+
+        write, read, denied: topics without the fleet's prefix, divided by spaces.
+        """
 
         def topics(names: str) -> list[str]:
             return [f"{prefix}/{name}" for name in names.split()]
@@ -57,11 +61,15 @@ class Rights:
         return cls(topics(write), topics(read), topics(denied))
 
     def lines(self, keyword: str = "topic") -> str:
-        """Lines of Mosquitto's access list, which begin with "topic" or "pattern"."""
+        """Return the rights as lines of Mosquitto's access list.
+
+        keyword: with which they begin: "topic", or "pattern" for the rights of all users.
+        """
+        rights = {"write": self.write, "read": self.read, "deny": self.denied}
         text = ""
-        for way, topics in (("write", self.write), ("read", self.read), ("deny", self.denied)):
+        for right, topics in rights.items():
             for topic in topics:
-                text += f"{keyword} {way} {topic}\n"
+                text += f"{keyword} {right} {topic}\n"
         return text
 
 
@@ -78,7 +86,7 @@ class Access:
     store: str | None = None  # the file with the keys of its fleet's devices, where it is known
 
     def save(self, path: Path) -> None:
-        """Write it as host.json, or a file like that, with the authority beside. Raises OSError."""
+        """Write host.json, or a file like that, with the authority beside it. Raises OSError."""
         authority = AUTHORITY if self.authority else None
         store = os.path.relpath(self.store, path.parent) if self.store else None
         relative = replace(self, authority=authority, store=store)
@@ -110,9 +118,9 @@ class Access:
 
 
 def host_file(place: str | Path) -> Path:
-    """The host.json of a broker, which is named by its directory or by that file."""
+    """Return the path of a broker's host.json. place: that file, or the broker's directory."""
     path = Path(place)
-    if path.is_dir():
-        return path / HOST
     is_file = path.exists() or path.suffix == ".json"
-    return path if is_file else path / HOST
+    if path.is_dir() or not is_file:
+        return path / HOST
+    return path

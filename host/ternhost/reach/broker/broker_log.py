@@ -23,27 +23,30 @@ TEXTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("absent.j
 _FIRST_BYTES = 1 << 16  # of the log that are read to begin with
 _MOST_BYTES = 1 << 20  # that are read at once
 _MOST_CLIENTS = 10_000
-# So many takeovers of a name, within so many seconds, are two boards of one name: a board that
-# comes back takes over once.
+# That many takeovers of a name, within that many seconds, mean that two boards have one name: a
+# board that comes back takes over once.
 _TAKEOVERS = 3
 _TAKEOVER_SECONDS = 60.0
 
 _LOGS_CLIENTS = re.compile(r"^log_type (notice|all)\b", re.MULTILINE)  # in mosquitto.conf
-_LINE = re.compile(r"(\d+): (.*)")
-_NEW_CONNECTION = re.compile(r"New connection from (.+):(\d+) on port")
-_CONNECTED = re.compile(r"New client connected from (.+):(\d+) as (\S+) ")
-_TAKEN_OVER = re.compile(r"Client (\S+) already connected")
-_FAILED = re.compile(r"Client connection from (\S+) (?:denied|failed): (.*)")
-_ENDED = re.compile(r"Client (\S+)(?: [(\[]([^)\]]*)[)\]])? (.*)")
-_BOARD = re.compile(r"[0-9a-f]{8}")
-_TLS_ERROR = re.compile(r"OpenSSL Error\[\d+\]: (.*)")
+_LINE = re.compile(r"(?P<time>\d+): (?P<event>.*)")
+_NEW_CONNECTION = re.compile(r"New connection from (?P<address>.+):(\d+) on port")
+_CONNECTED = re.compile(r"New client connected from (?P<address>.+):(\d+) as (?P<name>\S+) ")
+_TAKEN_OVER = re.compile(r"Client (?P<name>\S+) already connected")
+_FAILED = re.compile(r"Client connection from (?P<address>\S+) (?:denied|failed): (?P<how>.*)")
+_ENDED = re.compile(r"Client (?P<name>\S+)(?: [(\[](?P<address>[^)\]]*)[)\]])? (?P<how>.*)")
+_TLS_ERROR = re.compile(r"OpenSSL Error\[\d+\]: (?P<error>.*)")
+_BOARD = re.compile(r"[0-9a-f]{8}")  # a name of a client
 
 
 class BrokerLog:
     """Reads the log of a directory's Mosquitto, as far as it is on this machine."""
 
     def __init__(self, directory: Path, past: float = 60.0) -> None:
-        """past: seconds before now, before which nothing counts but who is connected."""
+        """directory: of the broker. past: how many seconds back events still count.
+
+        Who is connected counts however long ago that began.
+        """
         self.directory = directory
         self.connected: dict[str, float] = {}  # clients by name, and since when (since 1970)
         self.ended: dict[str, str] = {}  # clients by name, and how their last connection ended
@@ -52,14 +55,14 @@ class BrokerLog:
         self._begin = int(time.time() - past)  # the log has whole seconds
         self._unnamed: Counter[str] = Counter()  # connections without a name yet, by address
         self._takeovers: dict[str, list[float]] = {}
-        self._tls_error = ""  # the last one, which the next line gives a client
-        self._process_start = 0.0
+        self._tls_error = ""  # of the line before; the next line says which client it is about
+        self._process_start = 0.0  # seconds since 1970
         self._position = (0, 0)  # inode, and bytes that were read
 
     # Reading
 
     def read(self) -> bool:
-        """Read new lines; return whether there is a log that says who connects."""
+        """Read the new lines of the log; return whether there is a log that says who connects."""
         try:
             process_start = (self.directory / PID).stat().st_mtime
             if not _LOGS_CLIENTS.search((self.directory / CONFIG).read_text()):
@@ -74,12 +77,13 @@ class BrokerLog:
             self.connected.clear()
             self._unnamed.clear()
         for line in lines:
-            if match := _LINE.fullmatch(line):
-                self._take(float(match[1]), match[2])
+            match = _LINE.fullmatch(line)
+            if match:
+                self._take_event(float(match["time"]), match["event"])
         return True
 
     def _new_lines(self) -> list[str] | None:
-        """The whole lines since the last call; None where the log is no file. Raises OSError."""
+        """Return the whole lines since the last call; None if the log is no file. Raises OSError."""
         with open(self._path(), "rb") as log:
             status = os.fstat(log.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -93,6 +97,7 @@ class BrokerLog:
         return text.decode(errors="replace").splitlines()
 
     def _path(self) -> Path:
+        """Return the path of the running broker's log."""
         # The standard error of the running process, wherever its user has it; else the file of
         # `tern broker run`.
         with suppress(OSError, ValueError):
@@ -103,53 +108,63 @@ class BrokerLog:
 
     # Lines
 
-    def _take(self, at: float, text: str) -> None:
+    def _take_event(self, at: float, event: str) -> None:
+        """Take the text of a line. at: seconds since 1970."""
         tls_error = self._tls_error
         self._tls_error = ""
-        recent = at >= self._begin
-        if match := _TLS_ERROR.match(text):
-            self._tls_error = match[1]
-        elif match := _NEW_CONNECTION.match(text):
-            self._unnamed[match[1]] += 1
-        elif match := _CONNECTED.match(text):
-            self._note_client(match[3], match[1], at)
-        elif recent and (match := _TAKEN_OVER.match(text)):
-            self._note_takeover(match[1], at)
-        elif recent and (match := _FAILED.match(text)):
-            self._refuse(match[1], match[2])
-        elif match := _ENDED.match(text):
-            name, address, how = match.groups()
-            if self.connected.pop(name, None) is None:
-                self._note_unnamed_end(name, address or "", tls_error or how, recent)
-            elif recent:
+        is_recent = at >= self._begin
+        if match := _TLS_ERROR.match(event):
+            self._tls_error = match["error"]
+        elif match := _NEW_CONNECTION.match(event):
+            self._unnamed[match["address"]] += 1
+        elif match := _CONNECTED.match(event):
+            self._note_client(match["name"], match["address"], at)
+        elif is_recent and (match := _TAKEN_OVER.match(event)):
+            self._note_takeover(match["name"], at)
+        elif is_recent and (match := _FAILED.match(event)):
+            self._note_refusal(match["address"], match["how"])
+        elif match := _ENDED.match(event):
+            name, address, how = match["name"], match["address"] or "", match["how"]
+            was_connected = self.connected.pop(name, None) is not None
+            if not was_connected:
+                self._note_unnamed_end(name, address, tls_error or how, is_recent)
+            elif is_recent:
                 self.ended[name] = _ending(how)
 
     def _note_client(self, name: str, address: str, at: float) -> None:
+        """Note that a connection has become that of a client, who has logged in."""
         self._unnamed[address] -= 1
         if at >= int(self._process_start) and len(self.connected) < _MOST_CLIENTS:
             self.connected[name] = at
         if _BOARD.fullmatch(name):
+            # A board at this address is let in by now.
             self.refused = {refusal for refusal in self.refused if refusal[0] != address}
 
     def _note_takeover(self, name: str, at: float) -> None:
-        earlier = self._takeovers.get(name, [])
-        times = [then for then in earlier if at - then < _TAKEOVER_SECONDS]
+        """Note that a new connection has the name of one that was still there."""
+        earlier_times = self._takeovers.get(name, [])
+        times = [time for time in earlier_times if at - time < _TAKEOVER_SECONDS]
         times.append(at)
         self._takeovers[name] = times[-_TAKEOVERS:]
         if len(times) >= _TAKEOVERS:
             self.shared.add(name)
 
-    def _note_unnamed_end(self, name: str, address: str, how: str, recent: bool) -> None:
-        """Note the end of a connection that had not become that of a client."""
-        host = address.rpartition(":")[0]
-        if not host:
-            likely = [address for address, count in self._unnamed.items() if count > 0]
-            host = likely[0] if len(likely) == 1 else ""
-        self._unnamed[host] -= 1
-        if recent and not name.startswith("auto-"):  # a client without a name is no board
-            self._refuse(host, how)
+    def _note_unnamed_end(self, name: str, address: str, how: str, is_recent: bool) -> None:
+        """Note the end of a connection that had not become that of a client.
 
-    def _refuse(self, address: str, how: str) -> None:
+        address: with the port; empty if the log does not name it.
+        """
+        host, _colon, _port = address.rpartition(":")
+        if not host:
+            candidates = [address for address, count in self._unnamed.items() if count > 0]
+            if len(candidates) == 1:
+                host = candidates[0]
+        self._unnamed[host] -= 1
+        if is_recent and not name.startswith("auto-"):  # a client without a name is no board
+            self._note_refusal(host, how)
+
+    def _note_refusal(self, address: str, how: str) -> None:
+        """Note that the broker has refused a client, if the reason is one that is known."""
         for part in TEXTS["refused"]:
             if part in how:
                 if len(self.refused) < _MOST_CLIENTS:
@@ -158,6 +173,7 @@ class BrokerLog:
 
 
 def _ending(how: str) -> str:
-    """How a connection ended, in words; the last part, "", is in every line."""
+    """Say how a connection ended. how: the end of its line in the log."""
     endings: dict[str, str] = TEXTS["ended"]
+    # The last part is empty, and so in every line.
     return next(words for part, words in endings.items() if part in how)

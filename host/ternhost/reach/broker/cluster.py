@@ -28,11 +28,13 @@ _BCRYPT_COST = 4  # the least: the passwords are random and have 128 bits
 
 
 def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
-    """Raise UsageError for too few nodes, or a prefix with which NATS has no topics."""
+    """Raise UsageError for too few nodes, or for prefixes of topics that NATS cannot have."""
     require("bcrypt")
-    if len(set(hosts)) < _LEAST:
+    node_count = len(set(hosts))
+    if node_count < _LEAST:
         raise UsageError(
-            f"a cluster has {_LEAST} nodes or more, not {len(set(hosts))}: most of them must run at any time",
+            f"a cluster has {_LEAST} nodes or more, not {node_count}: "
+            "most of them must run at any time",
             hint="name each node: tern broker config DIR --for nats --name n1.local "
             "--name n2.local --name n3.local",
         )
@@ -59,9 +61,14 @@ def write_nodes(directory: Path, access: Access) -> None:
 
 
 def _node_conf(name: str, access: Access, password: str) -> str:
-    """The configuration of a node. password: of the nodes among themselves."""
+    """Return the configuration of a node.
+
+    name: of the node. password: of the nodes among themselves, with which each connects to all.
+    """
     route_port = access.port + 1
-    routes = [f"nats://node:{password}@{bracketed(host)}:{route_port}" for host in access.hosts]
+    routes = []
+    for host in access.hosts:
+        routes.append(f"nats://node:{password}@{bracketed(host)}:{route_port}")
     conf = template(CONFIG).format(
         name=name,
         address=bracketed(name) if is_address(name) else "0.0.0.0",
@@ -80,21 +87,22 @@ def write_users(
     rights: Mapping[Access, Rights],
     passwords: Iterable[tuple[str, str]],
 ) -> None:
-    """Write the users of all nodes.
+    """Write the file with the users of a cluster for each of its nodes.
 
-    rights: of all but boards; passwords: (user, password). A hash that fits its password stays,
-    since a node drops the connection of a user that has changed. Raises OSError.
+    rights: of the users that are no boards. passwords: (user, password) of all. A hash that fits
+    its password stays, since a node drops the connection of a user that has changed. Raises
+    OSError.
     """
     nodes = [directory / NODES / name for name in access.hosts]
-    hashes = _hashes(nodes[0] / _USERS)
-    rights_by_user = {account.user: own for account, own in rights.items()}
+    old_hashes = _read_hashes(nodes[0] / _USERS)
+    rights_by_user = {account.user: account_rights for account, account_rights in rights.items()}
     text = "users: [\n"
     for user, password in passwords:
-        own_rights = rights_by_user.get(user) or board_rights(access.prefix)
+        user_rights = rights_by_user.get(user) or board_rights(access.prefix)
         entry = {
             "user": user,
-            "password": _hash(password, hashes.get(user)),
-            "permissions": _permissions(own_rights, user),
+            "password": _hash(password, old_hashes.get(user)),
+            "permissions": _permissions(user_rights, user),
             "allowed_connection_types": ["MQTT"],
         }
         text += json.dumps(entry) + "\n"
@@ -103,15 +111,20 @@ def write_users(
         write_file(node / _USERS, text.encode(), secret=True)
 
 
-def _hashes(path: Path) -> dict[str, str]:
-    """The password hashes of the users in a node's file."""
+def _read_hashes(path: Path) -> dict[str, str]:
+    """Read the password hashes in a node's file of users, by user."""
     if not path.exists():
         return {}
-    users = [json.loads(line) for line in path.read_text().splitlines()[1:-1]]
-    return {user["user"]: user["password"] for user in users}
+    entries = path.read_text().splitlines()[1:-1]  # between the lines with the brackets
+    hashes = {}
+    for line in entries:
+        entry = json.loads(line)
+        hashes[entry["user"]] = entry["password"]
+    return hashes
 
 
 def _hash(password: str, old_hash: str | None) -> str:
+    """Return the old hash if it is that of the password, or else a new one."""
     import bcrypt
 
     secret = password.encode()
@@ -121,6 +134,7 @@ def _hash(password: str, old_hash: str | None) -> str:
 
 
 def _permissions(rights: Rights, user: str) -> dict[str, list[str]]:
+    """Return the subjects of NATS to which a user may publish and subscribe."""
     publish = [_subject(topic, user) for topic in rights.write]
     subscribe = [_subject(topic, user) for topic in rights.read]
     # '#' takes the level above, too.
@@ -131,6 +145,6 @@ def _permissions(rights: Rights, user: str) -> dict[str, list[str]]:
 
 
 def _subject(topic: str, user: str) -> str:
-    """The NATS subject of an MQTT topic; %u stands for the user."""
+    """Return the NATS subject of an MQTT topic, in which %u stands for the user."""
     subject = topic.replace("%u", user).replace("/", ".")
     return subject.replace("+", "*").replace("#", ">")

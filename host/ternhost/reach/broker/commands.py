@@ -66,6 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_config(actions: Any) -> None:
+    """Add `tern broker config` with its options."""
     summary = (
         "write the configuration, passwords, rights and certificates into DIR; again, without "
         "options, for new keys"
@@ -141,7 +142,7 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The given options for `configuration.configure`."""
+    """Return the options for `configuration.configure` that were given."""
     options = {
         "names": args.name or None,
         "address": args.address,
@@ -153,20 +154,23 @@ def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of a site for `configuration.add_site`; empty without one. Raises UsageError."""
-    sites = {name for name in (args.bridge, args.relay) if name is not None}
+    """Return the options for `configuration.add_site`; empty if no site is named.
+
+    Raises UsageError for two sites, and for options of a site without one.
+    """
+    names = {name for name in (args.bridge, args.relay) if name is not None}
     options = {
         "names": args.site_name or None,
         "address": args.site_address,
         "port": args.site_port,
         "boards": None if args.boards is None else parse_range(args.boards),
     }
-    if len(sites) > 1:
+    if len(names) > 1:
         raise UsageError(
             "one site at a time: --bridge and --relay name two", hint="run the command twice"
         )
-    if sites:
-        options["name"] = sites.pop()
+    if names:
+        options["name"] = names.pop()
         options["bridge"] = args.bridge is not None
         options["relay"] = args.relay is not None
         return options
@@ -178,7 +182,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
-    """Warnings about a site that is open to others, or cannot be reached."""
+    """Yield warnings about a site that is open to others, or cannot be reached."""
     if site.bridge and not central.authority:
         yield (
             f"without TLS an eavesdropper between the broker of site {site.name} and the central "
@@ -198,6 +202,10 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
 
 
 def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
+    """Write for people what `tern broker config` has made, and what to do next.
+
+    reloaded: the running broker has read the new files already.
+    """
     directory = result["directory"]
     devices = counted(result["devices"], "device")
     text = f"{directory}: passwords of {devices} and the host; keys are in {access.store}\n"
@@ -219,17 +227,20 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
 
 
 def _start_command(directory: str, access: Access) -> str:
+    """Say how the broker of a directory is started."""
     if access.is_cluster:
         return f"nats-server -c nats.conf in each of {directory}/{cluster.NODES}/*, on its machine"
     return f"mosquitto -c {directory}/{CONFIG}, or tern broker run {directory}"
 
 
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
+    """Return the options of a site for JSON, without its password."""
     public = {name: value for name, value in asdict(site).items() if name != "password"}
     return {**public, "directory": str(Path(directory) / SITES / site.name)}
 
 
 def _site_text(site: dict[str, Any]) -> str:
+    """Write for people what to do with the directory of a site."""
     text = f"site {site['name']}: copy {site['directory']} there"
     if site["bridge"]:
         text += (
@@ -254,7 +265,7 @@ def run_run(args: argparse.Namespace) -> int:
             f"of DIR/{cluster.NODES} says how",
         )
     passwords = Path(args.directory) / PASSWORDS
-    written = passwords.stat().st_mtime_ns
+    loaded_version = passwords.stat().st_mtime_ns
     text = f"the broker listens at {access.host} port {access.port}"
     with heeding_interrupts(), Mosquitto(args.directory) as running:
         if _devices(access) is not None:
@@ -265,21 +276,22 @@ def run_run(args: argparse.Namespace) -> int:
             running.keep(warn)
             while True:
                 time.sleep(_CHECK_EVERY)
-                last_written = passwords.stat().st_mtime_ns
-                if last_written != written:
-                    written = last_written
+                version = passwords.stat().st_mtime_ns
+                if version != loaded_version:
+                    loaded_version = version
                     running.reload()
         except KeyboardInterrupt:
             return OK
 
 
 def _result(directory: str, access: Access) -> dict[str, Any]:
+    """Return how a broker is reached for JSON, without the password."""
     public = {name: value for name, value in asdict(access).items() if name != "password"}
     return {**public, "devices": _devices(access) or 0, "directory": directory}
 
 
 def _devices(access: Access) -> int | None:
-    """The number of devices of its store; None for a site, which has its store elsewhere."""
+    """Return the number of devices of a broker; None for a site, whose store is elsewhere."""
     if access.store is None or not Path(access.store).exists():
         return None
     with Store(access.store, create=False, beside=True) as store:

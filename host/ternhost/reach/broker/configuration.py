@@ -28,7 +28,8 @@ HOST_USER = "tern-host"
 class BrokerOptions:
     """What kind of broker it is, and how it is reached."""
 
-    names: Sequence[str] = ()  # at which boards reach it; of a cluster, of each node; (): here
+    # Names or addresses at which boards reach it; of a cluster, of each node; none: this machine.
+    names: Sequence[str] = ()
     address: str = "127.0.0.1"  # to listen on; the nodes of a cluster listen at `names`
     port: int = mosquitto_files.PORT
     prefix: str = "tern"  # of all topics
@@ -37,10 +38,12 @@ class BrokerOptions:
 
     @property
     def hosts(self) -> Sequence[str]:
-        """The names, or those of this machine."""
+        """The names, or else those of this machine."""
         if self.names:
             return self.names
-        return cluster.HERE if self.nats else ("localhost", "127.0.0.1")
+        if self.nats:
+            return cluster.HERE
+        return ("localhost", "127.0.0.1")
 
 
 DEFAULTS = BrokerOptions()
@@ -57,12 +60,15 @@ def write_configuration(
     store: str | Path | None = None,
     home_assistant: str | bool | None = None,
 ) -> Access:
-    """Write the broker's files and host.json; an existing authority, host password and store stay.
+    """Write the files of a broker and host.json, which says how to reach it; return the latter.
 
-    keys: by the first client of each board. home_assistant: the prefix of discovery topics; False:
-    hide the fleet again. Raises StorageError and UsageError.
+    An authority, a host's password and the path of a store that exist already stay.
+
+    keys: of the devices, by their ids. store: the file that holds them. home_assistant: the prefix
+    of Home Assistant's discovery topics; None: as before; False: hide the fleet again. Raises
+    StorageError and UsageError.
     """
-    _check(directory, options, home_assistant)
+    _check_options(directory, options, home_assistant)
     directory = Path(directory).absolute()
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,9 +76,14 @@ def write_configuration(
             from ternhost.reach.certificates import write_certificates  # they need an extra
 
             write_certificates(directory, options.hosts)
-        host = ",".join(options.hosts) if options.nats else options.hosts[0]
-        authority = AUTHORITY if options.tls else None
-        access = Access(host, options.port, HOST_USER, "", authority, options.prefix)
+        access = Access(
+            host=",".join(options.hosts) if options.nats else options.hosts[0],
+            port=options.port,
+            user=HOST_USER,
+            password="",  # `_write_host` makes one
+            authority=AUTHORITY if options.tls else None,
+            prefix=options.prefix,
+        )
         _write_host(directory / HOST, access, store)
         if options.nats:
             cluster.write_nodes(directory, access)
@@ -84,9 +95,10 @@ def write_configuration(
     return Access.load(directory / HOST)
 
 
-def _check(
+def _check_options(
     directory: str | Path, options: BrokerOptions, home_assistant: str | bool | None
 ) -> None:
+    """Raise UsageError for options with which no broker can run; see `write_configuration`."""
     last_port = options.port
     if options.nats:
         last_port += 1  # the nodes of a cluster use it among themselves
@@ -108,24 +120,36 @@ def _write_users(
     home_assistant: str | bool | None = None,
     anew: bool = False,
 ) -> None:
-    """Write the access list and the passwords of all users, and the files of the sites."""
+    """Write the access list and the passwords of all users, and the files of the sites.
+
+    keys: of the devices. home_assistant: as in `write_configuration`. anew: write the
+    configurations of the sites' brokers again, too.
+    """
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, None)
     host = Access.load(directory / HOST)
     home = home_access.load(directory)
+    # The host may write what goes down to boards, and read what comes up.
     rights = {host: Rights.below(host.prefix, "round model down/+", "up/+ hello/+ site/+")}
     if home:
         rights |= home.rights
     all_sites = sites.write(directory, keys, anew)
-    passwords = [(access.user, access.password) for access in rights]
-    passwords += [(site.user, site.password) for site in all_sites if site.bridge]
-    passwords += [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
+
+    passwords = []  # (user, password)
+    for access in rights:
+        passwords.append((access.user, access.password))
+    for site in all_sites:
+        if site.bridge:
+            passwords.append((site.user, site.password))
+    for device, key in keys.items():
+        passwords.append((mqtt.name(device), mqtt.password(key)))
+
     if host.is_cluster:
         cluster.write_users(directory, host, rights, passwords)
         return
-    sections = ""
-    for access, own_rights in rights.items():
-        sections += f"user {access.user}\n{own_rights.lines()}\n"
+    sections = ""  # of the access list
+    for access, rights_of_user in rights.items():
+        sections += f"user {access.user}\n{rights_of_user.lines()}\n"
     for site in all_sites:
         sections += site.access_list(host.prefix, keys)
     mosquitto_files.write_access_list(directory, sections, host.prefix)
@@ -133,7 +157,10 @@ def _write_users(
 
 
 def _write_host(path: Path, access: Access, store: str | Path | None) -> None:
-    """Write host.json, or a file like that; an existing password and store stay."""
+    """Write host.json, or a file like that, with a new password unless it has one already.
+
+    store: None: the one that is in the file stays.
+    """
     password = secrets.token_urlsafe(16)
     if path.exists():
         old = Access.load(path)
@@ -153,36 +180,54 @@ def configure(
     nats: bool | None = None,
     **options: Any,
 ) -> Access:
-    """Configure a broker for the devices of a store, which is made if it is missing.
+    """Configure a broker for the devices of a store, for the first time or again.
 
-    options: of `BrokerOptions`; omitted ones stay as they are. Without options, an existing
-    configuration changes only in its passwords, its access list and its memory. Raises StorageError
-    and UsageError.
+    store: is made if it is missing; None: the one of before, or one in the directory.
+    home_assistant: as in `write_configuration`. nats: whether it is a cluster of NATS servers;
+    None: as before. options: of `BrokerOptions`; omitted ones stay as they are. Without options,
+    an existing configuration changes only in its passwords, its access list and its memory.
+    Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
         has_options = bool(store or options or home_assistant is not None)
         return _configure_site(directory, has_options)
-    old = Access.load(directory / HOST) if (directory / HOST).exists() else None
-    if old and nats not in (None, old.is_cluster):
-        raise UsageError(
-            f"{directory} has another kind of broker already",
-            hint="name another directory, with the same keys: "
-            f"tern broker config OTHER --store {old.store} --for ...",
-        )
+
+    old: Access | None = None
+    if (directory / HOST).exists():
+        old = Access.load(directory / HOST)
+        _require_same_kind(directory, old, nats)
     path = _store_path(directory, store, old)
     keys = _keys(path)
-    is_written = old is not None and (old.is_cluster or (directory / CONFIG).exists())
-    if old and old.store and is_written and not options:
+    if old and old.store and not options and _is_written(directory, old):
         _update(directory, replace(old, store=str(path)), keys, home_assistant)
     else:
-        nats = old.is_cluster if old else bool(nats)
-        before = _options_before(directory, old) if old else {}
-        all_options = BrokerOptions(**{**before, **options, "nats": nats})
-        write_configuration(directory, keys, all_options, store=path, home_assistant=home_assistant)
+        all_options: dict[str, Any] = {"nats": bool(nats)}
+        if old:
+            all_options = _options_before(directory, old)
+        broker_options = BrokerOptions(**{**all_options, **options})
+        write_configuration(
+            directory, keys, broker_options, store=path, home_assistant=home_assistant
+        )
     if not path.exists():
         Store(path, beside=True).close()
     return Access.load(directory / HOST)
+
+
+def _require_same_kind(directory: Path, old: Access, nats: bool | None) -> None:
+    """Raise UsageError if the broker of the directory is of another kind than is asked for."""
+    if nats in (None, old.is_cluster):
+        return
+    raise UsageError(
+        f"{directory} has another kind of broker already",
+        hint="name another directory, with the same keys: "
+        f"tern broker config OTHER --store {old.store} --for ...",
+    )
+
+
+def _is_written(directory: Path, old: Access) -> bool:
+    """Return whether the broker of the directory has its configuration file."""
+    return old.is_cluster or (directory / CONFIG).exists()
 
 
 def _configure_site(directory: Path, has_options: bool) -> Access:
@@ -196,6 +241,7 @@ def _configure_site(directory: Path, has_options: bool) -> Access:
 
 
 def _store_path(directory: Path, store: str | Path | None, old: Access | None) -> Path:
+    """Return the store that is named, or else the one of before, or else the directory's own."""
     if store:
         return Path(store)
     if old and old.store:
@@ -204,7 +250,7 @@ def _store_path(directory: Path, store: str | Path | None, old: Access | None) -
 
 
 def _keys(path: Path) -> dict[int, bytes]:
-    """The keys of a store; none if it does not exist."""
+    """Return the keys of a store; none if it does not exist."""
     if not path.exists():
         return {}
     with Store(path, create=False, beside=True) as store:
@@ -212,7 +258,9 @@ def _keys(path: Path) -> dict[int, bytes]:
 
 
 def _options_before(directory: Path, old: Access) -> dict[str, Any]:
-    options = {
+    """Return the options of `BrokerOptions` with which a broker was configured before."""
+    options: dict[str, Any] = {
+        "nats": old.is_cluster,
         "names": mosquitto_files.names(directory, old),
         "port": old.port,
         "prefix": old.prefix,
@@ -220,7 +268,7 @@ def _options_before(directory: Path, old: Access) -> dict[str, Any]:
     }
     listener = mosquitto_files.listening(directory)
     if listener:
-        options["address"], _ = listener
+        options["address"], _port = listener
     return options
 
 

@@ -44,7 +44,8 @@ from ternhost.store.store import Store
 PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
 _LONGEST_GREETING = 15.0
 _STANDING_GREETING = 0.3  # for a served fleet: late boards take part, too
-_TICK = 0.5
+_TICK = 0.5  # seconds to wait for frames
+_SHORT_TICK = _TICK / 10  # seconds to wait for HELLOs
 _NO_TIME = 0.001  # seconds to wait for frames while there are devices to ask
 
 
@@ -63,9 +64,13 @@ class BrokerDriver(Driver):
         directory: Path | None = None,
         **options: Unpack[DriverOptions],
     ) -> None:
-        """directory: of the broker, where it is on this machine.
+        """Prepare to reach a fleet; the link is connected when the driver is opened.
 
-        A fleet that is not served asks only the boards that are connected when the driver is opened.
+        If the fleet is not served, only boards that are connected by then are asked.
+
+        store: with the devices' keys. link: to the broker.
+        patience: seconds without news until boards are asked again. directory: of the broker, if
+        it is on this machine.
         """
         self.rounds = StoredRounds(store, **options)
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
@@ -90,6 +95,7 @@ class BrokerDriver(Driver):
     # The connection
 
     def __enter__(self) -> Self:
+        """Connect to the broker and its boards. Raises DeviceError, UsageError, StorageError."""
         try:
             self._runner.run(self._connect())
         except BaseException as error:
@@ -105,6 +111,10 @@ class BrokerDriver(Driver):
         self._runner.close()
 
     async def _connect(self) -> None:
+        """Connect to the broker, and wait for the HELLOs of the boards.
+
+        Raises DeviceError if no board is there, unless the fleet is served.
+        """
         self._sightings.forget()
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self.rounds.warn
@@ -140,7 +150,8 @@ class BrokerDriver(Driver):
     async def _greet_boards(self, quiet: float) -> None:
         """Wait for the HELLOs of boards, until none has come for `quiet` seconds.
 
-        HELLOs are retained: they come at once, or the boards are not connected.
+        The broker retains HELLOs: they come at once, or the boards are not connected. So the wait
+        ends, too, as soon as every device of the store is on a board.
         """
         roster = self.fleet.roster
         end = time.monotonic() + _LONGEST_GREETING
@@ -152,13 +163,14 @@ class BrokerDriver(Driver):
             news = self._update_boards(now)
             if news:
                 last_news = now
-            complete = news and len(roster.claimed) == len(roster.devices)
-            if self.link.subscribed.is_set() and (complete or now - last_news > quiet):
+            is_complete = news and len(roster.claimed) == len(roster.devices)
+            is_quiet = now - last_news > quiet
+            if self.link.subscribed.is_set() and (is_complete or is_quiet):
                 return
-            await asyncio.sleep(_TICK / 10)
+            await asyncio.sleep(_SHORT_TICK)
 
     def _on_connect(self) -> None:
-        # Replaces whatever the broker retains of an earlier round.
+        """Replace whatever the broker retains of an earlier round and an earlier model."""
         self.fleet.roster.note_connection(time.monotonic())
         if self._requests and self._requests.announced:
             self._requests.announce()
@@ -174,6 +186,7 @@ class BrokerDriver(Driver):
 
     @property
     def status(self) -> FleetStatus:
+        """The state of the fleet now: a board that sleeps does not count as connected."""
         connected = self.link.presence.boards
         asleep = self.fleet.roster.asleep(time.monotonic())
         asleep_but_connected = [board for board in asleep if board.name in connected]
@@ -197,6 +210,10 @@ class BrokerDriver(Driver):
         return self._sightings.budgets(self._read_budgets)
 
     def _read_budgets(self) -> list[BoardBudget]:
+        """Return the budgets of the boards that are connected or sleep.
+
+        Only the devices of a board count that have a key in the store.
+        """
         budgets = []
         for board in self.fleet.roster.boards.values():
             if not board.connected and not board.wake_interval:
@@ -219,6 +236,7 @@ class BrokerDriver(Driver):
             self._runner.run(self._idle(seconds))
 
     async def _idle(self, seconds: float) -> None:
+        """Look after the fleet for so long, or until the driver is stopped."""
         end = time.monotonic() + seconds
         while not self.stopped:
             left = end - time.monotonic()
@@ -235,8 +253,8 @@ class BrokerDriver(Driver):
 
         Return whether a report or a refusal was among the frames.
         """
-        batch = await self.link.take(timeout)
-        news = bool(batch) and self._accept(batch)
+        received_frames = await self.link.take(timeout)
+        news = bool(received_frames) and self._accept(received_frames)
         now = time.monotonic()
         sleeper_may_be_awake = self.fleet.roster.wake_intervals and self.link.presence.changed
         if sleeper_may_be_awake or now - self._last_upkeep >= _TICK:
@@ -268,6 +286,11 @@ class BrokerDriver(Driver):
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None
     ) -> RoundResult | None:
+        """Ask boards until the round ends, and return its result; None after `stop`.
+
+        Raises AllRefused if there are only refusals; for a fleet that is not served also
+        DeviceError if no board is left that could answer.
+        """
         if self.stopped:
             return None
         result = self._runner.run(self._collect(number, on_progress))
@@ -284,6 +307,7 @@ class BrokerDriver(Driver):
         return result
 
     async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
+        """Ask devices and take their answers until the round ends; return None after `stop`."""
         asked = self.aggregator.asked(number)
         requests = RoundRequests(number, self.fleet, self._patience)
         self._requests = requests
@@ -291,7 +315,9 @@ class BrokerDriver(Driver):
         try:
             while not self.stopped:
                 requests.ask()
-                if await self._step(_NO_TIME if requests.can_ask else _TICK):
+                timeout = _NO_TIME if requests.can_ask else _TICK
+                news = await self._step(timeout)
+                if news:
                     on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
                 now = time.monotonic()
                 result = self.aggregator.ended(number, now)
@@ -316,20 +342,21 @@ class BrokerDriver(Driver):
                 hint="see to the boards, then go on with --resume: every accepted report is safe",
             )
 
-    def _accept(self, batch: list[bytes]) -> bool:
-        """Count frames; return whether there was a report or refusal among them."""
+    def _accept(self, received_frames: list[bytes]) -> bool:
+        """Check and count frames; return whether a report or a refusal was among them."""
         self._reload_keys()
         now = time.monotonic()
-        accepted = self.aggregator.accept(batch, now)
-        reporting = [device for _, device in accepted.reports]
+        accepted = self.aggregator.accept(received_frames, now)
+        reporting_devices = [device for _round, device in accepted.reports]
         self._sightings.answered(accepted.reports, self.aggregator.costs)
-        self._note_heard_sleepers(reporting)
+        self._note_heard_sleepers(reporting_devices)
         if self._requests:
             self._note_answers(self._requests, accepted, now)
         return bool(accepted.reports or accepted.refusals)
 
     def _note_answers(self, requests: RoundRequests, accepted: Accepted, now: float) -> None:
-        requests.note_answers([device for _, device in accepted.reports], now)
+        """Note which devices have answered in the open round, and which are to be asked later."""
+        requests.note_answers([device for _round, device in accepted.reports], now)
         requests.note_answers([refusal.device for refusal in accepted.refusals], now)
         for refusal in accepted.unread:
             if refusal.device != wire.BOARD and refusal.round == requests.number:
@@ -342,9 +369,9 @@ class BrokerDriver(Driver):
         changes = self.fleet.roster.update(self.link, now)
         arrived = changes.arrived
         self.health.note_changes(changes, now)
-        self._note_heard_sleepers(
-            board.clients.start for board in arrived if board.last_hello == now
-        )
+        for board in arrived:
+            if board.last_hello == now:  # else the broker has retained its HELLO
+                self._note_heard_sleepers((board.clients.start,))
         if self._requests and arrived:
             self._requests.assign(arrived)
         fleet_keys.send_fleet_key(self.fleet, arrived)
@@ -355,10 +382,13 @@ class BrokerDriver(Driver):
         return bool(arrived)
 
     def _note_heard_sleepers(self, devices: Iterable[int]) -> None:
-        if self.fleet.roster.wake_intervals:
-            for device in devices:
-                if device in self.fleet.roster.wake_intervals:
-                    self._heard_sleepers[device] = time.time()
+        """Note when those of the devices were heard that sleep; the store gets it after a round."""
+        sleeping_devices = self.fleet.roster.wake_intervals
+        if not sleeping_devices:
+            return
+        for device in devices:
+            if device in sleeping_devices:
+                self._heard_sleepers[device] = time.time()
 
     def _reload_keys(self) -> None:
         """Take over what another process has changed in the store."""
@@ -395,12 +425,18 @@ class BrokerDriver(Driver):
     # The model
 
     def publish(self, averaged: Averaged) -> None:
-        """Have the broker retain it, sealed with the fleet's key, for boards that use it."""
+        """Have the broker retain a model, sealed with the fleet's key, for boards that use it."""
         self._reload_keys()
         super().publish(averaged)
         self._hand_out_model()
 
     def _hand_out_model(self) -> None:
-        # The retained one may be sealed with an earlier key, which a revoked device has.
+        """Have the broker retain the model of the store, or none, under the present fleet key.
+
+        What it retains may be sealed with an earlier key, which a revoked device has.
+        """
         model = kept_model.kept(self._store)
-        self.link.hand_out(self.fleet.key.seal(model) if model else b"")
+        if model:
+            self.link.hand_out(self.fleet.key.seal(model))
+        else:
+            self.link.hand_out(b"")

@@ -56,6 +56,7 @@ class OnBroker(Fleet):
         return home_access.load(self._host_file.parent)
 
     def driver(self, context: RunContext) -> Driver:
+        """Make the driver that reaches the fleet through its broker. Raises TernError."""
         from ternhost.reach.broker.driver import BrokerDriver
         from ternhost.reach.broker.link import MqttLink
 

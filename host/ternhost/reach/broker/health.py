@@ -26,7 +26,11 @@ class FleetHealth:
         standing: bool = False,
         directory: Path | None = None,
     ) -> None:
-        """standing: the fleet is served, so boards come and go. directory: of the broker."""
+        """store: with the devices. sightings: gets when boards were heard.
+
+        standing: the fleet is served, so boards come and go. directory: of the broker; None: it is
+        not on this machine.
+        """
         self._fleet = fleet
         self._sightings = sightings
         self._standing = standing
@@ -64,7 +68,7 @@ class FleetHealth:
         self._absent.check(self._fleet.link, self._fleet.roster, now)
 
     def describe_absent(self, now: float) -> list[str]:
-        """Lines about the boards that the broker does not hear."""
+        """Return lines about the boards that the broker does not hear, with the reasons."""
         return self._absent.describe(self._fleet.link, self._fleet.roster, now).lines
 
     def note_changes(self, changes: RosterChanges, now: float) -> None:
@@ -84,6 +88,7 @@ class FleetHealth:
                 self._fleet.warn(f"board {board.name} is {change}")
 
     def _note_hello(self, board: BoardOnBroker, now: float) -> None:
+        """Note that a board has come or gone, with its HELLO if it has come."""
         hello = self._fleet.link.presence.boards.get(board.name)
         if hello is None or hello.hello is None:
             self._note_sighting(board, {})
@@ -108,8 +113,11 @@ class FleetHealth:
     def _note_sighting(
         self, board: BoardOnBroker, hello: Mapping[str, Any], retained: bool = False
     ) -> None:
-        # Only for members: anybody on a site's broker may claim more boards, and rows stay in the
-        # store.
+        """Note when a board was heard. hello: the fields of its HELLO; empty: unchanged.
+
+        Boards without a key are left out: anybody on a site's broker may claim more boards, and
+        rows stay in the store.
+        """
         if self._fleet.aggregator.key(board.clients.start):
             self._sightings.note(
                 Sighting(

@@ -46,13 +46,17 @@ class HomeAccess:
 
     @property
     def rights(self) -> dict[Access, Rights]:
-        """Of the two users: one publishes the fleet, and one is Home Assistant."""
-        fleet, home = self.prefix, self.home.prefix
-        denied = Rights.below(fleet, "", "", "round model down/+ up/+ hello/+ site/+").denied
-        return {
-            self.publisher: Rights([self.discovery, f"{fleet}/fleet/+"], [], denied),
-            self.home: Rights([f"{home}/status"], [f"{home}/#", f"{fleet}/fleet/+"], denied),
-        }
+        """The rights of the two users: one publishes the fleet, and one is Home Assistant."""
+        figures = f"{self.prefix}/fleet/+"
+        discovery_prefix = self.home.prefix
+        frames = Rights.below(self.prefix, "", "", "round model down/+ up/+ hello/+ site/+")
+        publisher_rights = Rights(write=[self.discovery, figures], read=[], denied=frames.denied)
+        home_rights = Rights(
+            write=[f"{discovery_prefix}/status"],
+            read=[f"{discovery_prefix}/#", figures],
+            denied=frames.denied,
+        )
+        return {self.publisher: publisher_rights, self.home: home_rights}
 
     def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
         """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
@@ -62,9 +66,9 @@ class HomeAccess:
 
 
 def load(directory: str | Path) -> HomeAccess | None:
-    """The two users; None where Home Assistant may not see the fleet.
+    """Load how the two users reach the broker of a directory.
 
-    Raises UsageError and StorageError.
+    None if Home Assistant may not see the fleet. Raises UsageError and StorageError.
     """
     publisher = Path(directory) / PUBLISHER
     home = Path(directory) / HOME_ASSISTANT
@@ -83,7 +87,9 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
     if not isinstance(discovery, str):
         return
     check_prefix(discovery)
-    if f"{discovery}/".startswith(f"{fleet}/") or f"{fleet}/".startswith(f"{discovery}/"):
+    is_below_fleet = f"{discovery}/".startswith(f"{fleet}/")
+    is_above_fleet = f"{fleet}/".startswith(f"{discovery}/")
+    if is_below_fleet or is_above_fleet:
         raise UsageError(
             f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
             f"{fleet!r}: it could read more than it may",
@@ -92,17 +98,19 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
-    """The prefix of discovery topics: the given one, or else the one of before."""
-    if discovery is None:
-        before = load(directory)
-        return before.home.prefix if before else None
-    return discovery
+    """Return the prefix of discovery topics: the given one; for None the one of before, if any."""
+    if discovery is not None:
+        return discovery
+    access = load(directory)
+    if access is None:
+        return None
+    return access.home.prefix
 
 
 def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
-    """The files of the two users, for this prefix of discovery topics.
+    """Return what the files of the two users are to say, by their paths.
 
-    None: as before. False removes the files.
+    discovery: the prefix of discovery topics; None: as before. False removes the files.
     """
     discovery = _prefix(directory, discovery)
     if discovery is False:

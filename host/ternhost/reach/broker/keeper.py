@@ -56,6 +56,7 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
+        """Look at the broker again and again, and restart it after ever longer pauses."""
         pause = self._times.first_pause
         self._last_check = last_start = time.monotonic()
         while not self._stopping.wait(self._times.look_every):
@@ -73,16 +74,16 @@ class Keeper:
             last_start = time.monotonic()
 
     def _failure(self) -> str:
-        """What is wrong with the broker; "" if it is well. A broker that hangs is killed."""
+        """Say what is wrong with the broker; "" if it is well. A broker that hangs is killed."""
         if not self._broker.runs:
             return self._start_error or self._broker.failure("mosquitto has ended").message
         self._start_error = ""
         if time.monotonic() - self._last_check < self._times.ask_every:
             return ""
         self._broker.limit_log(self._times.largest_log)
-        hangs = self._broker.answers(self._times.answer) is False
+        answers = self._broker.answers(self._times.answer)  # None: its port is closed
         self._last_check = time.monotonic()
-        if not hangs or self._stopping.is_set():
+        if answers is not False or self._stopping.is_set():
             return ""
         self._broker.kill()
         return "mosquitto hangs"

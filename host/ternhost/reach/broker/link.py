@@ -28,11 +28,11 @@ SITE = "%s/site/%s"  # up, retained: whether a site's broker is connected to thi
 _KEEP_ALIVE = 30  # seconds
 _LEAVE_TIMEOUT = 2.0  # seconds
 
-# Frames are gathered, since one commit serves them all: for so many seconds,
-_GATHER = 0.02
-_GATHERINGS = 10  # repeated at most this often,
-_MANY = 100  # while at least this many come each time,
-_MOST = 5_000  # up to this many in all
+# Frames that come in quick succession are gathered, since one commit serves them all.
+_GATHER_SECONDS = 0.02  # of a wait for more
+_MOST_GATHERINGS = 10  # waits one after the other
+_LEAST_GATHERED = 100  # frames in a wait, for another one to follow
+_MOST_FRAMES = 5_000  # in all
 
 
 class _NoAnswer(DeviceError):
@@ -47,7 +47,7 @@ class MqttLink:
     """
 
     def __init__(self, access: Access, *, site_ids: Callable[[], Ids] = dict) -> None:
-        """site_ids: reads the ids of the sites, as of `SiteIds`."""
+        """access: how to reach the broker. site_ids: reads the ids of the sites (`SiteIds`)."""
         self.access = access
         self.presence = Presence(site_ids)
         self.connected = False  # now
@@ -62,7 +62,7 @@ class MqttLink:
         site_topics = SITE % (access.prefix, "")
         hello_topics = device_link.HELLO % (access.prefix, "")
         self._prefixes = up_topics, site_topics, hello_topics
-        self._unacknowledged = 0  # subscriptions
+        self._unacknowledged = 0  # subscriptions that the broker has not confirmed yet
         self.renew()
 
     def renew(self) -> None:
@@ -112,6 +112,7 @@ class MqttLink:
         await self._leave()
 
     def _tls_context(self) -> ssl.SSLContext | bool:
+        """Return the context with the fleet's authority; False for a broker without TLS."""
         authority = self.access.authority
         if not authority:
             return False
@@ -121,6 +122,11 @@ class MqttLink:
             raise UsageError(f"{authority} is not a certificate: {error}") from error
 
     async def _attempt(self, tls: ssl.SSLContext | bool) -> None:
+        """Connect once.
+
+        Raises _NoAnswer if the broker may come later, and DeviceError if it refuses this host or
+        is not the right one.
+        """
         access = self.access
         broker = f"the broker at {access.host} port {access.port}"
         try:
@@ -198,7 +204,7 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Unchecked frames of boards, in order; none if none come within `timeout` seconds.
+        """Return unchecked frames of boards in their order; none after `timeout` seconds.
 
         While many come, it waits a little longer, since one commit serves them all.
         """
@@ -209,13 +215,15 @@ class MqttLink:
         return taken
 
     async def _gather(self) -> None:
-        count_before = -_MANY
-        for _ in range(_GATHERINGS):
+        """Wait for more frames, as long as many come."""
+        count_before = -_LEAST_GATHERED
+        for _ in range(_MOST_GATHERINGS):
             count = len(self._frames)
-            if count < count_before + _MANY or count >= _MOST:
+            few_have_come = count - count_before < _LEAST_GATHERED
+            if few_have_come or count >= _MOST_FRAMES:
                 return
             count_before = count
-            await asyncio.sleep(_GATHER)
+            await asyncio.sleep(_GATHER_SECONDS)
 
     def receive(self, topic: str, payload: bytes, retained: bool = False) -> None:
         """Take a message of the broker."""

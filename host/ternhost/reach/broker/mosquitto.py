@@ -23,16 +23,20 @@ from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
 from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 30.0  # seconds
 _STOP_TIMEOUT = 5.0
-_CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"  # anonymous
+# MQTT's CONNECT of a client without a name, user and password.
+_CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
 _PORTS = range(10_000, 30_000)
 _STAMP = re.compile(r"^\d+: ")  # of a line of its log
 _given_ports: set[int] = set()  # by free_port
 
 
 def free_port() -> int:
-    """A free port of the loopback interface, outside the range from which systems assign ports."""
+    """Return a free port of the loopback interface; it is given to nobody else in this process.
+
+    It lies outside the range from which operating systems assign ports.
+    """
     while True:
         port = secrets.choice(_PORTS)
         if port in _given_ports:
@@ -44,7 +48,7 @@ def free_port() -> int:
 
 
 def listens(address: str, port: int) -> bool:
-    """Whether something listens at that address."""
+    """Return whether something listens at that address."""
     try:
         socket.create_connection((address, port), timeout=1).close()
     except OSError:
@@ -53,15 +57,15 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have a directory's running broker read its passwords and rights again.
+    """Have the running broker of a directory read its passwords and rights again.
 
-    So do the brokers of its sites here, and first a site's central broker, which would otherwise
-    lose messages that the bridge passes on too early. Return whether it could. Needs /proc and the
-    user of the brokers.
+    So do the brokers of its sites on this machine, and the nodes of a cluster. Return whether the
+    directory's own broker or a node could be told. Needs /proc and the user of the brokers.
     """
     directory = Path(directory).resolve()
     central = directory.parent.parent
     if is_site(directory) and (central / CONFIG).exists():
+        # First, or it would lose messages that the site's bridge passes on too early.
         _hang_up(central)
     reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
@@ -75,21 +79,25 @@ def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -
     """Send SIGHUP to the broker of a directory; return whether it runs."""
     with suppress(OSError, ValueError):
         pid = int((directory / pid_file).read_text())
-        running = Path(f"/proc/{pid}/comm").read_text()
-        if running == f"{program}\n":  # no later process has its number
+        process_name = Path(f"/proc/{pid}/comm").read_text()
+        if process_name == f"{program}\n":  # else another process has its number by now
             os.kill(pid, signal.SIGHUP)
             return True
     return False
 
 
 def listener(directory: Path) -> tuple[str, int]:
-    """Host and port of a directory's broker, as seen from its own machine. Raises UsageError."""
-    where = listening(directory)
-    if where is None:
+    """Return the host and port of a directory's broker, as seen from its own machine.
+
+    Raises UsageError if its configuration names none.
+    """
+    found = listening(directory)
+    if found is None:
         raise UsageError(
             f"{directory / CONFIG} names no listener", hint="make it: tern broker config"
         )
-    return LOOPBACK.get(where[0], where[0]), where[1]
+    address, port = found
+    return LOOPBACK.get(address, address), port
 
 
 class Mosquitto(Closing):
@@ -99,7 +107,7 @@ class Mosquitto(Closing):
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """Start it, and wait until it listens. Raises DeviceError."""
+        """Start the broker of a directory, and wait until it listens. Raises DeviceError."""
         self.directory = Path(directory)
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
@@ -142,6 +150,7 @@ class Mosquitto(Closing):
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
+        """Wait until the process that was started answers. Raises DeviceError if it does not."""
         end = time.monotonic() + _START_TIMEOUT
         while not self.answers(1.0):
             if not self.runs or time.monotonic() > end:
@@ -153,7 +162,7 @@ class Mosquitto(Closing):
             raise self.failure("mosquitto has ended")
 
     def failure(self, message: str) -> DeviceError:
-        """An error that says why the process has ended, by its log or its exit code."""
+        """Return an error that says why the process has ended, by its log or its exit code."""
         log = self.directory / LOG
         errors = self._errors_in_log()
         code = self._process.poll() if self._process else None
@@ -166,15 +175,22 @@ class Mosquitto(Closing):
         return DeviceError(message, hint=f"see {log}")
 
     def _errors_in_log(self) -> list[str]:
-        """The errors that the process has logged: other lines do not say why it has ended."""
+        """Return the errors that the process has logged.
+
+        Other lines of its log do not say why it has ended.
+        """
         try:
             with open(self.directory / LOG, "rb") as log:
                 log.seek(self._log_start)
                 text = log.read().decode(errors="replace")
         except OSError:
             return []
-        messages = [_STAMP.sub("", line) for line in text.splitlines()]
-        return [message for message in messages if message.startswith("Error")]
+        errors = []
+        for line in text.splitlines():
+            message = _STAMP.sub("", line)
+            if message.startswith("Error"):
+                errors.append(message)
+        return errors
 
     def limit_log(self, largest: int) -> None:
         """Empty the log if it has more than `largest` bytes."""
@@ -185,7 +201,10 @@ class Mosquitto(Closing):
                 self._log_start = 0
 
     def answers(self, timeout: float) -> bool | None:
-        """Whether it answers a connection within `timeout` seconds; None if its port is closed."""
+        """Return whether it answers a connection in time; None if its port is closed.
+
+        timeout: seconds.
+        """
         try:
             connection = socket.create_connection(self._listener, timeout)
         except TimeoutError:
@@ -202,9 +221,9 @@ class Mosquitto(Closing):
         return True
 
     def _greet(self, connection: socket.socket) -> None:
-        """Complete the handshake: Mosquitto sometimes logs one that breaks off as an error.
+        """Complete the handshake of a connection that only looks whether the broker answers.
 
-        Raises OSError.
+        Mosquitto sometimes logs one that breaks off as an error. Raises OSError.
         """
         if self.access.authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -256,8 +275,10 @@ def configure_if_missing(directory: str | Path) -> Access:
     directory = Path(directory)
     if (directory / HOST).exists():
         return Access.load(directory / HOST)
-    is_taken = listens("127.0.0.1", PORT)
-    return configure(directory, port=free_port() if is_taken else PORT)
+    port = PORT
+    if listens("127.0.0.1", PORT):
+        port = free_port()
+    return configure(directory, port=port)
 
 
 @contextmanager

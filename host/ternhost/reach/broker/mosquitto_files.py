@@ -22,6 +22,9 @@ PORT = 8883
 
 _LEAST_MEMORY = 128 << 20  # bytes of the broker
 _MEMORY_OF_A_BOARD = 32 << 10  # bytes
+_MQTT_OVERHEAD = 128  # bytes of a packet beside the frame in it: mostly the topic
+_OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
+_SALT_BYTES = 12
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
@@ -37,8 +40,8 @@ class Listener(NamedTuple):
 
 
 def password_line(user: str, password: str) -> str:
-    """A line of Mosquitto's password file: PBKDF2 with SHA-512."""
-    salt = secrets.token_bytes(12)
+    """Return a line of Mosquitto's password file, with the PBKDF2-SHA-512 hash of a password."""
+    salt = secrets.token_bytes(_SALT_BYTES)
     encoded_salt = base64.b64encode(salt).decode()
     encoded_digest = base64.b64encode(_digest(password, salt, _ITERATIONS)).decode()
     return f"{user}:$7${_ITERATIONS}${encoded_salt}${encoded_digest}"
@@ -50,20 +53,26 @@ def _digest(password: str, salt: bytes, iterations: int) -> bytes:
 
 @lru_cache(maxsize=1)
 def _encoded_passwords(path: Path, changed: int) -> dict[str, str]:
-    """By user, the password file at `path`, which was changed at that time."""
+    """Read the password file, and return its encoded passwords by user.
+
+    changed: when the file was written; another time reads it again.
+    """
     return dict(line.split(":", 1) for line in path.read_text().splitlines())
 
 
 def has_password(directory: Path, user: str, password: str) -> bool:
-    """Whether this is the user's password in the password file; true where that cannot be read."""
+    """Return whether this is the user's password in the password file of a broker.
+
+    True, too, if the file or the entry cannot be read.
+    """
     path = directory / PASSWORDS
     try:
         encoded = _encoded_passwords(path, path.stat().st_mtime_ns).get(user)
         if encoded is None:
             return False
-        _, _, iterations, salt, digest = encoded.split("$")
-        expected = base64.b64decode(digest)
-        return _digest(password, base64.b64decode(salt), int(iterations)) == expected
+        _empty, _algorithm, iterations, salt, expected = encoded.split("$")
+        digest = _digest(password, base64.b64decode(salt), int(iterations))
+        return digest == base64.b64decode(expected)
     except (OSError, ValueError):  # ValueError: of another kind, such as $6$ of older releases
         return True
 
@@ -75,7 +84,7 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
 
 
 def board_rights(prefix: str) -> Rights:
-    """The rights of a board. Its will, an empty message, removes its hello."""
+    """Return the rights of a board: it may write hello, since its will removes its HELLO."""
     return Rights.below(prefix, "up/%u hello/%u", "down/%u round model")
 
 
@@ -90,8 +99,9 @@ def write_conf(
 ) -> None:
     """Write mosquitto.conf.
 
-    boards: their number, for its memory. user: the one who runs it there; None: it can be moved,
-    and is run from its directory. bridge: the section of a site's broker. Raises OSError.
+    boards: how many there are, for its memory. user: the one who runs it in this directory; None:
+    it can be moved, and is run from wherever it is. bridge: the section with which a site's
+    broker connects to the central one. Raises OSError.
     """
     if user is None:
         inside = "./"
@@ -105,7 +115,7 @@ def write_conf(
         user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
         port=listener.port,
         address=listener.address,
-        largest_packet=wire.MAX_FRAME + 128,
+        largest_packet=wire.MAX_FRAME + _MQTT_OVERHEAD,
         memory=_memory(boards),
     )
     if not listener.tls:
@@ -114,20 +124,25 @@ def write_conf(
 
 
 def names(directory: Path, access: Access) -> list[str]:
-    """The names of a configured broker: the first, then the others of its certificate."""
+    """Return the names of a configured broker: the host's, then others of its certificate."""
     certified: list[str] = []
     if access.authority:
         from ternhost.reach.certificates import names_of  # they need an extra
 
         with suppress(OSError, ValueError):
             certified = names_of(directory / CERTIFICATE)
-    return list(dict.fromkeys([*access.hosts, *certified]))
+    return list(dict.fromkeys([*access.hosts, *certified]))  # each once, in this order
 
 
 def listening(directory: Path) -> tuple[str, int] | None:
-    """Address and port of the listener in mosquitto.conf; None where it names none, or is missing."""
+    """Return address and port of the listener in mosquitto.conf.
+
+    None if the file is missing, or names no listener.
+    """
     path = directory / CONFIG
-    match = _LISTENER.search(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    match = _LISTENER.search(path.read_text())
     if match is None:
         return None
     port, address = match.groups()
@@ -135,13 +150,13 @@ def listening(directory: Path) -> tuple[str, int] | None:
 
 
 def update_memory(directory: Path, boards: int) -> None:
-    """Set the memory for this number of boards in a mosquitto.conf, which may have been edited.
+    """Set the memory limit in mosquitto.conf for a number of boards; the rest of it stays.
 
-    Raises OSError.
+    Users may have edited it, also to have no limit. Raises OSError.
     """
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
-    is_secret = not path.stat().st_mode & 0o077
+    is_secret = not path.stat().st_mode & _OTHERS
     write_file(path, text.encode(), secret=is_secret)
 
 

@@ -14,6 +14,7 @@ from gmqtt.storage import PersistentStorage
 CONNECT_TIMEOUT = 10.0  # seconds
 RECONNECT_EVERY = 1.0  # seconds
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
+_PUBACK_LENGTH = 2  # bytes behind the length
 
 # A lost broker is nothing special: it is logged only if a program wants that.
 LOG = logging.getLogger("tern.mqtt")
@@ -39,19 +40,22 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
         self._pubacks = bytearray()  # waiting to be sent
 
     async def _create_connection(self, host: str, *args: Any, **kwargs: Any) -> MQTTConnection:
+        """Connect to the next node, whatever `host` gmqtt asks for."""
         self._hosts.rotate(-1)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             return await super()._create_connection(self._hosts[-1], *args, **kwargs)
 
     def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
+        """Send a command of a message (`mid`); a PUBACK waits for others of the same read."""
         if cmd != MQTTCommands.PUBACK:
             super()._send_command_with_mid(cmd, mid, dup, reason_code=reason_code)
             return
         if not self._pubacks:
             asyncio.get_running_loop().call_soon(self._acknowledge, self._connection)
-        self._pubacks += _PUBACK.pack(cmd, 2, mid)
+        self._pubacks += _PUBACK.pack(cmd, _PUBACK_LENGTH, mid)
 
     def _acknowledge(self, connection: MQTTConnection) -> None:
+        """Send the PUBACKs that wait, if the connection that they are for still stands."""
         pubacks = self._pubacks
         self._pubacks = bytearray()
         if connection is self._connection and not connection.is_closing():

@@ -19,7 +19,10 @@ _LEAVE_TIMEOUT = 5.0  # seconds until the last messages have arrived
 
 
 class _NoticeLink(MqttLink):
-    """A connection without subscriptions. will: (topic, payload), retained, once it is lost."""
+    """A connection without subscriptions, and with a will.
+
+    will: (topic, payload) that the broker retains once the connection is lost.
+    """
 
     def __init__(
         self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]
@@ -57,9 +60,10 @@ class Notices:
         will: tuple[str, bytes],
         warn: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """will: (topic, payload) that the broker retains if this process is lost.
+        """Begin to connect to the broker, in a thread.
 
-        warn: called if the broker refuses this host.
+        will: (topic, payload) that the broker retains if this process is lost. warn: gets a
+        sentence if the broker refuses this host.
         """
         self._warn = warn
         self._latest: dict[str, bytes] = {}
@@ -78,9 +82,10 @@ class Notices:
         """Put the last messages and disconnect; return whether they have arrived."""
         for topic, payload in last.items():
             self.put(topic, payload)
-        with suppress(TimeoutError):  # a new connection gets a last chance
-            left = self._began + _LEAVE_TIMEOUT - time.monotonic()
-            self._connecting.result(max(0.0, left))
+        # A connection that has just begun gets a last chance.
+        with suppress(TimeoutError):
+            seconds_left = self._began + _LEAVE_TIMEOUT - time.monotonic()
+            self._connecting.result(max(0.0, seconds_left))
         self._connecting.cancel()
         leaving = asyncio.run_coroutine_threadsafe(self._leave(), self._loop)
         try:
@@ -99,6 +104,7 @@ class Notices:
             self._warn(error.message)
 
     async def _leave(self) -> bool:
+        """Wait for the last messages to arrive, and disconnect; return whether they have arrived."""
         arrived = False
         if self._link.connected:
             with suppress(TimeoutError):

@@ -9,6 +9,7 @@ from tern.storage import MAX_PAUSE
 from ternhost.count.rounds import Refusal
 
 LONGEST_WAIT = 30.0  # seconds, of a device that does not name its pause
+_MOST_DOUBLINGS = 10  # of that wait
 
 
 class PostponedDevices:
@@ -20,23 +21,23 @@ class PostponedDevices:
         self._refusals: Counter[int] = Counter()
 
     def add(self, refusal: Refusal, now: float) -> None:
-        """Postpone a device.
+        """Postpone the device of a refusal, which does not mean that it will not report.
 
-        It may not report yet, and says how long; or it did not read the request, and is asked at
-        once, then after ever longer waits.
+        Either it may not report yet, and says for how long; or it could not read the request: then
+        it is asked again at once the first time, and later after ever longer waits.
         """
         device = refusal.device
         self._refusals[device] += 1
         if refusal.code == wire.ERR_TOO_SOON:
             pause = float(min(refusal.detail, MAX_PAUSE))
         else:
-            doublings = min(self._refusals[device] - 1, 10)
+            doublings = min(self._refusals[device] - 1, _MOST_DOUBLINGS)
             pause = min(LONGEST_WAIT, 2**doublings - 1)
         self.until[device] = now + pause
         heapq.heappush(self._queue, (now + pause, device))
 
     def remove(self, devices: Collection[int]) -> None:
-        """These devices have answered."""
+        """Forget devices that have answered."""
         if self.until:
             for device in self.until.keys() & devices:
                 del self.until[device]

@@ -56,12 +56,15 @@ class Presence:
             self.changed.add(board)
 
     def take_hello(self, board: str, payload: bytes, retained: bool = False) -> None:
-        """Note the HELLO of a board; an empty one says that it is gone."""
+        """Note the HELLO of a board; an empty one says that the board is gone.
+
+        board: its name. retained: the broker kept the HELLO, which may be old.
+        """
         self.changed.add(board)
-        before = self.boards.pop(board, None)
+        last_hello = self.boards.pop(board, None)
         self._departed.pop(board, None)
-        if before and not payload:
-            self._departed[board] = before
+        if last_hello and not payload:
+            self._departed[board] = last_hello
         self.strangers.discard(board)
         with suppress(frames.FrameError):
             hello = read_hello(payload)
@@ -71,6 +74,7 @@ class Presence:
                 self.boards[board] = self._board_hello(hello, retained)
 
     def _board_hello(self, hello: host_frames.Hello, retained: bool) -> BoardHello:
+        """Return what a HELLO says, without the clients that cannot be on the board's site."""
         first = hello.first or 0
         clients = self.site_ids.cut(range(first, first + (hello.clients or 0)))
         may_be_old = retained or self.site_ids.resent(first, time.monotonic())

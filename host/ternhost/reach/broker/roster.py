@@ -16,7 +16,7 @@ AWAKE = 10.0  # seconds after its HELLO in which a sleeping board can be asked
 
 @dataclass
 class BoardKey:
-    """What the HELLOs of a board say about its copy of the fleet key."""
+    """The copy of the fleet key that a board has, by its HELLOs."""
 
     epoch: int = 0
     answered_epoch: int = 0  # of the last FLEET_KEY that it has answered
@@ -24,18 +24,18 @@ class BoardKey:
     warned_ahead: bool = False
 
     def lacks(self, epoch: int) -> bool:
-        """Whether it is of an earlier epoch, and the board has not declined this one."""
+        """Return whether it is of an earlier epoch, and the board has not declined this one."""
         return self.epoch < epoch and self.answered_epoch != epoch
 
     def is_ahead(self, epoch: int) -> bool:
-        """Whether it is of a later epoch; true once."""
+        """Return whether it is of a later epoch; true only once."""
         if self.warned_ahead or self.epoch == OWN_KEY_ONLY or self.epoch <= epoch:
             return False
         self.warned_ahead = True
         return True
 
     def takes(self, epoch: int) -> bool:
-        """Whether the board has taken the FLEET_KEY that was sent; true once."""
+        """Return whether the board has taken the FLEET_KEY that was sent; true only once."""
         if not self.sent or self.epoch != epoch:
             return False
         self.sent = False
@@ -56,6 +56,7 @@ class BoardOnBroker:
     """A board. The one without a name stands for unknown boards."""
 
     def __init__(self, name: str = "") -> None:
+        """name: as in the topics of the board, the id of its first client in hexadecimal digits."""
         self.name = name
         self.clients = range(0)
         self.key = BoardKey()
@@ -67,7 +68,10 @@ class BoardOnBroker:
         self.wake_interval = 0  # seconds between its wakes; 0: it does not sleep
 
     def can_be_asked(self, now: float) -> bool:
-        """Whether it gets a question now: a sleeping board may get it only after the round."""
+        """Return whether the board is awake, as far as known, and gets a question now.
+
+        A board that sleeps may get it only after the round.
+        """
         return not self.wake_interval or now - self.last_hello < AWAKE
 
 
@@ -113,11 +117,14 @@ class BoardRoster:
             self._claim(board, board.clients)
 
     def all(self) -> Boards:
-        """Every board, and the one that stands for unknown boards."""
+        """Return every board, and the one that stands for unknown boards."""
         return [*self.boards.values(), self.unknown_board]
 
     def boards_of(self, device: int) -> Boards:
-        """The boards that claim a device: if there are several, the true one will answer."""
+        """Return the boards that claim a device; if there are several, the true one will answer.
+
+        For a device that no board claims it is the unknown board.
+        """
         return self._claims.get(device) or [self.unknown_board]
 
     @property
@@ -126,27 +133,40 @@ class BoardRoster:
         return [device for device in self.devices if self._claims.get(device)]
 
     def registered(self, clients: range) -> list[int]:
-        """The devices with a key among these clients."""
+        """Return the devices with a key among these clients."""
         start = bisect_left(self.devices, clients.start)
         stop = bisect_left(self.devices, clients.stop)
         return self.devices[start:stop]
 
     def asleep(self, now: float) -> Boards:
-        """The boards that sleep now. (The HELLO of one that disconnected stays at the broker.)"""
-        sleepers = [board for board in self.boards.values() if board.wake_interval]
-        return [board for board in sleepers if not (board.connected and board.can_be_asked(now))]
+        """Return the boards that sleep now.
+
+        They may count as connected: their HELLO stays at the broker when they disconnect.
+        """
+        asleep = []
+        for board in self.boards.values():
+            is_awake = board.connected and board.can_be_asked(now)
+            if board.wake_interval and not is_awake:
+                asleep.append(board)
+        return asleep
 
     def silence(self, board: BoardOnBroker, now: float) -> float:
-        """Seconds of silence of a board, while the host could hear it."""
+        """Return the seconds in which the host could have heard a board, and has not."""
         return now - max(board.last_heard, self.connected_at)
 
     def note_connection(self, now: float) -> None:
-        """The host has a new connection: silence counts from now, and HELLOs come again."""
-        self._sure_at = now + GREETING if self.connected_at else now
+        """Note that the host has a new connection.
+
+        From now on silence counts, and the broker sends the HELLOs again. Boards from before the
+        connection was lost are gone if their HELLO does not come.
+        """
+        self._sure_at = now
+        if self.connected_at:
+            self._sure_at += GREETING
         self.connected_at = now
 
     def update(self, link: MqttLink, now: float) -> RosterChanges:
-        """Update the boards from their HELLOs; return which have come or gone."""
+        """Update the boards from the HELLOs that have come; return which have come or gone."""
         presence = link.presence
         changes = RosterChanges([], [], [])
         self._doubtful |= presence.changed
@@ -170,6 +190,7 @@ class BoardRoster:
         return changes
 
     def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
+        """Note the HELLO of a board that is connected."""
         if board.clients != hello.clients:
             self._claim(board, hello.clients)
         board.key.epoch = hello.epoch
@@ -181,6 +202,7 @@ class BoardRoster:
             board.last_hello = now
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
+        """Note that a board claims these clients, and no longer those that it claimed before."""
         for device in self.registered(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)

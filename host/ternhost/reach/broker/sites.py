@@ -67,7 +67,7 @@ class BrokerSite:
 
     @property
     def has_ids(self) -> bool:
-        """Whether its devices may have only some of all ids."""
+        """Whether only some of all ids are for its devices."""
         return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -75,12 +75,16 @@ class BrokerSite:
         return {device: key for device, key in keys.items() if device in self.ids}
 
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
-        """Its section of the central broker's access list."""
+        """Return its section of the central broker's access list; empty if it has no broker.
+
+        prefix: of the fleet's topics. keys: of all devices of the fleet.
+        """
         if not self.bridge:
             return ""
         boards = ["+"]
         if self.has_ids:
             boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
+        # Its broker says whether it is connected, and reads what is for all boards.
         rights = Rights.below(prefix, f"site/{self.name}", "round model").lines()
         text = f"user {self.user}\n{rights}"
         for topic in _BOARD_TOPICS:
@@ -93,12 +97,12 @@ class BrokerSite:
 
 
 def is_site(directory: Path) -> bool:
-    """Whether the directory is that of a site."""
+    """Return whether the directory is that of a site."""
     return (directory / SITE).exists()
 
 
 def load_all(directory: Path) -> list[BrokerSite]:
-    """The sites of the central broker whose directory this is.
+    """Load the sites of a central broker. directory: of the broker.
 
     Raises UsageError and StorageError.
     """
@@ -134,7 +138,7 @@ class SiteIds:
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: reads the current ids; called when a site is back, or the host is connected."""
+        """load: reads the current ids; it is called when a site is back, or the host connects."""
         self._load = load
         self._ids: Ids = {}
         self._returns: dict[str, float] = {}  # time of the last return, by name
@@ -154,31 +158,32 @@ class SiteIds:
             self._returns[site] = now
 
     def resent(self, first: int, now: float) -> bool:
-        """Whether a message of the board with this first client may be old.
+        """Return whether a message of a board may be one that its site's broker sends again.
 
-        It may be if its site has just returned.
+        It may be if the site has just returned. first: the first client of the board. now: by the
+        monotonic clock.
         """
-        return any(
-            now - last_return < RESENT and self.may_speak(site, first)
-            for site, last_return in self._returns.items()
-        )
+        for site, last_return in self._returns.items():
+            if now - last_return < RESENT and self.may_speak(site, first):
+                return True
+        return False
 
     def may_speak(self, site: str, device: int) -> bool:
-        """Whether a site's broker may speak for a device.
+        """Return whether a site's broker may speak for a device.
 
         A site without ids may speak for any board that is at no other.
         """
         if site in self._ids:
             return device in self._ids[site]
-        return not any(device in ids for ids in self._ids.values())
+        return all(device not in ids_of_site for ids_of_site in self._ids.values())
 
     def cut(self, clients: range) -> range:
-        """The clients that a board claims, up to the first of another site than its first client."""
+        """Return the clients that a board claims, without those of another site than its first."""
         stop = clients.stop
-        for ids in self._ids.values():
-            for end in (ids.start, ids.stop):
-                if clients.start < end:
-                    stop = min(stop, end)
+        for ids_of_site in self._ids.values():
+            for border in (ids_of_site.start, ids_of_site.stop):
+                if clients.start < border:
+                    stop = min(stop, border)
         return range(clients.start, stop)
 
 
@@ -186,7 +191,7 @@ class SiteIds:
 
 
 def check(directory: Path, name: str) -> None:
-    """Raise UsageError where the broker of a directory cannot have a site of this name."""
+    """Raise UsageError if the broker of a directory cannot have a site of this name."""
     if not _NAME.fullmatch(name):
         hint = "give 1 to 32 small letters, digits and '-', such as lab-2"
         raise UsageError(f"a site cannot be called {name!r}", hint)
@@ -196,8 +201,14 @@ def check(directory: Path, name: str) -> None:
 
 
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
-    """Raise UsageError if two brokers share a name, or the id of a device."""
-    others = [other for other in load_all(directory) if other.name != site.name and other.bridge]
+    """Raise UsageError if a site shares a host name or the id of a device with another broker.
+
+    directory: of the central broker. central: how that is reached.
+    """
+    others = []
+    for other in load_all(directory):
+        if other.name != site.name and other.bridge:
+            others.append(other)
     central_names = mosquitto_files.names(directory, central)
     for name in site.names:
         if name in HERE:
@@ -211,7 +222,8 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
                 raise UsageError(
                     f"{name} is the broker of site {other.name}", hint="use another --site-name"
                 )
-    check_apart({each.name: each.ids for each in (site, *others) if each.has_ids})
+    ids_by_site = {each.name: each.ids for each in (site, *others) if each.has_ids}
+    check_apart(ids_by_site)
 
 
 def save(
@@ -223,38 +235,46 @@ def save(
     boards: range | None = None,
     **broker_options: Any,
 ) -> BrokerSite:
-    """Store the options of a site; omitted ones stay.
+    """Store the options of a site, which is new or changes; options that are omitted stay.
 
+    directory: of the central broker. bridge, relay: see `BrokerSite`; what a site has it keeps.
     boards: the ids of its devices. broker_options: names, address and port of its broker. Raises
     UsageError.
     """
     check(directory, name)
     central = Access.load(directory / HOST)
     path = directory / SITES / name / SITE
-    old = _load(path) if path.exists() else BrokerSite(name, secrets.token_urlsafe(16))
+    if path.exists():
+        old = _load(path)
+    else:
+        old = BrokerSite(name, password=secrets.token_urlsafe(16))
     changes = {option: value for option, value in broker_options.items() if value is not None}
     bridge = bridge or old.bridge
     relay = relay or old.relay
     if changes and not bridge:
         raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
-    ids = boards or old.ids
-    site = replace(old, bridge=bridge, relay=relay, first=ids[0], last=ids[-1], **changes)
+    device_ids = boards or old.ids
+    site = replace(
+        old, bridge=bridge, relay=relay, first=device_ids[0], last=device_ids[-1], **changes
+    )
     check_reached(site.names, site.address, site.port)
     if site.bridge:
         _check_apart(site, directory, central)
 
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # `write` makes the configuration anew, and a certificate for new names.
     (path.parent / CONFIG).unlink(missing_ok=True)
     if list(old.names) != list(site.names):
-        (path.parent / CERTIFICATE).unlink(missing_ok=True)  # `write` makes one for the new names
+        (path.parent / CERTIFICATE).unlink(missing_ok=True)
     write_file(path, _json(asdict(site)), secret=True)
     return site
 
 
 def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
-    """Write the directories of all sites. anew: mosquitto.conf, too.
+    """Write the directories of all sites of a central broker, and return the sites.
 
-    Raises OSError, StorageError and UsageError.
+    keys: of all devices of the fleet. anew: write each mosquitto.conf again, too. Raises OSError,
+    StorageError and UsageError.
     """
     sites = load_all(directory)
     for site in sites:
@@ -265,9 +285,15 @@ def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> lis
 
 
 def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
+    """Write the directory of a site.
+
+    central: the directory of the central broker. keys: of the site's devices.
+    """
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
-    passwords = [(mqtt.name(device), mqtt.password(key)) for device, key in keys.items()]
+    passwords = []  # (user, password)
+    for device, key in keys.items():
+        passwords.append((mqtt.name(device), mqtt.password(key)))
     _write_host(site, access, directory)
     if site.relay:
         write_file(directory / BOARDS, _json(dict(passwords)), secret=True)
@@ -292,6 +318,7 @@ def _write_host(site: BrokerSite, access: Access, directory: Path) -> None:
 def _write_broker(
     site: BrokerSite, access: Access, central: Path, passwords: Sequence[tuple[str, str]]
 ) -> None:
+    """Write the certificate, the passwords, the rights and mosquitto.conf of a site's broker."""
     directory = central / SITES / site.name
     if access.authority and not (directory / CERTIFICATE).exists():
         from ternhost.reach.certificates import write_site_certificates  # they need an extra

@@ -12,16 +12,17 @@ from ternhost.reach.links import Events, Link, open_link
 from ternhost.reach.ports.open_requests import OpenRequests
 from ternhost.store.boards import hello_fields
 
-_REOPEN_EVERY = 2.0
-_REOPEN_TIMEOUT = 1.0
+_REOPEN_EVERY = 2.0  # seconds
+_REOPEN_TIMEOUT = 1.0  # seconds for the HELLO
 _MOST_CLIENTS = 1 << 20  # of a board, which claims them
-_TICK = 0.05
+_TICK = 0.05  # seconds between two looks at the bytes that wait
 
 
 class BoardOnPort:
     """A board of the fleet: its link (None while it is gone), its clients, and its requests."""
 
     def __init__(self, port: str) -> None:
+        """port: a device path or a URL; `open` opens it."""
         self.port = port
         self.link: Link | None = None
         self.clients = range(0)
@@ -45,7 +46,10 @@ class BoardOnPort:
         self.given_up = []
 
     def open(self, events: Events, timeout: float) -> host_frames.Hello:
-        """Open the port and say hello. Raises DeviceError."""
+        """Open the port, ask for the HELLO, and return it. Raises DeviceError.
+
+        events: the queue that gets the board's frames. timeout: seconds for the HELLO.
+        """
         link = open_link(self.port, events)
         try:
             hello = link.hello(timeout)
@@ -91,7 +95,7 @@ class BoardOnPort:
             self.error = error
 
     def lose(self, error: DeviceError) -> None:
-        """The link is gone: open requests are repeated once it is back."""
+        """Note that the link is gone; open requests are repeated once it is back."""
         self.close()
         self.error = error
         self.requests.lost_all()
@@ -105,7 +109,10 @@ class BoardOnPort:
             self.link = None
 
     def feed(self, request: Callable[[int], bytes]) -> list[int]:
-        """Send as many requests as it may have; return the devices that were asked too often."""
+        """Send as many requests as the board may have at a time.
+
+        request: returns the frame for a device. Return the devices that were asked too often.
+        """
         link = self.link
         if link is None:
             return []

@@ -29,7 +29,7 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 
 _CHECK_EVERY = 0.5  # seconds between two checks of the processes of emulated boards
-_TICK = 0.05
+_TICK = 0.05  # seconds to wait for frames
 _HELLO_TIMEOUT = 20.0  # boards may have just started
 _HEARING_OUT = 10.0  # seconds at the end until all boards have their model
 
@@ -40,7 +40,7 @@ class BoardsDriver(Driver):
     def __init__(
         self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]
     ) -> None:
-        """boards: opened with the driver."""
+        """store: with the devices' keys. boards: are opened with the driver. terms: of rounds."""
         self.rounds = StoredRounds(store, **options)
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
         self.aggregator = self.rounds.aggregator
@@ -50,19 +50,14 @@ class BoardsDriver(Driver):
         self._events: Events = queue.SimpleQueue()
         self.boards: list[BoardOnPort] = []
         self._board_of: dict[int, BoardOnPort] = {}
-        self._checked = 0.0
+        self._last_check = 0.0  # of boards that are gone for good, by the monotonic clock
         self._failed: Mapping[str, DeviceError] = {}
 
     def __enter__(self) -> Self:
+        """Open the link to each board, and send it the model that the store keeps."""
         self._fleet.__enter__()
         try:
-            self.boards = [BoardOnPort(port) for port in self._fleet.ports]
-            for board in self.boards:
-                try:
-                    board.open(self._events, _HELLO_TIMEOUT)
-                except DeviceError:
-                    self._raise_failed()  # may have a better reason
-                    raise
+            self._open_boards()
             self._map_devices()
             self._sightings.forget()
             for board in self.boards:
@@ -74,6 +69,7 @@ class BoardsDriver(Driver):
         return self
 
     def __exit__(self, *raised: object) -> None:
+        """Close all links; without an error, wait first until the boards have their model."""
         if not any(raised):
             self._hear_out()
             self._note_sightings(*self.boards)
@@ -82,7 +78,18 @@ class BoardsDriver(Driver):
             board.close()
         self._fleet.__exit__(*raised)
 
+    def _open_boards(self) -> None:
+        """Open the link to each board. Raises DeviceError."""
+        self.boards = [BoardOnPort(port) for port in self._fleet.ports]
+        for board in self.boards:
+            try:
+                board.open(self._events, _HELLO_TIMEOUT)
+            except DeviceError:
+                self._raise_failed()  # the fleet may know a better reason
+                raise
+
     def _note_sightings(self, *boards: BoardOnPort, error: str | None = None) -> None:
+        """Write into the store when these boards were heard. error: why they have failed."""
         for board in boards:
             self._sightings.note(
                 Sighting(
@@ -97,6 +104,7 @@ class BoardsDriver(Driver):
         self._sightings.write()
 
     def _map_devices(self) -> None:
+        """Note on which board each device is. Raises DeviceError if it is on two boards."""
         for board in self.boards:
             if not board.clients:
                 raise DeviceError(
@@ -127,7 +135,7 @@ class BoardsDriver(Driver):
     # The model
 
     def publish(self, averaged: Averaged) -> None:
-        """Store it, and send it to each connected board under the key of its first client."""
+        """Store a model, and send it to each connected board under the key of its first client."""
         super().publish(averaged)
         for board in self.boards:
             self._hand_out_model(board)
@@ -139,6 +147,7 @@ class BoardsDriver(Driver):
             board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
 
     def _hear_out(self) -> None:
+        """Wait at the end until all boards have their model, and warn of those that may not."""
         end = time.monotonic() + _HEARING_OUT
         for board in self.boards:
             error = board.hear_out(end)
@@ -152,7 +161,9 @@ class BoardsDriver(Driver):
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None
     ) -> RoundResult | None:
-        """Raises DeviceError where no board is left, AllRefused for refusals without reports, and
+        """Ask boards until the round ends, and return its result; None after `stop`.
+
+        Raises DeviceError if no board is left, AllRefused if there are only refusals, and
         StorageError.
         """
         unanswered = self.aggregator.unanswered(number)
@@ -180,24 +191,27 @@ class BoardsDriver(Driver):
             self._give_up(number, given_up, f"{board.port}: no answer from {devices}")
 
     def _begin(self, number: int, unanswered: Sequence[int], now: float) -> None:
-        """Give each board its devices of the round, and give up those on no board."""
+        """Give each board its devices of the round, and give up those on no board.
+
+        unanswered: the devices that are still to report. now: by the monotonic clock.
+        """
         devices_by_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
-        homeless: list[int] = []
+        without_board: list[int] = []
         for device in unanswered:
             board = self._board_of.get(device)
             if board:
                 devices_by_board[board].append(device)
             else:
-                homeless.append(device)
+                without_board.append(device)
         for board, devices in devices_by_board.items():
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
                 board.begin([], now)
                 board.given_up = devices
-        if homeless:
-            devices_text = counted(len(homeless), "device")
-            self._give_up(number, homeless, f"on no board of this fleet: {devices_text}")
+        if without_board:
+            devices_text = counted(len(without_board), "device")
+            self._give_up(number, without_board, f"on no board of this fleet: {devices_text}")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
         self.aggregator.give_up(number, devices)
@@ -205,10 +219,10 @@ class BoardsDriver(Driver):
 
     def _receive(self, number: int) -> None:
         """Count the frames of boards that have come, and repeat the requests that were lost."""
-        batch: list[bytes] = []
-        addressed: list[tuple[BoardOnPort, int]] = []  # boards, and devices that they have named
+        received_frames: list[bytes] = []
+        named: list[tuple[BoardOnPort, int]] = []  # boards with devices that their frames name
         for event in drain(self._events, _TICK):
-            batch += event.frames
+            received_frames += event.frames
             board = self._board_of_link(event.link)
             if board and event.error:
                 board.lose(event.error)
@@ -216,12 +230,13 @@ class BoardsDriver(Driver):
             elif board:
                 board.requests.hear(time.monotonic())
                 for device in _devices(event.frames, number):
-                    addressed.append((board, device))
-        accepted = self.aggregator.accept(batch, time.monotonic())
+                    named.append((board, device))
+        accepted = self.aggregator.accept(received_frames, time.monotonic())
         self._sightings.answered(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
-        for board, device in addressed:
-            board.requests.lost_one(device)  # a request that is still open was not settled
+        for board, device in named:
+            # The answer of a device that is still open could not be read: ask it again.
+            board.requests.lost_one(device)
 
     def _board_of_link(self, link: Link) -> BoardOnPort | None:
         for board in self.boards:
@@ -231,15 +246,17 @@ class BoardsDriver(Driver):
 
     def _settle(self, accepted: Accepted) -> None:
         """Tell the boards which of their devices have answered, and which must wait."""
-        devices = [device for _, device in accepted.reports]
-        devices += [refusal.device for refusal in accepted.refusals]
-        answered: dict[BoardOnPort, list[int]] = {}
-        for device in devices:
+        answering_devices = [device for _round, device in accepted.reports]
+        answering_devices += [refusal.device for refusal in accepted.refusals]
+        devices_by_board: dict[BoardOnPort, list[int]] = {}
+        for device in answering_devices:
             board = self._board_of.get(device)
             if board:
-                answered.setdefault(board, []).append(device)
-        for board, devices_of_board in answered.items():
-            board.requests.answered(devices_of_board)
+                devices_by_board.setdefault(board, []).append(device)
+        for board, devices in devices_by_board.items():
+            board.requests.answered(devices)
+
+        # A board that has just paid may have to wait before it pays for the next report.
         for refusal in accepted.unread:
             board = self._board_of.get(refusal.device)
             if board and refusal.code == wire.ERR_TOO_SOON:
@@ -249,10 +266,14 @@ class BoardsDriver(Driver):
     # Boards that fail
 
     def _look_after_boards(self, number: int, now: float) -> None:
+        """Write when boards were heard, find those that failed, and ask silent ones again.
+
+        number: of the round. now: by the monotonic clock.
+        """
         if self._sightings.due(len(self.boards)):
             self._note_sightings(*self.boards)
-        if now - self._checked > _CHECK_EVERY:
-            self._checked = now
+        if now - self._last_check > _CHECK_EVERY:
+            self._last_check = now
             self._leave_out_failed(number)
         for board in self.boards:
             if board.left_out and board.port not in self._failed:
@@ -281,6 +302,7 @@ class BoardsDriver(Driver):
             board.nudge(now)
 
     def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
+        """Close the link to a board that has failed, and go on without its devices."""
         devices = board.requests.devices
         board.error = error
         board.left_out = True
@@ -293,7 +315,10 @@ class BoardsDriver(Driver):
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
-        """Whether a board that was left out has answered on its port again; then ask it again."""
+        """Return whether a board that was left out has answered on its port again.
+
+        If it has, it takes part again, and gets the model.
+        """
         if board.link is None:
             return False
         board.left_out = False
@@ -308,7 +333,10 @@ class BoardsDriver(Driver):
             raise error
 
     def _finish(self, result: RoundResult) -> RoundResult:
-        """The result of a round. Raises the error of a board if no board is left."""
+        """Check the result of a round, and return it; raise the error of a board if none is left.
+
+        Raises AllRefused if there were only refusals.
+        """
         result = self.rounds.finish(result, individual=self.individual)
         if not result.reports and all(board.left_out for board in self.boards):
             self._raise_failed()
@@ -317,9 +345,13 @@ class BoardsDriver(Driver):
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
-    """The devices in these unchecked frames of this round; 0 where a board could not tell."""
+    """Yield the device that each of these frames names, if the frame is of this round.
+
+    received: unchecked frames. The device is wire.BOARD (0) if the board could not read which one
+    was asked.
+    """
     for frame in received:
         with suppress(frames.FrameError):
-            device, of_round = frames.address(frame)
-            if of_round == number or device == wire.BOARD:
+            device, round_number = frames.address(frame)
+            if round_number == number or device == wire.BOARD:
                 yield device

@@ -27,8 +27,9 @@ BAUD = 115200
 _CONTROL = b"\x02\x03\x04"
 _POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
 _WRITE_TIMEOUT = 5.0
-_LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed,
-_PAUSE = 0.05  # or this silence
+_LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed
+_PAUSE = 0.05  # seconds of silence after which the answer has ended
+_CHUNK = 4096  # bytes
 # Seconds without a credit for waiting bytes: then credits were lost, by a reset of the board or
 # with damaged bytes, and the host begins to count anew.
 _STALL = 2.0
@@ -47,14 +48,15 @@ class SerialLink(Link):
         self._lock = threading.Lock()  # guards what follows, and writing
         self._waiting = bytearray()
         self._within_frame = False  # whether the last byte written was not the end of a frame
-        self._in_flight = 0
-        self._credit = wire.CREDIT
-        self._last_credit = 0.0
+        self._in_flight = 0  # bytes written that the board has not read yet, as far as is known
+        self._credit = wire.CREDIT  # bytes that the board has read when it sends a credit
+        self._last_credit = 0.0  # by the monotonic clock
         self._closing = False
         self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        """End the thread, and close the port."""
         self._closing = True
         with contextlib.suppress(AttributeError, *PORT_ERRORS):  # it ends within _POLL anyway
             self._port.cancel_read()
@@ -63,6 +65,7 @@ class SerialLink(Link):
         self._port.close()
 
     def send(self, frame: bytes) -> None:
+        """Encode a frame with COBS, and write what the board has room for."""
         encoded = bytearray(frames.cobs_size(len(frame)))
         size = frames.cobs_encode(frame, len(frame), encoded)
         with self._lock:
@@ -76,7 +79,7 @@ class SerialLink(Link):
             return len(self._waiting)
 
     def _pump(self) -> None:
-        """Write as many bytes as there is room; the rest waits for credits. Holds the lock."""
+        """Write as many bytes as the board has room for; the rest waits. Holds the lock."""
         room = wire.IN_FLIGHT - self._in_flight
         size = min(room, len(self._waiting))
         if size > 0 and self._write(self._waiting[:size]):
@@ -106,7 +109,8 @@ class SerialLink(Link):
         """
         nonce, request = _safe_hello_request()
         if self._within_frame and self._waiting:
-            del self._waiting[: self._waiting.index(0) + 1]
+            end_of_frame = self._waiting.index(0)
+            del self._waiting[: end_of_frame + 1]
         self._within_frame = False
         self._write(request)
         self._in_flight = wire.IN_FLIGHT
@@ -114,6 +118,7 @@ class SerialLink(Link):
         return nonce
 
     def _read(self) -> None:
+        """Read the port until the link is closed or lost. Runs in a thread of its own."""
         receiver = frames.Receiver()
         try:
             while not self._closing:
@@ -128,18 +133,18 @@ class SerialLink(Link):
                 self.lose(_reason(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
-        """Take the frames and credits in these bytes. An empty frame is a credit."""
+        """Take the frames and credits in bytes from the port. An empty frame is a credit."""
         received = []
         receiver.give(data)
         with self._lock:
             size = receiver.next()
             while size != frames.MORE:
-                frame = bytes(receiver.frame[: max(size, 0)])
+                frame = bytes(receiver.frame[: max(size, 0)])  # empty if it was damaged
                 if size == 0:
                     self._grant(self._in_flight - self._credit)
                 else:
                     received.append(frame)
-                    if frame and frame[0] == wire.HELLO:
+                    if frame and frame[0] == wire.HELLO:  # both sides count from zero
                         self._grant(0)
                 size = receiver.next()
         self.heard(received)
@@ -163,7 +168,12 @@ class SerialLink(Link):
 
 
 def _safe_hello_request() -> tuple[int, bytes]:
-    """A nonce, and the bytes of a HELLO_REQUEST that end the program of no starting board."""
+    """Encode a HELLO_REQUEST that does not stop a board which is just starting.
+
+    Until tern runs, the console of MicroPython takes the bytes, so none may be a control character
+    of it. The request begins with zeros, which end a frame that was half sent. Return its nonce
+    and the bytes to write.
+    """
     while True:
         nonce, request = hello_request()
         encoded = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
@@ -174,7 +184,7 @@ def _safe_hello_request() -> tuple[int, bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """What has happened to a port, in words."""
+    """Say in words what has happened to a port."""
     if isinstance(error, serial.SerialTimeoutException):
         return "it takes no more bytes"
     if "returned no data" in str(error):  # how pyserial puts a hang-up
@@ -185,14 +195,15 @@ def _reason(error: Exception) -> str:
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's, but it closes its socket even if the other end has gone first.
+    """pyserial's port on a socket, which is closed even if the other end has gone first.
 
-    socket:///path is a Unix socket.
+    Beside socket://HOST:PORT it takes socket:///PATH, a Unix socket.
     """
 
     _socket: Any = None
 
     def open(self) -> None:
+        """Connect. Raises SerialException."""
         path = str(self.portstr).partition("//")[2]
         if not path.startswith("/"):
             super().open()
@@ -209,6 +220,7 @@ class _SocketPort(protocol_socket.Serial):
         self.is_open = True
 
     def close(self) -> None:
+        """Disconnect, once the board has ended its answer."""
         connection = self._socket
         if connection and connection.family == socket.AF_UNIX:
             self._hear_out(connection)
@@ -228,7 +240,7 @@ class _SocketPort(protocol_socket.Serial):
         end = time.monotonic() + _LAST_WORDS
         with contextlib.suppress(OSError):  # silence, or the other end has gone
             connection.settimeout(_PAUSE)
-            while time.monotonic() < end and connection.recv(4096):
+            while time.monotonic() < end and connection.recv(_CHUNK):
                 pass
 
 
@@ -252,12 +264,12 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
 
 def _open_error(port: str, error: Exception) -> DeviceError:
-    """The error for a port that cannot be opened, with a remedy."""
-    code = error.args[0] if error.args else None
-    text = str(error)  # Windows names its error here alone
-    if code == errno.ENOENT or "FileNotFoundError" in text:
+    """Return the error for a port that cannot be opened, with a remedy."""
+    code = error.args[0] if error.args else None  # of errno
+    description = str(error)  # on Windows only this names the error
+    if code == errno.ENOENT or "FileNotFoundError" in description:
         return no_port(port)
-    if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in text:
+    if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in description:
         text = f"{port} is busy: another program has it open"
         return DeviceError(text, hint="end that program first")
     if code in (errno.EACCES, errno.EPERM):
@@ -265,7 +277,7 @@ def _open_error(port: str, error: Exception) -> DeviceError:
     if port.startswith("socket://"):
         hint = "start the board, or check the address"
         return DeviceError(f"nothing listens at {port}", hint=hint)
-    if "ioctl" in text:
+    if "ioctl" in description:  # it was opened, but has no speed to set
         hint = "name a device such as /dev/ttyACM0"
         return DeviceError(f"{port} is not a serial port", hint=hint)
     hint = "check its cable: `tern devices`"
@@ -273,7 +285,7 @@ def _open_error(port: str, error: Exception) -> DeviceError:
 
 
 def _permission_hint(port: str) -> str:
-    """How to be allowed to open a port."""
+    """Say what to do to be allowed to open a port."""
     try:
         import grp
 

@@ -16,8 +16,8 @@ from ternhost.reach.links import scheme_of
 
 RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
 
-# "vendor:product" -> (family, what it is). A bridge chip does not identify its board: mostly an
-# ESP32.
+# The family of a board and what it is, by "vendor:product". A bridge chip does not identify its
+# board: it is mostly an ESP32.
 _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
 _SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
 _SHORT_NAME = re.compile(r"([auc])(\d+)")
@@ -39,7 +39,7 @@ class Device:
 
 
 def find() -> list[Device]:
-    """The ports with a board or an instrument, known by its USB id; sorted."""
+    """List the ports with a board or an instrument that is known by its USB id, sorted."""
     devices = []
     for port in list_ports.comports():
         usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"
@@ -51,9 +51,9 @@ def find() -> list[Device]:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The names in `BOARD[,BOARD...]`.
+    """Split `BOARD[,BOARD...]` into names.
 
-    Raises UsageError for one that no board can have, and for one named twice.
+    Raises UsageError for a name that no board can have, and for one that occurs twice.
     """
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
@@ -76,26 +76,29 @@ def _check(name: str) -> None:
 
 
 def _may_be_path(path: str) -> bool:
+    """Return whether a text may be a port: a URL, a device path, or any file that exists."""
     if scheme_of(path) or "/" in path or re.fullmatch(r"COM\d+", path):
         return True
     return bool(path) and Path(path).exists()
 
 
 def resolve(name: str, may_be_absent: bool = False) -> str:
-    """The port that `name` stands for (see NAMES). may_be_absent: a path need not be there yet.
+    """Return the port that a name stands for (see NAMES).
 
-    Raises DeviceError, and UsageError where the name is ambiguous.
+    may_be_absent: a path need not be there yet. Raises DeviceError if there is no such board, and
+    UsageError if the name is ambiguous.
     """
     _check(name)
     if name == "auto":
         boards = [device for device in find() if device.family != INSTRUMENT]
-        return _only(boards, name, "plug one in, or name its port")
-    short = _SHORT_NAME.fullmatch(name)
-    if short:
-        letter, number = short.groups()
+        return _only_port(boards, name, "plug one in, or name its port")
+    short_name = _SHORT_NAME.fullmatch(name)
+    if short_name:
+        letter, number = short_name.groups()
         return _SHORT[letter] + number
     if name.startswith("id:"):
-        return _with_serial_number(name)
+        return _port_of_serial_number(name)
+
     path = name.removeprefix("port:")
     is_path = "/" in path and "://" not in path and not scheme_of(path)
     if is_path and not may_be_absent and not Path(path).exists():
@@ -103,16 +106,19 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
     return path
 
 
-def _with_serial_number(name: str) -> str:
-    """The port of the board whose serial number begins as `name` says, `id:...`."""
-    begin = name.removeprefix("id:")
+def _port_of_serial_number(name: str) -> str:
+    """Return the port of the board whose serial number begins as `name` says, `id:...`."""
+    beginning = name.removeprefix("id:")
     devices = find()
-    matches = [device for device in devices if (device.serial_number or "").startswith(begin)]
-    return _only(matches, name, f"boards found: {_candidates(devices) or 'none'}")
+    matches = []
+    for device in devices:
+        if (device.serial_number or "").startswith(beginning):
+            matches.append(device)
+    return _only_port(matches, name, f"boards found: {_list(devices) or 'none'}")
 
 
 def no_port(port: str) -> DeviceError:
-    """The error for a port that is not there."""
+    """Return the error for a port that is not there; its hint lists the ports that are."""
     ports = sorted(each.device for each in list_ports.comports())
     if ports:
         hint = f"ports found: {', '.join(ports)}"
@@ -121,18 +127,22 @@ def no_port(port: str) -> DeviceError:
     return DeviceError(f"there is no port {port}", hint=hint)
 
 
-def _only(devices: list[Device], name: str, advice: str) -> str:
+def _only_port(devices: list[Device], name: str, advice: str) -> str:
+    """Return the port of the only device that a name fits.
+
+    advice: the hint if there is none. Raises DeviceError then, and UsageError if there are several.
+    """
     if not devices:
         raise DeviceError(f"no board found for {name!r}", hint=advice)
     if len(devices) > 1:
         hint = "name one by its port, or by id: and its serial number"
-        raise UsageError(
-            f"{name!r} may be any of {len(devices)} boards: {_candidates(devices)}", hint
-        )
+        text = f"{name!r} may be any of {len(devices)} boards: {_list(devices)}"
+        raise UsageError(text, hint)
     return devices[0].port
 
 
-def _candidates(devices: Iterable[Device]) -> str:
+def _list(devices: Iterable[Device]) -> str:
+    """List devices for people: the port, the board, and its serial number if it has one."""
     texts = []
     for device in devices:
         serial_number = f", id:{device.serial_number}" if device.serial_number else ""

@@ -24,9 +24,9 @@ class OpenRequests:
         self.heard = now  # when the board was heard last
         self._to_ask = deque(devices)
         self._under_way: dict[int, int] = {}  # device -> serial number of its latest request
-        self._tries: dict[int, int] = {}
+        self._tries: dict[int, int] = {}  # by device
         self._waiting: dict[int, float] = {}  # device -> when it may be asked again
-        self._sent = 0
+        self._sent = 0  # requests so far, which number them
         self._patience = PATIENCE
         self._asked_again = now
 
@@ -51,7 +51,10 @@ class OpenRequests:
         self._patience = PATIENCE
 
     def feed(self, ask: Callable[[int], None]) -> list[int]:
-        """Ask devices, up to UNDER_WAY; return those that were asked too often."""
+        """Ask devices until UNDER_WAY requests are open.
+
+        ask: sends a request to a device. Return the devices that were asked too often.
+        """
         given_up = []
         while self._to_ask and len(self._under_way) < UNDER_WAY:
             device = self._to_ask.popleft()
@@ -66,23 +69,27 @@ class OpenRequests:
 
     def answered(self, devices: Iterable[int]) -> None:
         """Note that these devices have answered. Older requests that are still open were lost."""
-        latest = 0
+        latest_answered = 0
         for device in devices:
             request = self._under_way.pop(device, 0)
-            latest = max(latest, request)
+            latest_answered = max(latest_answered, request)
             if not request:  # it answered while it waited to be asked again
                 self._waiting.pop(device, None)
                 with suppress(ValueError):
                     self._to_ask.remove(device)
-        lost = [device for device, request in self._under_way.items() if request < latest]
-        self._to_ask.extendleft(reversed(lost))
-        for device in lost:
+
+        lost_devices = []
+        for device, request in self._under_way.items():
+            if request < latest_answered:
+                lost_devices.append(device)
+        self._to_ask.extendleft(reversed(lost_devices))  # first again, in the same order
+        for device in lost_devices:
             del self._under_way[device]
 
     def lost_one(self, device: int) -> None:
-        """Repeat a damaged request.
+        """Ask a device again whose request or answer was damaged.
 
-        It is that for `device`, or the oldest open one if the board cannot tell.
+        device: wire.BOARD if the board cannot tell; then it is that of the oldest open request.
         """
         if device == wire.BOARD:
             device = next(iter(self._under_way), wire.BOARD)

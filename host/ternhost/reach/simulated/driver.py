@@ -37,12 +37,16 @@ _MOST_LANES = 1 << 17
 
 
 def lanes_at_a_time(width: int) -> int:
-    """The number of clients, of `width` numbers each, to handle together."""
+    """Return how many clients to handle together, each of which needs `width` numbers."""
     return max(1, min(_MOST_LANES, _CHUNK // width))
 
 
 def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
-    """The count matrix (d x symbols) of reports: coordinates and symbols, both n x k."""
+    """Count how often each symbol was reported for each coordinate: d x symbols.
+
+    chosen, drawn: the coordinates and the symbols of n reports of k values, both n x k.
+    """
+    # A cell of the result is coordinate * symbols + symbol.
     cells = chosen.astype(np.intp)
     cells *= symbols
     cells += drawn
@@ -50,7 +54,10 @@ def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised
 
 
 def _check(question: Question, card: cards.Card) -> None:
-    """Raise RefusedError for a card that does not fit the model, or does not keep its epsilon."""
+    """Raise RefusedError for a card that does not fit the model or does not keep its epsilon.
+
+    Devices would refuse it, too.
+    """
     if not _fits(question, card):
         raise RefusedError(
             "the simulated clients refuse: the card does not fit this model",
@@ -65,26 +72,34 @@ def _check(question: Question, card: cards.Card) -> None:
 
 
 def _fits(question: Question, card: cards.Card) -> bool:
+    """Return whether a card can be used for this kind of question (wire.md)."""
     if is_label(question):
-        is_response = card.shape == cards.WINDOW and card.window == 1
-        return is_response and card.symbols == question.classes
+        is_randomised_response = card.shape == cards.WINDOW and card.window == 1
+        return is_randomised_response and card.symbols == question.classes
     if question.model == wire.SOFTMAX and card.shape != cards.LAPLACE:
         return False
     if card.shape == cards.SUM and question.batch:
         return False
     if card.shape == cards.PROJECTION:
         is_gradient = question.model in wire.SCALED and question.k == 1
-        return is_gradient and values_of(question) <= card.symbols // 2
+        dimension = card.symbols // 2  # a symbol is a direction along an axis
+        return is_gradient and values_of(question) <= dimension
     return True
 
 
 def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
+    """Return device ids in ascending order; most are in order already."""
     ids = integers(devices)
-    return ids if np.all(ids[1:] > ids[:-1]) else np.sort(ids)
+    if np.all(ids[1:] > ids[:-1]):
+        return ids
+    return np.sort(ids)
 
 
 def _weights(question: Question) -> npt.NDArray[np.int64]:
-    """The parameters of a question, of a model of classes in rows; or the flags of a collection."""
+    """Return the parameters of a question: the weights of its model, or flags of a collection.
+
+    Those of a model with classes are classes x features.
+    """
     parameters = np.asarray(question.parameters, np.int64)
     if question.model in wire.OF_CLASSES:
         return parameters.reshape(question.classes, -1)
@@ -116,7 +131,10 @@ class SimulatedRounds(RoundKeeper):
 
 
 class SimulatedDriver(Driver):
-    """Clients with consecutive ids: id i + 1 has the records of client i (from 0) of `holdings`."""
+    """Simulated clients with consecutive ids.
+
+    The client with id i + 1 has the records of client i (from 0 on) of `holdings`.
+    """
 
     def __init__(
         self,
@@ -128,7 +146,10 @@ class SimulatedDriver(Driver):
         first: int = 1,
         keeper: RoundKeeper | None = None,
     ) -> None:
-        """clients: None for as many as have their own records. first: the id of the first client."""
+        """clients: how many there are; None: as many as have records of their own.
+
+        seed: of their draws. first: the id of the first client.
+        """
         # A simulated round ends when all have answered.
         super().__init__(Terms(), keeper, individual=individual)
         self.holdings = holdings
@@ -143,22 +164,22 @@ class SimulatedDriver(Driver):
     def collect(
         self, number: int, on_progress: OnProgress = lambda progress: None
     ) -> RoundResult | None:
-        """The draws depend only on the seed, the round and the cohort.
+        """Draw and count the reports of a round, and return its result; None after `stop`.
 
-        Gradients need clients with one record; local training and sums use all records. Raises
-        RefusedError for a card that does not certify, UsageError for a question that no frame can
-        carry.
+        The draws depend only on the seed, the round and the cohort. Gradients need clients with
+        one record; local training and sums use all records. Raises RefusedError for a card that
+        does not certify, UsageError for a question that no frame can carry.
         """
         if self.stopped:
             return None
         cohorts = self.keeper.cohorts.pop(number)
-        asked = sum(len(devices) for _, devices in cohorts)
-        done = 0
+        asked = sum(len(devices) for _question, devices in cohorts)
+        reports = 0
 
-        def report_progress(reports: int) -> None:
-            nonlocal done
-            done += reports
-            on_progress(RoundProgress(number, done, asked))
+        def add_reports(more_reports: int) -> None:
+            nonlocal reports
+            reports += more_reports
+            on_progress(RoundProgress(number, reports, asked))
 
         results = []
         for index, (question, devices) in enumerate(cohorts):
@@ -166,22 +187,36 @@ class SimulatedDriver(Driver):
             _check(question, card)
             bits = random_bits(self._seed, number, index)
             cohort = _CohortRound(number, question, card, bits)
-            results.append(self._collect_cohort(cohort, devices, report_progress))
-        unstored = [_ascending(devices) for _, devices in cohorts]
-        return RoundResult(number, COMPLETE, asked, done, {}, results, unstored)
+            results.append(self._collect_cohort(cohort, devices, add_reports))
+        unstored = [_ascending(devices) for _question, devices in cohorts]
+        return RoundResult(
+            number,
+            ended=COMPLETE,
+            asked=asked,
+            reports=reports,
+            refusals={},
+            cohorts=results,
+            unstored=unstored,
+        )
 
     def _collect_cohort(
-        self, cohort: _CohortRound, devices: Devices, report_progress: Callable[[int], None]
+        self, cohort: _CohortRound, devices: Devices, add_reports: Callable[[int], None]
     ) -> CohortCounts:
-        """Count the reports of a cohort, part by part."""
+        """Draw and count the reports of a cohort, as many clients at a time as fit into memory.
+
+        add_reports: is called with the number of clients that have just reported.
+        """
         question, card = cohort.question, cohort.card
         values = values_of(question)
-        is_projection = card.shape == cards.PROJECTION
-        vectors = np.zeros(values, np.int64) if is_projection else None
-        counts = np.zeros((1 if is_projection else values, card.symbols), np.int64)
-        symbols = []
+        vectors: Counts | None = None
+        counts = np.zeros((values, card.symbols), np.int64)
+        if card.shape == cards.PROJECTION:
+            # A symbol is about all values at once; the vectors that symbols stand for are added up.
+            vectors = np.zeros(values, np.int64)
+            counts = np.zeros((1, card.symbols), np.int64)
+        symbols = []  # of single clients, where they are wanted
         for part in self._parts(question, devices):
-            clients = part - 1
+            clients = part - 1  # ids begin with 1
             if vectors is None:
                 chosen, drawn = self._answer(cohort, clients)
             else:
@@ -191,15 +226,23 @@ class SimulatedDriver(Driver):
             counts += count(len(counts), card.symbols, chosen, drawn)
             if self.individual:
                 symbols.append(drawn.astype(np.int64))
-            report_progress(len(part))
+            add_reports(len(part))
         answers = None
         if self.individual:
             answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
-        n = len(devices)
-        return CohortCounts(card, question.k, counts, n, question, answers, n, vectors=vectors)
+        return CohortCounts(
+            card,
+            question.k,
+            counts,
+            reports=len(devices),
+            question=question,
+            answers=answers,
+            asked=len(devices),
+            vectors=vectors,
+        )
 
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
-        """The devices in parts whose numbers fit into memory."""
+        """Yield the ids of the devices in parts whose numbers fit into memory together."""
         width = self.holdings.each * self.holdings.width
         if question.model in wire.TRAININGS:  # every client has weights of its own
             width = max(width, values_of(question))
@@ -214,7 +257,10 @@ class SimulatedDriver(Driver):
     def _answer(
         self, cohort: _CohortRound, clients: Positions
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
-        """The coordinates that each client reports, and the symbols: both clients x k."""
+        """Draw what each client reports: its coordinates and their symbols, both clients x k.
+
+        Raises UsageError if the question makes no sense for the clients' records.
+        """
         question, card = cohort.question, cohort.card
         try:
             lanes = cohort.lanes(clients)
@@ -226,15 +272,20 @@ class SimulatedDriver(Driver):
             raise UsageError(f"this round cannot be asked: {error}") from error
         lanes = cohort.lanes(clients)
         if question.model == wire.CATEGORIES or is_label(question):
-            if question.range:
+            if question.range:  # local hashing: each client has a hash of its own in each round
                 hashes = vectorised.hashes(clients + 1, cohort.number)
                 inputs = vectorised.hashed(hashes, inputs, card.symbols)
-            columns = [vectorised.sample_categories(card, lanes, column) for column in inputs.T]
+            columns = []
+            for column in inputs.T:
+                columns.append(vectorised.sample_categories(card, lanes, column))
             return chosen, np.stack(columns, axis=1)
         return chosen, vectorised.sample(card, lanes, inputs)
 
     def _project(self, cohort: _CohortRound, clients: Positions) -> tuple[vectorised.Array, Counts]:
-        """The symbol of each client (clients x 1), and the sum of the vectors that they stand for."""
+        """Draw the symbol of each client for a projection of its gradient.
+
+        Return the symbols (clients x 1), and the sum of the vectors that they stand for.
+        """
         card = cohort.card
         lanes = cohort.lanes(clients)
         rotations = vectorised.projection.random_signs(card, lanes)
@@ -244,12 +295,12 @@ class SimulatedDriver(Driver):
             raise UsageError(f"this round cannot be asked: {error}") from error
         drawn = vectorised.projection.draw(card, lanes, values, rotations)
         vectors = vectorised.projection.decode(card, rotations, drawn, values.shape[1])
-        return drawn[:, None], vectors.sum(axis=0, dtype=np.int64)
+        return drawn.reshape(-1, 1), vectors.sum(axis=0, dtype=np.int64)
 
     def _sums(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> vectorised.Array:
-        """The symbols of the chosen sums over all records of each client."""
+        """Draw the symbols of the chosen sums over all records of each client: clients x k."""
         question, card = cohort.question, cohort.card
         rows = self.holdings.rows(clients)
         totals = vectorised.sums.sums(
@@ -261,8 +312,8 @@ class SimulatedDriver(Driver):
             question.range,
             categories=question.classes,
         )
-        wanted = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
-        return vectorised.sums.symbols(card, cohort.lanes(clients), wanted)
+        chosen_totals = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
+        return vectorised.sums.symbols(card, cohort.lanes(clients), chosen_totals)
 
     def _inputs(
         self,
@@ -271,7 +322,11 @@ class SimulatedDriver(Driver):
         clients: Positions,
         chosen: npt.NDArray[np.uint8] | None,
     ) -> Fixed:
-        """What each client draws its symbols from: the chosen values; None: all values."""
+        """Return the values from which each client draws its symbols: clients x k.
+
+        chosen: the coordinates of these values; None: all. Raises ValueError if the clients'
+        records do not fit the question.
+        """
         model = question.model
         if model in wire.COLLECTIONS:
             return self._collected(question, clients, chosen)
@@ -295,10 +350,13 @@ class SimulatedDriver(Driver):
     def _collected(
         self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8] | None
     ) -> Fixed:
-        """The collected attributes of each client."""
+        """Return the attributes of each client that are collected, or those chosen among them.
+
+        The parameters of the question are flags: which columns of a record are collected.
+        """
         records = self.holdings.rows(clients)[:, 0]
         held = records[:, np.flatnonzero(_weights(question))]
-        if question.range and question.model == wire.VALUES:
+        if question.range and question.model == wire.VALUES:  # values up to 2**-range are kept
             scaled = held.astype(np.int32) << question.range
             held = np.clip(scaled, -ONE, ONE).astype(np.int16)
         if chosen is None:
@@ -306,21 +364,26 @@ class SimulatedDriver(Driver):
         return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
 
     def _predictions(self, question: Question, card: cards.Card, clients: Positions) -> Fixed:
-        """The label of each client's record, or the probabilities of all classes."""
+        """Predict the label of each client's record, or the probabilities of all classes."""
         records = self.holdings.rows(clients)[:, 0]
         features = records[:, :-1]
         parameters, exponent = _weights(question), question.exponent
         if is_label(question):
-            return vectorised.labels(parameters, exponent, features)[:, None]
+            return vectorised.labels(parameters, exponent, features).reshape(-1, 1)
         return vectorised.probabilities(parameters, exponent, features, card.grid_bits)
 
     def _training(
         self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> Fixed:
-        """How far each client's training has moved the chosen weights, as shares of tau."""
+        """Train each client's model, and return how far the chosen weights moved, in units of tau.
+
+        The result is clients x k.
+        """
         rows = self.holdings.rows(clients)
         epochs, rate, tau = question.local
-        batch = min(question.batch or self.holdings.each, self.holdings.each, wire.MAX_BATCH)
+        records_of_client = self.holdings.each
+        batch = question.batch or records_of_client  # 0: all records at once
+        batch = min(batch, records_of_client, wire.MAX_BATCH)
         moved = vectorised.train_locally(
             trained(question.model),
             _weights(question),

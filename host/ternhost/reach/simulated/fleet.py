@@ -28,6 +28,7 @@ class Simulated(Fleet):
         return self.count
 
     def driver(self, context: RunContext) -> Driver:
+        """Make the driver that simulates the clients. The learner must have records for them."""
         from ternhost.reach.simulated.driver import SimulatedDriver, SimulatedRounds
 
         clients = context.clients

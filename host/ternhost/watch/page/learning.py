@@ -205,15 +205,21 @@ class CompareSection(elements.Section):
     def _show(self, comparison: _Comparison, by: str) -> None:
         """Update the choices, the curves and the table of runs."""
         runs, measure = comparison.runs, comparison.measure
-        if [*self._which.options] != [*runs]:
+        if list(self._which.options) != list(runs):
             still_existing = [name for name in self._which.value or () if name in runs]
             self._which.set_options({name: brief(name) for name in runs}, value=still_existing)
         if not self._which.value and comparison.curves:
             self._which.value = comparison.names
         if self._measure.options != comparison.measures:
             self._measure.set_options(comparison.measures, value=measure)
-        drawn_titles = titles([runs[name] for name in comparison.curves])
-        by_title = dict(zip(drawn_titles, comparison.curves.values(), strict=True))
+        self._draw(comparison, by)
+        self._table.set(runs_table(list(runs.values())))
+
+    def _draw(self, comparison: _Comparison, by: str) -> None:
+        """Draw the compared curves against an axis, unless they are drawn already."""
+        measure = comparison.measure
+        compared_runs = [comparison.runs[name] for name in comparison.curves]
+        by_title = dict(zip(titles(compared_runs), comparison.curves.values(), strict=True))
 
         def draw() -> dict[str, Any] | str:
             if not by_title or not measure:
@@ -222,7 +228,6 @@ class CompareSection(elements.Section):
 
         points = tuple((title, curve.points) for title, curve in by_title.items())
         self._chart.set((measure, by, points), draw)
-        self._table.set(runs_table([*runs.values()]))
 
     def _read(self, chosen_names: Sequence[str], by: str, measure: str | None) -> _Comparison:
         """Read the chosen runs and their curves; runs in another thread, since it takes a while.
@@ -270,10 +275,11 @@ def alike(name: str | None, runs: Sequence[RunView]) -> list[str]:
     """
     with_figure = [run for run in runs if run.references.get("measures")]
     with_curve = [run for run in with_figure if run.rounds]
-    current = [run for run in with_figure if run.name == name]
-    first = next(iter(current or with_curve), None)
-    if first is None:
+    current_runs = [run for run in with_figure if run.name == name]
+    candidates = current_runs or with_curve
+    if not candidates:
         return []
+    first = candidates[0]
     figure = first.references["measures"][0]
     names = [first.name]
     for run in with_curve:

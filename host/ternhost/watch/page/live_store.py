@@ -38,15 +38,19 @@ def row(board: BoardRow) -> Row:
     `budget` is an epsilon, `heap` in kB (1000 bytes); a value that the board did not report is
     None.
     """
-    fields: Row = {name: board.hello.get(name) for name in _REPORTED}
+    fields: Row = {}
+    for name in _REPORTED:
+        fields[name] = board.hello.get(name)
     for name in _SEEN:
         fields[name] = getattr(board, name)
     fields["online"] = "online" if board.online else "offline"
     fields["budget"] = budget(board)
-    fields["protects"] = protected(board.hello["unit"] or 0) if "unit" in board.hello else None
+    fields["protects"] = None
+    if "unit" in board.hello:
+        fields["protects"] = protected(board.hello["unit"] or 0)
     fields["entropy"] = generator(board)
-    heap = board.hello.get("heap")
-    fields["heap"] = heap / 1000 if heap else None
+    heap_bytes = board.hello.get("heap")
+    fields["heap"] = heap_bytes / 1000 if heap_bytes else None
     for name, value in fields.items():
         if isinstance(value, str):
             fields[name] = brief(value)

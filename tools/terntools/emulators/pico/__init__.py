@@ -58,18 +58,19 @@ _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
 def build_pico(progress: Progress) -> Path:
-    """The firmware's image; firmware, machine and sampler in C are built into the cache if needed.
+    """Build firmware, machine and sampler in C into the cache; return the path of the firmware.
 
-    As root, missing Debian packages are installed; as another user they are named in a UsageError.
+    What is there already is kept. As root, missing Debian packages are installed; as another user
+    they are named in a UsageError.
     """
-    needed = {_NODE}  # to run it
+    requirements = {_NODE}  # to run it
     if not cache.find_entry(SAMPLER):
         extras.require("elftools")  # for MicroPython's linker of native modules
     if not (cache.find_entry(FIRMWARE) and cache.find_entry(SAMPLER)):
-        needed.update(_FIRMWARE_REQUIREMENTS)
+        requirements.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
-        needed.update(_MACHINE_REQUIREMENTS)
-    debian.install(needed, progress)
+        requirements.update(_MACHINE_REQUIREMENTS)
+    debian.install(requirements, progress)
     firmware = cache.build_entry(
         FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress
     )
@@ -79,7 +80,10 @@ def build_pico(progress: Progress) -> Path:
 
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
-    """Build the stock firmware of a Pico. Returns what it was built with."""
+    """Build the stock firmware of a Pico, and return what it was built with.
+
+    work: folder to build in. out: folder of the product.
+    """
     shell = Shell(work / "build.log", progress)
     source, checksums = micropython.PINNED.unpack(work, shell)
     progress("fetching the SDK of the Pico")
@@ -117,7 +121,10 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
-    """Build the boot ROM, and install rp2040js. Returns what it was built with."""
+    """Build the boot ROM, install rp2040js, and return what they were built with.
+
+    work: folder to build in. out: folder of the products.
+    """
     shell = Shell(work / "build.log", progress)
     progress("compiling the boot ROM of the emulated Pico")
     elf = work / "bootrom.elf"
@@ -145,7 +152,10 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
 
 
 def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
-    """Build the sampler in C as a native .mpy. Returns what it was built with."""
+    """Build the sampler in C as a native .mpy, and return what it was built with.
+
+    work: folder to build in. out: folder of the product.
+    """
     shell = Shell(work / "build.log", progress)
     source, packages = micropython.PINNED.unpack(work, shell)
     progress("compiling the sampler in C for the Pico")
@@ -201,20 +211,20 @@ def boot_pico(
             )
     except FileNotFoundError as error:
         raise DeviceError("Node.js is not installed", hint=_BUILD) from error
-    line = _first_line(process)
-    if not line:
+    first_line = _first_line(process)
+    if not first_line:
         process.kill()
         process.wait()
         raise DeviceError(
             "the emulated Pico does not start", hint="tern emulator info lists the builds"
         )
-    port = Path(json.loads(line)["port"])
+    port = Path(json.loads(first_line)["port"])
     url = f"socket://{port}"
     return EmulatedMachine(process, url, lambda: shutil.rmtree(port.parent, ignore_errors=True))
 
 
 def info() -> dict[str, Any]:
-    """Records of the builds (None where there is none), and Node's version."""
+    """Return the records of the builds (None if there is none), and Node's version."""
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),

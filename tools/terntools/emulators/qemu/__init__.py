@@ -105,7 +105,7 @@ def boot(
     count_instructions: bool = False,
     skip_idle: bool = False,
 ) -> QemuMachine:
-    """Start a machine.
+    """Start a machine of QEMU.
 
     flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its
     clock counts an instruction as a nanosecond; with skip_idle, waiting time passes at once. Raises
@@ -129,19 +129,22 @@ def boot(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     url = f"socket://{folder / _PORT}"
-    running = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
+    running_machine = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
-        _wait_until_started(running, folder, name)
+        _wait_until_started(running_machine, folder, name)
     except BaseException:
-        running.close()
+        running_machine.close()
         raise
-    return running
+    return running_machine
 
 
 def _start(
     machine: MachineType, options: list[str], folder: Path, flash: Path | None
 ) -> subprocess.Popen[str]:
-    """Start QEMU in `folder`, with the console at a socket there. Raises UsageError."""
+    """Start QEMU in `folder`, with the console at a socket there.
+
+    options: of QEMU, in addition to those of the machine. Raises UsageError for a flash in use.
+    """
     with (
         socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
         locked(flash, FLASH_BLOCKS * BLOCK_BYTES) as lock,
@@ -169,7 +172,7 @@ def _start(
 
 
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
-    """Make the files of a machine, which port/board.h describes. Raises UsageError."""
+    """Make the files of a machine in its folder, which port/board.h describes. Raises UsageError."""
     (folder / "epoch").write_text(str(int(time.time())))
     if seed is None:
         (folder / "id").write_bytes(secrets.token_bytes(8))
@@ -187,13 +190,13 @@ def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
 
 
 def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
-    """Wait until a machine has written its process id. Raises DeviceError."""
-    end = time.monotonic() + _START_SECONDS
+    """Wait until a machine has written its process id. Raises DeviceError if it does not."""
+    give_up_at = time.monotonic() + _START_SECONDS
     while not (folder / _PID).exists():
-        late = time.monotonic() > end
-        if late or not machine.is_running:
-            log = (folder / _LOG).read_text(errors="replace").strip().splitlines()
-            reason = log[-1] if log else "it does not start in time"
+        is_late = time.monotonic() > give_up_at
+        if is_late or not machine.is_running:
+            log_lines = (folder / _LOG).read_text(errors="replace").strip().splitlines()
+            reason = log_lines[-1] if log_lines else "it does not start in time"
             text = f"QEMU does not start the emulated {name}: {reason}"
             raise DeviceError(text, hint=build_command(name))
         time.sleep(0.01)
@@ -206,7 +209,7 @@ def build_command(name: str) -> str:
 
 
 def info() -> dict[str, Any]:
-    """Records of the builds (None where there is none), and QEMU's versions."""
+    """Return the records of the builds (None if there is none), and QEMU's versions."""
     commands = {machine.command for machine in MACHINES.values()}
     return {
         **{what: cache.read_record(build.recipe) for what, build in BUILDS.items()},

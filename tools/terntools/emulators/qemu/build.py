@@ -56,52 +56,59 @@ class Build:
 
     @cached_property
     def recipe(self) -> Recipe:
-        options: dict[str, object] = {"port": cache.sha256_of_tree(_PORT), "packages": ["lwip"]}
+        """The key of the firmware in the cache, by everything that it is made of."""
+        inputs: dict[str, object] = {"port": cache.sha256_of_tree(_PORT), "packages": ["lwip"]}
         if "xtensa" in self.sets:
-            options |= {
+            inputs |= {
                 "toolchain": cache.sha256_of_tree(_TOOLCHAIN),
                 "binaries": list(_XTENSA_BINARIES),
             }
         version = self.micropython.version or self.micropython.release
-        return Recipe(self.name, version, options, tuple(f"{name}.elf" for name in self.sets))
+        return Recipe(self.name, version, inputs, tuple(f"{name}.elf" for name in self.sets))
 
     def find(self, instruction_set: str) -> Path | None:
         entry = cache.find_entry(self.recipe)
         return entry / f"{instruction_set}.elf" if entry else None
 
     def make(self, progress: Progress) -> Path:
-        """The entry's folder, built if needed.
+        """Return the folder of the firmware, built if needed.
 
         As root, missing Debian packages are installed. Raises UsageError and BuildError.
         """
-        needed = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
+        requirements = {Requirement(_EMULATORS[name], _EMULATORS[name]) for name in self.sets}
         if not cache.find_entry(self.recipe):
-            needed.update(micropython.SOURCE_REQUIREMENTS)
+            requirements.update(micropython.SOURCE_REQUIREMENTS)
             for name in self.sets:
-                needed.update(_COMPILERS[name])
-        debian.install(needed, progress)
+                requirements.update(_COMPILERS[name])
+        debian.install(requirements, progress)
         return cache.build_entry(
             self.recipe, lambda work, out: self._compile(work, out, progress), progress
         )
 
     def _compile(self, work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
+        """Compile the firmware for each instruction set, and return what it was built with.
+
+        work: folder to build in. out: folder of the products.
+        """
         shell = Shell(work / "build.log", progress)
         source, packages = self.micropython.unpack(work, shell)
         port = source / "ports/tern"
         shutil.copytree(_PORT, port)
         built_with = {**packages}
-        for name in self.sets:
+        for instruction_set in self.sets:
             options = []
-            if name == "xtensa":
-                folder, more = _make_toolchain(work, shell)
-                options.append(f"XTENSA={folder}")
-                built_with.update(more)
-            progress(f"compiling MicroPython for QEMU: {name}")
-            micropython.make(shell, "-C", port, f"ARCH={name}", "BUILD=build", *options)
-            shutil.copy(port / "build/firmware.elf", out / f"{name}.elf")
+            if instruction_set == "xtensa":
+                toolchain, toolchain_sources = _make_toolchain(work, shell)
+                options.append(f"XTENSA={toolchain}")
+                built_with.update(toolchain_sources)
+            progress(f"compiling MicroPython for QEMU: {instruction_set}")
+            micropython.make(shell, "-C", port, f"ARCH={instruction_set}", "BUILD=build", *options)
+            shutil.copy(port / "build/firmware.elf", out / f"{instruction_set}.elf")
             shutil.rmtree(port / "build")
-            compiler, _ = _COMPILERS[name]
-            built_with[f"compiler of {name}"] = micropython.version_of(str(compiler.command))
+            compiler, _ = _COMPILERS[instruction_set]
+            built_with[f"compiler of {instruction_set}"] = micropython.version_of(
+                str(compiler.command)
+            )
         return built_with
 
 
@@ -115,10 +122,14 @@ BUILDS = {"esp32": ESP32, "m33": M33, "newest": NEWEST}
 def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
     """Build what Debian's LX106 compiler lacks for a windowed core.
 
-    Returns the folder and its sources' sha256.
+    Returns the folder, and the SHA-256 of its sources.
     """
     shell.progress("fetching the configuration of QEMU's Xtensa core, and GCC's arithmetic for it")
-    packages, sources, out = work / "xtensa-packages", work / "xtensa-sources", work / "xtensa"
+    packages, sources, toolchain = (
+        work / "xtensa-packages",
+        work / "xtensa-sources",
+        work / "xtensa",
+    )
     packages.mkdir()
     sources.mkdir()
     debian.download(_XTENSA_SOURCES, _XTENSA_BINARIES, packages, shell, debian.OLDER)
@@ -131,15 +142,18 @@ def _make_toolchain(work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
         sources, "**/binutils-*.tar.*", (headers, "*/include/ansidecl.h"), sources, shell
     )
     gcc = _unpack(sources, "**/gcc-*.tar.*", ("*/libgcc/config/xtensa/*", headers), sources, shell)
-    variables = (f"OUT={out}", f"QEMU={qemu}", f"BINUTILS={binutils}", f"GCC={gcc}")
+    variables = (f"OUT={toolchain}", f"QEMU={qemu}", f"BINUTILS={binutils}", f"GCC={gcc}")
     micropython.make(shell, "-f", _TOOLCHAIN / "Makefile", *variables)
-    return out, micropython.checksums_in(packages)
+    return toolchain, micropython.checksums_in(packages)
 
 
-def _unpack(packages: Path, name: str, patterns: Sequence[str], into: Path, shell: Shell) -> Path:
-    """Unpack the files of `patterns` from the one tarball of that name. Returns their folder."""
+def _unpack(packages: Path, name: str, patterns: Sequence[str], target: Path, shell: Shell) -> Path:
+    """Unpack some files from the only tarball with a name like `name`; return their folder.
+
+    patterns: of the files.
+    """
     tarball = debian.only(packages, name)
-    before = set(into.iterdir())
-    shell.run("tar", "-xf", tarball, "-C", into, "--wildcards", *patterns)
-    (folder,) = set(into.iterdir()) - before
+    folders_before = set(target.iterdir())
+    shell.run("tar", "-xf", tarball, "-C", target, "--wildcards", *patterns)
+    (folder,) = set(target.iterdir()) - folders_before
     return folder
