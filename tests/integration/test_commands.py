@@ -5,6 +5,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
+import pytest
 import rig
 import warm
 
@@ -29,13 +30,15 @@ def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
     train = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
     with emulated(*arguments) as (fleet, store):
         first, second = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        assert (first["first_device"], first["clients"], second["first_device"]) == (1, 40, 41)
-        assert first["epsilon_left"] == 4
-        result = rig.tern(*train, "--fleet", fleet, "--store", store).json
-        assert (result["reports"], result["epsilon_spent"]) == (80, [])
+        assert first["clients"] == 40
+        assert (first["first_device"], second["first_device"]) == (1, 41)
+        assert first["epsilon_left"] == second["epsilon_left"] == 4
+        assert rig.tern(*train, "--fleet", fleet, "--store", store).json["reports"] == 80
+
     with emulated(*arguments) as (fleet, _):  # the same boards
         boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        assert [round(board["epsilon_left"], 3) for board in boards] == [2, 2]
+        left = [board["epsilon_left"] for board in boards]
+        assert left == pytest.approx([2, 2], abs=5e-4)  # a card costs a little less than asked
 
 
 def test_a_round_that_no_device_can_answer_does_not_end_a_run(here, micropython):

@@ -52,14 +52,17 @@ def hil_results(hil_folder):
 
 
 def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
-    codes = {board_id: result.code for board_id, result in hil_results.items()}
-    assert codes == {"one": PASSED, "two": FAILED, "three": LOST}
+    assert hil_results.keys() == {"one", "two", "three"}
+    assert hil_results["one"].code == PASSED
+    assert hil_results["two"].code == FAILED
     assert hil_results["two"].counts == {"passed": 1, "failed": 1, "skipped": 1}
+    assert hil_results["three"].code == LOST
     assert hil.worst(list(hil_results.values())) == FAILED
 
 
 def test_hil_runs_the_trial_of_a_board_first(hil_results):
-    assert hil_results["one"].cases[0].name.endswith("test_is_board_one[one]")
+    first, *_ = hil_results["one"].cases
+    assert first.name.endswith("test_is_board_one[one]")
 
 
 def test_hil_skips_a_test_whose_fixture_no_board_has(hil_results):

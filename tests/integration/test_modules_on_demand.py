@@ -4,6 +4,7 @@ refuses for free.
 
 import pytest
 import rig
+from harness import kept
 from simulating import ask
 
 from tern import wire
@@ -30,21 +31,20 @@ VALUES = Question(wire.VALUES, [1, 0, 1, 1], 0, CARD.card, 1)
 def test_a_board_answers_with_its_modules_and_refuses_for_free_without(tmp_path):
     rows, policy = rig.random_rows(3, 6, D + 1), Policy(3_000_000, 9_000_000)
     path, directories = rig.provision(tmp_path, rows, policy, each=3)
+    devices = [1, 2]
     with Store(path) as store:
         boards = fleet.parse("rv32-emulated:1").boards(directories, ("local", "collect"))
         with BoardsDriver(store, boards, Terms()) as driver:
-            assert driver.devices == [1, 2]
-            assert ask(driver, [(LOCAL, [1, 2])], 1).reports == 2
-            # local training of classes needs softmax, too
-            for number, question in enumerate((INFERENCE, CLASSES), 2):
+            assert ask(driver, [(LOCAL, devices)], 1).reports == 2
+            # Local training of classes needs softmax, too.
+            for number, question in enumerate((INFERENCE, CLASSES), start=2):
                 with pytest.raises(AllRefused, match="lack the module") as caught:
-                    ask(driver, [(question, [1, 2])], number)
-                refusals = caught.value.result.refusals.values()
-                assert {(each.code, each.detail) for each in refusals} == {
-                    (wire.ERR_MODEL, question.model)
-                }
+                    ask(driver, [(question, devices)], number)
                 assert "tern deploy --with" in caught.value.hint
-            result = ask(driver, [(VALUES, [1, 2])], 4)
-            assert result.cohorts[0].counts.shape == (3, 2)
-            assert result.reports == 2
-    assert rig.read_ledgers(directories)[1][:2] == (2 * CARD.decode().epsilon, 4)
+                for refusal in caught.value.result.refusals.values():
+                    assert refusal.code == wire.ERR_MODEL
+                    assert refusal.detail == question.model
+            assert ask(driver, [(VALUES, devices)], 4).reports == 2
+
+    two_reports = 2 * CARD.decode().epsilon
+    assert kept.spent(directories) == dict.fromkeys(devices, two_reports)

@@ -12,15 +12,15 @@ from harness import program_boards, slots
 from harness.program_boards import BOARDS, ProgramBoard
 
 from tern import wire
+from tern.fixed import ONE
 from terntools.boards import mpy
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 from terntools.testing import prepared_flash
 
-BATCH = slots.Case(
-    "", wire.LINEAR, slots.table, 28, batch=32, anew=False
-)  # of one record, and of 32
+# A batch of one record (client 1) and of 32 (client 2).
+BATCH = slots.Case("", wire.LINEAR, slots.table, d=28, batch=32, anew=False)
 SLOT, ROUNDS = 500, 20
 APART_US = 100  # of the same event of two boards, at most
 MARGIN = 1.5  # of the bound on the work over the work, at least
@@ -115,18 +115,22 @@ def test_only_the_work_of_a_program_differs_on_each_instruction_set_and_nothing_
     In simulated time, or in instructions (1,000 a microsecond).
     """
     answers = [wire.REPORT, wire.REPORT, wire.ERROR, wire.REPORT, wire.ERROR]
+    no_records, most_records = slots.COLLECTED[0], (2048, ONE)
+    in_a_wake, beside_tasks = 0, 4000  # ms after which the link ends
     with slots.emulated(name) as board:
         for collected in slots.COLLECTED:
             board.wake(collected, [])  # the first start makes the files of the recorder
-        for number, end_ms in ((1, 0), (3, 4000)):
-            frames = wake_frames(number)
-            wakes = [board.wake(collected, frames, end_ms) for collected in slots.COLLECTED]
-            expected, least_work = wakes[0]
-            assert kinds_of_frames(expected) == answers
-            for events, _ in wakes:
-                assert_alike(events, expected)
-            work = wakes[4][1]  # of a board with 2,048 records
-            assert work[0] > 1.5 * least_work[0], "the work shows how many records there are"
+        for number, end_ms in ((1, in_a_wake), (3, beside_tasks)):
+            events, work = {}, {}
+            for collected in slots.COLLECTED:
+                played = board.wake(collected, wake_frames(number), end_ms)
+                events[collected], work[collected] = played
+
+            assert kinds_of_frames(events[no_records]) == answers
+            for collected in slots.COLLECTED:
+                assert_alike(events[collected], events[no_records])
+            # The work of the first report shows how many records there are.
+            assert work[most_records][0] > 1.5 * work[no_records][0]
 
 
 def require_within_bound_and_alike(board, *counts):

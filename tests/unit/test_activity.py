@@ -59,11 +59,3 @@ def test_a_board_computes_the_same_windows_of_a_person(sensor, tmp_path):
         ).stdout
         board = np.array([line.split() for line in printed.splitlines()], int)
         assert (board == windows_of(sensor, seed, 6, day, length=True)).all()
-
-
-def test_activities_are_drawn_with_the_shares_of_wisdm(sensor):
-    assert sum(sensor.SHARES) == 1000
-    person = sensor.Person(5)
-    drawn = np.bincount([person.choose() for _ in range(20000)], minlength=6) / 20
-    error = np.sqrt(np.array(sensor.SHARES) * 1000 / 20000)
-    assert (np.abs(drawn - sensor.SHARES) < 6 * error).all()

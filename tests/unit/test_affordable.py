@@ -49,14 +49,21 @@ def nothing_was_asked():
 # The rule
 
 
+def budget_of(devices, left, spent=0):
+    """What a board with these devices says of the ledger of the first one, in micro-epsilon."""
+    return BoardBudget(devices, len(devices), EPSILON, left, spent, first=devices[0])
+
+
+def part_of_site(site, count, left, spent=0):
+    """What boards of a site say together: so many of its devices have the same in their ledgers."""
+    return BoardBudget(site, count, EPSILON, left, spent)
+
+
 def funds(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
     """The funds of a run of FedSGD on boards of one device, 1, 2, ..., with so much left."""
     learner = ALGORITHMS["fedsgd"](ALGORITHMS["fedsgd"].Options(reports=10), Population(devices=10))
     if budgets is None:
-        budgets = [
-            BoardBudget(range(i, i + 1), 1, EPSILON, left, 0, i)
-            for i, left in enumerate(left_by_board, 1)
-        ]
+        budgets = [budget_of(range(i, i + 1), left=left) for i, left in enumerate(left_by_board, 1)]
     members = np.arange(1, len(left_by_board) + 1) if members is None else np.array(members)
     return Funds.of(learner, members, budgets, told or Disclosures())
 
@@ -78,28 +85,28 @@ def test_a_ledger_of_the_wrong_measure_cannot_pay():
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
     # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
     told = Disclosures().with_reports([(ReportKind(2), [1], 1), (ReportKind(5), [3], 1)])
-    board = [BoardBudget(range(1, 4), 3, EPSILON, 8, 2, 1)]
+    board = [budget_of(range(1, 4), left=8, spent=2)]
     assert funds([0] * 3, board, told).left.tolist() == [8, 10, 5]
 
 
 def test_of_two_boards_that_claim_a_device_the_larger_amount_counts():
     claims = [
-        BoardBudget(range(1, 4), 3, EPSILON, 0, 9, 1),
-        BoardBudget(range(2, 3), 1, EPSILON, 7, 0, 2),
+        budget_of(range(1, 4), left=0, spent=9),
+        budget_of(range(2, 3), left=7),
     ]
     assert funds([0] * 3, claims).left.tolist() == [0, 7, 0]
 
 
 def test_a_site_says_how_many_of_its_devices_have_what_left():
     site = np.arange(1, 11)
-    rows = [BoardBudget(site, 8, EPSILON, 5, 0), BoardBudget(site, 2, EPSILON, 0, 5)]
+    rows = [part_of_site(site, 8, left=5), part_of_site(site, 2, left=0, spent=5)]
     found = funds([0] * 10, rows)
     assert (found.known, found.devices[found.able([[5, None]])].sum()) == (10, 8)
 
 
 def test_of_a_site_only_the_share_counts_that_the_run_asks():
     site = np.arange(1, 11)
-    rows = [BoardBudget(site, 10, EPSILON, 5, 0)]
+    rows = [part_of_site(site, 10, left=5)]
     assert funds([], rows, members=[1, 2, 99]).known == 2
 
 
@@ -112,18 +119,24 @@ def test_a_run_that_fewer_than_half_of_its_devices_can_pay_for_does_not_begin(ab
 
 @pytest.mark.parametrize(("able", "code"), [(2, errors.REFUSED), (4, errors.OK)])
 def test_a_run_that_half_of_its_devices_can_pay_for_begins(able, code, tern):
-    fleet = provisioned([10_000_000] * able + [4_000_000] * (4 - able))
+    """Five rounds cost 10. Who has 4 pays for two reports of 2, and refuses three."""
+    unable = 4 - able
+    fleet = provisioned([10_000_000] * able + [4_000_000] * unable)
     words = ["--algorithm", "fedsgd", "--rounds", "5", "--json"]
     result = tern("train", *fleet, *words, code=code).json
-    # Who has 4 pays for two reports of 2, and refuses three.
-    assert result["refusals"] == 3 * (4 - able)
+    assert result["refusals"] == 3 * unable
+
+
+def ledgers():
+    """The content of the ledgers of all boards, by path."""
+    return {path: path.read_bytes() for path in Path().glob("board-*/ledger/*")}
 
 
 def test_the_ledgers_of_a_run_that_does_not_begin_are_unchanged(tern):
     fleet = provisioned([LIFE] * 2, measure=RHO, records=20, unit=1)
-    before = [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))]
+    before = ledgers()
     tern("train", *fleet, "--unit", "record", "--life", "2", "--records", "20", code=errors.REFUSED)
-    assert [path.read_bytes() for path in sorted(Path().glob("board-*/ledger/*"))] == before
+    assert ledgers() == before
     assert nothing_was_asked()
 
 
@@ -203,12 +216,13 @@ def test_a_device_of_unknown_budget_may_come_to_a_served_fleet(tern, monkeypatch
 
 
 def test_the_classes_of_a_run_pay_each_for_itself():
+    """Every device has 2: the half that pays 1 a report is able, and the half that pays 4 is not."""
     cls = ALGORITHMS["fedsgd"]
     learner = cls(cls.Options(epsilons="1:0.5,4:0.5", reports=200), Population(devices=200))
-    ids = np.arange(1, 201)
-    budgets = [BoardBudget(range(1, 201), 200, EPSILON, 2_000_000, 0, 1)]
-    found = Funds.of(learner, ids, budgets, Disclosures())
-    prices = [[1_000_000, None], [4_000_000, None]]
-    assert found.devices[found.able(prices)].sum() == np.count_nonzero(
-        class_of(ids, (0.5, 0.5), 1) == 0
-    )
+    devices = np.arange(1, 201)
+    budgets = [budget_of(range(1, 201), left=2_000_000)]
+    funds_of_run = Funds.of(learner, devices, budgets, Disclosures())
+    prices_of_classes = [[1_000_000, None], [4_000_000, None]]  # in epsilon, and not in rho
+    able = funds_of_run.able(prices_of_classes)
+    in_first_class = class_of(devices, (0.5, 0.5), 1) == 0
+    assert funds_of_run.devices[able].sum() == np.count_nonzero(in_first_class)

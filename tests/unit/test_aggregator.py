@@ -154,22 +154,27 @@ def test_no_flipped_bit_is_accepted(asked):
         assert asked.accept([flipped(report(1), bit)], 101.0).reports == []
 
 
-@pytest.mark.parametrize(
-    ("ends", "why", "now", "n"),
-    [({"quorum": 2}, QUORUM, 101.0, 2), ({"deadline": 10.0}, DEADLINE, 110.0, 1)],
-)
-def test_a_quorum_or_a_deadline_ends_a_round_and_later_reports_are_late(
-    aggregator, store, ends, why, now, n
-):
-    start(aggregator, **ends)
-    aggregator.accept([report(1)], now - 0.1)
-    assert aggregator.ended(1, now - 0.1) is None
-    aggregator.accept([report(2)], now)
-    result = aggregator.ended(1, now)
-    assert (result.ended, result.reports) == (why, n)
-    aggregator.accept([report(3)], now)
-    assert aggregator.statistics.late == 3 - n
-    assert [device for device, _ in store.reports(1)] == [1, 2][:n]
+def test_a_quorum_ends_a_round_and_later_reports_are_late(aggregator, store):
+    start(aggregator, quorum=2)
+    aggregator.accept([report(1)], 101.0)
+    assert aggregator.ended(1, 101.0) is None
+    aggregator.accept([report(2)], 101.0)
+    result = aggregator.ended(1, 101.0)
+    assert (result.ended, result.reports) == (QUORUM, 2)
+    aggregator.accept([report(3)], 101.0)
+    assert aggregator.statistics.late == 1
+    assert [device for device, _ in store.reports(1)] == [1, 2]
+
+
+def test_a_deadline_ends_a_round_and_later_reports_are_late(aggregator, store):
+    start(aggregator, deadline=10.0)  # it begins at 100.0
+    aggregator.accept([report(1)], 109.9)
+    assert aggregator.ended(1, 109.9) is None
+    aggregator.accept([report(2)], 110.0)
+    result = aggregator.ended(1, 110.0)
+    assert (result.ended, result.reports) == (DEADLINE, 1)
+    assert aggregator.statistics.late == 1
+    assert [device for device, _ in store.reports(1)] == [1]
 
 
 def test_refused_and_given_up_devices_complete_a_round(asked):
@@ -181,15 +186,16 @@ def test_refused_and_given_up_devices_complete_a_round(asked):
 
 
 def test_cohorts_are_counted_apart(aggregator):
-    aggregator.open(1, [(question(), [1, 2]), (question(OTHER, 3), [5])], now=0.0)
-    aggregator.accept(
-        [report(5, symbols=(1, 0, 1), card=OTHER, to=question(OTHER, 3)), report(1)], 0.0
-    )
+    two_values, three_values = question(CARD, k=2), question(OTHER, k=3)
+    aggregator.open(1, [(two_values, [1, 2]), (three_values, [5])], now=0.0)
+    report_of_5 = report(5, symbols=(1, 0, 1), card=OTHER, to=three_values)
+    aggregator.accept([report_of_5, report(1)], 0.0)
     aggregator.give_up(1, [2])
+
     first, second = aggregator.ended(1, 0.0).cohorts
-    assert (first.counts.shape, first.reports, first.k) == ((D, 3), 1, 2)
-    assert (second.counts.shape, second.reports, second.k) == ((D, 2), 1, 3)
-    assert second.counts.sum() == 3
+    assert (first.k, first.reports, first.counts.shape) == (2, 1, (D, CARD.symbols))
+    assert (second.k, second.reports, second.counts.shape) == (3, 1, (D, OTHER.symbols))
+    assert second.counts.sum() == 3, "a count for each value"
     assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
 
 
@@ -197,27 +203,31 @@ def test_two_rounds_may_be_open_at_the_same_time(asked):
     start(asked, number=2, devices=(1, 4))
     asked.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
     assert asked.ended(1, 101.0) is None
-    result = asked.ended(2, 101.0)
-    assert (result.number, result.reports) == (2, 2)
+    second = asked.ended(2, 101.0)
+    assert (second.number, second.reports) == (2, 2)
     assert asked.in_flight() == [1]
+
+
+def test_an_abandoned_round_ends_with_the_reports_that_came(asked):
+    asked.accept([report(1)], 101.0)
     asked.abandon(1)
-    asked.abandon(2)  # it has ended
     result = asked.ended(1, 101.0)
     assert (result.ended, result.reports, result.asked) == (COMPLETE, 1, 3)
 
 
 def test_a_crashed_host_resumes_the_same_round(asked, store):
-    before = [asked.request(1, device) for device in (1, 2, 3)]
+    requests = [asked.request(1, device) for device in (1, 2, 3)]
     asked.accept([report(1)], 101.0)
 
     resumed = Aggregator(store)
     assert resumed.resume(500.0) == [1]
-    assert [resumed.request(1, device) for device in (1, 2, 3)] == before
+    assert [resumed.request(1, device) for device in (1, 2, 3)] == requests
     assert resumed.unanswered(1) == [2, 3]
     resumed.accept([report(1), report(2), report(3)], 501.0)
     assert resumed.statistics.duplicate == 1
-    counts = resumed.ended(1, 501.0).cohorts[0].counts
-    np.testing.assert_array_equal(counts, counts_of(dict.fromkeys((1, 2, 3), (0, 2))))
+    (cohort,) = resumed.ended(1, 501.0).cohorts
+    same_symbols = dict.fromkeys((1, 2, 3), (0, 2))
+    np.testing.assert_array_equal(cohort.counts, counts_of(same_symbols))
 
 
 def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
@@ -248,42 +258,48 @@ def test_answers_to_a_question_that_this_host_never_asked_do_not_count(asked, st
 
 
 def test_an_answer_of_another_device_or_round_does_not_count(asked):
+    """A frame begins with its kind, its device and its round; the tag is about all of it."""
     start(asked, number=2)
-    frame, two = report(1), (2).to_bytes(4, "little")
-    moved = [frame[:1] + two + frame[5:], frame[:5] + two + frame[9:]]
-    asked.accept([*moved, *map(answers.reports, moved)], 101.0)
+    frame, two = report(1, number=1), (2).to_bytes(4, "little")
+    kind, device, number, rest = frame[:1], frame[1:5], frame[5:9], frame[9:]
+    of_device_2 = kind + two + number + rest
+    of_round_2 = kind + device + two + rest
+    for moved in (of_device_2, of_round_2):
+        asked.accept([moved, answers.reports(moved)], 101.0)
     assert asked.statistics == Statistics(forged=4)
 
 
 def test_a_report_counts_once_however_it_is_packed(asked, store):
-    first, second, changed = report(1), report(2), report(2, symbols=(2, 2))
-    asked.accept([first, answers.reports(first, second, first), second], 101.0)
-    asked.accept([answers.reports(changed, first)], 101.0)
-    asked.accept([changed], 101.0)
-    assert store.reports(1) == [(1, first[9:-8]), (2, second[9:-8])]
+    of_1, of_2, other_of_2 = report(1), report(2), report(2, symbols=(2, 2))
+    together = answers.reports(of_1, of_2, of_1)
+    asked.accept([of_1, together, of_2], 101.0)
+    asked.accept([answers.reports(other_of_2, of_1)], 101.0)
+    asked.accept([other_of_2], 101.0)
+
+    symbols = slice(9, -8)  # between the head of a frame and its tag
+    assert store.reports(1) == [(1, of_1[symbols]), (2, of_2[symbols])]
     assert asked.statistics == Statistics(accepted=2, duplicate=6)
 
 
 def test_a_bad_row_spoils_no_other(aggregator, store):
-    other = question(OTHER, 3)
-    aggregator.open(1, [(question(), [1, 2]), (other, [5]), (question(), [3])], now=0.0)
-    # A number that two symbols below 3 do not make.
-    beyond = answers.report(digest(3), 3, 1, b"\xff")
-    rows = [
+    three_values = question(OTHER, k=3)
+    aggregator.open(1, [(question(), [1, 2]), (three_values, [5]), (question(), [3])], now=0.0)
+    last_bit = 8 * len(report(2)) - 1
+    good = [
         report(1),
-        flipped(report(2), 8 * len(report(2)) - 1),  # in its tag: forged
-        beyond,
-        report(4),  # not asked
-        report(6, key=KEYS[1]),  # not asked either, with any tag
-        of_device(report(1), 99),  # unknown
-        report(5, symbols=(1, 0, 1), card=OTHER, to=other),  # of another cohort
         report(2),
+        report(5, symbols=(1, 0, 1), card=OTHER, to=three_values),  # of another cohort
     ]
-    aggregator.accept([answers.reports(*rows)], 0.0)
+    forged = flipped(report(2), last_bit)
+    damaged = answers.report(digest(3), 3, 1, b"\xff")  # 255 is no two symbols below 3
+    not_asked = [report(4), report(6, key=KEYS[1])]
+    unknown = of_device(report(1), 99)
+
+    aggregator.accept([answers.reports(forged, damaged, *not_asked, unknown, *good)], 0.0)
+
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
-    assert aggregator.statistics == Statistics(
-        accepted=3, forged=1, damaged=1, unasked=2, unknown=1
-    )
+    expected = Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
+    assert aggregator.statistics == expected
 
 
 WHOLE = answers.reports(*[report(device) for device in (1, 2, 3)])
@@ -358,10 +374,10 @@ def altered(data, i):
 
 
 @given(
-    st.integers(0, 2**32 - 1),
-    st.integers(0, 2**32 - 1),
-    st.binary(min_size=1, max_size=300),
-    st.binary(min_size=32, max_size=32),
+    device=st.integers(0, 2**32 - 1),
+    number=st.integers(0, 2**32 - 1),
+    packed=st.binary(min_size=1, max_size=300),
+    digest=st.binary(min_size=32, max_size=32),
 )
 def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, packed, digest):
     tag = answers.report(digest, device, number, packed)[-8:]

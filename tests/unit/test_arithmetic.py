@@ -14,28 +14,30 @@ from tern.inference import Classifier
 from tern.local import LocalTrainer
 
 
-def some_records(rng, c, d):
-    edges = rng.integers(0, 2)
-    features = rng.choice([-ONE, 0, ONE], (c, d)) if edges else rng.integers(-ONE, ONE + 1, (c, d))
-    labels = (
-        rng.choice([-ONE, ONE], (c, 1))
-        if rng.integers(0, 2)
-        else rng.integers(-ONE, ONE + 1, (c, 1))
-    )
+def some_records(random, count, d):
+    """Random records, in one of two tries with features, or labels, at the ends alone."""
+    features = random.integers(-ONE, ONE + 1, (count, d))
+    labels = random.integers(-ONE, ONE + 1, (count, 1))
+    if random.integers(0, 2):
+        features = random.choice([-ONE, 0, ONE], (count, d))
+    if random.integers(0, 2):
+        labels = random.choice([-ONE, ONE], (count, 1))
     return np.concatenate([features, labels], axis=1).tolist()
 
 
-def some_mantissas(rng, d):
-    most = int(rng.choice([3, 1000, 32767]))
-    return rng.integers(-most, most + 1, d).tolist()
+def some_mantissas(random, count):
+    """So many random mantissas, small, middle or of any size."""
+    most = int(random.choice([3, 1000, 32767]))
+    return random.integers(-most, most + 1, count).tolist()
 
 
-def gradient_of(model, m, e, records):
+def gradient_of(model, mantissas, exponent, records):
     """The mean gradient that the device library computes."""
-    gradient, out = Gradient(len(m)), array("h", bytes(2 * len(m)))
+    d = len(mantissas)
+    gradient, out = Gradient(d), array("h", bytes(2 * d))
     gradient.reset()
     for row in records:
-        gradient.add(model, array("h", m), e, array("h", row))
+        gradient.add(model, array("h", mantissas), exponent, array("h", row))
     gradient.finish(out)
     return out.tolist()
 
@@ -43,25 +45,26 @@ def gradient_of(model, m, e, records):
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mean_gradient_is_the_specified_one(model, seed):
-    rng = np.random.default_rng([model, seed])
+    random = np.random.default_rng([model, seed])
     for _ in range(150):
-        d, n, e = int(rng.integers(1, 30)), int(rng.integers(1, 33)), int(rng.integers(-30, -11))
-        records, m = some_records(rng, n, d), some_mantissas(rng, d)
-        assert gradient_of(model, m, e, records) == mean_gradient(model, m, e, records)
+        d, count = int(random.integers(1, 30)), int(random.integers(1, 33))
+        exponent = int(random.integers(-30, -11))
+        records, mantissas = some_records(random, count, d), some_mantissas(random, d)
+        specified = mean_gradient(model, mantissas, exponent, records)
+        assert gradient_of(model, mantissas, exponent, records) == specified
 
 
-@pytest.mark.parametrize("e", [-12, -13, -14])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_kink_of_the_svm_is_where_it_is_specified(e, sign):
-    for near, inside in (
-        (-1, True),
-        (0, False),
-        (1, False),
-    ):  # y w.x is 1, or one unit below or above
-        m, records = [2**-e, 1], [[sign * ONE, sign * near, sign * ONE]]
-        gradient = gradient_of(wire.SVM, m, e, records)
-        assert gradient == mean_gradient(wire.SVM, m, e, records)
-        assert bool(gradient[0]) == inside
+@pytest.mark.parametrize("exponent", [-12, -13, -14])
+@pytest.mark.parametrize("label", [ONE, -ONE])
+@pytest.mark.parametrize(("units_beyond_1", "is_inside"), [(-1, True), (0, False), (1, False)])
+def test_the_kink_of_the_svm_is_where_it_is_specified(exponent, label, units_beyond_1, is_inside):
+    """The label times the score is 1, or one unit below or above: below, the gradient is not 0."""
+    sign = label // ONE
+    mantissas = [2**-exponent, 1]  # the weights 1 and 2**exponent
+    record = [sign * ONE, sign * units_beyond_1, label]
+    gradient = gradient_of(wire.SVM, mantissas, exponent, [record])
+    assert gradient == mean_gradient(wire.SVM, mantissas, exponent, [record])
+    assert bool(gradient[0]) == is_inside
 
 
 @pytest.mark.parametrize("model", [wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.SOFTMAX_GRADIENT])
@@ -94,19 +97,16 @@ def test_local_training_is_the_specified_one(model):
 
 
 def test_probabilities_are_the_specified_ones():
-    rng = np.random.default_rng(4)
+    random = np.random.default_rng(4)
     for _ in range(300):
-        classes, features, e = (
-            int(rng.integers(2, 12)),
-            int(rng.integers(1, 20)),
-            int(rng.integers(-30, -11)),
-        )
-        q = int(rng.integers(0, 15))
-        rows = [some_mantissas(rng, features) for _ in range(classes)]
-        x = some_records(rng, 1, features)[0][:-1]
-        out = array("h", bytes(2 * classes))
-        classifier = Classifier(
-            array("h", [mantissa for row in rows for mantissa in row]), e, classes
-        )
-        classifier.probabilities(array("h", x), out, q)
-        assert out.tolist() == probabilities(rows, e, x, q)
+        classes, features = int(random.integers(2, 12)), int(random.integers(1, 20))
+        exponent, grid_bits = int(random.integers(-30, -11)), int(random.integers(0, 15))
+        mantissas = some_mantissas(random, classes * features)
+        ((*values, _),) = some_records(random, 1, features)  # without the label
+
+        classifier = Classifier(array("h", mantissas), exponent, classes)
+        computed = array("h", bytes(2 * classes))
+        classifier.probabilities(array("h", values), computed, grid_bits)
+
+        rows = np.reshape(mantissas, (classes, features)).tolist()
+        assert computed.tolist() == probabilities(rows, exponent, values, grid_bits)

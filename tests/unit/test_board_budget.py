@@ -31,17 +31,6 @@ def test_what_is_left_and_what_was_spent_are_the_budget_that_is_promised():
     assert devices.guarantee_of(hello(0, 0)) is None, "its ledger cannot be read"
 
 
-def test_a_budget_for_life_of_records_is_told_with_both_numbers():
-    told = read_hello(
-        encoded(
-            frames.encode_hello, 0, 7, 1, 311_064, 0, 0, 0, 0, 0, 0, 1, 0, ledger.RHO, 1, "a; b; c"
-        )
-    )
-    assert devices.guarantee_of(told).numbers() == (
-        "with epsilon 4 at delta 1e-06 (that it was there) and 8.83 at delta 1e-06 (what it says)"
-    )
-
-
 def test_a_ledger_in_rho_is_told_in_rho():
     assert devices.budget_text(hello(20_000, 4_000, ledger.RHO)) == "rho left 0.02, spent 0.004"
 

@@ -58,31 +58,52 @@ def esp32_board(monkeypatch, modules):
     return importlib.import_module("tern.boards.esp32")
 
 
+@pytest.fixture
+def esp32_with_radio(monkeypatch):
+    """`esp32_with_radio(kind, was_on)`: the module of ESP32 boards, a radio, and the reads of the
+    chip's generator, which needs a radio that is on.
+    """
+
+    def make(kind, was_on):
+        radio, reads = Radio(was_on), []
+        module = SimpleNamespace(STA_IF=0, WLAN=lambda _: radio, BLE=lambda: radio)
+        board_module = esp32_board(monkeypatch, {kind: module})
+
+        def urandom(n):
+            assert radio.on
+            reads.append(n)
+            return os.urandom(n)
+
+        monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=urandom))
+        return board_module, radio, reads
+
+    return make
+
+
+RADIOS = pytest.mark.parametrize("kind", ["network", "bluetooth"])
+
+
+@RADIOS
 @pytest.mark.parametrize("was_on", [False, True])
-@pytest.mark.parametrize("kind", ["network", "bluetooth"])
-def test_an_esp32_reads_its_generator_with_a_radio_on(monkeypatch, kind, was_on):
-    radio = Radio(was_on)
-    module = SimpleNamespace(STA_IF=0, WLAN=lambda _: radio, BLE=lambda: radio)
-    board_module = esp32_board(monkeypatch, {kind: module})
-    reads = []
-
-    def urandom(n):
-        assert radio.on
-        reads.append(n)
-        return os.urandom(n)
-
-    monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=urandom))
-    generator = board_module.Board().generator()
-    assert generator.state != FAILED
+def test_an_esp32_reads_its_generator_with_a_radio_on(esp32_with_radio, kind, was_on):
+    board_module, radio, reads = esp32_with_radio(kind, was_on)
+    board = board_module.Board()
+    assert board.generator().state != FAILED
     assert len(reads) >= 8
     assert radio.on == was_on
-    assert radio.switched == (0 if was_on else 2)  # once for all of the start-up
-    before = len(reads)
-    for _ in range(512):
+    assert radio.switched == (0 if was_on else 2), "on and off, once for all of the start-up"
+    assert board.assessed == wire.MIXED
+
+
+@RADIOS
+def test_an_esp32_switches_its_radio_on_again_for_another_seed(esp32_with_radio, kind):
+    board_module, radio, reads = esp32_with_radio(kind, was_on=False)
+    generator = board_module.Board().generator()
+    reads_before = len(reads)
+    for _ in range(512):  # as many reports as a seed lasts for
         generator.end_report()
-    assert len(reads) > before  # seeded again, with the radio on once more
-    assert radio.on == was_on
-    assert board_module.Board().assessed == wire.MIXED
+    assert len(reads) > reads_before
+    assert not radio.on
 
 
 def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
@@ -92,23 +113,35 @@ def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
         generator.byte()
 
 
-@pytest.mark.parametrize("console", [False, True])
-def test_ctrl_c_starts_no_watchdog_on_an_esp32_whose_link_is_its_port(
-    machine, monkeypatch, console
-):
-    machine.WDT = mock.Mock()
-    monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
-    board = esp32_board(monkeypatch, {}).Board()
-    for name in ("begin", "end"):  # there is no console
-        monkeypatch.setattr(board, name, lambda: None)
-    monkeypatch.setattr(board, "keep", lambda word=0: 0)
-    link = mock.Mock(console=console, receive=mock.Mock(side_effect=KeyboardInterrupt))
-    monkeypatch.setattr(board, "link", lambda: link)
-    with pytest.raises(KeyboardInterrupt):
-        supervisor.run(board)
-    # With a broker the watchdog is on. Nothing stops it, so it gets half an hour.
-    started = [call.kwargs["timeout"] for call in machine.WDT.call_args_list]
-    assert started == ([] if console else [8388, 1 << 21])
+@pytest.fixture
+def interrupted_timeouts(machine, monkeypatch):
+    """`interrupted_timeouts(console)`: the time-outs with which a board starts its watchdog until
+    Ctrl-C ends it; console: whether its link is its port.
+    """
+
+    def run(console):
+        machine.WDT = mock.Mock()
+        monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
+        board = esp32_board(monkeypatch, {}).Board()
+        for name in ("begin", "end"):  # there is no console
+            monkeypatch.setattr(board, name, lambda: None)
+        monkeypatch.setattr(board, "keep", lambda word=0: 0)
+        link = mock.Mock(console=console, receive=mock.Mock(side_effect=KeyboardInterrupt))
+        monkeypatch.setattr(board, "link", lambda: link)
+        with pytest.raises(KeyboardInterrupt):
+            supervisor.run(board)
+        return [call.kwargs["timeout"] for call in machine.WDT.call_args_list]
+
+    return run
+
+
+def test_an_esp32_whose_link_is_its_port_starts_no_watchdog(interrupted_timeouts):
+    assert interrupted_timeouts(console=True) == []
+
+
+def test_ctrl_c_gives_an_esp32_with_a_broker_half_an_hour_before_its_reset(interrupted_timeouts):
+    """Nothing stops a watchdog that has begun."""
+    assert interrupted_timeouts(console=False) == [8388, 1 << 21]  # ms
 
 
 def rp2_board(monkeypatch, chip, version):
@@ -126,15 +159,21 @@ def test_a_newer_rp2350_takes_pico_rand(monkeypatch):
 
 
 @pytest.mark.parametrize("version", [(1, 25, 0), (1, 28, 0), (2, 0, 0)])
-def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(monkeypatch, version):
+@pytest.mark.parametrize(
+    ("oscillator", "has_failed"),
+    [(os.urandom, False), (bytes, True), (lambda n: b"\xff" * n, True)],
+    ids=["random", "zeros", "ones"],
+)
+def test_an_rp2040_reads_the_oscillator_and_notices_a_constant_one(
+    monkeypatch, version, oscillator, has_failed
+):
     board_module, board = rp2_board(monkeypatch, "RP2040", version)
-    for bits, failed in ((os.urandom, False), (bytes, True), (lambda n: b"\xff" * n, True)):
 
-        def fill(out, n, bits=bits):
-            out[:n] = bits(n)
+    def fill(out, n):
+        out[:n] = oscillator(n)
 
-        monkeypatch.setattr(board_module, "read_oscillator", fill)
-        assert (board.generator().state == FAILED) == failed
+    monkeypatch.setattr(board_module, "read_oscillator", fill)
+    assert (board.generator().state == FAILED) == has_failed
     assert board.assessed == wire.RAW
 
 
@@ -142,16 +181,21 @@ def test_an_rp2040_hashes_urandom_with_the_oscillator(monkeypatch):
     board_module, _ = rp2_board(monkeypatch, "RP2040", (1, 28, 0))
     oscillator = os.urandom(1 << 16)
 
-    def drawn(urandom):
+    def first_bytes(urandom_byte):
+        """The first bytes of a generator whose urandom repeats this byte."""
         bits = io.BytesIO(oscillator)
-        monkeypatch.setattr(
-            board_module, "read_oscillator", lambda out, n: bits.readinto(memoryview(out)[:n])
-        )
-        monkeypatch.setattr(board_module, "os", SimpleNamespace(urandom=lambda n: urandom * n))
+
+        def read_oscillator(out, n):
+            bits.readinto(memoryview(out)[:n])
+
+        monkeypatch.setattr(board_module, "read_oscillator", read_oscillator)
+        constant = SimpleNamespace(urandom=lambda n: urandom_byte * n)
+        monkeypatch.setattr(board_module, "os", constant)
         generator = board_module.Board(led=None).generator()
         return [generator.byte() for _ in range(32)]
 
-    assert drawn(b"a") == drawn(b"a") != drawn(b"b")
+    assert first_bytes(b"a") == first_bytes(b"a")
+    assert first_bytes(b"a") != first_bytes(b"b")
 
 
 def test_an_older_rp2350_reports_nothing_and_says_why(monkeypatch):

@@ -213,34 +213,52 @@ def cluster(tmp_path):
     return tmp_path, configuration.write_configuration(tmp_path, KEYS, options)
 
 
-def test_a_cluster_has_a_directory_for_each_node(cluster):
+@pytest.mark.parametrize("node", NODES)
+def test_a_node_of_a_cluster_has_its_files_in_a_directory(cluster, node):
+    directory, _ = cluster
+    files = {path.name: path for path in (directory / "nodes" / node).iterdir()}
+    assert files.keys() == {"nats.conf", "users.conf", AUTHORITY, CERTIFICATE, KEY}
+    for path in files.values():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
+
+    conf = files["nats.conf"].read_text()
+    assert f'server_name: "{node}"' in conf
+    for other in NODES:
+        assert f"@{other}:8884" in conf, "the nodes know each other"
+
+
+def test_a_host_and_the_certificate_of_a_cluster_name_every_node(cluster):
     directory, access = cluster
     assert access.hosts == [*NODES]
-    for node in NODES:
-        files = {path.name: path for path in (directory / "nodes" / node).iterdir()}
-        assert files.keys() == {"nats.conf", "users.conf", AUTHORITY, CERTIFICATE, KEY}
-        assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
-        conf = files["nats.conf"].read_text()
-        assert f'server_name: "{node}"' in conf
-        assert all(f"@{other}:8884" in conf for other in NODES)
     assert [name for _, name in subjects(directory)] == [*NODES]
 
 
-def test_users_of_a_cluster_have_the_rights_that_mosquitto_gives(cluster):
-    known = users(cluster[0])
-    rights = {name: user["permissions"] for name, user in known.items()}
-    assert rights.keys() == {"tern-host", "00000007", "00000008"}
-    assert rights["tern-host"] == {
+RIGHTS = {
+    "tern-host": {
         "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
         "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
-    }
-    assert rights["00000007"] == {
+    },
+    "00000007": {
         "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
         "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],
-    }
-    assert all(user["allowed_connection_types"] == ["MQTT"] for user in known.values())
-    coded = known["00000007"]["password"].encode()
-    assert bcrypt.checkpw(mqtt.password(KEYS[7]).encode(), coded)
+    },
+}
+
+
+@pytest.mark.parametrize("name", RIGHTS)
+def test_a_user_of_a_cluster_has_the_rights_that_mosquitto_gives(cluster, name):
+    directory, _ = cluster
+    assert users(directory)[name]["permissions"] == RIGHTS[name]
+
+
+def test_users_of_a_cluster_log_in_with_their_passwords_over_mqtt_alone(cluster):
+    directory, _ = cluster
+    user_by_name = users(directory)
+    assert user_by_name.keys() == {"tern-host", "00000007", "00000008"}
+    for user in user_by_name.values():
+        assert user["allowed_connection_types"] == ["MQTT"]
+    hashed = user_by_name["00000007"]["password"].encode()
+    assert bcrypt.checkpw(mqtt.password(KEYS[7]).encode(), hashed)
 
 
 def test_a_cluster_that_is_configured_again_keeps_its_nodes_and_the_hashes_of_its_users(tmp_path):

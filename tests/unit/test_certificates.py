@@ -213,14 +213,27 @@ def some_change(rng, data):
     return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :] if kind == 1 else data
 
 
+def least_epsilon(kind, pairs):
+    """The least epsilon, in millionths, from which on the text accepts a card; else one too many."""
+    refused, accepted = 0, MAX_EPSILON + 1
+    while accepted - refused > 1:
+        middle = (refused + accepted) // 2
+        if holds(kind, pairs, middle):
+            accepted = middle
+        else:
+            refused = middle
+    return accepted
+
+
 @pytest.mark.parametrize(
-    "make", [some_table, some_window, some_laplace, some_mixture, some_hierarchy, some_projection]
+    "some_card",
+    [some_table, some_window, some_laplace, some_mixture, some_hierarchy, some_projection],
 )
-def test_each_card_is_judged_as_the_specification_says(make):
-    rng = random.Random(make.__name__)
-    judged = {True: 0, False: 0}
+def test_each_card_is_judged_as_the_specification_says(some_card):
+    random_source = random.Random(some_card.__name__)
+    judgements = {True: 0, False: 0}
     for _ in range(400):
-        data = some_change(rng, make(rng))
+        data = some_change(random_source, some_card(random_source))
         try:
             kind, pairs, symbols = ratios_of(data)
         except Refused:
@@ -229,50 +242,52 @@ def test_each_card_is_judged_as_the_specification_says(make):
             continue
         card = decode(data)
         assert card.symbols == symbols
-        low, high = 0, MAX_EPSILON + 1  # by the text, the card holds from some epsilon on
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if holds(kind, pairs, middle) else (middle, high)
-        for epsilon in {max(1, low), min(high, MAX_EPSILON), 1, card.epsilon, MAX_EPSILON}:
-            verdict = holds(kind, pairs, epsilon)
-            judged[verdict] += 1
-            assert certify(card, epsilon) == verdict, (data.hex(), epsilon)
-    assert min(judged.values()) > 100  # both verdicts, often
+        least = least_epsilon(kind, pairs)
+        epsilons = {1, max(1, least - 1), min(least, MAX_EPSILON), card.epsilon, MAX_EPSILON}
+        for epsilon in epsilons:
+            judgement = holds(kind, pairs, epsilon)
+            judgements[judgement] += 1
+            assert certify(card, epsilon) == judgement, (data.hex(), epsilon)
+    assert min(judgements.values()) > 100, "cards are accepted and refused, often"
 
 
 def test_exp_lower_is_computed_as_the_text_says_and_is_a_lower_bound():
-    rng = random.Random(6)
-    with localcontext() as context:
-        context.prec = 60
-        drawn = [rng.randrange(1, MAX_EPSILON) for _ in range(2000)]
-        for e in (1, 2, 999_999, MAX_EPSILON - 1, MAX_EPSILON, *drawn):
-            value = exp_lower(e)
-            assert value == exp_by_the_text(e)
-            exact = 2**40 * (Decimal(e) / 10**6).exp()
-            assert 0 <= exact - value < exact / 2**38
+    random_source = random.Random(6)
+    drawn = [random_source.randrange(1, MAX_EPSILON) for _ in range(2000)]
+    with localcontext(prec=60):
+        for epsilon in (1, 2, 999_999, MAX_EPSILON - 1, MAX_EPSILON, *drawn):
+            bound = exp_lower(epsilon)
+            assert bound == exp_by_the_text(epsilon)
+            exact = 2**40 * (Decimal(epsilon) / 10**6).exp()
+            assert 0 <= exact - bound < exact / 2**38
 
 
-def test_no_integer_is_wider_than_the_text_says():
-    t = s = 2**60
-    i = 1
-    while t:
-        assert t * MAX_EPSILON < 2**110
-        assert i * 10**6 < 2**27
-        t = t * MAX_EPSILON // (i * 10**6)
-        s += t
-        i += 1
-        assert t < 2**86
-        assert s < 2**89
-    bound = exp_lower(MAX_EPSILON)
-    assert bound < 2**69
-    assert bound * (T - 1) < 2**99
-    assert 255 * (T - 1) << 40 < 2**78
-    assert bound * 255 * (T - 1) < 2**107
-    assert MAX_EPSILON << 20 < 2**45
+def test_no_integer_of_the_exponential_is_wider_than_the_text_says():
+    """The terms and their sum, for the largest epsilon."""
+    term = total = 2**60
+    divisor = 1
+    while term:
+        assert term * MAX_EPSILON < 2**110
+        assert divisor * 10**6 < 2**27
+        term = term * MAX_EPSILON // (divisor * 10**6)
+        total += term
+        divisor += 1
+        assert term < 2**86
+        assert total < 2**89
+
+
+def test_no_product_of_a_comparison_is_wider_than_the_text_says():
+    exp_bound = exp_lower(MAX_EPSILON)
+    largest_count = T - 1
+    assert exp_bound < 2**69
+    assert exp_bound * largest_count < 2**99  # a table
+    assert 255 * largest_count << 40 < 2**78  # a window of 256 symbols
+    assert exp_bound * 255 * largest_count < 2**107
+    assert MAX_EPSILON << 20 < 2**45  # Laplace
     assert 2_000_000 << 34 < 2**55
-    assert 1 << 20 + 40 < 2**61
-    assert bound << 20 < 2**89
-    w = (T - 1) * 15 * (T - 1) * 2**15
-    assert w < 2**79
-    assert w << 40 < 2**119
-    assert bound * w < 2**148
+    assert 1 << 20 + 40 < 2**61  # a projection
+    assert exp_bound << 20 < 2**89
+    weight = largest_count * 15 * largest_count * 2**15  # a hierarchy of 16 levels
+    assert weight < 2**79
+    assert weight << 40 < 2**119
+    assert exp_bound * weight < 2**148

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -72,9 +73,9 @@ def test_every_client_takes_part_once_before_any_takes_part_again(clients, group
 
 
 def test_turns_are_the_same_when_they_are_resumed():
-    turns = Turns(23, 5, 9)
+    turns = Turns(23, 5, seed=9)
     groups = [turns.group(number).tolist() for number in range(20)]
-    resumed = Turns(23, 5, 9)
+    resumed = Turns(23, 5, seed=9)
     for number in (13, 19, 4):  # also back
         assert resumed.group(number).tolist() == groups[number]
 
@@ -151,22 +152,31 @@ def toy(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
-    driver = fleet_of(algorithm)
+    devices = fleet_of(algorithm).devices
+    cohorts = algorithm.cohorts(devices)
     cards_of_classes = [design.card.data for design in algorithm.designs]
-    classes = class_of(driver.devices, SHARES, algorithm.options.seed)
-    class_by_device = dict(zip(driver.devices, classes, strict=True))
+    assert [question.card for question, _ in cohorts] == cards_of_classes
+
+    classes = class_of(devices, SHARES, algorithm.options.seed)
+    class_by_device = dict(zip(devices, classes, strict=True))
+    for class_number, (_, members) in enumerate(cohorts):
+        classes_of_members = {class_by_device[device] for device in np.asarray(members).tolist()}
+        assert classes_of_members == {class_number}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_no_device_takes_part_more_often_than_it_pays_for(name):
+    algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
+    driver = fleet_of(algorithm)
     participants = []
     for number in range(1, algorithm.rounds + 1):
         cohorts = algorithm.cohorts(driver.devices)
-        assert [question.card for question, _ in cohorts] == cards_of_classes
-        for class_number, (_, devices) in enumerate(cohorts):
-            members = np.asarray(devices).tolist()
-            assert {class_by_device[device] for device in members} == {class_number}
-            participants += members
+        for _, members in cohorts:
+            participants += np.asarray(members).tolist()
         algorithm.learn(ask(driver, cohorts, number), driver.devices)
     assert algorithm.done
     assert len(participants) == algorithm.reports
-    # No device takes part more often than it pays for.
     assert max(np.bincount(participants)) == algorithm.times
 
 
@@ -175,47 +185,65 @@ def test_classes_are_asked_in_cohorts_of_their_own_cards(name):
 def test_each_class_pays_its_own_epsilon(name):
     algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     times = 2 if name == "fedavg" else 1  # 5 rounds of 60 of 200 clients
-    of_classes = costs.costs(algorithm)
-    for cost, epsilon in zip(of_classes, (1, 2, 4), strict=True):
+    for cost, epsilon in zip(costs.costs(algorithm), (1, 2, 4), strict=True):
         assert 0.99 * epsilon * times < cost / 1e6 <= epsilon * times
+    below_the_largest = 3_500_000 * times
     with pytest.raises(RefusedError, match="its budget has"):
-        costs.accounts(algorithm, 3_500_000 * times)
+        costs.accounts(algorithm, below_the_largest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_the_policy_of_a_device_is_that_of_its_class(name):
+    algorithm = begin(name, 1000, epsilons=EPSILONS, **SMALL[name])
     devices = np.arange(1, 201)
     classes = class_of(devices, SHARES, algorithm.options.seed)
+    costs_of_classes = costs.costs(algorithm)
     for policy, i in zip(costs.policies(algorithm, devices, None), classes, strict=True):
         assert policy.largest == algorithm.designs[i].policy.largest
-        assert policy.budget == max(policy.largest, of_classes[i])
+        assert policy.budget == max(policy.largest, costs_of_classes[i])
+
+
+class Holder(NamedTuple):
+    """A device: the number of its class, and the category that it holds."""
+
+    class_number: int
+    category: int
+
+
+CARDS_OF_CLASSES = [design("grr", "0.5", 3).decode(), design("grr", "2", 3).decode()]
+
+
+def law_of_report(holder):
+    """The probability of each of three symbols: randomised response."""
+    same = Fraction(CARDS_OF_CLASSES[holder.class_number].threshold, cards.T)
+    law = [(1 - same) / 2] * 3
+    law[holder.category] = same
+    return law
 
 
 def test_frequencies_of_classes_are_unbiased_by_enumeration():
     """Every outcome of three devices, two of one class and one of another, with its exact
     probability.
     """
-    cards_of_classes = [design("grr", "0.5", 3).decode(), design("grr", "2", 3).decode()]
-    devices = [(0, 0), (0, 2), (1, 1)]  # class and category of each
-
-    laws = []
-    for class_number, category in devices:
-        same = Fraction(cards_of_classes[class_number].threshold, cards.T)
-        law = [(1 - same) / 2] * 3
-        law[category] = same
-        laws.append(law)
-
+    holders = [Holder(0, category=0), Holder(0, category=2), Holder(1, category=1)]
+    laws = [law_of_report(holder) for holder in holders]
     mean = np.zeros(3)
     for symbols in product(range(3), repeat=3):
         probability = Fraction(1)
         counts = [np.zeros(3, np.int64), np.zeros(3, np.int64)]
-        for symbol, law, (class_number, _) in zip(symbols, laws, devices, strict=True):
+        for symbol, law, holder in zip(symbols, laws, holders, strict=True):
             probability *= law[symbol]
-            counts[class_number][symbol] += 1
-        parts = list(zip(cards_of_classes, counts, [None, None], strict=True))
+            counts[holder.class_number][symbol] += 1
+        parts = list(zip(CARDS_OF_CLASSES, counts, [None, None], strict=True))
         mean += float(probability) * np.array(estimate.combine_frequencies(parts).mean)
 
-    weights = []
-    for card, reports in zip(cards_of_classes, (2, 1), strict=True):
+    weights = []  # of the classes: what a report tells, times their two and one reports
+    for card, reports in zip(CARDS_OF_CLASSES, (2, 1), strict=True):
         same, other = estimate.frequency_law(card)
         weights.append(reports * (same - other) ** 2 / (other * (1 - other)))
-    truth = np.average([[0.5, 0, 0.5], [0, 1, 0]], axis=0, weights=weights)
+    frequencies_of_classes = [[0.5, 0, 0.5], [0, 1, 0]]
+    truth = np.average(frequencies_of_classes, axis=0, weights=weights)
     assert mean == pytest.approx(truth, abs=1e-9)
 
 

@@ -129,62 +129,87 @@ def collected_constants(**options):
 
 
 def test_clients_choose_a_safe_range_with_their_epsilon():
-    algorithm = collected_constants(choices="0.25:1:0.5,1:4:0.5")
-    assert [parts[0].question(4).range for parts in algorithm.plan] == [2, 0]  # 2**-2, 2**0
+    algorithm = collected_constants(choices="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
+    ranges = [part.question(4).range for (part,) in algorithm.plan]
+    assert ranges == [2, 0]  # 0.25 is 2**-2, and 1 is 2**0
     assert [design.cost / MICRO for design in algorithm.designs] == pytest.approx([1, 4], abs=1e-4)
+
     *inside, beyond = simulate(algorithm, 3).result([])["attributes"]
     for entry in inside:
-        assert entry["interval"][0] < entry["true"] < entry["interval"][1]
-    assert 0.25 < beyond["mean"] < beyond["true"]  # half of the clients clip it
+        low, high = entry["interval"]
+        assert low < entry["true"] < high
+    assert 0.25 < beyond["mean"] < beyond["true"], "half of the clients clip it"
 
 
 # Estimates
 
 
-@pytest.mark.parametrize("mechanism", ["three-outputs", "pm-sub"])
-def test_means_and_frequencies_are_near_the_true_ones(collected, mechanism):
-    n = 150_000
-    table = people(n)
-    algorithm = collected(table, n, epsilon="4", mechanism=mechanism)
+@pytest.fixture(params=["three-outputs", "pm-sub"])
+def collection(request, collected):
+    """A table of 150,000 clients, the algorithm that collected it, and its entries by name."""
+    clients = 150_000
+    table = people(clients)
+    algorithm = collected(table, clients, epsilon="4", mechanism=request.param)
     result = algorithm.result([])
-    entries = {entry["name"]: entry for entry in result["attributes"]}
-    assert result["clients"] == n
+    assert result["clients"] == clients
+    return table, algorithm, {entry["name"]: entry for entry in result["attributes"]}
+
+
+def test_means_are_near_the_true_ones(collection):
+    table, _, entries = collection
     for column, name in enumerate(table.numeric_names):
-        truth = table.numeric[:, column].mean() / ONE
-        assert entries[name]["true"] == pytest.approx(truth)
-        low, high = entries[name]["interval"]
-        deviation = (high - low) / 2 / 1.96
-        assert abs(entries[name]["mean"] - truth) < 4.5 * deviation
-    for column, size in enumerate(CATEGORIES):
+        entry, truth = entries[name], table.numeric[:, column].mean() / ONE
+        assert entry["true"] == pytest.approx(truth)
+        low, high = entry["interval"]
+        standard_error = (high - low) / 2 / 1.96  # of an interval of 95 %
+        assert abs(entry["mean"] - truth) < 4.5 * standard_error
+
+
+def test_frequencies_are_near_the_true_ones(collection):
+    table, algorithm, entries = collection
+    _, *categorical_parts = algorithm.plan[0]
+    for column, part in enumerate(categorical_parts):
         entry = entries[f"category {column}"]
-        truth = np.bincount(table.codes[:, column], minlength=size) / n
+        counts = np.bincount(table.codes[:, column], minlength=CATEGORIES[column])
+        truth = counts / len(table.codes)
         assert entry["true"] == pytest.approx(truth.tolist())
-        card = algorithm.plan[0][1 + column].design.card
-        same, other = estimate.frequency_law(card)
-        deviation = 1 / (same - other) / np.sqrt(entry["reports"])
-        assert np.abs(np.array(entry["frequencies"]) - truth).max() < 4.5 * deviation
         assert sum(entry["frequencies"]) == pytest.approx(1)
+        # A report supports its own category with the probability `same`, and others with `other`.
+        same, other = estimate.frequency_law(part.design.card)
+        standard_error = 1 / (same - other) / np.sqrt(entry["reports"])
+        assert np.abs(np.array(entry["frequencies"]) - truth).max() < 4.5 * standard_error
 
 
-def test_hashed_frequencies_are_right_and_their_intervals_cover_them(collected):
-    size, n = 500, 20_000
-    covered, errors = [], []
+@pytest.fixture
+def hashed_frequencies(collected):
+    """Twelve collections of an attribute of 500 categories from 20,000 clients.
+
+    (the card of its question, the error of each frequency, and whether its interval covers it)
+    """
+    categories, clients = 500, 20_000
+    errors, covered = [], []
     for seed in range(12):
-        table = people(n, numeric=1, sizes=(size, 3), seed=seed)
-        algorithm = collected(table, n, epsilon="1", seed=seed)
+        table = people(clients, numeric=1, sizes=(categories, 3), seed=seed)
+        algorithm = collected(table, clients, epsilon="1", seed=seed)
         assert [part.hashed for part in algorithm.plan[0]] == [False, False, True]
         entry = algorithm.result([])["attributes"][1]
-        truth = np.bincount(table.codes[:, 0], minlength=size) / n
+        truth = np.bincount(table.codes[:, 0], minlength=categories) / clients
         low, high = np.array(entry["intervals"]).T
         covered.append((low <= truth) & (truth <= high))
         errors.append(np.array(entry["frequencies"]) - truth)
-    assert 0.93 < np.mean(covered) < 0.97
-    card = algorithm.plan[0][2].design.card
+    return algorithm.plan[0][2].design.card, np.array(errors), np.array(covered)
+
+
+def test_hashed_frequencies_are_right_and_their_intervals_cover_them(hashed_frequencies):
+    card, errors, covered = hashed_frequencies
+    assert 0.93 < covered.mean() < 0.97, "95 % intervals"
+
     variance = estimate.frequency_variance(card, 10**9, hashed=True)
-    reports = n / 3  # one part of three
-    assert np.mean(np.square(errors)) == pytest.approx(variance / reports, rel=0.1)
-    optimised_unary_encoding = 4 * math.e / (math.e - 1) ** 2
-    assert variance == pytest.approx(optimised_unary_encoding, rel=0.01)
+    reports = 20_000 / 3  # one part of three
+    assert np.square(errors).mean() == pytest.approx(variance / reports, rel=0.1)
+    # Optimised unary encoding has the same variance (Wang et al. 2017), at epsilon 1.
+    unary_encoding = 4 * math.e / (math.e - 1) ** 2
+    assert variance == pytest.approx(unary_encoding, rel=0.01)
 
 
 @pytest.mark.slow
@@ -212,21 +237,23 @@ def numbers(values):
 
 
 def test_intervals_of_sums_cover_what_the_boards_hold():
-    algorithm = means_of(people(500, sizes=(3, 7, 3)), 5, records=100, life="4")
-    initial = algorithm.state()
-    of_means, of_shares = [], []
-    for seed in range(60):
-        algorithm.restore(initial)
-        finished(algorithm, fleet_of(algorithm, seed=seed + 1))
+    numeric, runs = 5, 60
+    algorithm = means_of(people(500, sizes=(3, 7, 3)), devices=5, records=100, life="4")
+    initial_state = algorithm.state()
+    means_covered, shares_covered = [], []
+    for seed in range(1, runs + 1):
+        algorithm.restore(initial_state)
+        finished(algorithm, fleet_of(algorithm, seed=seed))
         entries = algorithm.result([])["attributes"]
-        for entry in entries[:5]:
+        for entry in entries[:numeric]:
             low, high = entry["interval"]
-            of_means.append(low <= entry["true"] <= high)
-        for entry in entries[5:]:
+            means_covered.append(low <= entry["true"] <= high)
+        for entry in entries[numeric:]:
             for (low, high), true in zip(entry["intervals"], entry["true"], strict=True):
-                of_shares.append(low <= true <= high)
-    assert 0.91 < np.mean(of_means) < 0.985
-    assert 0.93 < np.mean(of_shares) < 0.97
+                shares_covered.append(low <= true <= high)
+    # Intervals of 95 %: of 300 means and of 780 shares, within three standard deviations.
+    assert 0.91 < np.mean(means_covered) < 0.985
+    assert 0.93 < np.mean(shares_covered) < 0.97
 
 
 @pytest.mark.parametrize("unit", ["record", "10"])

@@ -87,7 +87,9 @@ OF_DEVICE = "a device with all of its records"
 
 def open_round(reports):
     """Round 11, with so many reports of 100 devices."""
-    return OpenRound(11, "r", 1.0, None, 100, 100, reports)
+    return OpenRound(
+        number=11, run="r", began=1.0, deadline=None, asked=100, wanted=100, reports=reports
+    )
 
 
 # Curves
@@ -164,7 +166,10 @@ def test_lines_differ_in_more_than_their_colour():
 
 
 def fleet_of(hellos):
-    boards = [BoardRow("b", i, 1, True, 1.0, hello) for i, hello in enumerate(hellos)]
+    boards = [
+        BoardRow("b", first=i, clients=1, online=True, heard=1.0, hello=hello)
+        for i, hello in enumerate(hellos)
+    ]
     return Snapshot("s", boards=boards)
 
 
@@ -187,7 +192,14 @@ def table():
     rows = live_store.BoardTable()
     rows.take(
         tuple(
-            BoardRow(f"b{i:03}", i, 1, bool(i % 2), float(i), {"budget": i * 1000})
+            BoardRow(
+                f"b{i:03}",
+                first=i,
+                clients=1,
+                online=bool(i % 2),
+                heard=float(i),
+                hello={"budget": i * 1000},
+            )
             for i in range(1, 101)
         )
     )
@@ -213,8 +225,10 @@ def test_boards_are_sorted_by_a_column(table):
 @pytest.mark.parametrize("descending", [False, True])
 def test_a_board_without_a_value_is_sorted_last_in_both_orders(descending):
     table = live_store.BoardTable()
-    silent = BoardRow("silent", 1, 1, True, 1.0)
-    table.take((silent, BoardRow("other", 2, 1, True, 1.0, {"heap": 2})))
+    silent = BoardRow("silent", first=1, clients=1, online=True, heard=1.0)
+    table.take(
+        (silent, BoardRow("other", first=2, clients=1, online=True, heard=1.0, hello={"heap": 2}))
+    )
     _, rows = table.page(0, 9, sort="heap", descending=descending)
     assert rows[-1]["name"] == "silent"
 
@@ -227,18 +241,6 @@ def test_the_tiles_count_the_reports_of_the_open_round():
     assert values["reports accepted"] == "1,030"
     assert values["rounds ended"] == "10"
     assert values["epsilon spent, mean of devices"] == "1.55"  # 1,030 reports of 1.5, by 1,000
-
-
-REFUSED = replace(
-    NOW,
-    run=replace(RUN, reports=0),
-    history=tuple(entry | {"reports": 0, "refusals": 100} for entry in HISTORY),
-)
-
-
-def test_a_run_without_reports_has_no_empty_axes():
-    assert "No report yet" in learning.why_no_curve(REFUSED, ["auc"], "auc")
-    assert "No report yet" in learning.stepped_picture(REFUSED, "tau", "range", curves.REPORTS)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +261,13 @@ def test_a_fleet_that_refuses_has_a_banner_on_the_page_and_in_the_terminal(reaso
 def overdue():
     """A round that was to end after 60 s has been open for 500 s; nothing came for 450 s."""
     now = time.time()
-    opened = OpenRound(11, "r", now - 500, 60.0, 100, 100, 50)
-    return replace(NOW, read=now, open=(opened,), boards=(BoardRow("b", 1, 1, True, now - 450),))
+    opened = replace(open_round(50), began=now - 500, deadline=60.0)
+    return replace(
+        NOW,
+        read=now,
+        open=(opened,),
+        boards=(BoardRow("b", first=1, clients=1, online=True, heard=now - 450),),
+    )
 
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():
@@ -329,55 +336,50 @@ def test_the_run_of_the_page_comes_first_and_similar_runs_follow():
 # Privacy
 
 
-@pytest.mark.parametrize(
-    ("began", "planned", "span"),
-    [
-        (10, 10, "in the run"),
-        (10, 40, "in 10 rounds"),
-        (10, None, "in 10 rounds"),
-        (None, 40, "a round"),
-    ],
-)
-def test_the_epsilon_of_a_run_names_its_number_of_rounds(began, planned, span):
-    references = {**REFERENCES, "rounds": began, "classes": REFERENCES["classes"][:1]}
-    run = replace(RUN, references=references, schedule={"rounds": planned})
-    table = privacy.classes_table(Snapshot("s", run=run))
-    assert f"<th scope=col class=number>epsilon of {OF_DEVICE}, {span}<th" in table
-
-
 def test_spent_epsilon_counts_the_reports_of_the_open_round():
     now = replace(NOW, open=(open_round(50),), paid={1_500_000: 1000})
     assert curves.spent(now) == 1050 * 1.5 / 1000
 
 
 def test_spent_epsilon_follows_from_the_classes_that_reported():
-    # The devices of the class that pays more have spent their budget, and only the others go on.
+    """The devices that pay 3 have spent their budget in round 1; those that pay 1 go on."""
     history = (
         {"round": 1, "reports": 100, "spent": 300},
         {"round": 2, "reports": 100, "spent": 100},
     )
-    paid = {3_000_000: 100, 1_000_000: 100}
+    reports_by_cost = {3_000_000: 100, 1_000_000: 100}
     run = replace(RUN, reports=200)
-    now = Snapshot("s", run=run, history=history, paid=paid, open=(open_round(50),))
-    assert curves.spent(now) == (300 + 100 + 50) / 1000
-    assert curves.positions(run, history, curves.EPSILON, 0) == [0.3, 0.4]
+    now = Snapshot("s", run=run, history=history, paid=reports_by_cost, open=(open_round(50),))
+
+    devices = 1000
+    assert curves.spent(now) == (300 + 100 + 50 * 1) / devices
+    spent_after_rounds = curves.positions(run, history, curves.EPSILON, 0)
+    assert spent_after_rounds == [300 / devices, (300 + 100) / devices]
 
 
 def test_each_class_has_spent_the_cost_of_its_own_reports():
-    # By the draw, 700 of 1000 devices pay 1 a report; the others, who pay 3, have had their last
-    # round.
+    """In two rounds, by the draw, 700 of 1,000 devices pay 1 a report; the 300 others, who pay 3,
+    had their last round first.
+    """
     run = replace(RUN, reports=1300, rounds=2, epsilon_before=4.0)
-    paid, demanded = {1_000_000: 1000, 3_000_000: 300}, {1_000_000: 1400, 3_000_000: 600}
-    now = Snapshot("s", run=run, paid=paid, demanded=demanded)
-    assert curves.spent_by_class(now) == pytest.approx([1000 / 700, 3 * 300 / 300])
-    assert curves.spent(now) == pytest.approx((1000 * 1 + 300 * 3) / 1000)
-    assert "<td class=number>1.43<td" in privacy.classes_table(now)
+    reports_by_cost = {1_000_000: 1000, 3_000_000: 300}
+    requests_by_cost = {1_000_000: 2 * 700, 3_000_000: 2 * 300}
+    now = Snapshot("s", run=run, paid=reports_by_cost, demanded=requests_by_cost)
+
+    assert curves.spent_by_class(now) == pytest.approx([1 * 1000 / 700, 3 * 300 / 300])
+    assert curves.spent(now) == pytest.approx((1 * 1000 + 3 * 300) / 1000)
+    assert "<td class=number>1.43<td" in privacy.classes_table(now)  # 1000 / 700
 
 
 def test_a_part_of_a_collection_that_costs_a_little_less_counts_for_its_class():
-    by_cost = {999_999: 10, 1_000_000: 10}
-    now = Snapshot("s", run=replace(RUN, reports=20), paid=by_cost, demanded=by_cost)
-    assert curves.spent_by_class(now) == [pytest.approx(0.02, rel=1e-5), None]
+    """The parts of a collection have cards of their own, whose epsilons differ by rounding."""
+    reports_by_cost = {999_999: 10, 1_000_000: 10}
+    run = replace(RUN, reports=20)
+    now = Snapshot("s", run=run, paid=reports_by_cost, demanded=reports_by_cost)
+    of_class_at_1, of_class_at_3 = curves.spent_by_class(now)
+    # The class at 1 has 750 of the 1,000 devices; no request has gone to the one at 3.
+    assert of_class_at_1 == pytest.approx(0.02, rel=1e-5)
+    assert of_class_at_3 is None
 
 
 def promised(pure, share, before=0):
@@ -411,7 +413,7 @@ def test_the_privacy_of_each_class_is_stated():
 
 
 @pytest.mark.parametrize(
-    ("site", "how", "status"),
+    ("site", "fetch_headers", "status"),
     [
         (None, {}, 200),
         ("none", {"mode": "navigate", "dest": "document"}, 200),
@@ -423,24 +425,27 @@ def test_the_privacy_of_each_class_is_stated():
     ],
     ids=["old browser", "typed", "own image", "link", "image", "sibling's image", "frame"],
 )
-def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(site, how, status):
+def test_a_page_of_another_site_neither_fetches_nor_frames_the_dashboard(
+    site, fetch_headers, status
+):
     async def page(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     headers = [(b"host", b"127.0.0.1:8642")]
-    headers += [(f"sec-fetch-{name}".encode(), value.encode()) for name, value in how.items()]
+    for name, value in fetch_headers.items():
+        headers.append((f"sec-fetch-{name}".encode(), value.encode()))
     if site is not None:
         headers.append((b"sec-fetch-site", site.encode()))
     send = AsyncMock()
     request = {"type": "http", "headers": headers}
     asyncio.run(server.OnlyHere(page, 8642)(request, None, send))
 
-    start = send.call_args_list[0].args[0]
-    assert start["status"] == status
-    answered = dict(start["headers"])
-    assert answered[b"x-frame-options"] == b"DENY"
-    assert answered[b"x-content-type-options"] == b"nosniff"
-    assert answered[b"referrer-policy"] == b"no-referrer"
+    response_start, *_ = [call.args[0] for call in send.call_args_list]
+    assert response_start["status"] == status
+    response_headers = dict(response_start["headers"])
+    assert response_headers[b"x-frame-options"] == b"DENY"
+    assert response_headers[b"x-content-type-options"] == b"nosniff"
+    assert response_headers[b"referrer-policy"] == b"no-referrer"
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path, tern, monkeypatch):

@@ -20,7 +20,7 @@ from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
-from ternhost.watch import curves, stores
+from ternhost.watch import stores
 from ternhost.watch.summary import summary_of
 
 DEVICES = 40
@@ -87,68 +87,76 @@ def alter(path, statement):
         database.execute(statement)
 
 
-def test_a_snapshot_has_the_contents_of_the_store(store):
-    a_round(store, 1)
-    reports(store, 1, 1, 30)
-    end(store, 1, accuracy=0.75)
-    a_round(store, 2)
-    reports(store, 2, 1, 10)
-    reports(store, 2, 11, 12)
-    store.boards_seen(
-        [BoardRow("b1", 1, 20, True, 7.0, {"heap": 1000}), BoardRow("b2", 21, 20, False, 6.0)]
-    )
+def test_a_snapshot_has_the_ended_round(store):
+    ended_round(store, 1, accuracy=0.75)
     now = snapshot(store)
-    assert now.devices == DEVICES
-    run, (entry,) = now.run, now.history
-    assert (run.name, run.rounds, run.reports, run.fleet) == ("first", 1, 30, "mqtt:somewhere")
+    assert (now.run.name, now.run.rounds, now.run.reports) == ("first", 1, 30)
+    assert (now.run.fleet, now.devices) == ("mqtt:somewhere", DEVICES)
+    (entry,) = now.history
     assert (entry["round"], entry["accuracy"], entry["began"]) == (1, 0.75, 5.0)
     assert entry["reasons"] == {"budget": 2}
-    (opened,) = now.open
-    assert (opened.number, opened.asked, opened.wanted, opened.reports) == (2, DEVICES, DEVICES, 12)
-    boards = [(board.name, board.online, board.hello) for board in now.boards]
-    assert boards == [("b1", True, {"heap": 1000}), ("b2", False, {})]
     (tally,) = now.tallies
+    # Each of the four coordinates has counted 1 for each symbol in round 1.
     assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
     json.dumps(summary_of(now).as_json())
 
 
+def test_a_snapshot_has_the_open_round(store):
+    a_round(store, 2)
+    reports(store, 2, first=1, last=10)
+    reports(store, 2, first=11, last=12)
+    (opened,) = snapshot(store).open
+    assert (opened.number, opened.reports) == (2, 12)
+    assert (opened.asked, opened.wanted) == (DEVICES, DEVICES)
+
+
+def test_a_snapshot_has_the_boards(store):
+    online = BoardRow("b1", first=1, clients=20, online=True, heard=7.0, hello={"heap": 1000})
+    offline = BoardRow("b2", first=21, clients=20, online=False, heard=6.0)
+    store.boards_seen([online, offline])
+    boards = [(board.name, board.online, board.hello) for board in snapshot(store).boards]
+    assert boards == [("b1", True, {"heap": 1000}), ("b2", False, {})]
+
+
 def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
     cheap = mechanisms.design("three-outputs", epsilon_micro=500_000).decode()
-    cheap_body = round_body(
-        1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), 3)
-    )
+    three_values = Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), k=3)
+    cheap_body = round_body(1, three_values)  # 3 values at 0.5: 1.5; BODY costs 2
     counts = np.zeros((4, CARD.symbols))
-    with Reader(store.path) as reader:
-        for number, (at_two, at_one_and_a_half) in enumerate([(20, 10), (0, 10)], 1):
-            a_round(store, number)
-            tallies = [
-                Tally(BODY, 20, at_two, counts),
-                Tally(cheap_body, 20, at_one_and_a_half, counts),
-            ]
-            state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
-            entry = {"round": number, "reports": at_two + at_one_and_a_half, "accuracy": 0.5}
-            ended = EndedRound(number, "complete", entry, tallies=tallies, began=5.0)
-            store.end_run_round("first", state, ended)
-            now = reader.snapshot()
+    reports_of_rounds = [(20, 10), (0, 10)]  # at 2, and at 1.5
+
+    for number, (at_2, at_1_5) in enumerate(reports_of_rounds, 1):
+        a_round(store, number)
+        tallies = [Tally(BODY, 20, at_2, counts), Tally(cheap_body, 20, at_1_5, counts)]
+        state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
+        entry = {"round": number, "reports": at_2 + at_1_5, "accuracy": 0.5}
+        ended = EndedRound(number, "complete", entry, tallies=tallies, began=5.0)
+        store.end_run_round("first", state, ended)
+
+    now = snapshot(store)
     assert now.paid == {2_000_000: 20, 1_500_000: 20}
     assert now.demanded == {2_000_000: 40, 1_500_000: 40}
     assert [entry["spent"] for entry in now.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
-    assert curves.measures(now.run, now.history) == ["accuracy"]
 
 
-def test_later_snapshots_add_what_is_new(store):
+def test_a_later_snapshot_has_the_reports_that_came_since(store):
+    a_round(store, 1)
+    with Reader(store.path) as reader:
+        reports(store, 1, first=1, last=5)
+        assert reader.snapshot().open[0].reports == 5
+        reports(store, 1, first=6, last=9)
+        assert reader.snapshot().open[0].reports == 9
+
+
+def test_a_later_snapshot_adds_the_rounds_that_ended_since(store):
     with Reader(store.path) as reader:
         for number in (1, 2, 3):
-            a_round(store, number)
-            reports(store, number, 1, 5)
-            assert reader.snapshot().open[0].reports == 5
-            reports(store, number, 6, 9)
-            assert reader.snapshot().open[0].reports == 9
-            end(store, number)
+            ended_round(store, number)
             now = reader.snapshot()
             assert [entry["round"] for entry in now.history] == list(range(1, number + 1))
-            assert not now.open
-            assert now.tallies[0].symbols == (4 * number,) * CARD.symbols
+            (tally,) = now.tallies
+            # Each of the four coordinates has counted `number` for each symbol.
+            assert tally.symbols == (4 * number,) * CARD.symbols
 
 
 def test_the_named_run_is_shown_else_the_running_one_else_the_newest(store):
@@ -291,7 +299,7 @@ def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(stor
 )
 def test_damaged_contents_are_refused_and_an_observer_keeps_its_snapshot(store, statement):
     ended_round(store, 1)
-    store.boards_seen([BoardRow("b", 1, 1, True, 1.0)])
+    store.boards_seen([BoardRow("b", first=1, clients=1, online=True, heard=1.0)])
     with Reader(store.path) as earlier:
         before = earlier.snapshot()
         store.close()
@@ -300,8 +308,8 @@ def test_damaged_contents_are_refused_and_an_observer_keeps_its_snapshot(store, 
         assert earlier.snapshot().run.name == before.run.name
 
 
-@pytest.mark.parametrize("read_between", [True, False])
-def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_between):
+@pytest.mark.parametrize("is_read_between", [True, False])
+def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, is_read_between):
     for number in (1, 2, 3):
         ended_round(store, number)
     store.close()
@@ -310,18 +318,20 @@ def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, read_
         reader.close()
         for path in store.path.parent.glob("store.sqlite*"):
             path.unlink()
-        if read_between:
+        if is_read_between:
             assert "not there" in reader.snapshot().note
-        with Store(store.path) as anew:
-            anew.add_devices(KEYS)
-            anew.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
+
+        with Store(store.path) as new_store:
+            new_store.add_devices(KEYS)
+            new_store.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
             for number in (1, 2, 3):
-                ended_round(anew, number, accuracy=0.5)
-            a_round(anew, 4)
-            status = os.stat(anew.path)
-            if reader._file:
-                reader._file = (status.st_dev, status.st_ino)  # ext4 may reuse the inode
+                ended_round(new_store, number, accuracy=0.5)
+            a_round(new_store, 4)
+            if reader._file:  # a file system may give the new file the inode of the old one
+                status = os.stat(new_store.path)
+                reader._file = (status.st_dev, status.st_ino)
             now = reader.snapshot()
+
     assert [entry.get("accuracy") for entry in now.history] == [0.5] * 3
     assert [opened.number for opened in now.open] == [4]
 
@@ -338,13 +348,14 @@ def test_a_reader_never_keeps_a_writer_waiting(store):
 
 
 def test_a_copy_of_the_file_alone_is_complete_while_a_reader_is_open(store, tmp_path):
+    """SQLite leaves what was written in a second file, the log, while a reader is open."""
     with Reader(store.path) as reader:
         reader.snapshot()
         ended_round(store, 1)
         store.close()
         copy = shutil.copy(store.path, tmp_path / "copy.sqlite")
-    with Reader(copy) as reader:
-        assert len(reader.snapshot().history) == 1
+    with Reader(copy) as reader_of_copy:
+        assert len(reader_of_copy.snapshot().history) == 1
 
 
 def test_a_read_only_store_is_read_and_no_file_is_written_beside_it(store, monkeypatch):

@@ -4,6 +4,7 @@ right and wrong.
 
 import json
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -47,9 +48,18 @@ def gradients(learner, x, labels):
     return (residuals[:, :, None] * x[:, None]).reshape(len(x), facts.values)
 
 
+class Sums(NamedTuple):
+    """What the boards answer together."""
+
+    gradient: np.ndarray
+    tally: float  # of clipped and of kept units
+    sigma: float  # the standard deviation of the noise of a board
+    boards: int
+
+
 def answer(learner, x, labels, random, noisy=True, clips=True):
-    """A round of boards with these records: what the learner takes, and the share of units that
-    were clipped. Boards that do not clip find the radius right.
+    """A round of boards with these records: the sums that the learner takes, and the share of units
+    that were clipped. Boards that do not clip find the radius right.
     """
     facts = learner.facts
     units = gradients(learner, x, labels).reshape(-1, facts.unit, facts.values).sum(axis=1)
@@ -66,8 +76,8 @@ def answer(learner, x, labels, random, noisy=True, clips=True):
         squared_norm = learner.radius**2 + of_clipped**2
         sigma = math.sqrt(squared_norm / (2 * facts.rho * learner.rho_share))
     noise = sigma * math.sqrt(facts.boards) * random.normal(size=facts.values + 1)
-    taken = (units.sum(axis=0) + noise[1:], tally + noise[0], sigma, facts.boards)
-    return taken, clipped.mean() if len(x) else 0.0
+    sums = Sums(units.sum(axis=0) + noise[1:], tally + noise[0], sigma, facts.boards)
+    return sums, clipped.mean() if len(x) else 0.0
 
 
 def learn(learner, x, labels, seed=1, **how):
@@ -75,10 +85,10 @@ def learn(learner, x, labels, seed=1, **how):
     random = np.random.default_rng(seed)
     shares, radii = [], []
     while not learner.done:
-        taken, share = answer(learner, x, labels, random, **how)
+        sums_of_boards, share = answer(learner, x, labels, random, **how)
         shares.append(share)
         radii.append(learner.radius)
-        learner.learn(*taken)
+        learner.learn(*sums_of_boards)
     return shares, radii
 
 
@@ -137,10 +147,10 @@ def test_all_rounds_spend_rho_once_and_the_tally_costs_little(public_rows):
 def test_half_of_the_boards_move_the_model_as_all_would():
     x, labels = population(LOGISTIC)
     of_all, of_half = Descent(FACTS), Descent(FACTS)
-    taken, _ = answer(of_all, x, labels, np.random.default_rng(1), noisy=False)
-    total, tally, sigma, boards = taken
-    of_all.learn(*taken)
-    of_half.learn(total / 2, tally / 2, sigma, boards // 2)
+    all_sums, _ = answer(of_all, x, labels, np.random.default_rng(1), noisy=False)
+    of_all.learn(*all_sums)
+    half = all_sums.gradient / 2, all_sums.tally / 2
+    of_half.learn(*half, all_sums.sigma, all_sums.boards // 2)
     assert of_half.weights == pytest.approx(of_all.weights)
 
 
@@ -205,9 +215,9 @@ def test_a_restored_learner_goes_on_exactly_as_it_would_have(rows):
     while not learner.done:
         restored = begun()
         restored.restore(json.loads(json.dumps(learner.state())))
-        taken, _ = answer(learner, x, labels, random)
-        learner.learn(*taken)
-        restored.learn(*taken)
+        sums_of_boards, _ = answer(learner, x, labels, random)
+        learner.learn(*sums_of_boards)
+        restored.learn(*sums_of_boards)
         assert (restored.state(), restored.radius) == (learner.state(), learner.radius)
         assert np.array_equal(restored.weights, learner.weights)
 

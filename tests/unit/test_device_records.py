@@ -26,46 +26,78 @@ class Files:
         return self.files[path]
 
 
-def rows(d, n):
-    values = np.arange(n * (d + 1)).reshape(n, d + 1) * 37 % 32769 - 16384
+def rows(features, count):
+    """So many different records of features and a label, Q1.14."""
+    size = features + 1
+    values = np.arange(count * size).reshape(count, size) * 37 % 32769 - 16384
     return values.astype(np.int16)
 
 
-@pytest.mark.parametrize(("d", "n"), [(1, 1), (13, 145), (13, 146), (28, 300), (128, 31)])
-def test_a_recorder_reads_the_segments_and_goes_on_with_them(tmp_path, d, n):
-    written = rows(d, n)
-    files = records.segments(written, last=9)
-    assert all(len(data) <= recorder.SEGMENT_MOST for data in files.values())
-    (tmp_path / recorder.SAMPLES).mkdir()
+def write_files(directory, files):
+    """Write the files of a board, by their absolute paths, into a directory."""
     for path, data in files.items():
-        (tmp_path / path[1:]).write_bytes(data)
-    book = Recorder(d, n + 8, 8, least=1)
+        target = directory / path.removeprefix("/")
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(data)
+
+
+def files_in(directory):
+    """The files of samples in a directory, by their absolute paths on a board."""
+    return {f"/samples/{path.name}": path.read_bytes() for path in directory.glob("samples/*")}
+
+
+# One record; the last one that fits into a segment, and one more; several segments; the widest.
+SIZES = pytest.mark.parametrize(
+    ("features", "count"), [(1, 1), (13, 145), (13, 146), (28, 300), (128, 31)]
+)
+
+
+@SIZES
+def test_a_recorder_reads_the_segments_that_are_written_for_it(tmp_path, features, count):
+    written = rows(features, count)
+    files = records.segments(written, last=9)
+    assert max(len(data) for data in files.values()) <= recorder.SEGMENT_MOST
+    write_files(tmp_path, files)
+
+    book = Recorder(features, count + 8, 8, least=1)
     book.open(str(tmp_path))
-    assert book.count == n
-    row = np.zeros(d + 1, np.int16)
-    for i in range(n):
+    assert book.count == count
+    row = np.zeros(features + 1, np.int16)
+    for i in range(count):
         book.read(i, row)
         assert row.tolist() == written[i].tolist()
+
+
+@SIZES
+def test_records_that_a_recorder_adds_to_written_segments_are_read(tmp_path, features, count):
+    written = rows(features, count)
+    write_files(tmp_path, records.segments(written, last=9))
+
+    book = Recorder(features, count + 8, 8, least=1)
+    book.open(str(tmp_path))
     for i in range(8):
-        book.append([i] * d, i)
+        book.append([i] * features, i)
     book.close()
-    files = {
-        f"/samples/{path.name}": path.read_bytes() for path in (tmp_path / "samples").iterdir()
-    }
-    held = records.read(Files(files))
-    assert held.rows.tolist() == written.tolist() + [[i] * (d + 1) for i in range(8)]
-    assert held.last >= 10
+
+    held = records.read(Files(files_in(tmp_path)))
+    added = [[i] * (features + 1) for i in range(8)]
+    assert held.rows.tolist() == written.tolist() + added
+    assert held.last >= 10, "segments are numbered on from 9"
 
 
 def test_records_survive_a_csv(tmp_path):
-    written = np.stack([np.arange(-16384, 16385), np.arange(16384, -16385, -1)], axis=1).astype(
-        np.int16
-    )
+    rising = np.arange(-16384, 16385)  # every value of Q1.14
+    written = np.stack([rising, -rising], axis=1).astype(np.int16)
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written))
     assert np.array_equal(own.read_csv(path), written)
+
+
+def test_records_of_classes_survive_a_csv(tmp_path):
     written = np.array([[16384, -8192, 0], [1, 2, 9]], np.int16)
+    path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written, classes=True))
+    # 1 and 2 are 2**-14 and 2**-13; the class is not a fraction.
     assert path.read_text() == "1,-0.5,0\n6.10352e-05,0.00012207,9\n"
     assert np.array_equal(own.read_csv(path, classes=True), written)
 

@@ -26,103 +26,141 @@ def of_site(n, site=None):
     return ONE.among(n, Group(site or n, n))
 
 
-def told(*shares):
-    return Disclosures().with_reports((report, devices, times) for report, devices, times in shares)
+def disclosures_of(*rounds):
+    """What these rounds tell: each is a kind of report, the devices, and how often they reported."""
+    return Disclosures().with_reports(iter(rounds))
 
 
-def test_a_device_that_was_not_asked_loses_nothing():
-    rounds = told((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
-    assert rounds.largest_loss(DELTA, of=[1, 10]) == compose({among(40): 1}, DELTA)
-    assert (
-        rounds.largest_loss(DELTA, of=[1, 11])
-        == rounds.largest_loss(DELTA)
-        == compose({among(40): 1, among(30): 2}, DELTA)
-    )
-    for nobody in ([], [41], [0, 1000]):
-        assert rounds.largest_loss(DELTA, of=nobody).epsilon == 0
-    assert rounds.of_devices([5, 41]).report_counts() == [{among(40): 1}]
-    assert not rounds.of_devices([41])
-    assert not Disclosures()
+def test_a_device_loses_only_what_rounds_that_asked_it_tell():
+    rounds = disclosures_of((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
+    first_round = compose({among(40): 1}, DELTA)
+    both_rounds = compose({among(40): 1, among(30): 2}, DELTA)
+    assert rounds.largest_loss(DELTA, of=[1, 10]) == first_round
+    assert rounds.largest_loss(DELTA, of=[1, 11]) == both_rounds
+    assert rounds.largest_loss(DELTA) == both_rounds
 
 
-def test_devices_that_were_never_asked_together_do_not_add_up():
-    apart = told(*((among(40), range(40 * i + 1, 40 * i + 41), 1) for i in range(50)))
-    assert apart.largest_loss(DELTA) == compose({among(40): 1}, DELTA)
-    same = told((among(40), range(1, 41), 1), (among(40), range(1, 41), 3))
-    assert same.report_counts() == [{among(40): 4}]
-    assert told((among(40), range(1, 41), 2)).report_counts() == [{among(40): 2}], (
-        "`also` leaves the first as it was"
-    )
+@pytest.mark.parametrize("devices", [[], [41], [0, 1000]], ids=str)
+def test_devices_that_were_not_asked_lose_nothing(devices):
+    rounds = disclosures_of((among(40), range(1, 41), 1))
+    assert rounds.largest_loss(DELTA, of=devices).epsilon == 0
+    assert not rounds.of_devices(devices)
+
+
+def test_reports_of_devices_that_were_never_asked_together_do_not_add_up():
+    groups_of_40 = [range(40 * i + 1, 40 * i + 41) for i in range(50)]
+    rounds = disclosures_of(*((among(40), group, 1) for group in groups_of_40))
+    assert rounds.largest_loss(DELTA) == compose({among(40): 1}, DELTA)
+
+
+def test_reports_of_the_same_devices_add_up():
+    devices = range(1, 41)
+    rounds = disclosures_of((among(40), devices, 1), (among(40), devices, 3))
+    assert rounds.report_counts() == [{among(40): 4}]
 
 
 def test_accounts_that_another_one_exceeds_are_left_out():
-    rounds = told(
+    rounds = disclosures_of(
         (among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2)
     )
-    accounts = rounds.report_counts()
-    assert sorted(accounts, key=len) == [{among(5): 2}, {among(40): 1, among(9): 1, among(5): 1}]
-    assert rounds.largest_loss(DELTA).epsilon == max(
-        compose(each, DELTA).epsilon for each in accounts
+    of_device_5, of_device_3 = sorted(rounds.report_counts(), key=len)
+    assert of_device_5 == {among(5): 2}
+    assert of_device_3 == {among(40): 1, among(9): 1, among(5): 1}, "as devices 1, 2 and 4 or more"
+
+    losses = [compose(account, DELTA).epsilon for account in (of_device_5, of_device_3)]
+    assert rounds.largest_loss(DELTA).epsilon == max(losses)
+
+
+@pytest.fixture
+def rounds_of_many_sizes():
+    """Forty rounds, each of 2 to 59 random devices of 60."""
+    random = np.random.default_rng(1)
+    rounds = []
+    for size in random.integers(2, 60, 40).tolist():
+        devices = random.choice(60, size, replace=False) + 1
+        rounds.append((among(size), devices, 1))
+    return disclosures_of(*rounds)
+
+
+def kinds_of(rounds):
+    """The kinds of reports in all accounts."""
+    return {report for account in rounds.report_counts() for report in account}
+
+
+def test_many_sizes_and_accounts_are_joined(rounds_of_many_sizes):
+    assert len(kinds_of(rounds_of_many_sizes)) <= disclosures.MOST_SIZES
+    assert len(rounds_of_many_sizes.report_counts()) <= disclosures.MOST_ROWS
+
+
+def test_joined_accounts_never_state_less_than_the_exact_ones(rounds_of_many_sizes, monkeypatch):
+    delta = 1e-3
+    stated = rounds_of_many_sizes.largest_loss(delta).epsilon
+    joined_kinds = kinds_of(rounds_of_many_sizes)
+
+    monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
+    monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
+    exact_accounts = rounds_of_many_sizes.report_counts()
+    most_reports = max(exact_accounts, key=lambda account: sum(account.values()))
+    assert compose(most_reports, delta).epsilon <= stated
+    assert len(kinds_of(rounds_of_many_sizes)) > len(joined_kinds), "sizes were joined"
+
+
+@pytest.fixture
+def two_first_reports():
+    """Device 1 has first reported among 100 others, and device 3 among 120."""
+    return disclosures_of(
+        (among(100), [1, 2], 1), (among(90), [1], 2), (among(120), [3], 1), (among(50), [3], 1)
     )
 
 
-def test_many_sizes_and_accounts_are_joined_and_never_tell_less(monkeypatch):
-    rng = np.random.default_rng(1)
-    shares = [
-        (among(int(n)), rng.choice(60, int(n), replace=False) + 1, 1)
-        for n in rng.integers(2, 60, 40)
-    ]
-    joined = told(*shares)
-    kinds = {report for account in joined.report_counts() for report in account}
-    assert len(kinds) <= disclosures.MOST_SIZES
-    assert len(joined.report_counts()) <= disclosures.MOST_ROWS
-    least = joined.largest_loss(1e-3).epsilon
-    monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
-    monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
-    exact = max(joined.report_counts(), key=lambda account: sum(account.values()))
-    assert compose(exact, 1e-3).epsilon <= least
-    assert len({report for account in joined.report_counts() for report in account}) > len(kinds)
+FIRST_REPORTS = {among(100).worst, among(120).worst}
 
 
-def test_a_device_has_its_first_report_whatever_sizes_are_joined(monkeypatch):
-    shares = [
-        (among(100), [1, 2], 1),
-        (among(90), [1], 2),
-        (among(120), [3], 1),
-        (among(50), [3], 1),
-    ]
-    rounds = told(*shares)
-    firsts = dict(rounds.worst_report_counts(1.0))
-    assert firsts.keys() == {among(100).worst, among(120).worst}
-    assert firsts[among(100).worst] == {among(100).worst: 1, among(90).worst: 2}
+def test_the_worst_account_of_each_first_report_is_kept(two_first_reports):
+    account_of_first = dict(two_first_reports.worst_report_counts(1.0))
+    assert account_of_first.keys() == FIRST_REPORTS
+    account_of_device_1 = {among(100).worst: 1, among(90).worst: 2}
+    assert account_of_first[among(100).worst] == account_of_device_1
+
+
+def test_a_device_has_its_first_report_when_all_sizes_are_joined(two_first_reports, monkeypatch):
     monkeypatch.setattr(disclosures, "MOST_SIZES", 1)
-    joined = rounds.worst_report_counts(1.0)
-    assert {first for first, _ in joined} == {among(100).worst, among(120).worst}
-    assert all(set(account) == {among(50).worst} for _, account in joined)
+    joined = two_first_reports.worst_report_counts(1.0)
+    assert {first for first, _ in joined} == FIRST_REPORTS
+    for _, account in joined:
+        assert set(account) == {among(50).worst}, "the smallest size, which hides least"
+
+
+def test_too_many_first_reports_are_not_told_apart(two_first_reports, monkeypatch):
     monkeypatch.setattr(disclosures, "MOST_ROWS", 1)
-    assert [first for first, _ in rounds.worst_report_counts(1.0)] == [None], "too many differ"
+    ((first, _),) = two_first_reports.worst_report_counts(1.0)
+    assert first is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "site", "honest", "left"),
+    ("group_size", "site_size", "honest_share", "honest_in_group"),
     [
         (10, 10, 0.9, 9),
         (10, 10, 0.95, 9),
         (10, 10, 0.3, 3),
         (1000, 1000, 1.0, 1000),
         (1000, 1000, 0.9, 900),
-        (150, 1000, 0.9, 50),
+        (150, 1000, 0.9, 50),  # all 100 dishonest devices of the site are among the 150
         (101, 1000, 0.9, 1),
-        (2, 1000, 0.9, 1),
+        (2, 1000, 0.9, 1),  # in any case, the device whose data are to be hidden is honest
         (1, 1, 0.9, 1),
     ],
 )
-def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(asked, site, honest, left):
-    """One device is honest in any case: the one whose data are to be hidden."""
-    assert told((of_site(asked, site), [1], 1)).report_counts(honest) == [{among(left): 1}]
+def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(
+    group_size, site_size, honest_share, honest_in_group
+):
+    device = 1
+    rounds = disclosures_of((of_site(group_size, site_size), [device], 1))
+    assert rounds.report_counts(honest_share) == [{among(honest_in_group): 1}]
 
 
 def test_a_report_among_dishonest_ones_alone_is_hidden_by_nothing():
-    assert told((of_site(2, 1000), [1], 1)).largest_loss(DELTA, 0.9).epsilon == pytest.approx(
-        1, rel=1e-3
-    )
+    rounds = disclosures_of((of_site(2, 1000), [1], 1))
+    epsilon_of_card = 1
+    loss = rounds.largest_loss(DELTA, 0.9)
+    assert loss.epsilon == pytest.approx(epsilon_of_card, rel=1e-3)

@@ -44,30 +44,34 @@ CARDS = {
 }
 
 
-def exact(card, xs):
-    """The thresholds of each input out of 2**45, interpolated between its two knots."""
-    c = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
-    b = (xs.astype(np.int64) + ONE) << card.knot_bits
-    i, f = b >> 15, (b & 32767)[:, None]
-    return (2**15 - f) * c[i] + f * c[np.minimum(i + 1, len(c) - 1)]
+def exact(card, values):
+    """The thresholds of each value out of 2**45, interpolated between its two knots."""
+    knots = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
+    position = (values.astype(np.int64) + ONE) << card.knot_bits
+    knot, fraction = position >> 15, (position & 32767)[:, None]
+    next_knot = np.minimum(knot + 1, len(knots) - 1)
+    return (2**15 - fraction) * knots[knot] + fraction * knots[next_knot]
 
 
-def check_first_bytes(card, xs, bytes_of):
-    """Run the leaf on each input and first byte: it decides unless a threshold lies in the interval
+def check_first_bytes(card, values, bytes_of):
+    """Run the leaf on each value and first byte: it decides unless a threshold lies in the interval
     of that byte.
     """
-    thresholds = exact(card, xs)
-    out, job, pool = array("H", (0,)), card.job, bytearray(1 + SLACK)
-    for u in bytes_of(thresholds):
-        low = u.astype(np.int64) << 37
-        symbols = (thresholds <= low[:, None]).sum(axis=1)
-        inside = (thresholds > low[:, None]) & (thresholds < (low + (1 << 37))[:, None])
-        expected = np.where(inside.any(axis=1), -1, symbols).tolist()
-        for x, byte, symbol in zip(xs.tolist(), u.tolist(), expected, strict=True):
+    thresholds = exact(card, values)
+    symbols, job, pool = array("H", (0,)), card.job, bytearray(1 + SLACK)
+    for first_bytes in bytes_of(thresholds):
+        low = first_bytes.astype(np.int64)[:, None] << 37  # of 45 bits
+        high = low + (1 << 37)
+        decided = (thresholds <= low).sum(axis=1)
+        is_open = ((thresholds > low) & (thresholds < high)).any(axis=1)
+        expected = np.where(is_open, -1, decided).tolist()
+        for value, byte, symbol in zip(
+            values.tolist(), first_bytes.tolist(), expected, strict=True
+        ):
             pool[0] = byte
             job[0], job[1], job[2], job[3] = 0, 1, 0, 1
-            table.table(array("h", (x,)), out, pool, job)
-            assert (out[0] if job[0] else -1) == symbol, (x, byte)
+            table.table(array("h", (value,)), symbols, pool, job)
+            assert (symbols[0] if job[0] else -1) == symbol, (value, byte)
             assert job[2] == job[0]
 
 

@@ -33,19 +33,19 @@ def features(samples, **options):
 
 
 def reference(samples, length=False):
-    """The features of n x axes samples in float64, without rounding."""
+    """The features of n x axes samples in float64, without rounding.
+
+    Of each channel: the mean, the deviation, the mean step, and how often it crosses its mean.
+    """
     channels = np.asarray(samples, np.float64).T
     if length:
         channels = np.vstack([channels, np.linalg.norm(channels, axis=0) / 2])
     values = []
-    for v in channels:
-        above = v > v.mean()
-        values += [
-            v.mean(),
-            v.std(),
-            np.abs(np.diff(v)).mean(),
-            np.count_nonzero(above[1:] != above[:-1]),
-        ]
+    for channel in channels:
+        is_above = channel > channel.mean()
+        crossings = np.count_nonzero(is_above[1:] != is_above[:-1])
+        mean_step = np.abs(np.diff(channel)).mean()
+        values += [channel.mean(), channel.std(), mean_step, crossings]
     return np.array(values)
 
 
@@ -64,11 +64,12 @@ def test_each_feature_is_its_exact_value_rounded_down(n, size):
 @settings(max_examples=60, deadline=None)
 def test_the_channel_of_the_length_holds_half_the_vector_s_length(samples):
     _, raw = features(samples, length=True)
-    exact = reference(samples, length=True)
-    # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 in a length.
-    assert -1.87 < exact[-4] - raw[-4] < 2.87
-    assert abs(exact[-3] - raw[-3]) < 2.87
-    assert abs(exact[-2] - raw[-2]) < 3.74
+    mean, deviation, mean_step, _ = (reference(samples, length=True) - raw)[-4:]
+    # Each component loses at most 1/2, the root at most 1: less than 1 + sqrt(3) / 2 = 1.87 in a
+    # length, of either sign, and another 1 where a feature is rounded down.
+    assert -1.87 < mean < 1.87 + 1
+    assert abs(deviation) < 1.87 + 1
+    assert abs(mean_step) < 2 * 1.87
 
 
 @given(
@@ -103,14 +104,16 @@ def scale_of(folder, text):
 def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
     words = scale_of(tmp_path, names + recordings())
     scale = tern(*words, "--times", "8192", "--json", "--length").json["scale"]
-    assert len(scale) == 16
-    (low, high), (least, most) = scale[
-        :2
-    ]  # of the mean and of the deviation of x: 0 and .3, 128 samples
-    error = 0.3 * 8192 / 128**0.5
-    assert -4 * error < low < -error < error < high < 4 * error
+    assert len(scale) == 4 * 4, "four features of three axes and the length"
+    assert Window(128, length=True, scale=scale).d == 16 + 1
+
+    of_mean, of_deviation, *_ = scale  # of x: 0 and 0.3
+    standard_error = 0.3 * 8192 / 128**0.5  # of the mean of a window of 128 samples
+    low, high = of_mean
+    assert -4 * standard_error < low < -standard_error
+    assert standard_error < high < 4 * standard_error
+    least, most = of_deviation
     assert least < 0.3 * 8192 < most
-    assert Window(128, length=True, scale=scale).d == 17
 
 
 @pytest.mark.parametrize(

@@ -27,27 +27,42 @@ def test_package_json_lists_every_module_of_a_board():
     assert listed["urls"] == [[file, file] for file in sorted(files - {"tern/boards/emulated.py"})]
 
 
-def test_the_modules_of_a_board_follow_from_their_imports():
-    sources = {
-        "tern.client": "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links",
-        "tern.links": "MODULES = {'new.json': 'tern.links.new'}\ndef open_link():\n import socket",
-        "tern.links.new": "from tern.tcp import Connection\ndef open_link():\n from tern import late",
-        "tern.tcp": "import socket",
-        "tern.new": "from tern import helper",
-        **dict.fromkeys(
-            ("tern.late", "tern.helper", "tern.boards.new", "tern.boards.emulated"), ""
-        ),
-    }
-    assert modules.on_demand(sources) == ("new",)
-    networked = {"tern.links.new", "tern.tcp", "tern.late"}
-    assert modules.networked(sources) == networked
-    client = {"tern.client", "tern.links"} | networked
-    assert set(modules.needed(sources, ["tern.client"], ["tern.new"])) == client
-    assert set(modules.needed(sources, ["tern.client"])) == client | {"tern.new", "tern.helper"}
-    assert modules.at_top(sources, ["tern.new", "tern.none"]) == {"tern.new", "tern.helper"}
-    assert modules.at_top(sources, ["tern.client"]) == {"tern.client", "tern.links"}
-    of_a_board = modules.usable(sources, modules.Board("armv6m", "new", network=False))
-    assert set(sources) - set(of_a_board) == networked | {"tern.boards.emulated"}
+# A small library. The client imports tern.new if the board has it; links are opened by name.
+SMALL_LIBRARY = {
+    "tern.client": (
+        "try:\n from tern.new import Answerer\nexcept ImportError:\n pass\nfrom tern import links"
+    ),
+    "tern.links": "MODULES = {'new.json': 'tern.links.new'}\ndef open_link():\n import socket",
+    "tern.links.new": "from tern.tcp import Connection\ndef open_link():\n from tern import late",
+    "tern.tcp": "import socket",
+    "tern.new": "from tern import helper",
+    **dict.fromkeys(("tern.late", "tern.helper", "tern.boards.new", "tern.boards.emulated"), ""),
+}
+NETWORKED = {"tern.links.new", "tern.tcp", "tern.late"}
+CLIENT = {"tern.client", "tern.links"} | NETWORKED
+
+
+def test_modules_that_need_a_network_follow_from_their_imports():
+    assert modules.networked(SMALL_LIBRARY) == NETWORKED
+
+
+def test_the_modules_of_a_client_follow_from_its_imports():
+    assert modules.on_demand(SMALL_LIBRARY) == ("new",)
+    without_new = modules.needed(SMALL_LIBRARY, ["tern.client"], ["tern.new"])
+    assert set(without_new) == CLIENT
+    whole_client = CLIENT | {"tern.new", "tern.helper"}
+    assert set(modules.needed(SMALL_LIBRARY, ["tern.client"])) == whole_client
+
+
+def test_modules_that_are_imported_at_the_top_follow_from_the_text():
+    assert modules.at_top(SMALL_LIBRARY, ["tern.new", "tern.none"]) == {"tern.new", "tern.helper"}
+    assert modules.at_top(SMALL_LIBRARY, ["tern.client"]) == {"tern.client", "tern.links"}
+
+
+def test_a_board_without_a_network_has_no_module_that_needs_one():
+    board = modules.Board("armv6m", "new", network=False)
+    usable = modules.usable(SMALL_LIBRARY, board)
+    assert set(SMALL_LIBRARY) - set(usable) == NETWORKED | {"tern.boards.emulated"}
 
 
 class Options(SimpleNamespace):
@@ -57,28 +72,47 @@ class Options(SimpleNamespace):
         vars(self).update(values | vars(self))
 
 
-@pytest.mark.parametrize(
-    ("options", "has_entry"),
-    [({}, True), ({"pieces": "core, mqtt", "main": False}, False)],
-    ids=["usual", "pieces"],
-)
-def test_the_manifest_freezes_the_pieces_and_the_entry(tmp_path, monkeypatch, options, has_entry):
+@pytest.fixture
+def freeze(tmp_path, monkeypatch):
+    """`freeze(**options)` runs the manifest as MicroPython's build does, in a folder of its own.
+
+    It returns the (word, name) of each line, and the files of modules that are frozen.
+    """
     for file, content in mip_packages.packages().items():
         (tmp_path / file).write_text(content)
-    monkeypatch.chdir(tmp_path)  # as MicroPython's build does, in the manifest's folder
-    calls, frozen = [], set()
+    monkeypatch.chdir(tmp_path)
 
-    def note(word, name, files=(), base_path=None, opt=0):
-        calls.append((word, name))
-        frozen.update(files)
+    def run(**options):
+        lines, frozen = [], set()
 
-    words = {word: partial(note, word) for word in ("include", "package", "module")}
-    exec((FIRMWARE / "manifest.py").read_text(), {**words, "options": Options(**options)})
-    assert ("package", "tern") in calls
-    assert (("module", "main.py") in calls) == has_entry
+        def note(word, name, files=(), base_path=None, opt=0):
+            lines.append((word, name))
+            frozen.update(files)
+
+        words = {word: partial(note, word) for word in ("include", "package", "module")}
+        manifest = (FIRMWARE / "manifest.py").read_text()
+        exec(manifest, {**words, "options": Options(**options)})
+        return lines, frozen
+
+    return run
+
+
+def files_of(names):
+    return {mpy.file_of(name).removeprefix("tern/") + ".py" for name in names}
+
+
+def test_the_manifest_freezes_a_client_and_the_entry(freeze):
+    lines, frozen = freeze()
+    assert ("package", "tern") in lines
+    assert ("module", "main.py") in lines
+    assert frozen == files_of(mip_packages.pieces(mpy.library())["client"])
+
+
+def test_the_manifest_freezes_the_pieces_that_are_named(freeze):
+    lines, frozen = freeze(pieces="core, mqtt", main=False)
+    assert ("module", "main.py") not in lines
     pieces = mip_packages.pieces(mpy.library())
-    expected = pieces["core"] | pieces["mqtt"] if options else pieces["client"]
-    assert frozen == {mpy.file_of(name).removeprefix("tern/") + ".py" for name in expected}
+    assert frozen == files_of(pieces["core"] | pieces["mqtt"])
 
 
 def test_the_packages_are_current():

@@ -42,29 +42,29 @@ def test_cobs_gives_back_data_that_comes_in_any_pieces(data, cuts):
 @given(packings())
 def test_packing_is_the_number_in_base_m(packing):
     base, symbols = packing
-    k = len(symbols)
-    size = frames.packed_size(base, k)
-    assert 256 ** (size - 1) < base**k <= 256**size
-    out = bytearray(size)
-    assert 0 <= frames.pack(array("H", symbols), k, base, out, 0, size) <= size
-    assert int.from_bytes(out, "little") == sum(s * base**i for i, s in enumerate(symbols))
-    back = array("H", bytes(2 * k))
-    report_frames.unpack(bytes(out), k, base, back)
-    assert back.tolist() == symbols
+    count = len(symbols)
+    size = frames.packed_size(base, count)
+    assert 256 ** (size - 1) < base**count <= 256**size, "no byte more than needed"
+
+    packed = bytearray(size)
+    frames.pack(array("H", symbols), count, base, packed, 0, size)
+    number = sum(symbol * base**i for i, symbol in enumerate(symbols))
+    assert packed == number.to_bytes(size, "little")
+
+    unpacked = array("H", bytes(2 * count))
+    report_frames.unpack(bytes(packed), count, base, unpacked)
+    assert unpacked.tolist() == symbols
 
 
 @given(packings(), st.data())
 def test_numbers_too_large_are_refused(packing, data):
     base, symbols = packing
-    k = len(symbols)
-    size = frames.packed_size(base, k)
-    if base**k == 256**size:
+    count = len(symbols)
+    size = frames.packed_size(base, count)
+    numbers, largest = base**count, 256**size - 1
+    if numbers > largest:  # every number of so many bytes stands for symbols
         return
-    number = data.draw(st.integers(base**k, 256**size - 1)).to_bytes(size, "little")
-    assert_refused(wire.ERR_FRAME, report_frames.unpack, number, k, base, array("H", bytes(2 * k)))
-
-
-def assert_refused(code, function, *args):
+    too_large = data.draw(st.integers(numbers, largest)).to_bytes(size, "little")
     with pytest.raises(frames.FrameError) as refusal:
-        function(*args)
-    assert refusal.value.code == code
+        report_frames.unpack(too_large, count, base, array("H", bytes(2 * count)))
+    assert refusal.value.code == wire.ERR_FRAME

@@ -33,6 +33,7 @@ def reference(model, mantissas, exponent, rows):
 
 
 def device(model, mantissas, exponent, rows):
+    """The clipped mean gradient that the device computes, as floats."""
     d = len(mantissas)
     gradient, out = Gradient(d), array("h", bytes(2 * d))
     parameters = array("h", mantissas.astype(np.int16).tobytes())
@@ -42,38 +43,50 @@ def device(model, mantissas, exponent, rows):
     return np.array(out) / ONE
 
 
+# By arithmetic.md, which allows the logistic model, whose table is interpolated, 2**-9.
+LARGEST_ERROR = {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}
+
+
+def largest_error(model, mantissas, exponent, rows):
+    """The largest distance of a coordinate of the device's gradient from the reference."""
+    computed = device(model, mantissas, exponent, rows)
+    return np.abs(computed - reference(model, mantissas, exponent, rows)).max()
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("d", [1, 2, 28, 100, 128])
-def test_the_error_of_a_gradient_is_below_two_to_the_minus_nine(model, d):
-    rng, worst = np.random.default_rng(d), 0.0
+@pytest.mark.parametrize("batch", [1, 2, 32])
+def test_the_gradient_of_random_records_is_accurate(model, d, batch):
+    random = np.random.default_rng(d)
     for exponent in range(-30, -11):
-        for batch in (1, 2, 32):
-            # Small mantissas too, so that predictions near the sigmoid's bend and the hinge's kink
-            # occur.
-            mantissas = rng.integers(-32768, 32768, d) >> rng.integers(0, 12)
-            rows = rng.integers(-ONE, ONE + 1, (batch, d + 1))
-            if model != wire.LINEAR:
-                rows[:, -1] = rng.choice([-ONE, ONE], batch)
-            arguments = model, mantissas, exponent, rows
-            worst = max(worst, np.abs(device(*arguments) - reference(*arguments)).max())
-    assert worst <= {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}[model] < 2**-9
+        # Small mantissas too, so that predictions near the sigmoid's bend and the hinge's kink
+        # occur.
+        mantissas = random.integers(-32768, 32768, d) >> random.integers(0, 12)
+        rows = random.integers(-ONE, ONE + 1, (batch, d + 1))
+        if model != wire.LINEAR:
+            rows[:, -1] = random.choice([-ONE, ONE], batch)
+        assert largest_error(model, mantissas, exponent, rows) <= LARGEST_ERROR[model]
 
 
-extremes = st.sampled_from([-ONE, -ONE + 1, -1, 0, 1, ONE - 1, ONE])
+extreme_features = st.sampled_from([-ONE, -ONE + 1, -1, 0, 1, ONE - 1, ONE])
 
 
 @settings(max_examples=300)
-@given(st.data())
-def test_the_gradient_is_accurate_at_the_ends_of_every_range(data):
-    model = data.draw(st.sampled_from(MODELS))
-    d = data.draw(st.sampled_from([1, 3, 127, 128]))
-    exponent = data.draw(st.sampled_from([-30, -29, -15, -13, -12]))
-    batch = data.draw(st.sampled_from([1, 31, 32]))
-    mantissa, feature = data.draw(st.sampled_from([-32768, -32767, 32767, 1])), data.draw(extremes)
-    mantissas, rows = np.full(d, mantissa), np.full((batch, d + 1), feature)
-    rows[:, -1] = ONE if data.draw(st.booleans()) else -ONE
-    rows[0, : d // 2] = data.draw(extremes)
-    error = np.abs(
-        device(model, mantissas, exponent, rows) - reference(model, mantissas, exponent, rows)
-    )
-    assert error.max() <= 2**-11.5
+@given(
+    model=st.sampled_from(MODELS),
+    d=st.sampled_from([1, 3, 127, 128]),
+    exponent=st.sampled_from([-30, -29, -15, -13, -12]),
+    batch=st.sampled_from([1, 31, 32]),
+    mantissa=st.sampled_from([-32768, -32767, 32767, 1]),
+    feature=extreme_features,
+    other_feature=extreme_features,
+    label=st.sampled_from([-ONE, ONE]),
+)
+def test_the_gradient_of_extreme_records_is_accurate(
+    model, d, exponent, batch, mantissa, feature, other_feature, label
+):
+    mantissas = np.full(d, mantissa)
+    rows = np.full((batch, d + 1), feature)
+    rows[0, : d // 2] = other_feature
+    rows[:, -1] = label
+    assert largest_error(model, mantissas, exponent, rows) <= LARGEST_ERROR[model]

@@ -73,13 +73,15 @@ def test_a_chosen_group_may_have_all_dishonest_devices_of_the_site():
 
 def test_all_draws_together_miss_with_at_most_their_delta():
     """The tail of the i-th draw falls as 1 / i**2, whose sum is pi**2 / 6."""
-    delta, n = 1e-3, 400
-    group = [Group(1000, 100, 1000, i) for i in range(1, n + 1)]
-    missed = sum(
-        chance_of_more(1000, 100, 100, 100 - each.honest(100, 0.9, delta)) for each in group
-    )
-    left = delta * (1 - sum(6 / (pi * i) ** 2 for i in range(1, n + 1)))
-    assert float(missed) + left <= delta
+    delta, draws, dishonest = 1e-3, 400, 100
+    missed = 0.0
+    tails = 0.0  # as shares of delta
+    for i in range(1, draws + 1):
+        most_counted = dishonest - Group(1000, 100, 1000, i).honest(dishonest, 0.9, delta)
+        missed += float(chance_of_more(1000, dishonest, 100, most_counted))
+        tails += 6 / (pi * i) ** 2
+    of_later_draws = delta * (1 - tails)
+    assert missed + of_later_draws <= delta
 
 
 def test_later_draws_count_on_no_more_honest_devices():

@@ -24,9 +24,9 @@ SUM = {"radius": 0.5, "clipped": 24, "kept": -8, "units": 500, "values": 6}
 
 
 def of_sum(unit, norm, cost=200_000):
-    return ReportKind.of(
-        cards.decode(sums.design(sums.SumPlan(cost=cost, norm=norm, unit=unit, **SUM)).card)
-    )
+    """A report of sums over runs of so many records (0: all); norm 1: Laplace, 2: Gaussian."""
+    plan = sums.SumPlan(cost=cost, norm=norm, unit=unit, **SUM)
+    return ReportKind.of(cards.decode(sums.design(plan).card))
 
 
 def card_of(name):
@@ -50,19 +50,26 @@ def test_a_report_of_values_protects_the_device_with_the_epsilon_of_its_card(nam
 
 @pytest.mark.parametrize("unit", [1, 60])
 def test_laplace_sums_protect_a_run_with_their_epsilon_and_what_it_says_with_twice_that(unit):
-    found = Guarantee.of(Span.RUN, {of_sum(unit, 1): 5}, DELTA)
-    assert found.bounds.pure == pytest.approx(1, rel=1e-3)
-    assert found.content.pure == pytest.approx(2 * found.bounds.pure)
-    assert found.event.pure == pytest.approx(4 * found.bounds.pure)
+    guarantee = Guarantee.of(Span.RUN, {of_sum(unit, norm=1): 5}, DELTA)
+    presence = guarantee.bounds.pure
+    assert presence == pytest.approx(5 * 0.2, rel=1e-3)
+    assert guarantee.content.pure == pytest.approx(2 * presence), "a run is removed, another added"
+    assert guarantee.event.pure == pytest.approx(4 * presence), "an event may lie in two runs"
 
 
 @pytest.mark.parametrize("unit", [1, 60])
 def test_gaussian_sums_protect_a_run_with_their_rho_and_what_it_says_with_four_times_that(unit):
-    report = of_sum(unit, 2)
-    found = Guarantee.of(Span.RUN, {report: 5}, DELTA)
-    curve = [gaussian_curve.epsilon_of(5 * n * report.normal, DELTA) for n in (1, 4, 16)]
-    assert [each.epsilon for each in (found.bounds, found.content, found.event)] == curve
-    assert found.bounds.pure is None
+    report = of_sum(unit, norm=2)
+    guarantee = Guarantee.of(Span.RUN, {report: 5}, DELTA)
+
+    def epsilon_of_steps(steps):
+        """By the curve of the normal distribution; rho grows with the square of the steps."""
+        return gaussian_curve.epsilon_of(5 * steps**2 * report.normal, DELTA)
+
+    assert guarantee.bounds.epsilon == epsilon_of_steps(1)
+    assert guarantee.content.epsilon == epsilon_of_steps(2)
+    assert guarantee.event.epsilon == epsilon_of_steps(4)
+    assert guarantee.bounds.pure is None
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -73,27 +80,31 @@ def test_sums_over_a_device_protect_it_once(norm):
     assert found.protects == "a device with all of its records"
 
 
-def test_where_sums_over_records_and_reports_about_the_device_are_together_only_records_are_protected():
-    both = {of_sum(1, 2): 3, ReportKind.of(card_of("three-outputs")): 1}
-    found = Guarantee.of(Span.LIFE, both, DELTA)
-    assert found.unit == 1
-    assert found.bounds.epsilon > 1.9
-    assert found.words().startswith(
-        "all runs so far together protect one record of a device with epsilon "
-    )
+def test_beside_sums_over_records_reports_about_the_device_protect_records_only():
+    reports = {of_sum(unit=1, norm=2): 3, ReportKind.of(card_of("three-outputs")): 1}
+    guarantee = Guarantee.of(Span.LIFE, reports, DELTA)
+    assert guarantee.unit == 1
+    assert guarantee.bounds.epsilon > 1.9, "the report about the device alone costs 2, about"
+    assert "protect one record of a device with epsilon" in guarantee.words()
 
 
 @pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize(("shorter", "longer", "steps"), [(1, 61, 2), (30, 60, 2), (60, 90, 4)])
+@pytest.mark.parametrize(
+    ("shorter", "longer", "steps"),
+    [
+        (1, 61, 2),
+        (30, 60, 2),  # a run of 30 records lies in one run of 60
+        (60, 90, 4),  # in a run of 60 records, one of 90 may end and another begin
+    ],
+)
 def test_a_sum_over_longer_runs_costs_a_short_run_what_changing_the_longer_ones_costs(
     norm, shorter, longer, steps
 ):
-    """A run of 30 records lies in one run of 60; in a run of 60 records, one of 90 may begin."""
-    both = {of_sum(shorter, norm): 1, of_sum(longer, norm): 1}
-    found = Guarantee.of(Span.RUN, both, DELTA)
-    changed = replace(of_sum(longer, norm).for_steps(steps), unit=shorter)
-    assert found.unit == shorter
-    assert found.bounds == Bounds.of({of_sum(shorter, norm): 1, changed: 1}, DELTA)
+    of_shorter, of_longer = of_sum(shorter, norm), of_sum(longer, norm)
+    guarantee = Guarantee.of(Span.RUN, {of_shorter: 1, of_longer: 1}, DELTA)
+    assert guarantee.unit == shorter
+    changed = replace(of_longer.for_steps(steps), unit=shorter)
+    assert guarantee.bounds == Bounds.of({of_shorter: 1, changed: 1}, DELTA)
 
 
 A_TENTH = ReportKind.of(cards.decode(design("three-outputs", epsilon_micro=100_000).card))
@@ -169,18 +180,23 @@ def test_people_read_numbers_that_are_rounded_up(number, words):
 
 
 def test_odds_beyond_epsilon_are_less_likely_than_is_told():
-    """Of normal noise of that rho it is a little more than delta; of a pure epsilon it never
-    happens.
+    """The log of the odds of a normal report is normal itself: its mean is half of shift**2, its
+    deviation is shift = sqrt(2 rho).
     """
     rho = sums.rho_of(1, DELTA)
     report = ReportKind(rho, gaussian=True, alone=True, unit=1, normal=rho)
-    found = Guarantee.of(Span.RUN, {report: 1}, DELTA)
+    bounds = Guarantee.of(Span.RUN, {report: 1}, DELTA).bounds
+
     shift = math.sqrt(2 * rho / MICRO)
-    grows = 0.5 * math.erfc((found.bounds.epsilon / shift - shift / 2) / math.sqrt(2))
-    shrinks = 0.5 * math.erfc((found.bounds.epsilon / shift + shift / 2) / math.sqrt(2))
-    true = grows + shrinks
-    assert true <= found.bounds.exceeded < 3 * true
-    assert Guarantee.of(Span.REPORT, {ReportKind(MICRO): 1}, DELTA).bounds.exceeded == 0
+    odds_grow = 0.5 * math.erfc((bounds.epsilon / shift - shift / 2) / math.sqrt(2))
+    odds_shrink = 0.5 * math.erfc((bounds.epsilon / shift + shift / 2) / math.sqrt(2))
+    exact = odds_grow + odds_shrink
+    assert exact <= bounds.exceeded < 3 * exact
+
+
+def test_odds_beyond_a_pure_epsilon_never_happen():
+    guarantee = Guarantee.of(Span.REPORT, {ReportKind(MICRO): 1}, DELTA)
+    assert guarantee.bounds.exceeded == 0
 
 
 def test_what_is_believed_follows_from_the_odds():

@@ -194,15 +194,27 @@ def way_of(module: str) -> str | None:
     return None
 
 
+def ways_that_may_be_imported(module: str) -> set[str | None]:
+    """The module's own way of reaching devices, and those that its room or package may import."""
+    room = ".".join(module.split(".")[:2])
+    ways = {way_of(module), MAY_IMPORT_A_WAY.get(room), MAY_IMPORT_A_WAY.get(package_of(module))}
+    return ways | {None}
+
+
 @pytest.mark.parametrize("package", ["ternhost", "terntools"])
 def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
+    late_exceptions = {"broker"} if package == "terntools" else set()
     for name, path in modules(package).items():
-        allowed = {way_of(name), MAY_IMPORT_A_WAY.get(".".join(name.split(".")[:2]))}
-        allowed |= {None, MAY_IMPORT_A_WAY.get(package)}
-        at_once = {way_of(other) for other in imports(path, late=False)} - allowed
-        late = {way_of(other) for other in imports(path)} - allowed
-        assert late <= ({"broker"} if package == "terntools" else set()), name
-        assert not at_once or name in ABOUT_BROKERS, name
+        allowed = ways_that_may_be_imported(name)
+        imported = {way_of(other) for other in imports(path)} - allowed
+        assert imported <= late_exceptions, name
+
+        imported_at_once = {way_of(other) for other in imports(path, late=False)} - allowed
+        assert not imported_at_once or name in ABOUT_BROKERS, name
+
+
+def test_modules_about_brokers_are_imported_late():
+    for name, path in modules("terntools").items():
         if name not in ABOUT_BROKERS:
             assert not imports(path, late=False) & set(ABOUT_BROKERS), name
 

@@ -273,9 +273,3 @@ def test_a_file_that_is_not_the_result_of_a_run_is_refused(learned, here, change
 
 
 # The command
-
-
-def test_the_command_says_what_it_protects_and_costs(tern):
-    out, err, _ = tern("infer", "--fleet", "simulated:200", "--no-report", "--epsilon", "6")
-    assert "this run protects a device with all of its records with epsilon 6" in out
-    assert "one report of one vector of probabilities at epsilon 6" in err

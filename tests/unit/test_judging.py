@@ -59,15 +59,25 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
     assert figures["log_loss"] == pytest.approx(log_loss)
 
 
-def test_an_auc_of_scores_far_apart_and_of_ties():
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda scores: scores,
+        np.round,  # with ties
+        lambda scores: 1e6 * scores,  # far apart
+        lambda scores: scores * 1e-6 - 5,  # close together
+        lambda scores: np.where(scores > 0, 1.0, -1.0),  # of two values
+    ],
+    ids=["normal", "rounded", "large", "small", "two values"],
+)
+def test_an_auc_equals_that_of_scikit_learn(change):
     from sklearn import metrics
 
-    rng = np.random.default_rng(1)
-    positive = rng.random(2000) < 0.3
-    z = rng.normal(size=2000) + positive
-    for scores in (z, np.round(z), 1e6 * z, z * 1e-6 - 5, np.where(z > 0, 1.0, -1.0)):
-        auc = metrics.roc_auc_score(positive, scores)
-        assert judging._auc(scores, positive) == pytest.approx(auc, abs=1e-4)
+    random = np.random.default_rng(1)
+    positive = random.random(2000) < 0.3
+    scores = change(random.normal(size=2000) + positive)
+    expected = metrics.roc_auc_score(positive, scores)
+    assert judging._auc(scores, positive) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])

@@ -82,48 +82,67 @@ def test_the_epochs_of_32_bits_end_with_an_error_and_the_last_key_stays(store, m
     assert keys.fleet_key(store) == last
 
 
-def test_a_restored_store_uses_no_epoch_again(store, tmp_path, monkeypatch):
-    """Two fleet keys of one epoch would share a mask: the owner of one key could compute the other."""
-    device_keys = keys.add(store, [1, 2, 3])
+def xor(first, second):
+    return bytes(a ^ b for a, b in zip(first, second, strict=True))
+
+
+def masked_key(fleet_key, device, device_key):
+    """The fleet key in its frame for a device, under a mask."""
+    return fleet_key.frame(device, device_key)[9:41]
+
+
+@pytest.fixture
+def restored(store, tmp_path):
+    """The path of a copy of the store, which has three devices and a fleet key."""
+    keys.add(store, [1, 2, 3])
     keys.fleet_key(store)
-    now = time.time()
-
-    def revoke(name, device, seconds):
-        monkeypatch.setattr(time, "time", lambda: now + seconds)
-        with Store(tmp_path / name, create=False, beside=True) as restored:
-            return keys.revoke(restored, [device])
-
-    with (
-        sqlite3.connect(tmp_path / "copy.sqlite") as copy,
-        sqlite3.connect(tmp_path / "store.sqlite") as original,
-    ):
+    path = tmp_path / "copy.sqlite"
+    with sqlite3.connect(path) as copy, sqlite3.connect(store.path) as original:
         original.backup(copy)
-    (tmp_path / "copy.sqlite").chmod(0o600)
-    before = revoke("store.sqlite", 3, 60)
-    after = revoke("copy.sqlite", 1, 120)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_restored_store_uses_no_epoch_again(store, restored, monkeypatch):
+    """Two fleet keys of one epoch would share a mask: the owner of one key could compute the other."""
+    began = time.time()
+    device_key = store.keys()[2]
+    monkeypatch.setattr(time, "time", lambda: began + 60)
+    before = keys.revoke(store, [3])
+    monkeypatch.setattr(time, "time", lambda: began + 120)
+    with Store(restored, create=False, beside=True) as beside:
+        after = keys.revoke(beside, [1])
+
     board_key = BoardKey(before.epoch, answered_epoch=before.epoch)
     assert board_key.lacks(after.epoch), "and takes the new key"
-    mask = bytes(
-        a ^ b for a, b in zip(before.frame(2, device_keys[2])[9:41], before.key, strict=True)
-    )
-    assert (
-        bytes(a ^ b for a, b in zip(mask, after.frame(2, device_keys[2])[9:41], strict=True))
-        != after.key
-    )
+    mask_before = xor(masked_key(before, 2, device_key), before.key)
+    mask_after = xor(masked_key(after, 2, device_key), after.key)
+    assert mask_before != mask_after
 
 
 def test_each_epoch_has_one_key_even_if_several_processes_change_it_at_once(store, tmp_path):
     keys.add(store, range(1, 21))
     fleet_keys = [keys.fleet_key(store)]
 
-    def change(devices):
+    def rotate_ten_times():
+        with Store(tmp_path / "store.sqlite", beside=True) as beside:
+            for _ in range(10):
+                fleet_keys.append(keys.rotate_fleet(beside))
+
+    def revoke(devices):
         with Store(tmp_path / "store.sqlite", beside=True) as beside:
             for device in devices:
-                changed = keys.revoke(beside, [device]) if device else keys.rotate_fleet(beside)
-                fleet_keys.append(changed)
+                fleet_keys.append(keys.revoke(beside, [device]))
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(change, ([0] * 10, range(1, 11), range(11, 21))))
+        changes = [
+            pool.submit(rotate_ten_times),
+            pool.submit(revoke, range(1, 11)),
+            pool.submit(revoke, range(11, 21)),
+        ]
+    for change in changes:
+        change.result()  # raises what the change raised
+
     by_epoch = {fleet.epoch: fleet for fleet in fleet_keys}
     assert len(by_epoch) == len({fleet.key for fleet in fleet_keys}) == 1 + 30
     assert keys.fleet_key(store) == by_epoch[max(by_epoch)]
@@ -145,13 +164,17 @@ def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkey
 def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
     fleet, key = keys.rotate_fleet(store), keys.add(store, [7])[7]
     frame = fleet.frame(7, key)
-    assert frame[:9] == struct.pack("<BII", 0x05, 7, fleet.epoch)
-    mask = b"".join(
-        hashlib.sha256(key + b"tern fleet key " + frame[5:9] + half).digest()[:16]
-        for half in (b"1", b"2")
-    )
-    assert bytes(a ^ b for a, b in zip(mask, frame[9:41], strict=True)) == fleet.key
-    assert frame[41:] == hashlib.sha256(key + frame[:41]).digest()[:8]
+
+    head, epoch = frame[:9], frame[5:9]
+    assert head == struct.pack("<BII", wire.FLEET_KEY, 7, fleet.epoch)
+
+    mask = b""
+    for half in (b"1", b"2"):
+        mask += hashlib.sha256(key + b"tern fleet key " + epoch + half).digest()[:16]
+    assert masked_key(fleet, 7, key) == xor(fleet.key, mask)
+
+    tag = hashlib.sha256(key + frame[:41]).digest()[:8]
+    assert frame[41:] == tag
 
 
 @pytest.mark.parametrize(

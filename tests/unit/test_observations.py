@@ -78,39 +78,56 @@ def test_the_deviation_of_a_weight_is_that_of_its_error():
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 
+def test_rows_of_the_population_suit_its_answers():
+    x = rows(4000)
+    observations = Observations(LOGISTIC, x[:1000])
+    observations.add(answer(x, noise=0.003, radius=DIRECTION))
+    observations.fit()
+    assert observations.suited
+
+
 def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     x = rows(4000)
-    right, wrong = (
-        Observations(LOGISTIC, x[:1000]),
-        Observations(LOGISTIC, x[:1000] * [1, 1, 1, 1, 0.05, 0.05]),
-    )
-    for each in (right, wrong):
-        each.add(answer(x, noise=0.003, radius=DIRECTION))
-        each.fit()
-    assert right.suited
-    assert not wrong.suited
-    assert wrong.misfit > 10
+    other_population = x[:1000] * [1, 1, 1, 1, 0.05, 0.05]
+    observations = Observations(LOGISTIC, other_population)
+    observations.add(answer(x, noise=0.003, radius=DIRECTION))
+    weights = observations.fit()
+    assert not observations.suited
+    assert observations.misfit > 10, "noise alone would give 1"
+
     gradient = answer(x, radius=DIRECTION).gradient
-    cosine = -wrong.weights @ gradient / np.linalg.norm(wrong.weights) / np.linalg.norm(gradient)
-    assert cosine > 0.99
-    assert np.array_equal(wrong.question()[0], np.zeros(D))
+    cosine = -weights @ gradient / np.linalg.norm(weights) / np.linalg.norm(gradient)
+    assert cosine > 0.99, "the model moves against the gradient"
+    next_weights, _ = observations.question()
+    assert np.array_equal(next_weights, np.zeros(D))
+
+
+def observed(x, noise):
+    """The observations of these rows after one answer with so much noise."""
+    observations = Observations(LOGISTIC, x)
+    _, radius = observations.question()
+    assert radius == DIRECTION, "at first, directions alone are asked for"
+    observations.add(answer(x, noise=noise, radius=DIRECTION))
+    observations.fit()
+    return observations
+
+
+def test_the_second_question_is_at_the_model_0_if_the_first_answer_is_noisy():
+    weights, radius = observed(rows(2000), noise=0.05).question()
+    assert np.array_equal(weights, np.zeros(D))
+    assert radius == DIRECTION
 
 
 def test_the_second_question_is_at_a_model_that_is_good_enough():
     x = rows(2000)
-    for noise, fitted in ((0.05, False), (0.003, True)):
-        mine = Observations(LOGISTIC, x)
-        assert mine.question()[1] == DIRECTION
-        mine.add(answer(x, noise=noise, radius=DIRECTION))
-        mine.fit()
-        weights, radius = mine.question()
-        assert np.array_equal(weights, mine.weights if fitted else np.zeros(D))
-        if fitted:
-            labels = np.random.default_rng(3).random(2000) < mean_label(x, weights)
-            sizes = np.abs(mean_label(x, weights) - labels) * np.linalg.norm(x, axis=1)
-            assert (sizes <= radius).mean() == pytest.approx(0.6, abs=0.05)
-        else:
-            assert radius == DIRECTION
+    observations = observed(x, noise=0.003)
+    weights, radius = observations.question()
+    assert np.array_equal(weights, observations.weights)
+
+    # The radius clips two of five gradients.
+    labels = np.random.default_rng(3).random(2000) < mean_label(x, weights)
+    sizes = np.abs(mean_label(x, weights) - labels) * np.linalg.norm(x, axis=1)
+    assert (sizes <= radius).mean() == pytest.approx(0.6, abs=0.05)
 
 
 def test_without_public_rows_a_few_rounds_come_near():
@@ -127,19 +144,23 @@ def test_without_public_rows_a_few_rounds_come_near():
 
 def test_a_restored_one_goes_on_exactly_as_it_would_have():
     x = rows(500)
-    mine = Observations(LOGISTIC, x)
+    whole = Observations(LOGISTIC, x)
     for number in range(2):
-        again = Observations(LOGISTIC, x)
-        again.restore(json.loads(json.dumps(mine.state())))
-        weights, radius = mine.question()
-        for each in (mine, again):
-            each.add(answer(x, weights, 0.01, number, radius))
-        assert np.array_equal(again.fit(), mine.fit())
-        assert (again.state(), again.suited, again.misfit) == (
-            mine.state(),
-            mine.suited,
-            mine.misfit,
-        )
-    for wrong in ({}, {**mine.state(), "seen": [[1]]}, Observations(LOGISTIC, x[:, :5]).state()):
+        restored = Observations(LOGISTIC, x)
+        restored.restore(json.loads(json.dumps(whole.state())))
+        weights, radius = whole.question()
+        for observations in (whole, restored):
+            observations.add(answer(x, weights, 0.01, number, radius))
+        assert np.array_equal(restored.fit(), whole.fit())
+        assert restored.state() == whole.state()
+        assert (restored.suited, restored.misfit) == (whole.suited, whole.misfit)
+
+
+def test_the_state_of_another_model_is_refused():
+    x = rows(500)
+    observations = Observations(LOGISTIC, x)
+    damaged = {**observations.state(), "seen": [[1]]}
+    of_fewer_features = Observations(LOGISTIC, x[:, :5]).state()
+    for state in ({}, damaged, of_fewer_features):
         with pytest.raises(UsageError, match="state"):
-            mine.restore(wrong)
+            observations.restore(state)

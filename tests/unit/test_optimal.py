@@ -150,19 +150,20 @@ def test_inconsistent_options_are_refused(options):
 
 
 def test_the_lower_bound_rests_on_an_exact_minimum():
-    """For random dual variables, the exact minimum over the line is at most the minimum over a
-    dense grid.
+    """For random dual variables, the minimum over the line, which is found at finitely many points,
+    is that over a dense grid: of the mean over both signs s of the function f(w y**2 - b s y - a),
+    where f(g) is g, or 4 g below 0.
     """
     random = np.random.default_rng(5)
     for _ in range(20):
         weights, sums, means = random.random(7), random.normal(size=7), random.normal(size=7)
         weights[0] = 0
-        at, lowest = lower_bound._minima(4.0, weights, sums, means)
-        y = np.concatenate([np.linspace(-20, 20, 400_001), at])
+        points, minima = lower_bound._minima(4.0, weights, sums, means)
+        y = np.concatenate([np.linspace(-20, 20, 400_001), points])
         total = np.zeros_like(y)
         for w, a, b in zip(weights, sums, means, strict=True):
             for sign in (1, -1):
                 g = w * y * y - b * sign * y - a
                 total += np.where(g < 0, 4.0 * g, g) / 2
-        assert lowest.min() <= total.min() + 1e-12
-        assert lowest.min() == pytest.approx(total.min(), abs=1e-6)
+        assert minima.min() <= total.min() + 1e-12
+        assert minima.min() == pytest.approx(total.min(), abs=1e-6)

@@ -210,7 +210,6 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "device info",
         "hil --hardware-map m --timeout nan",
         "emulator run --blank",
-        "emulator build --what toaster",
         "plan --reports a",
         "plan --epsilon 0",
         "plan --goal nan",
@@ -231,9 +230,6 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "card design duchi --epsilon 1 --window best",
         "card design laplace --epsilon 1 --grid a",
         "card show c --levels 3 --window best",
-        "card account --reports 100 --delta 1e-6",
-        "card account --reports 100 --delta 1e-6 three-outputs",
-        "card account --reports 100 --epsilon 1 --delta 2",
         "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",
     ],
 )

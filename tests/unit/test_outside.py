@@ -99,17 +99,19 @@ def test_an_algorithm_from_outside_has_a_report(outside, tern):
 
 def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, monkeypatch):
     whole = tern(*SIGNS, *SIMULATED, "--name", "whole")
-    learned = RoundLoop.learn
+    learn = RoundLoop.learn
 
-    def learn_until_the_fourth(self, *args):
-        learned(self, *args)
+    def learn_and_stop_after_the_fourth_round(self, *args):
+        learn(self, *args)
         if self._run.state.rounds == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(RoundLoop, "learn", learn_until_the_fourth)
+    monkeypatch.setattr(RoundLoop, "learn", learn_and_stop_after_the_fourth_round)
     tern(*SIGNS, *SIMULATED, "--name", "cut", code=INTERRUPTED)
-    monkeypatch.setattr(RoundLoop, "learn", learned)
-    assert outcome(tern("train", "--resume", "cut", "--no-report")) == outcome(whole)
+
+    monkeypatch.setattr(RoundLoop, "learn", learn)
+    resumed = tern("train", "--resume", "cut", "--no-report")
+    assert outcome(resumed) == outcome(whole)
 
 
 def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
@@ -123,25 +125,32 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
 def test_an_optimiser_from_outside_serves_another_algorithm(outside, tern):
     reports = ["--reports", "1000"]  # so many rounds that a step would grow again
     words = [*TRAIN, *reports, "--algorithm", "fedsgd", *SIMULATED, "--optimiser"]
-    ams, adam = (tern(*words, name) for name in ("amsgrad", "adam"))
-    assert ams["optimiser"] == "amsgrad"
-    assert ams["weights"] != adam["weights"]
-    assert ams["learning_rate"] == adam["learning_rate"], "it takes Adam's automatic rate"
+    with_amsgrad = tern(*words, "amsgrad")
+    with_adam = tern(*words, "adam")
+    assert with_amsgrad["optimiser"] == "amsgrad"
+    assert with_amsgrad["weights"] != with_adam["weights"]
+    assert with_amsgrad["learning_rate"] == with_adam["learning_rate"], "Adam's automatic rate"
+
+
+def widths_of_intervals(result):
+    """The width of the interval of each collected mean."""
+    intervals = [attribute["interval"] for attribute in result["attributes"]]
+    return [high - low for low, high in intervals]
 
 
 def test_a_mechanism_from_outside_collects_means(outside, tern):
     fleet = ["--fleet", "simulated:20000", "--no-report"]
     words = ["collect", "--dataset", "iris", "--epsilon", "4", *fleet, "--mechanism"]
+
     result = tern(*words, "flipped", "--flip", "0.4")
-    widths = []
-    for attribute in result["attributes"]:
-        low, high = attribute["interval"]
-        assert abs(attribute["mean"] - attribute["true"]) < high - low
-        widths.append(high - low)
-    duchi = [
-        high - low for low, high in (a["interval"] for a in tern(*words, "duchi")["attributes"])
-    ]
-    assert min(widths) > 1.5 * max(duchi), "it is Duchi's mechanism with more noise"
+
+    widths = widths_of_intervals(result)
+    for attribute, width in zip(result["attributes"], widths, strict=True):
+        # A whole width is two half widths: 3.9 standard deviations.
+        assert abs(attribute["mean"] - attribute["true"]) < width
+    widths_of_duchi = widths_of_intervals(tern(*words, "duchi"))
+    # It is Duchi's mechanism with more noise.
+    assert min(widths) > 1.5 * max(widths_of_duchi)
 
 
 def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
@@ -195,19 +204,38 @@ def devices_of_a_folder(folder, board):
         thread.join()
 
 
-def test_a_driver_from_outside_runs_rounds(outside, tern, tmp_path):
+@pytest.fixture
+def board_in_a_folder(tmp_path):
+    """Twelve clients, who pay for one report each, answer requests in a folder.
+
+    (the options of a command for this fleet, the directory of the board)
+    """
     store, board, stick = tmp_path / "keys.sqlite", tmp_path / "board", tmp_path / "stick"
-    pays_once = Policy(8_000_000, 8_000_000)
+    one_report = Policy(largest=8_000_000, budget=8_000_000)
     rows = dealt_records(datasets.held("iris"), clients=12, each=1, seed=1)
     with Store(store) as opened:
-        provision_fleet(opened, [board], rows, pays_once)
-    fleet = ["--fleet", f"folder:{stick}", "--store", str(store), "--no-report"]
-    words = ["train", "--dataset", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
+        provision_fleet(opened, [board], rows, one_report)
     with devices_of_a_folder(stick, board):
-        result = tern(*words, *fleet)
-        assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
-        assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]]
-        tern(*words, *fleet, code=REFUSED)
+        yield ["--fleet", f"folder:{stick}", "--store", str(store), "--no-report"], board
+
+
+def test_a_driver_from_outside_runs_rounds(outside, tern, board_in_a_folder):
+    fleet, board = board_in_a_folder
+    two_rounds = ["--dataset", "iris", "--reports", "12", "--group", "6", "--epsilon", "8"]
+
+    result = tern("train", *two_rounds, *fleet)
+
+    assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
+    assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]], "12 devices paid it"
+
+
+def test_devices_of_a_driver_from_outside_refuse_beyond_their_budget(
+    outside, tern, board_in_a_folder
+):
+    fleet, _ = board_in_a_folder
+    all_devices = ["train", "--dataset", "iris", "--reports", "12", "--epsilon", "8", *fleet]
+    tern(*all_devices)
+    tern(*all_devices, code=REFUSED)
 
 
 @pytest.mark.slow
@@ -238,11 +266,22 @@ def test_entry_points_register_extensions(tmp_path):
 
 @pytest.mark.parametrize("name", ["infer", "collect"])
 def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, name):
-    ALGORITHMS.register("again", type("Again", (ALGORITHMS[name],), {"name": "again"}))
-    fleet = ["--fleet", "simulated:75", "--no-report"]
-    words = [name, "--dataset", "iris", "--epsilon", "8", *fleet]
-    result = tern(*words, "--algorithm", "again", "--name", "mine")
-    assert outcome(tern(*words)) == outcome(result) | {"algorithm": name}
+    same_as_ours = type("Again", (ALGORITHMS[name],), {"name": "again"})
+    ALGORITHMS.register("again", same_as_ours)
+    words = [
+        name,
+        "--dataset",
+        "iris",
+        "--epsilon",
+        "8",
+        *["--fleet", "simulated:75", "--no-report"],
+    ]
+
+    ours = tern(*words)
+    theirs = tern(*words, "--algorithm", "again", "--name", "mine")
+
+    assert theirs["algorithm"] == "again"
+    assert outcome(theirs) | {"algorithm": name} == outcome(ours)
     assert tern(name, "--resume", "mine", "--no-report")["algorithm"] == "again"
 
 

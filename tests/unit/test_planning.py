@@ -1,11 +1,15 @@
 """`tern plan`: the number of devices that a curve suggests, and the command on real simulations."""
 
+import contextlib
+import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ternhost import datasets
+from ternhost.cli import main
 from ternhost.errors import UsageError
 from ternhost.planning import one_report as planning
 from ternhost.planning import years as lasting
@@ -72,17 +76,30 @@ def sample(tmp_path_factory):
     return path
 
 
-def test_a_fleet_that_exists_is_planned_by_rounds_beside_no_privacy_and_the_device(tern, sample):
+@pytest.fixture(scope="module")
+def planned_fleet(sample):
+    """The plan of a fleet of 20 boards with 60 records each, by rounds."""
     words = f"plan --devices 20 --records 60 --life 2 --runs 2 --workers 1 --data {sample} --json"
-    result = tern(*words.split()).json
-    assert [row["rounds"] for row in result["curve"]][:5] == [1, 2, 3, 4, 8]
-    first, *_, last = [row["mean"] for row in result["curve"]]
-    assert result["baseline"] - 0.2 < first < last
-    assert 300 < result["distinct"] <= 360  # of the training records, which 20 boards share
-    # A record as unit is near no privacy, where the device's is chance.
-    assert last > 0.85
-    assert result["without_privacy"]["mean"] > 0.95
-    assert result["device_unit"]["mean"] < 0.75
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(words.split()) == 0
+    return json.loads(printed.getvalue())
+
+
+def test_a_fleet_that_exists_is_planned_by_rounds(planned_fleet):
+    curve = planned_fleet["curve"]
+    assert [row["rounds"] for row in curve][:5] == [1, 2, 3, 4, 8]
+    first, *_, last = [row["mean"] for row in curve]
+    assert planned_fleet["baseline"] - 0.2 < first < last
+    # 400 records, of which 20 boards share those for training.
+    assert 300 < planned_fleet["distinct"] <= 360
+
+
+def test_a_fleet_that_exists_is_planned_beside_no_privacy_and_the_device(planned_fleet):
+    """A record as unit is near no privacy, where the device's is chance."""
+    of_records = planned_fleet["curve"][-1]
+    assert of_records["mean"] > 0.85
+    assert planned_fleet["without_privacy"]["mean"] > 0.95
+    assert planned_fleet["device_unit"]["mean"] < 0.75
 
 
 @pytest.mark.parametrize(
@@ -202,15 +219,12 @@ def test_rounds_that_no_device_can_answer_are_refused(tern, words):
 def test_the_guide_to_batteries_has_what_reports_cost_and_tell(begins, every):
     guide = (Path(__file__).parents[2] / "docs/guides/battery.md").read_text()
     (row,) = [line for line in guide.splitlines() if line.startswith(f"| {begins} |")]
-    _, reports, *cells = row.strip("| ").split(" | ")
-    result = lasting.Lasting(1, every, "10").cost_summary(
-        datasets.load("synthetic-logistic"), "logistic"
-    )
+    _, reports, *epsilons = row.strip("| ").split(" | ")
+
+    data = datasets.load("synthetic-logistic")
+    result = lasting.Lasting(1, every, "10").cost_summary(data, "logistic")
     assert reports == f"{result['rounds']:,}"
-    numbers = [
-        result["epsilon_pure"],
-        result["told_pure"],
-        result["epsilon_rho"],
-        result["told_rho"],
-    ]
-    assert cells == [f"{number:.3g}".removeprefix("0") for number in numbers]
+    computed = []
+    for name in ("epsilon_pure", "told_pure", "epsilon_rho", "told_rho"):
+        computed.append(f"{result[name]:.3g}".removeprefix("0"))  # .0123 in the guide
+    assert epsilons == computed

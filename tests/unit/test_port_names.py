@@ -36,23 +36,28 @@ def test_boards_and_instruments_are_found_by_usb_id(plugged):
     assert ports[1].usb_id == "2e8a:0005"
 
 
-def test_names_are_those_of_mpremote(plugged):
+@pytest.mark.parametrize(
+    ("name", "port"),
+    [
+        ("a3", "/dev/ttyACM3"),
+        ("u0", "/dev/ttyUSB0"),
+        ("c7", "COM7"),
+        ("auto", "/dev/ttyACM1"),  # the only board; an instrument is none
+        ("id:e6614103e7452d2f", "/dev/ttyACM1"),
+        ("id:e66", "/dev/ttyACM1"),
+        ("socket://127.0.0.1:7777", "socket://127.0.0.1:7777"),
+        ("port:/dev/null", "/dev/null"),
+    ],
+)
+def test_names_are_those_of_mpremote(plugged, name, port):
     plugged(METER, PICO)
-    assert [names.resolve(name) for name in ("a3", "u0", "c7")] == [
-        "/dev/ttyACM3",
-        "/dev/ttyUSB0",
-        "COM7",
-    ]
-    assert {names.resolve(name) for name in ("auto", "id:e6614103e7452d2f", "id:e66")} == {
-        "/dev/ttyACM1"
-    }
-    for name in ("socket://127.0.0.1:7777", "port:/dev/null"):
-        assert names.resolve(name) == name.removeprefix("port:")
-    assert fleet.parse("port:auto, id:F00D,a3").ports == [
-        "/dev/ttyACM1",
-        "/dev/ttyACM0",
-        "/dev/ttyACM3",
-    ]
+    assert names.resolve(name) == port
+
+
+def test_a_fleet_on_ports_takes_the_names_of_mpremote(plugged):
+    plugged(METER, PICO)
+    ports = ["/dev/ttyACM1", "/dev/ttyACM0", "/dev/ttyACM3"]
+    assert fleet.parse("port:auto, id:F00D,a3").ports == ports
 
 
 def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
@@ -72,16 +77,22 @@ def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
 )
 def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_path):
     plugged(METER)
-    (tmp_path / "main.py").write_text("import tern.update\n")
-    store = ["--store", str(tmp_path / "store")]
-    tern("device", "add", "7", *store)
-    package = ["--machine", "pico", "--main", str(tmp_path / "main.py")]
-    commands = [["device", "ping", name], ["update", "7", *store, *package, "--board", name]]
-    commands.append(["deploy", name] if code == 3 else ["relay", name, "--broker", str(tmp_path)])
-    commands += [
-        [*words, "--fleet", f"port:{name}"] for words in (["device", "ping"], ["train", *store])
+    main, store = tmp_path / "main.py", str(tmp_path / "store")
+    main.write_text("import tern.update\n")
+    tern("device", "add", "7", "--store", store)
+    package = ["--store", store, "--machine", "pico", "--main", str(main)]
+    commands = [
+        ["device", "ping", name],
+        ["device", "ping", "--fleet", f"port:{name}"],
+        ["train", "--store", store, "--fleet", f"port:{name}"],
+        ["update", "7", *package, "--board", name],
     ]
-    assert len({tern(*command, code=code).err for command in commands}) == 1
+    if code == 3:  # a port that is not there
+        commands.append(["deploy", name])
+    else:
+        commands.append(["relay", name, "--broker", str(tmp_path)])
+    messages = {tern(*command, code=code).err for command in commands}
+    assert len(messages) == 1
 
 
 def test_a_silent_port_has_no_identity():

@@ -28,15 +28,16 @@ def test_the_mean_of_the_sign_is_the_length(radius, values):
     check_sign(radius, values)
 
 
-def test_the_rotation_keeps_angles():
-    """... and lengths, but for the factor N ** 1.5."""
-    for n in range(1, 8):
-        size = 1 << n
-        columns = [
-            spec.rotated([ONE * (i == j) for i in range(size)], size, bytes([n]))
-            for j in range(min(size, 9))
-        ]
-        for i, column in enumerate(columns):
-            for j, other in enumerate(columns):
-                product = sum(a * b for a, b in zip(column, other, strict=True))
-                assert product == size**3 * ONE**2 * (i == j)
+@pytest.mark.parametrize("n", range(1, 8))
+def test_the_rotation_keeps_angles(n):
+    """It turns unit vectors into orthogonal ones, of N ** 1.5 times the length, N = 2 ** n."""
+    size = 2**n
+    columns = []
+    for j in range(min(size, 9)):
+        unit_vector = [0] * size
+        unit_vector[j] = ONE
+        columns.append(spec.rotated(unit_vector, size, bytes([n])))
+    for i, column in enumerate(columns):
+        for j, other in enumerate(columns):
+            product = sum(a * b for a, b in zip(column, other, strict=True))
+            assert product == (size**3 * ONE**2 if i == j else 0)

@@ -12,7 +12,7 @@ from ternhost.cli import main
 from ternhost.datasets import own
 from ternhost.errors import USAGE, UsageError
 from ternhost.store.fleet_key import FleetKey
-from terntools.boards import deploy, member_options, up
+from terntools.boards import member_options
 from terntools.boards.member import FleetSettings, Member
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
@@ -325,16 +325,3 @@ def test_a_board_that_sleeps_has_its_wake_interval():
 def test_what_a_sleeping_board_cannot_do_is_refused(fields):
     with pytest.raises(UsageError):
         sleeper(**fields)
-
-
-PLAN = up.Plan(
-    library=deploy.Changes({"/lib/a.mpy": bytes(1200), "/main.py": b"x"}, ("/lib/b.mpy",)),
-    membership=deploy.Changes({"/clients.bin": b""}, (), note="device 7 begins again"),
-)
-
-
-def test_the_plan_of_up_has_a_line_for_each_step():
-    assert PLAN.lines(files=False) == [
-        "deploy     write 2 files (1,201 bytes), remove 1 file",
-        "provision  write 1 file (0 bytes); device 7 begins again",
-    ]

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -36,15 +38,21 @@ FOUR_ROUNDS_OF_40 = ["--dataset", "iris", "--reports", "40", "--group", "10", *Q
 BOARDS = ["--fleet", "inprocess:2", *FOUR_ROUNDS_OF_40]
 
 
+class Ended(NamedTuple):
+    """How a command has ended: its exit code, its result (JSON), and its standard error."""
+
+    code: int
+    result: dict | None
+    err: str
+
+
 @pytest.fixture
 def command(tern):
-    """`command(*words, code=None)`: the exit code, the result (JSON) and the standard error of a
-    command.
-    """
+    """`command(*words, code=None)` runs a command, and returns how it has ended."""
 
     def run(*words, code=None):
         printed = tern(*words, "--json", code=code)
-        return printed.code, printed.json if printed.out else None, printed.err
+        return Ended(printed.code, printed.json if printed.out else None, printed.err)
 
     return run
 
@@ -83,23 +91,23 @@ def after(number):
 
 
 def test_every_run_has_its_own_directory_and_is_never_overwritten(command):
-    _, first, _ = command("train", *SIMULATED, code=0)
+    first = command("train", *SIMULATED, code=0).result
     kept = Path(first["directory"], "result.json").read_bytes()
-    _, second, _ = command("train", *SIMULATED, "--seed", "2", code=0)
+    second = command("train", *SIMULATED, "--seed", "2", code=0).result
     assert first["directory"] != second["directory"]
     assert Path(first["directory"], "result.json").read_bytes() == kept
     assert json.loads(kept)["accuracy"] == first["accuracy"]
 
 
 def test_a_name_is_given_once(command):
-    _, named, _ = command("train", *SIMULATED, "--name", "mine")
+    named = command("train", *SIMULATED, "--name", "mine").result
     assert named["directory"] == "runs/mine"
-    _, refused, _ = command("train", *SIMULATED, "--name", "mine", code=errors.USAGE)
+    refused = command("train", *SIMULATED, "--name", "mine", code=errors.USAGE).result
     assert "--resume" in refused["hint"]
 
 
 def test_a_run_without_a_report_has_no_picture_and_no_page(command):
-    _, result, _ = command("train", *SIMULATED, "--name", "mine")
+    result = command("train", *SIMULATED, "--name", "mine").result
     assert "report" not in result
     files = {path.name for path in Path("runs/mine").iterdir() if "store" not in path.name}
     assert files == {"result.json", "run.json"}
@@ -108,7 +116,7 @@ def test_a_run_without_a_report_has_no_picture_and_no_page(command):
 def test_a_store_holds_many_runs_with_their_directories(command):
     for name in ("a", "b"):
         command("train", *SIMULATED, "--store", "s.sqlite", "--name", name, code=0)
-    _, listed, _ = command("runs", "s.sqlite")
+    listed = command("runs", "s.sqlite").result
     directories = {run["run"]: run["directory"] for run in listed["runs"]}
     assert directories == {name: str(Path(f"runs/{name}").resolve()) for name in ("a", "b")}
 
@@ -120,7 +128,7 @@ def two_runs(command):
 
 
 def test_runs_are_listed(two_runs, command):
-    first, second = command("runs")[1]["runs"]
+    first, second = command("runs").result["runs"]
     assert (first["run"], first["status"], first["algorithm"]) == ("first", FINISHED, "fedsgd")
     assert (first["rounds"], first["reports"]) == (4, 200)
     assert first["figures"].keys() == {"auc", "accuracy", "log_loss"}
@@ -137,7 +145,7 @@ def test_runs_are_listed(two_runs, command):
 )
 def test_a_broken_run_is_listed_and_hides_no_other(two_runs, command, damage, status):
     damage()
-    status_of = {run["run"]: run["status"] for run in command("runs")[1]["runs"]}
+    status_of = {run["run"]: run["status"] for run in command("runs").result["runs"]}
     assert status in status_of["first"]
     assert status_of["second"] == FINISHED
 
@@ -145,29 +153,39 @@ def test_a_broken_run_is_listed_and_hides_no_other(two_runs, command, damage, st
 def test_a_report_that_cannot_be_written_is_drawn_later(command, undrawn):
     command("train", *SIMULATED, "--name", "mine")
     Path("runs/mine/report.html").mkdir()
-    _, failed, _ = command("runs", "--draw", "mine", code=errors.STORAGE)
+    failed = command("runs", "--draw", "mine", code=errors.STORAGE).result
     assert "tern runs --draw runs/mine" in failed["hint"]
     Path("runs/mine/report.html").rmdir()
     Path("runs").rename("moved")
-    _, drawn, _ = command("runs", "moved", "--draw", "mine", code=0)
+    drawn = command("runs", "moved", "--draw", "mine", code=0).result
     assert drawn["report"] == "moved/mine/report.html"
     assert {*drawn["pictures"]} == {*map(str, Path("moved/mine").glob("*.png"))}
 
 
-def test_a_listing_creates_nothing_and_a_run_without_its_directory_is_resumed(command, cut):
+@pytest.fixture
+def without_directory(command, cut):
+    """The words that list the store of an interrupted run whose directory was removed."""
     cut(after(1), "train", *SIMULATED, "--store", "other/s.sqlite", "--name", "mine")
     shutil.rmtree("runs/mine")
-    (line,) = command("runs", "other/s.sqlite")[1]["runs"]
-    assert not Path(line["directory"]).exists()
-    code, result, _ = command("train", "--resume", "other/s.sqlite", "--no-report")
-    assert (code, result["directory"]) == (0, line["directory"])
-    assert (Path(line["directory"]) / "result.json").exists()
+    return ["runs", "other/s.sqlite"]
+
+
+def test_a_listing_creates_no_directory(without_directory, command):
+    (run,) = command(*without_directory).result["runs"]
+    assert not Path(run["directory"]).exists()
+
+
+def test_a_run_without_its_directory_is_resumed(without_directory, command):
+    (run,) = command(*without_directory).result["runs"]
+    result = command("train", "--resume", "other/s.sqlite", "--no-report", code=0).result
+    assert result["directory"] == run["directory"]
+    assert (Path(run["directory"]) / "result.json").exists()
 
 
 def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(command, monkeypatch):
     monkeypatch.setattr("ternhost.run.report.page.write", Mock(side_effect=KeyboardInterrupt))
     boards = [word for word in BOARDS if word != "--no-report"]
-    _, interruption, _ = command("train", *boards, "--name", "mine", code=errors.INTERRUPTED)
+    interruption = command("train", *boards, "--name", "mine", code=errors.INTERRUPTED).result
     assert "the run has finished" in interruption["error"]
     assert "tern runs --draw runs/mine" in interruption["hint"]
     assert Path("runs/mine/fleet.tar.gz").exists()
@@ -180,7 +198,7 @@ def test_ctrl_c_after_the_last_round_says_that_the_run_has_finished(command, mon
 )
 def test_an_empty_name_is_refused(words, command, here):
     rest = SIMULATED[-2:] if words[0] == "--resume" else SIMULATED
-    _, refused, _ = command("train", *words, *rest, code=errors.USAGE)
+    refused = command("train", *words, *rest, code=errors.USAGE).result
     assert words[0] in refused["error"]
     assert list(here.iterdir()) == []
 
@@ -202,7 +220,7 @@ def test_an_empty_name_is_refused(words, command, here):
 )
 def test_a_run_that_is_refused_late_leaves_nothing(words, code, command, here):
     run = ["train", "--fleet", "simulated:200", "--reports", "200", "--group", "10"]
-    _, refused, _ = command(*run, "--store", "s.sqlite", *words, code=code)
+    refused = command(*run, "--store", "s.sqlite", *words, code=code).result
     assert refused["error"]
     assert list(here.iterdir()) == []
 
@@ -212,33 +230,38 @@ def test_a_run_that_is_refused_late_leaves_nothing(words, code, command, here):
 
 @pytest.fixture
 def interrupted(cut):
-    """A run of four rounds on boards that was interrupted after two; what the command printed."""
-    code, stopped, _ = cut(after(2), "train", *BOARDS, "--name", "mine")
-    assert code == errors.INTERRUPTED
-    return stopped
+    """The result of a run of four rounds on boards that was interrupted after two."""
+    ended = cut(after(2), "train", *BOARDS, "--name", "mine")
+    assert ended.code == errors.INTERRUPTED
+    return ended.result
 
 
 def test_an_interrupted_run_says_how_it_goes_on(interrupted, command):
     assert interrupted["hint"] == "go on with: tern train --resume mine"
     assert stored("mine").status == RUNNING
-    (line,) = command("runs")[1]["runs"]
+    (line,) = command("runs").result["runs"]
     assert (line["status"], line["resume"]) == ("stopped", "tern train --resume mine")
 
 
 def test_an_interrupted_run_is_resumed_to_its_end(interrupted, command):
     resume = ["train", "--resume", "runs/mine/store.sqlite", "--no-report"]
-    _, result, _ = command(*resume, code=0)
+    result = command(*resume, code=0).result
     assert (result["rounds"], result["reports"], len(result["history"])) == (4, 40, 4)
     assert result["epsilon_spent"] == [[2.0, 40]], "no device paid twice"
-    assert command("runs")[1]["runs"][0]["status"] == FINISHED
-    _, again, _ = command(*resume, code=0)
+    assert stored("mine").status == FINISHED
+
+
+def test_a_run_that_has_ended_is_resumed_to_the_same_result(interrupted, command):
+    resume = ["train", "--resume", "mine", "--no-report"]
+    result = command(*resume, code=0).result
+    again = command(*resume, code=0).result
     assert (again["weights"], again["reports"]) == (result["weights"], 40)
 
 
 def test_a_run_can_be_abandoned_for_another(command, cut):
     cut(after(1), "train", *BOARDS, "--store", "s.sqlite", "--name", "a")
     anew = ["train", *BOARDS, "--store", "s.sqlite", "--name", "b", "--anew"]
-    _, result, _ = command(*anew, code=0)
+    result = command(*anew, code=0).result
     assert result["epsilon_before"] == 0, "boards that are made for a run have spent nothing"
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {"a": ABANDONED, "b": FINISHED}
@@ -290,12 +313,12 @@ def killed():
 
 
 def test_a_run_killed_while_boards_are_made_is_resumed(killed, command):
-    _, result, _ = command("train", "--resume", "a", "--no-report", code=0)
+    result = command("train", "--resume", "a", "--no-report", code=0).result
     assert (result["reports"], result["epsilon_spent"]) == (40, [[2.0, 40]])
 
 
 def test_a_run_killed_while_boards_are_made_does_not_hinder_another(killed, command):
-    _, result, _ = command("train", *BOARDS, "--name", "b", "--store", "s.sqlite", code=0)
+    result = command("train", *BOARDS, "--name", "b", "--store", "s.sqlite", code=0).result
     assert result["reports"] == 40
 
 
@@ -309,35 +332,41 @@ def one_report_a_round(fleet, rounds):
 
 
 def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch):
-    sizes, written = [], Store.end_run_round
+    sizes_by_round, end_run_round = [], Store.end_run_round
 
-    def end_run_round(self, run, state, ended):
-        sizes.append(len(json.dumps([state, ended.entry])))
-        written(self, run, state, ended)
+    def note_size_and_end_round(self, run, state, ended):
+        sizes_by_round.append(len(json.dumps([state, ended.entry])))
+        end_run_round(self, run, state, ended)
 
-    monkeypatch.setattr(Store, "end_run_round", end_run_round)
+    monkeypatch.setattr(Store, "end_run_round", note_size_and_end_round)
     command(*one_report_a_round("simulated:80", 80), code=0)
-    assert len(sizes) == 80
-    assert max(sizes[-20:]) < 1.1 * max(sizes[20:40]), "the rows that are written do not grow"
+    assert len(sizes_by_round) == 80
+    # The rows that are written do not grow, but for the digits of their numbers.
+    assert max(sizes_by_round[-20:]) < 1.1 * max(sizes_by_round[20:40])
 
 
-def test_a_round_reads_nothing_of_earlier_ones(command, monkeypatch):
-    statements, opened = [], Store._check_schema
+@pytest.fixture
+def statements(monkeypatch):
+    """The SQL statements of the stores that the test opens."""
+    executed, check_schema = [], Store._check_schema
 
-    def check_schema(self):
-        opened(self)
-        self._db.set_trace_callback(statements.append)
+    def check_schema_and_trace(self):
+        check_schema(self)
+        self._db.set_trace_callback(executed.append)
 
-    monkeypatch.setattr(Store, "_check_schema", check_schema)
-    counts = []
+    monkeypatch.setattr(Store, "_check_schema", check_schema_and_trace)
+    return executed
+
+
+def test_a_round_reads_nothing_of_earlier_ones(command, statements):
+    count_by_rounds = {}
     for rounds in (12, 6):
         statements.clear()
         command(*one_report_a_round("inprocess:1", rounds), code=0)
-        verbs = ("SELECT", "INSERT", "COMMIT")
-        counts.append([sum(verb in line for line in statements) for verb in verbs])
-    for of_12, of_6 in zip(*counts, strict=True):
+        count_by_rounds[rounds] = Counter(line.split()[0] for line in statements)
+    for verb in ("SELECT", "INSERT", "COMMIT"):
         # Twice the rounds, twice the statements; some more come at any end of a run.
-        assert of_12 <= 2 * of_6 + 4, counts
+        assert count_by_rounds[12][verb] <= 2 * count_by_rounds[6][verb] + 4, verb
 
 
 # How a run ends
@@ -370,10 +399,10 @@ TEN_A_ROUND = ["--reports", "40", "--group", "10"]
 
 def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(provisioned, command):
     words = ["train", *provisioned(5, clients=1), "--algorithm", "fedsgd"]
-    _, result, _ = command(*words, "--reports", "4", code=0)
+    result = command(*words, "--reports", "4", code=0).result
     assert (result["reports"], result["rounds"], result["epsilon_paid"]) == (4, 4, 8)
     assert page.spent(result) == {8.0: 1}
-    _, result, _ = command(*words, code=0)
+    result = command(*words, code=0).result
     assert (result["reports"], result["epsilon_before"]) == (1, 8), "a report of each device"
     command(*words, code=errors.REFUSED)
 
@@ -390,10 +419,10 @@ def test_a_missing_port_and_a_rotated_key_leave_no_run(port, code, remedy, provi
     fleet = provisioned(1, clients=1)
     with Store("keys.sqlite") as store:
         store.add_devices({1: bytes(32)})
-    _, failed, _ = command("train", *fleet, *port, code=code)
+    failed = command("train", *fleet, *port, code=code).result
     assert remedy in failed["hint"]
     assert not Path("runs").exists()
-    assert command("runs", "keys.sqlite")[1] == {"runs": []}
+    assert command("runs", "keys.sqlite").result == {"runs": []}
 
 
 def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, tern):
@@ -409,7 +438,7 @@ def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned
     # Each board speaks for its first device, which has more than every other one.
     words = ["train", *provisioned(2, 1), *TEN_A_ROUND]
     command(*words, code=0)
-    _, result, _ = command(*words, code=errors.REFUSED)
+    result = command(*words, code=errors.REFUSED).result
     assert (result["reports"], result["refusals"], result["missing"]) == (20, 20, 20)
     assert Path(result["directory"], "result.json").exists()
 
@@ -423,7 +452,8 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 
     monkeypatch.setattr(InProcessLink, "send", send_but_to_the_second_board)
     began = time.monotonic()
-    _, result, err = command("train", *BOARDS, "--silence", "0.5", code=errors.SHORT)
+    ended = command("train", *BOARDS, "--silence", "0.5", code=errors.SHORT)
+    result, err = ended.result, ended.err
     assert (result["reports"], result["missing"], result["rounds"]) == (20, 20, 4)
     assert "board-001 is left out" in err
     assert time.monotonic() - began < 60, "no round waited for its deadline"
@@ -432,27 +462,27 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 @pytest.mark.parametrize(("option", "seconds"), [("--silence", "0.3"), ("--deadline", "0.2")])
 def test_a_run_without_any_answer_ends(option, seconds, command, monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
-    _, failed, _ = command("train", *BOARDS, option, seconds, code=errors.NO_DEVICE)
+    failed = command("train", *BOARDS, option, seconds, code=errors.NO_DEVICE).result
     assert failed["hint"]
 
 
 def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
-    send, opened = InProcessLink.send, BoardsDriver.open
-    rounds = []
+    send, open_round = InProcessLink.send, BoardsDriver.open
+    opened_rounds = []
 
-    def open_round(self, number, cohorts):
-        rounds.append(number)
-        opened(self, number, cohorts)
+    def note_and_open(self, number, cohorts):
+        opened_rounds.append(number)
+        open_round(self, number, cohorts)
 
     def send_but_in_the_second_round(self, frame):
-        if len(rounds) != 2:
+        if len(opened_rounds) != 2:
             send(self, frame)
 
-    monkeypatch.setattr(BoardsDriver, "open", open_round)
+    monkeypatch.setattr(BoardsDriver, "open", note_and_open)
     monkeypatch.setattr(InProcessLink, "send", send_but_in_the_second_round)
-    _, result, _ = command("train", *BOARDS, "--deadline", "3", code=errors.SHORT)
+    result = command("train", *BOARDS, "--deadline", "3", code=errors.SHORT).result
     assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
-    assert result["history"][1]["ended"] == "deadline"
+    assert [entry["ended"] for entry in result["history"]][1] == "deadline"
     assert result["missing"] == 10
 
 
@@ -465,7 +495,7 @@ def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, mo
         return spent(boards, delta)
 
     monkeypatch.setattr(results, "epsilon_spent", after_a_power_cut)
-    _, result, _ = command("train", *BOARDS, code=0)
+    result = command("train", *BOARDS, code=0).result
     assert result["epsilon_spent"] == [[2.0, 39]], "all but the one that cannot be read"
 
 
@@ -476,7 +506,8 @@ PROTECTS = "protect{} a device with all of its records with epsilon {}\n"
 
 
 def test_the_cost_is_shown_before_the_first_round(provisioned, command):
-    _, result, err = command("train", *provisioned(5), *TEN_A_ROUND, code=0)
+    ended = command("train", *provisioned(5), *TEN_A_ROUND, code=0)
+    result, err = ended.result, ended.err
     assert "each client spends epsilon 2 in total: one report of one coordinate at" in err
     assert "this run " + PROTECTS.format("s", 2) in err
     assert err.index("each client spends") < err.index("round 1/4")
@@ -487,7 +518,8 @@ def test_the_cost_is_shown_before_the_first_round(provisioned, command):
 def test_the_cost_of_earlier_runs_is_shown_too(provisioned, command):
     words = ["train", *provisioned(5), *TEN_A_ROUND]
     command(*words, code=0)
-    _, result, err = command(*words, "--epsilon", "1.5", "--budget", "10", code=0)
+    ended = command(*words, "--epsilon", "1.5", "--budget", "10", code=0)
+    result, err = ended.result, ended.err
     assert "earlier runs cost up to 2, of a budget of 10; the boards say that an" in err
     assert "this run " + PROTECTS.format("s", 1.5) in err
     assert "all runs so far together " + PROTECTS.format("", 3.5) in err
@@ -509,7 +541,7 @@ def test_the_cost_of_earlier_runs_is_shown_too(provisioned, command):
     ids=["collect", "fedavg", "infer"],
 )
 def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
-    _, result, _ = command(*words.split(), "--dataset", "iris", "--quiet", code=0)
+    result = command(*words.split(), "--dataset", "iris", "--quiet", code=0).result
     source = Path(result["report"]).read_text()
     assert "http" not in source
     assert not re.search(r"<(script|link|iframe|object|img)|url\((?!#)|href=\"[^#]", source)
@@ -526,5 +558,5 @@ def test_a_run_without_its_directory_does_not_take_the_directory_of_another(comm
         state = {**known.state, "algorithm": None, "rounds": 0}
         store.begin_run(StoredRun("b", 9.0, RUNNING, asked, state))
     resume = ["train", "--resume", "runs/a/store.sqlite", "--no-report"]
-    assert command(*resume, code=0)[1]["run"] == "b"
+    assert command(*resume, code=0).result["run"] == "b"
     assert json.loads(Path("runs/a/result.json").read_text())["run"] == "a"

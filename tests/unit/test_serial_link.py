@@ -146,20 +146,24 @@ def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
 
 def test_a_hello_restores_lost_credits(peer, link, monkeypatch):
     monkeypatch.setattr(module, "_STALL", 0.2)
-    for text in (b"a", b"b", b"c"):
-        link.send(bytes([wire.ROUND]) + text * 199)
+    first, second, third = [bytes([wire.ROUND]) + text * 199 for text in (b"a", b"b", b"c")]
+    for frame in (first, second, third):
+        link.send(frame)
     peer.wait_for(wire.IN_FLIGHT)
     peer.read(wire.IN_FLIGHT)  # without credit, like a board that was reset
+
     peer.receiver = frames.Receiver()
     nonce = frames.decode_hello_request(peer.read_frame())
     time.sleep(0.05)
     while peer.waiting():  # the link sends nothing else until the board has answered
         nonce = frames.decode_hello_request(peer.read_frame())
     peer.send(hello(1, nonce=nonce))
-    while (frame := peer.read_frame())[0] == wire.HELLO_REQUEST:  # sent before the answer arrived
-        pass
+
+    received = peer.read_frame()
+    while received[0] == wire.HELLO_REQUEST:  # sent before the answer arrived
+        received = peer.read_frame()
     # The second frame was cut in two, so it is lost and left out; the third arrives whole.
-    assert frame == bytes([wire.ROUND]) + b"c" * 199
+    assert received == third
     assert link.backlog() == 0
 
 
@@ -318,15 +322,17 @@ def test_a_receiver_expects_only_bytes_that_must_come(seed):
 
 
 def test_a_tool_is_heard_after_any_incomplete_frame_and_its_zeros():
+    """A tool sends 65 zeros, which end any frame, and then Enter and Ctrl-C."""
+    most_at_once = 64
     for data in list(some_frames(9))[:9]:
         for cut in range(1, len(data), 7):
-            receiver = frames.Receiver()
+            receiver, read = frames.Receiver(), 0
             line = data[:cut] + bytes(65) + b"\r\x03"
-            at = 0
-            while size := min(receiver.certain(), 64):
-                assert at + size <= len(line)
-                receiver.give(line[at : at + size])
-                at += size
+            while read < len(line):
+                size = min(receiver.certain(), most_at_once)
+                assert 0 < size <= len(line) - read, "it waits for no byte that need not come"
+                receiver.give(line[read : read + size])
+                read += size
                 while receiver.next() != frames.MORE:
                     pass
-            assert at == len(line)
+            assert receiver.certain() == 0, "the tool has it"

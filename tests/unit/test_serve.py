@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import warm
@@ -32,40 +32,46 @@ SIMULATED = ["--fleet", "simulated:60", "--dataset", "iris"]
 FLEET = [*SIMULATED, "--store", "s.sqlite", "--no-report"]
 
 
+class Served(NamedTuple):
+    """How `tern serve` has ended: the last line that it printed, and all of its lines."""
+
+    last: dict
+    lines: list
+
+    @property
+    def ended_rounds(self):
+        return [line["round"] for line in self.lines if line["event"] == END]
+
+
 @pytest.fixture
 def command(tern):
-    """`command(*words, code=None)`: the exit code of `tern serve`, its last line, and all of its
-    lines.
-    """
+    """`command(*words, code=None)` runs `tern serve`, which ends with this code."""
 
     def run(*words, code=None):
         printed = tern("serve", *words, "--json", code=code)
         lines = [json.loads(line) for line in printed.out.splitlines()]
-        return printed.code, lines[-1], lines
+        return Served(lines[-1], lines)
 
     return run
-
-
-def ended_rounds(lines):
-    return [line["round"] for line in lines if line["event"] == END]
 
 
 @pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "collect", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     words = [*FLEET, "--algorithm", algorithm]
-    _, first, lines = command(*words, "--rounds", "2", code=0)
-    assert (first["rounds"], ended_rounds(lines)) == (2, [1, 2])
-    _, again, lines = command(*words, "--rounds", "2", code=0)
-    assert (again["rounds"], ended_rounds(lines)) == (2, []), "it has ended"
-    _, last, lines = command(*words, "--rounds", "5", code=0)
-    assert (last["rounds"], ended_rounds(lines)) == (5, [3, 4, 5])
-    assert (last["run"], last["reports"]) == (first["run"], 5 * first["reports"] // 2)
+    first = command(*words, "--rounds", "2", code=0)
+    assert (first.last["rounds"], first.ended_rounds) == (2, [1, 2])
+    again = command(*words, "--rounds", "2", code=0)
+    assert (again.last["rounds"], again.ended_rounds) == (2, []), "it has ended"
+    longer = command(*words, "--rounds", "5", code=0)
+    assert (longer.last["rounds"], longer.ended_rounds) == (5, [3, 4, 5])
+    assert longer.last["run"] == first.last["run"]
+    assert longer.last["reports"] == 5 * first.last["reports"] // 2
 
 
 def test_a_continued_run_equals_one_without_a_stop(command):
     command(*FLEET, "--rounds", "3", "--horizon", "6")
-    _, stopped, _ = command(*FLEET, "--rounds", "6")
-    _, whole, _ = command(*SIMULATED, "--rounds", "6", "--no-report")
+    stopped = command(*FLEET, "--rounds", "6").last
+    whole = command(*SIMULATED, "--rounds", "6", "--no-report").last
     assert stopped["weights"] == whole["weights"]
     assert stopped["epsilon_paid"] == whole["epsilon_paid"] == 12  # six reports at epsilon 2
 
@@ -73,14 +79,14 @@ def test_a_continued_run_equals_one_without_a_stop(command):
 @pytest.mark.parametrize("words", [["--model", "svm"], ["--algorithm", "fedavg"]])
 def test_a_store_has_one_served_model(command, words):
     command(*FLEET, "--rounds", "1")
-    _, refused, _ = command(*FLEET, "--rounds", "2", *words, code=errors.USAGE)
+    refused = command(*FLEET, "--rounds", "2", *words, code=errors.USAGE).last
     assert "--new-model" in refused["hint"]
 
 
 def test_a_new_model_replaces_the_served_one_and_may_be_asked_in_another_way(command):
-    _, first, _ = command(*FLEET, "--rounds", "1")
-    _, second, _ = command(*FLEET, "--rounds", "1", "--model", "svm", "--new-model")
-    _, again, _ = command(*FLEET, "--rounds", "2", "--model", "svm", "--quorum", "0.5")
+    first = command(*FLEET, "--rounds", "1").last
+    second = command(*FLEET, "--rounds", "1", "--model", "svm", "--new-model").last
+    again = command(*FLEET, "--rounds", "2", "--model", "svm", "--quorum", "0.5").last
     assert again["run"] == second["run"] != first["run"]
     with Store("s.sqlite") as store:
         assert {run.name: run.status for run in store.runs()} == {
@@ -92,14 +98,9 @@ def test_a_new_model_replaces_the_served_one_and_may_be_asked_in_another_way(com
 def test_a_store_in_a_directory_is_found_again(command, here):
     (here / "mine").mkdir()
     words = [*SIMULATED, "--store", "mine", "--no-report"]
-    _, first, _ = command(*words, "--rounds", "1", code=0)
-    _, second, _ = command(*words, "--rounds", "2", code=0)
+    first = command(*words, "--rounds", "1", code=0).last
+    second = command(*words, "--rounds", "2", code=0).last
     assert (second["run"], second["rounds"]) == (first["run"], 2)
-
-
-def test_the_last_round_makes_a_page(command, undrawn):
-    _, result, _ = command(*SIMULATED, "--rounds", "1", code=0)
-    assert Path(result["report"]).is_file()
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
@@ -161,7 +162,7 @@ def test_rounds_begin_an_interval_apart():
 
 
 def test_shares_of_the_devices_take_turns(command):
-    _, result, _ = command(*FLEET, "--rounds", "4", "--share", "0.25")
+    result = command(*FLEET, "--rounds", "4", "--share", "0.25").last
     assert [entry["asked"] for entry in result["history"]] == [15] * 4
     assert result["reports"] == 60
 
@@ -200,16 +201,15 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "message"),
     [
-        ([], "--fleet must name the devices"),
-        (["--fleet", "port:/dev/null"], "--store must name the store with the devices' keys"),
-        (["--fleet", "mqtt:no-such-directory"], "no-such-directory"),
+        ([], errors.USAGE, "--fleet must name the devices"),
+        (["--fleet", "port:/dev/null"], errors.USAGE, "--store must name the store"),
+        (["--fleet", "mqtt:no-such-directory"], errors.USAGE, "no-such-directory"),
     ],
 )
-def test_a_fleet_must_be_named(words, message, command, here):
-    code, refused, _ = command(*words)
-    assert code in (errors.USAGE, errors.STORAGE)
+def test_a_fleet_must_be_named(words, code, message, command, here):
+    refused = command(*words, code=code).last
     assert message in refused["error"]
     assert list(here.iterdir()) == []
 
@@ -219,7 +219,7 @@ def test_a_run_under_way_keeps_its_store_to_itself(command):
     with Store("s.sqlite") as store:
         (first,) = store.runs()
         store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
-    _, refused, _ = command(*FLEET, "--rounds", "2", code=errors.USAGE)
+    refused = command(*FLEET, "--rounds", "2", code=errors.USAGE).last
     assert refused["hint"] == "tern train --resume other"
 
 
@@ -231,7 +231,7 @@ def test_a_continued_run_keeps_its_name(command):
 def test_a_continued_run_can_skip_round_numbers(command):
     words = ["--fleet", "inprocess:2", *FLEET[2:]]
     command(*words, "--rounds", "1")
-    _, result, _ = command(*words, "--rounds", "2", "--after-round", "70")
+    result = command(*words, "--rounds", "2", "--after-round", "70").last
     assert [entry["round"] for entry in result["history"]] == [1, 71]
     last_number = str(2**30 - 2)
     command(*words, "--rounds", "4", "--after-round", last_number, code=errors.USAGE)
@@ -240,7 +240,7 @@ def test_a_continued_run_can_skip_round_numbers(command):
 def test_a_collection_asks_everybody_and_costs_a_report_per_round(command):
     words = ("--algorithm", "collect", *FLEET)
     command(*words, "--rounds", "1", "--share", "0.1", code=errors.USAGE)
-    _, result, _ = command(*words, "--rounds", "3")
+    result = command(*words, "--rounds", "3").last
     assert result["reports"] == 3 * result["clients"] == 3 * 60
     one_round = result["epsilon_paid"] / 3
     assert result["options"]["epsilon"] == f"{one_round:g}"

@@ -31,15 +31,27 @@ def store():
     return opened
 
 
+@pytest.fixture
+def pure_for_life(tern):
+    """`pure_for_life(*words)` runs a command: the pure epsilon of all runs of its clients so far."""
+
+    def run(*words):
+        (guarantees,) = tern(*words).json["guarantees"]
+        return guarantees["life"]["bounds"]["pure"]
+
+    return run
+
+
 def test_the_seed_of_a_simulated_fleet_fixes_its_noise(tern):
     weights = tern(*RUN).json["weights"]
     assert tern(*RUN).json["weights"] == weights
     assert tern(*RUN, "--seed", "2").json["weights"] != weights
 
 
-def test_what_a_client_has_told_for_life_adds_up(tern):
-    lives = [tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] for _ in range(3)]
-    assert lives == pytest.approx([0.1, 0.2, 0.3])
+def test_what_a_client_has_told_for_life_adds_up(pure_for_life):
+    assert pure_for_life(*STORED) == pytest.approx(0.1)
+    assert pure_for_life(*STORED) == pytest.approx(0.2)
+    assert pure_for_life(*STORED) == pytest.approx(0.3)
 
 
 def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
@@ -55,12 +67,9 @@ def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
         assert len(opened.runs()) == 3
 
 
-def test_runs_in_stores_of_their_own_have_nothing_in_common(tern):
-    lives = [
-        tern(*RUN, "--budget", ".1").json["guarantees"][0]["life"]["bounds"]["pure"]
-        for _ in range(2)
-    ]
-    assert lives == pytest.approx([0.1, 0.1])
+def test_runs_in_stores_of_their_own_have_nothing_in_common(pure_for_life):
+    assert pure_for_life(*RUN, "--budget", ".1") == pytest.approx(0.1)
+    assert pure_for_life(*RUN, "--budget", ".1") == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,7 @@ def test_a_run_has_the_same_result_as_ever(tern):
     )
 
 
-def test_a_resumed_run_has_the_same_result_and_cost(tern, monkeypatch):
+def test_a_resumed_run_has_the_same_result_and_cost(tern, pure_for_life, monkeypatch):
     words = [*STORED, "--group", "10", "--name", "mine"]
     whole = tern(*RUN, "--group", "10").json
 
@@ -103,8 +112,7 @@ def test_a_resumed_run_has_the_same_result_and_cost(tern, monkeypatch):
         tern(*words, code=errors.INTERRUPTED)
     resumed = tern("train", "--resume", "mine", "--json").json
     assert resumed["weights"] == whole["weights"]
-    assert resumed["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.1)
-    assert tern(*STORED).json["guarantees"][0]["life"]["bounds"]["pure"] == pytest.approx(0.2)
+    assert pure_for_life(*STORED) == pytest.approx(0.2), "after one run, and not two"
 
 
 def test_a_round_is_stored_with_its_result_or_not_at_all(tern, store):
@@ -117,20 +125,17 @@ def test_a_round_is_stored_with_its_result_or_not_at_all(tern, store):
         assert sorted(asked) == list(range(1, 51))
 
 
-def test_simulated_clients_are_not_the_devices_of_the_same_ids(tern):
+def test_simulated_clients_are_not_the_devices_of_the_same_ids(pure_for_life):
     board, rows = Path("a").absolute(), datasets.load("iris").records(range(1))
     with Store("f.sqlite") as opened:
         provision.provision_fleet(opened, [board], rows, [Policy(10**8, 10**8)])
     devices = ["--fleet", f"port:inprocess:{board}", "--reports", "1", "--epsilon", "1"]
     on_devices = [*STORED, *devices]  # the last value of an option counts
 
-    def pure_for_life(*words):
-        return tern(*words).json["guarantees"][0]["life"]["bounds"]["pure"]
-
-    simulated_first, on_devices_first = pure_for_life(*STORED), pure_for_life(*on_devices)
-    assert [simulated_first, on_devices_first] == pytest.approx([0.1, 1])
-    simulated_second, on_devices_second = pure_for_life(*STORED), pure_for_life(*on_devices)
-    assert [simulated_second, on_devices_second] == pytest.approx([0.2, 2])
+    assert pure_for_life(*STORED) == pytest.approx(0.1)
+    assert pure_for_life(*on_devices) == pytest.approx(1)
+    assert pure_for_life(*STORED) == pytest.approx(0.2)
+    assert pure_for_life(*on_devices) == pytest.approx(2)
 
 
 def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, store):

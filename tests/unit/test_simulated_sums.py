@@ -16,7 +16,6 @@ from ternhost.count.questions import (
     Question,
     cost_of,
     decode_body,
-    question_of,
     round_body,
     values_of,
 )
@@ -50,14 +49,15 @@ def sum_design(norm=2, cost=200_000, values=9, **more):
 
 
 def exact_sums(question):
-    """The true sums of all clients, in the units of sums_of."""
+    """The true sums of all clients, in the units of sums_of; the tally is the last one."""
     card, weights = cards.decode(question.card), np.array(ASKED[question.model])
-    asked = (
-        weights.reshape(2, -1) if question.classes == 2 else weights,
-        -13,
-        RECORDS.reshape(-1, EACH, 5),
+    if question.classes == 2:
+        weights = weights.reshape(2, -1)
+    records_by_client = RECORDS.reshape(-1, EACH, 5)
+    sums_by_client = vectorised.sums.sums(
+        card, question.model, weights, -13, records_by_client, question.range
     )
-    total = vectorised.sums.sums(card, question.model, *asked, question.range).sum(axis=0) * 1.0
+    total = sums_by_client.sum(axis=0).astype(float)
     total[:-1] *= sums.grid(sums.of(card), question.range)
     return total
 
@@ -65,57 +65,102 @@ def exact_sums(question):
 @pytest.mark.parametrize("model", ASKED)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_counts_estimate_the_sums_of_all_clients_and_the_tally(model, norm):
-    question = question_about(model, sum_design(norm))
-    (cohort,) = ask(SimulatedDriver(HOLDINGS, seed=3), [(question, range(1, 1001))]).cohorts
-    assert (cohort.counts.sum(axis=1) == 1000).all()
+    clients, design = 1000, sum_design(norm)
+    question = question_about(model, design)
+    driver = SimulatedDriver(HOLDINGS, seed=3)
+    (cohort,) = ask(driver, [(question, range(1, clients + 1))]).cohorts
+    assert (cohort.counts.sum(axis=1) == clients).all()
+
     total, error = estimate.sums_of(cohort)
     assert (abs(total - exact_sums(question)) < 4.5 * error).all()
-    assert error[0] == pytest.approx(np.sqrt(1000) * sum_design(norm).sigma, rel=0.02)
-    assert error[-1] == pytest.approx(error[0] / sums.grid(sums.of(cohort.card), question.range))
+    # The noise of clients adds up; the tally, the last value, is in steps of the grid.
+    assert error[0] == pytest.approx(np.sqrt(clients) * design.sigma, rel=0.02)
+    grid_step = sums.grid(sums.of(cohort.card), question.range)
+    assert error[-1] == pytest.approx(error[0] / grid_step)
 
 
-def test_totals_are_unbiased_and_merge_over_cohorts_and_sites():
-    """1,000 clients 400 times: an error of half a grid step a report would be seen."""
-    question = question_about(
-        wire.LOGISTIC, sum_design(cost=20_000_000, steps=100, clipped=0, kept=0)
-    )
+# Little noise, and symbols of four steps of the grid or more.
+COARSE_AND_EXACT = {"cost": 20_000_000, "steps": 100, "clipped": 0, "kept": 0}
+
+
+@pytest.fixture(scope="module")
+def cohorts():
+    """Two cohorts of 100,000 and 300,000 clients with one question, and one of 8 with another."""
+    question = question_about(wire.LOGISTIC, sum_design(**COARSE_AND_EXACT))
     assert sums.of(cards.decode(question.card)).coarse >= 2
-    driver = SimulatedDriver(HOLDINGS, 400_000, seed=4)
-    of_others = question_about(wire.LOGISTIC, sum_design()), range(1, 9)
-    parts = (question, range(1, 100_001)), (question, range(100_001, 400_001)), of_others
-    first, second, other = ask(driver, parts).cohorts
-    whole = replace(first, counts=first.counts + second.counts, reports=400_000)
+    other_question = question_about(wire.LOGISTIC, sum_design())
+    parts = (
+        (question, range(1, 100_001)),
+        (question, range(100_001, 400_001)),
+        (other_question, range(1, 9)),
+    )
+    return ask(SimulatedDriver(HOLDINGS, 400_000, seed=4), parts).cohorts
+
+
+def test_totals_are_unbiased(cohorts):
+    """1,000 clients 400 times: an error of half a grid step a report would be seen."""
+    first, second, _ = cohorts
     total, error = estimate.sums_of(first, second)
-    assert np.array_equal((total, error), estimate.sums_of(whole))
-    assert (abs(total - 400 * exact_sums(question)) < 4.5 * error).all()
-    assert 400_000 * 0.5 * sums.grid(sums.of(whole.card), question.range) > 5 * error[0]
-    three, wider = estimate.sums_of(first, second, other)
-    alone, of_other = estimate.sums_of(other)
-    assert np.allclose((three, wider), (total + alone, np.hypot(error, of_other)))
+    assert (abs(total - 400 * exact_sums(first.question)) < 4.5 * error).all()
+    half_step = 0.5 * sums.grid(sums.of(first.card), first.question.range)
+    assert 400_000 * half_step > 5 * error[0]
+
+
+def test_totals_of_cohorts_with_one_question_are_those_of_one_cohort(cohorts):
+    first, second, _ = cohorts
+    whole = replace(first, counts=first.counts + second.counts, reports=400_000)
+    assert np.array_equal(estimate.sums_of(first, second), estimate.sums_of(whole))
+
+
+def test_totals_of_cohorts_with_other_questions_add_up(cohorts):
+    first, second, other = cohorts
+    total, error = estimate.sums_of(first, second)
+    other_total, other_error = estimate.sums_of(other)
+    all_total, all_error = estimate.sums_of(first, second, other)
+    assert np.allclose(all_total, total + other_total)
+    assert np.allclose(all_error, np.hypot(error, other_error))
 
 
 def test_some_of_the_values_stand_for_all_clients():
+    """Each client reports two of five values, so 40,000 of 100,000 report any of them."""
+    clients = 100_000
     question = question_about(wire.LOGISTIC, sum_design(radius=0.3), k=2)
-    (cohort,) = ask(
-        SimulatedDriver(HOLDINGS, 100_000, seed=5), [(question, range(1, 100_001))]
-    ).cohorts
-    assert cohort.counts.sum() == 200_000
+    driver = SimulatedDriver(HOLDINGS, clients, seed=5)
+    (cohort,) = ask(driver, [(question, range(1, clients + 1))]).cohorts
+    assert cohort.counts.sum() == 2 * clients
+
     total, error = estimate.sums_of(cohort)
-    spread = 0.3 * 3 * np.sqrt(100_000 * 2.5)  # which clients report it
-    assert (abs(total - 100 * exact_sums(question))[:-1] < 4.5 * np.hypot(error[:-1], spread)).all()
-    nobody = replace(cohort, counts=cohort.counts * [[1], [1], [0], [1], [1]])
-    assert np.isnan(estimate.sums_of(nobody)[0]).tolist() == [False, False, True, False, False]
+    largest_sum = 0.3 * 3  # of the three units of a client
+    of_the_choice = largest_sum * np.sqrt(clients * 5 / 2)  # of the clients that report a value
+    distance = abs(total - 100 * exact_sums(question))
+    assert (distance[:-1] < 4.5 * np.hypot(error[:-1], of_the_choice)).all()
 
 
-def test_a_sum_costs_its_card_once_in_the_measure_of_the_ledger():
-    for norm, in_rho in ((1, rho(200_000)), (2, None)):
-        question = question_about(wire.LOGISTIC, sum_design(norm), k=3)
-        request = decode_body(round_body(1, question))
-        assert question_of(request) == replace(question, parameters=request.parameters)
-        assert request.values == values_of(question) == 5
-        assert cost_of(request) == cards.decode(question.card).epsilon <= 200_000
-        assert cost_of(request, ledger.RHO) == (in_rho or cost_of(request))
-    pure = decode_body(
-        round_body(1, Question(wire.LOGISTIC, [1] * 4, -13, design("duchi", 1).card, 3))
-    )
-    assert (cost_of(pure), cost_of(pure, ledger.RHO)) == (3_000_000, 3 * rho(1_000_000))
+def test_a_value_that_nobody_has_reported_has_no_total():
+    question = question_about(wire.LOGISTIC, sum_design(), k=2)
+    (cohort,) = ask(SimulatedDriver(HOLDINGS, seed=5), [(question, range(1, 1001))]).cohorts
+    without_the_third = replace(cohort, counts=cohort.counts * [[1], [1], [0], [1], [1]])
+    total, _ = estimate.sums_of(without_the_third)
+    assert np.isnan(total).tolist() == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("norm", "price_in_rho"),
+    [(1, rho(200_000)), (2, 200_000)],  # a Gaussian card is in rho
+    ids=["laplace", "gaussian"],
+)
+def test_a_sum_costs_its_card_once_however_many_values_are_asked(norm, price_in_rho):
+    question = question_about(wire.LOGISTIC, sum_design(norm), k=3)
+    request = decode_body(round_body(1, question))
+    certified = cards.decode(question.card).epsilon
+    assert request.values == values_of(question) == 5
+    assert cost_of(request) == certified <= 200_000
+    assert cost_of(request, ledger.RHO) == pytest.approx(price_in_rho, rel=0.01)
+
+
+def test_values_cost_their_card_each_in_the_measure_of_the_ledger():
+    card = design("duchi", 1).card
+    question = Question(wire.LOGISTIC, [1] * 4, -13, card, k=3)
+    request = decode_body(round_body(1, question))
+    assert cost_of(request) == 3 * 1_000_000
+    assert cost_of(request, ledger.RHO) == 3 * rho(1_000_000)

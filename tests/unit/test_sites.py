@@ -256,14 +256,6 @@ def test_a_site_that_finds_its_brokers_at_localhost_only_has_a_warning(tmp_path,
     assert tern(*words, "--name", "pi.local", "--site-name", "lab.local").err == ""
 
 
-def test_the_command_describes_the_site(central, tern):
-    config = ("broker", "config", str(central[0]), "--bridge", "lab", "--boards", "1-2")
-    (site,) = tern(*config, "--json").json["sites"]
-    assert (site["name"], site["first"], site["last"]) == ("lab", 1, 2)
-    assert site["directory"] == str(central[0] / "sites" / "lab")
-    assert "password" not in site
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -44,20 +44,30 @@ def store(path):
         yield store
 
 
-def test_committed_data_is_there_after_reopening(path):
+@pytest.fixture
+def reopened(path):
+    """A store that was closed with two reports in an open round, and opened again."""
     with Store(path) as store:
         store.add_devices(KEYS)
         store.open_round(ROUND)
         add(store, 1, {2: b"b", 1: b"a"})
     with Store(path, create=False) as store:
-        assert store.keys() == KEYS
-        (again,) = store.open_rounds()
-        assert (again.number, again.quorum, again.deadline, again.run) == (1, 2, 1.5, "a")
-        cohorts = [(cohort.body, list(cohort.devices)) for cohort in again.cohorts]
-        assert cohorts == [(b"first", [1, 4_000_000_000]), (b"second", [2])]
-        assert store.reports(1) == [(1, b"a"), (2, b"b")]
-        with pytest.raises(StorageError, match="already"):
-            add(store, 1, {2: b"c"})
+        yield store
+
+
+def test_devices_and_open_rounds_are_there_after_reopening(reopened):
+    assert reopened.keys() == KEYS
+    (again,) = reopened.open_rounds()
+    assert (again.number, again.run) == (ROUND.number, ROUND.run)
+    assert (again.quorum, again.deadline) == (ROUND.quorum, ROUND.deadline)
+    cohorts = [(cohort.body, list(cohort.devices)) for cohort in again.cohorts]
+    assert cohorts == [(b"first", [1, 4_000_000_000]), (b"second", [2])]
+
+
+def test_reports_are_there_after_reopening_and_count_once(reopened):
+    assert reopened.reports(1) == [(1, b"a"), (2, b"b")]
+    with pytest.raises(StorageError, match="already"):
+        add(reopened, 1, {2: b"c"})
 
 
 def test_the_end_of_a_round_stores_the_state_of_its_run_and_the_model(store):
@@ -141,22 +151,22 @@ def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_a
 
 
 def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
-    devices = range(1, 1001)
-    store.open_round(
-        StoredRound(
-            1, [StoredCohort(b"short", devices[:500]), StoredCohort(b"long", devices[500:])], 1
-        )
-    )
-    expected = {device: bytes((device % 256,)) * (1 if device <= 500 else 3) for device in devices}
-    order = random.Random(1).sample(devices, 1000)
-    for start in range(0, 1000, 7):
-        add(store, 1, {device: expected[device] for device in order[start : start + 7]})
-    assert (store.report_count(), store.report_count(1), store.report_count(2)) == (1000, 1000, 0)
-    before = store.reports(1)
+    """Devices 1 to 500 report one byte each, and devices 501 to 1,000 three."""
+    short, long = range(1, 501), range(501, 1001)
+    cohorts = [StoredCohort(b"short", short), StoredCohort(b"long", long)]
+    store.open_round(StoredRound(1, cohorts, 1))
+    symbols = {device: bytes((device % 256,)) for device in short}
+    symbols |= {device: 3 * bytes((device % 256,)) for device in long}
+
+    order = random.Random(1).sample([*symbols], 1000)
+    for start in range(0, 1000, 7):  # in any order, seven at a time
+        add(store, 1, {device: symbols[device] for device in order[start : start + 7]})
     store.end_round(1, "complete")
-    assert store.reports(1) == before == sorted(expected.items())
-    assert kept.ended_rounds(store) == [(1, "complete", 1000)]
+
     assert store.value("SELECT count(*) FROM batch") == 2
+    assert store.reports(1) == sorted(symbols.items())
+    assert (store.report_count(), store.report_count(1), store.report_count(2)) == (1000, 1000, 0)
+    assert kept.ended_rounds(store) == [(1, "complete", 1000)]
 
 
 def test_only_its_owner_may_read_a_store_or_its_lock(path):
@@ -255,13 +265,28 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
 
 def test_the_last_sight_of_each_board_is_kept(store):
     health = {"heap": 5000}
-    store.boards_seen([BoardRow("b", 3, 2, True, 10.0, health), BoardRow("a", 1, 2, True, 11.0)])
-    store.boards_seen(
-        [BoardRow("b", 3, 2, True, 9.0, {}, 1, "silent"), BoardRow("c", 3, 2, False, 12.0)]
-    )
+    store.boards_seen([BoardRow("b", first=3, clients=2, online=True, heard=10.0, hello=health)])
+    silent = BoardRow("b", first=3, clients=2, online=True, heard=9.0, errors=1, error="silent")
+    moved = BoardRow(
+        "c", first=3, clients=2, online=False, heard=12.0
+    )  # the same devices at another port
+    store.boards_seen([silent, moved])
     assert store.boards() == [
-        BoardRow("a", 1, 2, True, 11.0),
-        BoardRow("c", 3, 2, False, 12.0, health, 1, "silent"),
+        BoardRow(
+            "c",
+            first=3,
+            clients=2,
+            online=False,
+            heard=12.0,
+            hello=health,
+            errors=1,
+            error="silent",
+        )
     ]
+
+
+def test_boards_that_were_seen_can_be_set_offline(store):
+    store.boards_seen([BoardRow("a", first=1, clients=2, online=True, heard=11.0)])
     store.boards_offline()
-    assert not any(board.online for board in store.boards())
+    (board,) = store.boards()
+    assert not board.online

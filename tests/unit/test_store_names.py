@@ -47,12 +47,6 @@ def test_a_store_that_was_opened_by_a_link_is_locked_for_everybody(path, link):
         assert "locked" in refused(path)
 
 
-def test_a_link_to_the_directory_leads_to_the_one_lock(store, path, tmp_path):
-    directory = tmp_path / "linked"
-    directory.symlink_to(path.parent, target_is_directory=True)
-    assert "locked" in refused(directory / path.name)
-
-
 def test_nothing_is_written_beside_a_link(path, link):
     with Store(link) as store:
         store.add_devices({1: KEY})

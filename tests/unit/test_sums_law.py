@@ -113,6 +113,7 @@ def test_each_bernoulli_has_its_exponential(fraction):
     assert abs(law[1] - decay(Fraction(a * b, n * m))) < Decimal(2) ** -60
 
 
+@lru_cache
 def noise(t, c, m, most, offset=None):
     """The law of the first Y and, jointly, of its acceptance: P(Z = z in the first attempt), for
     |z| <= most.
@@ -190,15 +191,16 @@ def test_the_noise_has_its_law(t, c, m, most):
     "parameters", [(2**20, 2**19, 1), (2**20, 2**14, 1), (2**17, 2**19, 1), (2**10, 2**14, 2**10)]
 )
 def test_large_noise_is_accepted_as_often_as_it_should(parameters):
+    """The Laplace draw Y = y is accepted with exp(-(y - c / m)**2 m / (2 c t)): cards.md."""
     t, c, m = parameters
-    draw = random.Random(t)
-    for offset in [0, 1, t - 1, *(draw.randrange(t) for _ in range(20))]:
+    source = random.Random(t)
+    for offset in [0, 1, t - 1, *(source.randrange(t) for _ in range(20))]:
         law = noise(*parameters, 3 * t, offset)
-        for z, p in law.items():
+        for z, probability in law.items():
             y = abs(z)
             laplace = decay(Fraction(y, t)) * (1 - decay(Fraction(1))) / 2
-            accept = decay(Fraction((y * m * t - c * t) ** 2, 2 * c * t * m * t * t))
-            assert abs(p - laplace * accept) < Decimal(2) ** -100, z
+            acceptance = decay(Fraction((y * m * t - c * t) ** 2, 2 * c * t * m * t * t))
+            assert abs(probability - laplace * acceptance) < Decimal(2) ** -100, z
 
 
 def attempts(t, c, m):
@@ -214,33 +216,51 @@ def test_a_draw_ends_soon():
     assert attempts(4, 64, 1) > 900
 
 
+def renyi_moment(law, other_law, alpha):
+    """The sum of P**alpha Q**(1 - alpha) over the outputs that both laws P and Q have."""
+    moment = Decimal(0)
+    for output in law.keys() & other_law.keys():
+        moment += law[output] ** alpha * other_law[output] ** (1 - alpha)
+    return moment
+
+
+def law_of(observe, noise_law, shift):
+    """The law of what is observed of noise and a shift."""
+    law = Counter()
+    for z, probability in noise_law.items():
+        law[observe(z + shift)] += probability
+    return law
+
+
 @pytest.mark.parametrize("unit", [0, 60])
 @pytest.mark.parametrize(
     "parameters", [(1, 1, 2, 1, 40), (2, 7, 6, 2, 70), (8, 8, 1, 6, 240), (3, 11, 2, 5, 160)]
 )
-def test_neighbours_are_as_close_as_the_card_claims(parameters, unit):
-    """The Renyi divergence of the sums of two neighbours, on symbols too: at most alpha rho of the
-    smallest certified card. A run of records adds its vector, of length R, or it does not. The
-    vector of a whole device may be replaced by its opposite, which is 2 R away.
+@pytest.mark.parametrize(
+    "observe",
+    [lambda z: z, lambda z: spec.symbol(z, 0, 4), lambda z: spec.symbol(z, 2, 3)],
+    ids=["sum", "symbol", "coarse symbol"],
+)
+def test_neighbours_are_as_close_as_the_card_claims(parameters, unit, observe):
+    """The Renyi divergence of the sums of two neighbours is at most alpha rho of the smallest
+    certified card.
+
+    A run of records adds its vector, of length R, or it does not. The vector of a whole device may
+    be replaced by its opposite, which is 2 R away.
     """
     t, c, m, radius, most = parameters
-    law = accepted(noise(t, c, m, most))
     card = sums.Sum(sum_card(1, 2, unit, radius, t=t, c=c, m=m))
+    shift = radius if unit else 2 * radius
     rho = smallest(card)
-    radius *= 1 if unit else 2
-    exact = Fraction(10**6 * m * radius**2, 2 * c * t)
+    exact = Fraction(10**6 * m * shift**2, 2 * c * t)
     assert exact <= rho < exact + 1
+
+    noise_law = accepted(noise(t, c, m, most))
+    without, with_vector = law_of(observe, noise_law, 0), law_of(observe, noise_law, shift)
     rounding = Decimal(10) ** -45
-    for observed in (lambda z: z, lambda z: spec.symbol(z, 0, 4), lambda z: spec.symbol(z, 2, 3)):
-        without, with_vector = Counter(), Counter()
-        for z, p in law.items():
-            without[observed(z)] += p
-            with_vector[observed(z + radius)] += p
-        for alpha in (Decimal("1.01"), Decimal(2), Decimal(8), Decimal(20)):
-            moment = Decimal(0)
-            for output in without.keys() & with_vector.keys():
-                moment += without[output] ** alpha * with_vector[output] ** (1 - alpha)
-            assert moment.ln() / (alpha - 1) <= alpha * rho / 10**6 + rounding
+    for alpha in (Decimal("1.01"), Decimal(2), Decimal(8), Decimal(20)):
+        divergence = renyi_moment(without, with_vector, alpha).ln() / (alpha - 1)
+        assert divergence <= alpha * rho / 10**6 + rounding
 
 
 def smallest(card):

@@ -2,8 +2,10 @@
 one round.
 """
 
+import errno
 import math
 import random
+from dataclasses import dataclass
 
 import pytest
 import scratch
@@ -37,13 +39,33 @@ REFUSED = {
 }
 
 
-def client_of(source, largest):
-    """A folder, its client, how many reports it pays for at once, and its budget."""
-    ahead, budget = source.choice((1, 1, 3)), source.choice((100_000, 2_000_000, 9_000_000))
-    folder = scratch.folder()
-    small_board.write_files(folder, measure=ledger.RHO, records=9, budget=budget, largest=largest)
-    put_fleet(folder, ahead=ahead, epoch=0, unit=2)
-    return folder, Client(Board(folder)), ahead, budget
+@dataclass
+class Customer:
+    """A client whose ledger counts rho, and the files of its board."""
+
+    folder: str
+    client: Client
+    ahead: int  # how many reports it pays for at once
+    budget: int
+
+    @classmethod
+    def random(cls, source, largest):
+        """A client with a random budget, none of whose reports may cost more than `largest`."""
+        ahead, budget = source.choice((1, 1, 3)), source.choice((100_000, 2_000_000, 9_000_000))
+        folder = scratch.folder()
+        files = {"measure": ledger.RHO, "records": 9, "budget": budget, "largest": largest}
+        small_board.write_files(folder, **files)
+        put_fleet(folder, ahead=ahead, epoch=0, unit=2)
+        return cls(folder, Client(Board(folder)), ahead, budget)
+
+    def restart(self):
+        self.client.close()
+        self.client = Client(Board(self.folder))
+
+    @property
+    def book(self):
+        """The ledger as its file has it."""
+        return book_of(self.folder)
 
 
 EVENTS = ("new", "new", "new", "again", "changed", "restart")
@@ -63,40 +85,42 @@ def next_question(source, event, asked):
 
 
 def live(source, happened):
-    """One history, against a twin that knows only what left the board. `happened` collects what did
-    in all histories.
+    """One history, against a twin that knows only what left the board.
+
+    `happened` collects what did in all histories: "paid", "replayed" or the code of an error.
     """
-    folder, client, ahead, budget = client_of(source, source.choice((PRICE, 4 * PRICE)))
-    released, asked = {}, [(0, None)]
+    customer = Customer.random(source, largest=source.choice((PRICE, 4 * PRICE)))
+    price_by_round, answer_by_round = {}, {}
+    asked = [(0, None)]
     uncertain = cut = False  # a write may have been durable; the power is cut
     for event in source.choices(EVENTS, k=source.randrange(1, 9)):
         if event == "restart" or cut:
-            client.close()
-            client, cut = Client(Board(folder)), False
+            customer.restart()
+            cut = False
         number, (card, k, price, shift) = next_question(source, event, asked)
-        fault = source.choice((None, None, PowerCut(), OSError(28)))
-        fails_at = source.randrange(10) if fault else -1
+        fault = source.choice((None, None, PowerCut(), OSError(errno.ENOSPC)))
+        fails_at = source.randrange(10) if fault else -1  # the number of a call of the disk
         try:
             with Disk(fails_at, fault):
-                answer = ask(client, round_frame(number, card, k=k, shift=shift))
+                answer = ask(customer.client, round_frame(number, card, k=k, shift=shift))
         except PowerCut:
             uncertain = cut = True
         else:
             if answer[0] == wire.REPORT:
-                happened.add("replayed" if number in released else "paid")
-                assert released.setdefault(number, (answer, price)) == (answer, price)
+                happened.add("replayed" if number in answer_by_round else "paid")
+                assert answer_by_round.setdefault(number, answer) == answer
+                assert price_by_round.setdefault(number, price) == price
             else:
                 code, detail = error_of(answer)
                 happened.add(code)
                 uncertain |= code == wire.ERR_LEDGER
                 assert code in REFUSED
                 assert code != wire.ERR_LEDGER or fault
-                assert code != wire.ERR_BUDGET or detail < price
-        book = book_of(folder)
-        paid = sum(price for _, price in released.values())
-        assert paid <= book.spent <= budget
-        assert book.spent == paid or uncertain or ahead > 1
-    client.close()
+                assert code != wire.ERR_BUDGET or detail < price, "the detail is what is left"
+        paid, spent = sum(price_by_round.values()), customer.book.spent
+        assert paid <= spent <= customer.budget
+        assert spent == paid or uncertain or customer.ahead > 1
+    customer.client.close()
 
 
 def test_random_histories_are_paid_for(seed):
@@ -111,27 +135,29 @@ def test_a_ledger_in_rho_adds_up(seed):
     """200 histories of a client each, against a twin that keeps the account in the formulas of
     ledger.md.
     """
-    draw = random.Random(seed)
+    source = random.Random(seed)
     assert math.ceil(EPSILON * math.tanh(EPSILON / 2e6) - 1e-6) == PRICE
     for _ in range(200):
-        folder, client, ahead, budget = client_of(draw, 4 * PRICE)
-        real = durable = number = until = 0
-        for _ in range(draw.randrange(1, 6)):
-            if draw.randrange(5) == 0:
-                client.close()
-                client = Client(Board(folder))
-                real, number, until = durable, max(number, until), 0
-            card, k, price = draw.choice(QUESTIONS)
-            number += draw.choice((1, 1, 2))
-            answer = ask(client, round_frame(number, card, k=k))
-            if price > budget - real:
-                assert error_of(answer) == (wire.ERR_BUDGET, budget - real)
-                number = book_of(folder).round if not until else number - 1
+        customer = Customer.random(source, largest=4 * PRICE)
+        # What its reports cost, and what the file says: up to round `paid_until`, it is paid.
+        spent = durable = number = paid_until = 0
+        for _ in range(source.randrange(1, 6)):
+            if source.randrange(5) == 0:
+                customer.restart()
+                spent, number, paid_until = durable, max(number, paid_until), 0
+            card, k, price = source.choice(QUESTIONS)
+            number += source.choice((1, 1, 2))
+            answer = ask(customer.client, round_frame(number, card, k=k))
+            left = customer.budget - spent
+            if price > left:
+                assert error_of(answer) == (wire.ERR_BUDGET, left)
+                number = number - 1 if paid_until else customer.book.round
                 continue
             assert answer[0] == wire.REPORT
-            if number > until or real + price > durable:
-                n = min(ahead, (budget - real) // price)
-                until, durable = (number + n - 1 if n > 1 else 0), real + n * price
-            real += price
-            assert book_of(folder).spent == durable
-        client.close()
+            if number > paid_until or spent + price > durable:
+                reports_ahead = min(customer.ahead, left // price)
+                paid_until = number + reports_ahead - 1 if reports_ahead > 1 else 0
+                durable = spent + reports_ahead * price
+            spent += price
+            assert customer.book.spent == durable
+        customer.client.close()

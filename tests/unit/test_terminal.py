@@ -99,21 +99,6 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
     )
 
 
-def test_a_dumb_terminal_shows_long_steps_and_rounds_again_and_again(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    out = Terminal()
-    printer = ProgressPrinter(out, every=0.02)
-    printer.say("provisioning 1000 clients")
-    wait_for(lambda: out.getvalue().count("provisioning 1000 clients (") > 2)
-    printer.status(status(1, PROGRESS))
-    wait_for(lambda: out.getvalue().count("round 1/4  100/400 reports") > 2)
-    printer.close()
-    assert "\x1b" not in out.getvalue()
-    text = out.getvalue()
-    time.sleep(0.1)
-    assert out.getvalue() == text, "nothing is written after the end"
-
-
 def test_progress_on_a_terminal_is_one_changing_line():
     out = Terminal()
     printer = ProgressPrinter(out)

@@ -123,20 +123,6 @@ def test_the_text_of_a_board_is_escaped(board, command, tern):
 
 
 @pytest.mark.parametrize(
-    ("board", "troubles"),
-    [
-        ((b"", 0, 0), []),
-        ((b"", 1, 1200), ["  since power on 1 exception and 1,200 restarts"]),
-    ],
-    indirect=["board"],
-)
-def test_troubles_of_a_board_are_shown(board, troubles, tern):
-    _, _, _, entropy, *rest = tern("device", "info", board.port).out.splitlines()
-    assert entropy.startswith("  entropy CTR_DRBG AES-256, tested on what its generator")
-    assert rest == troubles
-
-
-@pytest.mark.parametrize(
     "board",
     [(), (b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> ",)],
     indirect=True,

@@ -65,23 +65,34 @@ def test_a_failed_build_leaves_nothing(root):
     assert [path.name for path in root.iterdir() if path.is_dir()] == []
 
 
+KILLED_IN_A_BUILD = """
+import sys, time
+from ternhost import cache
+
+def make(work, out):
+    (out / 'thing').write_text('half')
+    print('in', flush=True)
+    time.sleep(60)
+
+recipe = cache.Recipe(name='thing', version='1', options={'colour': 'grey'}, products=('thing',))
+cache.build_entry(recipe, make, print)
+"""
+
+
+def folders(root):
+    return [path for path in root.iterdir() if path.is_dir()]
+
+
 def test_a_killed_build_leaves_no_entry_and_is_removed_later(root):
-    code = (
-        "import sys, time\nfrom ternhost import cache\n"
-        "def make(work, out):\n    (out / 'thing').write_text('half')\n"
-        "    print('in', flush=True)\n    time.sleep(60)\n"
-        "recipe = cache.Recipe(name='thing', version='1', options={'colour': 'grey'}, products=('thing',))\n"
-        "cache.build_entry(recipe, make, print)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as builder:
+    command = [sys.executable, "-c", KILLED_IN_A_BUILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as builder:
         assert builder.stdout.readline() == "in\n"
         builder.send_signal(signal.SIGKILL)
-    assert len([path for path in root.iterdir() if path.is_dir()]) == 1
+    assert len(folders(root)) == 1, "what it has built so far"
     assert cache.find_entry(RECIPE) is None
+
     entry = cache.build_entry(RECIPE, make, quiet)
-    assert [path for path in root.iterdir() if path.is_dir()] == [entry]
+    assert folders(root) == [entry]
 
 
 def test_simultaneous_builds_build_once():

@@ -213,22 +213,23 @@ def test_a_sampled_target_runs_the_tests_of_vectors(tmp_path):
     assert device_tests.selected(path, only_vectors=True) == ["test_vectors"]
 
 
-def test_a_sample_of_vectors_is_a_vector_file_with_at_least_four_cases_of_each_group():
-    few = [f'  {{"n": {i}}}' for i in range(7)]
-    many = [f'  {{"n": {i}}}' for i in range(40)]
-    lines = [
-        "{",
-        ' "few": [',
-        ",\n".join(few),
-        " ],",
-        ' "many": [',
-        ",\n".join(many),
-        " ]",
-        "}",
-        "",
-    ]
-    text = "\n".join(lines)
-    assert device_tests.sample(text, 1) == text
-    sample = json.loads(device_tests.sample(text, 16))
-    assert sample["few"] == [{"n": i} for i in range(7)]
-    assert sample["many"] == [{"n": i} for i in (0, 10, 20, 30)]
+def vector_file(**groups):
+    """A file of vectors with so many numbered cases of each group, a case a line."""
+    lines = []
+    for name, count in groups.items():
+        cases = ",\n".join(f'  {{"n": {number}}}' for number in range(count))
+        lines.append(f' "{name}": [\n{cases}\n ]')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def test_a_sample_of_vectors_has_at_least_four_cases_of_each_group():
+    text = vector_file(few=7, many=40)
+    assert json.loads(text)["few"][-1] == {"n": 6}
+    sample = json.loads(device_tests.sample(text, one_of=16))
+    assert [case["n"] for case in sample["few"]] == list(range(7))
+    assert [case["n"] for case in sample["many"]] == [0, 10, 20, 30]
+
+
+def test_a_sample_of_every_case_is_the_file():
+    text = vector_file(few=7, many=40)
+    assert device_tests.sample(text, one_of=1) == text

@@ -96,17 +96,20 @@ def _by_firmware(card, streams, xs, draw=sampler.sample):
 
 @pytest.mark.parametrize("name", CARDS)
 def test_symbols_equal_those_of_the_firmware(name):
-    rng = np.random.default_rng(list(name.encode()))
-    card = CARDS[name]
-    k = 3
-    xs = rng.integers(-17000, 17000, (CLIENTS, k)).astype(np.int16)
-    xs[0], xs[1], xs[2], xs[3] = -16384, 16384, 0, 1
-    xs[4:40] = rng.integers(-4, 5, (36, k)) << 12  # knots, where nothing is rounded
-    xs[40], xs[41] = 32767, -32768  # saturated
-    streams = _streams(card, rng)
+    random = np.random.default_rng(list(name.encode()))
+    values = random.integers(-17000, 17000, (CLIENTS, 3)).astype(np.int16)  # also beyond -1 and 1
+    values[0], values[1], values[2], values[3] = -16384, 16384, 0, 1
+    values[4:40] = random.integers(-4, 5, (36, 3)) << 12  # knots, where nothing is rounded
+    values[40], values[41] = 32767, -32768  # saturated
+
+    card = decode(CARDS[name])
+    streams = _streams(CARDS[name], random)
     lanes = ReplayLanes(streams)
-    symbols = vectorised.sample(decode(card), lanes, xs)
-    assert (symbols.tolist(), lanes._position.tolist()) == _by_firmware(decode(card), streams, xs)
+    symbols = vectorised.sample(card, lanes, values)
+
+    expected_symbols, expected_positions = _by_firmware(card, streams, values)
+    assert symbols.tolist() == expected_symbols
+    assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
 
 TABLES = [name for name in CARDS if "table" in name]
@@ -119,12 +122,15 @@ def test_ties_with_thresholds_between_knots_end_as_in_the_firmware(name):
     """
     random = np.random.default_rng(list(name.encode()))
     card = decode(CARDS[name])
-    xs = random.integers(-16384, 16385, CLIENTS).astype(np.int16)
+    values = random.integers(-16384, 16385, CLIENTS).astype(np.int16)
+
+    # The threshold of a random symbol, interpolated between the knots beside the value.
     knots = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
-    position = (xs.astype(np.int64) + 16384) << card.knot_bits
+    position = (values.astype(np.int64) + 16384) << card.knot_bits
     knot, fraction = position >> 15, position & 32767
-    column = random.integers(0, card.symbols - 1, CLIENTS)
-    before, after = knots[knot, column], knots[np.minimum(knot + 1, len(knots) - 1), column]
+    symbol = random.integers(0, card.symbols - 1, CLIENTS)
+    before = knots[knot, symbol]
+    after = knots[np.minimum(knot + 1, len(knots) - 1), symbol]
     threshold = ((2**15 - fraction) * before + fraction * after) << 3  # 48 bits
 
     streams = random.integers(0, 256, (CLIENTS, 20), np.uint8)
@@ -134,9 +140,10 @@ def test_ties_with_thresholds_between_knots_end_as_in_the_firmware(name):
         beside = digit + random.choice([-1, 1], CLIENTS) & 255
         streams[:, i] = np.where(i == equal_bytes, beside, streams[:, i])
         streams[:, i] = np.where(i < equal_bytes, digit, streams[:, i])
+
     lanes = ReplayLanes(streams)
-    symbols = vectorised.sample(card, lanes, xs[:, None])
-    expected = _by_firmware(card, streams, xs[:, None])
+    symbols = vectorised.sample(card, lanes, values[:, None])
+    expected = _by_firmware(card, streams, values[:, None])
     assert (symbols.tolist(), lanes._position.tolist()) == expected
 
 
@@ -183,24 +190,26 @@ def gradient_by_firmware(model, parameters, exponent, rows, range_):
 @pytest.mark.parametrize("exponent", [-30, -21, -14, -12])
 @pytest.mark.parametrize(("batch", "range_"), [(1, 0), (3, 0), (32, 0), (1, 12), (3, 5)])
 @pytest.mark.parametrize("d", [1, 28, 128])
-def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d):
+@pytest.mark.parametrize("largest", [100, 32768])
+def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d, largest):
     random = np.random.default_rng(model * 100 + batch)
     clients = 8
     records = random.integers(-16384, 16385, (clients * batch, d + 1)).astype(np.int16)
     ends = [-16384, 16384, -32768, 32767]
     records[: clients // 2, :d] = random.choice(ends, (clients // 2, d))
-    for largest in (100, 32768):
-        parameters = random.integers(-largest, largest, d)
-        question = model, parameters, exponent
-        gradients = vectorised.gradients(*question, records, None, batch, range_)
-        for i in range(clients):
-            rows = records[i * batch : (i + 1) * batch]
-            assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
+    parameters = random.integers(-largest, largest, d)
+    question = model, parameters, exponent
 
-        shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
-        coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
-        part = vectorised.gradients(*question, records, coordinates, batch, range_)
-        assert np.array_equal(part, np.take_along_axis(gradients, coordinates, 1))
+    gradients = vectorised.gradients(*question, records, None, batch, range_)
+    for i in range(clients):
+        rows = records[i * batch : (i + 1) * batch]
+        assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
+
+    # Half of the coordinates of each client, in order.
+    shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
+    coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
+    chosen = vectorised.gradients(*question, records, coordinates, batch, range_)
+    assert np.array_equal(chosen, np.take_along_axis(gradients, coordinates, 1))
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
@@ -250,6 +259,20 @@ def _answered(parameters, exponent, rows, range_):
     return softmax.Answerer(request).values(client, store, None).tolist()
 
 
+def train_by_firmware(trainer, parameters, records, tau, settings):
+    """The moves that a client with these records reports, by the device library."""
+    model, exponent, epochs, batch, rate = settings
+
+    def read(index, row):
+        row[:] = array("h", records[index].tolist())
+
+    start = array("h", parameters.reshape(-1).tolist())
+    list(trainer.steps(model, start, exponent, read, len(records), epochs, batch, rate))
+    moves = array("h", bytes(2 * len(start)))
+    trainer.report(tau, moves)
+    return list(moves)
+
+
 @pytest.mark.parametrize(
     ("model", "classes"),
     [
@@ -270,24 +293,18 @@ def test_local_training_equals_that_of_the_firmware(
     random = np.random.default_rng(model + 10 * count)
     clients, d = 4, 5
     records = random.integers(-16384, 16385, (clients, count, d + 1)).astype(np.int16)
-    most = 32768 if classes == 1 else 500
-    parameters = random.integers(-most, most, (classes, d))
     if classes == 1:
-        parameters = parameters[0]
+        parameters = random.integers(-32768, 32768, d)
     else:
-        records[:, :, d] = random.integers(0, classes, (clients, count))
-    tau = random.integers(1, 1 << 23, clients)
+        parameters = random.integers(-500, 500, (classes, d))
+        records[:, :, d] = random.integers(0, classes, (clients, count))  # labels
+    taus = random.integers(1, 1 << 23, clients)
+
     moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
-    shares = vectorised.shares(moved, tau)
+    reported = vectorised.shares(moved, taus)
 
-    trainer = LocalTrainer(d, classes) if classes > 1 else LocalTrainer(d)
-    out = array("h", bytes(2 * classes * d))
+    trainer = LocalTrainer(d, classes)
+    settings = model, exponent, epochs, batch, rate
     for i in range(clients):
-
-        def read(at, row, i=i):
-            row[:] = array("h", records[i, at].tolist())
-
-        start = array("h", parameters.reshape(-1).tolist())
-        list(trainer.steps(model, start, exponent, read, count, epochs, batch, rate))
-        trainer.report(int(tau[i]), out)
-        assert shares[i].tolist() == list(out)
+        expected = train_by_firmware(trainer, parameters, records[i], int(taus[i]), settings)
+        assert reported[i].tolist() == expected

@@ -22,25 +22,33 @@ def table():
     return names
 
 
-def test_every_field_of_every_frame_of_a_device_is_in_the_table():
-    kinds = ("HELLO", "REPORT", "REPORTS", "ERROR", "UPDATED")
-    name_by_kind = {getattr(wire, name): name for name in kinds}
+KINDS = ("HELLO", "REPORT", "REPORTS", "ERROR", "UPDATED")
+
+
+def fields_of_frames():
+    """The fields of each kind of frame that a device sends, by the schema of the library."""
+    name_by_kind = {getattr(wire, name): name for name in KINDS}
     fields = {}
     for line in wire.schema_text().splitlines():
         # A frame of a device: its kind, from 80 on, then a format and its fields.
         frame = re.fullmatch(r"([89a-f][0-9a-f]) <\w+ (.*)", line)
         if frame:
-            without_sizes = re.sub(r":\w|\*\w+", "", frame[2])
-            name = name_by_kind[int(frame[1], 16)]
-            fields[name] = sorted(re.findall(r"[a-z]+", without_sizes))
-    assert set(fields) == set(kinds)
-    in_table = table()
-    assert {name: sorted(in_table[name]) for name in kinds} == fields
+            kind, names = frame.groups()
+            without_sizes = re.sub(r":\w|\*\w+", "", names)
+            fields[name_by_kind[int(kind, 16)]] = sorted(re.findall(r"[a-z]+", without_sizes))
+    return fields
+
+
+def test_every_field_of_every_frame_of_a_device_is_in_the_table():
+    names_in_table = table()
+    assert fields_of_frames() == {kind: sorted(names_in_table[kind]) for kind in KINDS}
 
 
 def test_every_event_of_the_emulated_world_is_in_the_table():
-    events = {name for what in ("link", "port", "radio", "board") for name in table()[what]} - {
-        "once"
-    }
-    known = re.findall(r"^(?:EVENTS|PACKETS) = (.*?)[)}]", EVENTS, re.M | re.S)
-    assert events == set(re.findall(r'"(\w+)"', " ".join(known)))
+    names_in_table = table()
+    events = set()
+    for what in ("link", "port", "radio", "board"):
+        events.update(names_in_table[what])
+    constants = re.findall(r"^(?:EVENTS|PACKETS) = (.*?)[)}]", EVENTS, re.MULTILINE | re.DOTALL)
+    events_of_world = set(re.findall(r'"(\w+)"', " ".join(constants)))
+    assert events - {"once"} == events_of_world

@@ -56,11 +56,29 @@ def served():
     now = time.time()
     healthy = {"entropy": 1, "release": "0.2.0"}
     boards = [
-        BoardRow(f"{i:08x}", i, 1, i % 5 > 0, now - i, {"budget": 1_500_000 + i, **healthy})
+        BoardRow(
+            f"{i:08x}",
+            first=i,
+            clients=1,
+            online=i % 5 > 0,
+            heard=now - i,
+            hello={"budget": 1_500_000 + i, **healthy},
+        )
         for i in range(1, 40)
     ]
     failed = {"budget": 1_250_000, "entropy": 0}
-    boards.append(BoardRow("evil\x1b[2J", 99, 1, True, now, failed, 3, "lost\r\n"))
+    boards.append(
+        BoardRow(
+            "evil\x1b[2J",
+            first=99,
+            clients=1,
+            online=True,
+            heard=now,
+            hello=failed,
+            errors=3,
+            error="lost\r\n",
+        )
+    )
     with Store("s.sqlite") as store:
         store.boards_seen(boards)
     return "s.sqlite"
@@ -110,7 +128,10 @@ def test_the_boards_with_trouble_come_first_and_their_texts_are_escaped(served):
 def in_round(reports, at=100.0):
     """The summary of a run with a round of 20 devices, open since 90.0 for 60 s at most."""
     run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    return Summary(at, "s", None, run, 10, OpenRound(7, "mine", 90.0, 60.0, 20, 20, reports))
+    opened = OpenRound(
+        number=7, run="mine", began=90.0, deadline=60.0, asked=20, wanted=20, reports=reports
+    )
+    return Summary(at, "s", None, run, 10, opened)
 
 
 def test_a_picture_counts_the_reports_of_a_round_and_the_time_left():
@@ -269,15 +290,3 @@ def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served
     last_picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
     assert "300 reports" in last_picture
     assert max(map(len, last_picture.splitlines())) <= 40
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_long_names_do_not_cut_numbers(width):
-    hello = {"budget": 12_345_600, "release": "r" * 60}
-    board = BoardRow("n" * 60, 1, 1, True, 50.0, hello, 123_456, "e" * 60)
-    run = RunView("mine", 0.0, "running", "fedsgd", "mqtt:x")
-    text = plain(Summary(100.0, "s", None, run, worst=(board,)), width)
-    (row,) = [line for line in text.splitlines() if line.startswith("nn")]
-    for number in ("50 s", "12.3456", "123,456"):
-        assert number in row
-    assert max(map(len, text.splitlines())) <= width

@@ -84,7 +84,7 @@ EVIDENCE: dict[str, Evidence] = {
         "group privacy: data sets that are k neighbours apart are told apart at k epsilon, or k squared rho",
         ("shared_specs/ledger.md#neighbours", "docs/guides/unit.md#what-neighbours-are"),
         (
-            "tests/unit/test_neighbours.py::test_what_a_run_says_is_told_better_than_that_it_was_there_and_as_well_as_two_steps_say",
+            "tests/unit/test_neighbours.py::test_what_a_record_says_is_told_better_than_that_it_was_there",
         ),
     ),
     Key.LEDGER: Evidence(
