@@ -252,5 +252,5 @@ def test_a_summary_says_whether_ranges_are_better_than_none(measure, sign):
             row = {"model": "m", "epsilon": 1.0, "measure": measure, "data": data}
             for run, figure in enumerate(of_run + by + rng.normal(0, 0.05, 10)):
                 rows.append({**row, "mechanism": mechanism, "run": run, "figure": figure})
-    verdicts = {row["data"]: row["verdict"] for row in erm._ranges(rows)}
+    verdicts = {row["data"]: row["verdict"] for row in erm._gains_of_ranges(rows)}
     assert verdicts == {"more": "better", "less": "worse", "same": "tied"}
