@@ -32,5 +32,5 @@ def test_a_sample_has_the_first_and_last_case_and_no_exhaustive_one():
     usual, whole = collected(), collected("--exhaustive")
     assert usual[sampled] == ["0", "2", "5"]
     assert whole[sampled] == ["0", "1", "2", "3", "4", "5"]
-    assert usual[exhaustive] == ["duchi-None", "three-outputs-None"]
-    assert whole[exhaustive] == ["duchi-None", "three-outputs-None", "pm-sub-None"]
+    assert usual[exhaustive] == ["duchi", "three-outputs"]
+    assert whole[exhaustive] == ["duchi", "three-outputs", "pm-sub"]
