@@ -107,6 +107,14 @@ def test_options_that_are_named_exist(path, parser):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
+def test_files_of_tests_that_are_named_exist(path):
+    named = {ROOT / words for words in re.findall(r"\btests/[\w/]+\.py\b", path.read_text())}
+    # A package that was taken away took the folder of its tests with it.
+    missing = [file for file in named if file.parent.is_dir() and not file.is_file()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
 def test_lines_of_prose_are_not_long(path):
     for line in prose(path).splitlines():
         assert line.startswith(("|", "![", "#")) or len(line) <= 120, line
