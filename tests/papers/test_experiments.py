@@ -239,7 +239,9 @@ def test_each_run_of_the_papers_learner_is_tuned_by_the_others():
     for learner, of_runs in losses.items():
         for run, loss in enumerate(of_runs):
             rows.append({"learner": learner, "run": run, "loss": loss})
-    assert reports_needed._best_setting(rows) == ("good", [0.4] * 4), "luck in one run does not count"
+    assert reports_needed._best_setting(rows) == ("good", [0.4] * 4), (
+        "luck in one run does not count"
+    )
 
 
 @pytest.mark.parametrize(("measure", "sign"), [("accuracy", 1), ("squared_error", -1)])
