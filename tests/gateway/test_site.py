@@ -364,6 +364,19 @@ def test_boards_without_their_store_are_not_replaced(site):
     assert site.spent() == dict.fromkeys(DEVICES, COST)
 
 
+@pytest.mark.parametrize(
+    ("first_id", "shares"),
+    [
+        (81, False),  # the last device has id 90, as many as Iris has clients
+        (82, True),  # the last device has id 91
+    ],
+)
+def test_records_that_two_clients_hold_are_reported(site, first_id, shares):
+    site.start(**SIMULATED | {"first_id": first_id})
+    warned = any("hold again" in warning for warning in site.gateway.warnings)
+    assert warned == shares
+
+
 @pytest.mark.parametrize("with_keys", [False, True])
 def test_an_interrupted_first_start_is_completed(site, with_keys):
     site.start(**BOARDS)
