@@ -26,7 +26,7 @@ from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
 from ternhost.watch.dashboard_command import shown_beside
 from ternhost.watch.home_assistant import HomeAssistant, shown
-from ternhost.watch.summary import said
+from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
@@ -171,5 +171,7 @@ def _print_line(status: Status) -> None:
     if status.strangers:
         fleet += f", {status.strangers} of another version (tern deploy)"
     entry = {**vars(status), **status.figures}
-    round_words = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
+    round_words = describe_round(
+        entry, of_rounds(status.round, status.rounds), status.figures, fleet
+    )
     print_line("; ".join([round_words, *settings(status.chosen)]))

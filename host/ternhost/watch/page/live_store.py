@@ -187,7 +187,7 @@ class Others:
         This may take a while.
         """
         all_runs: list[tuple[Path, RunView]] = []
-        for path in stores.beside(self._store):
+        for path in stores.with_neighbours(self._store):
             all_runs += [(path, run) for run in self.history(path, None).runs]
         by_name: dict[str, tuple[Path, RunView]] = {}
         for path, run in sorted(all_runs, key=lambda entry: -entry[1].began):

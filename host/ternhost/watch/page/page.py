@@ -97,7 +97,7 @@ class Page:
     def _show(self) -> None:
         """Update the head, and the open section if the snapshot has changed."""
         snapshot = self._live.now
-        note = words.old(snapshot)
+        note = words.problem(snapshot)
         self._note.set_visibility(note is not None)
         self._note.text = note or ""
         head_state = snapshot.serial, words.status(snapshot)

@@ -115,7 +115,7 @@ def classes_table(snapshot: Snapshot) -> str:
         "class",
         "share of devices",
         f"{epsilon}, a report",
-        f"{epsilon}, {words.reckoned(run)}",
+        f"{epsilon}, {words.rounds_of_epsilon_run(run)}",
         "spent so far, mean",
         "mechanism",
         "values a report",
