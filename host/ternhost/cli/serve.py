@@ -25,7 +25,7 @@ from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
 from ternhost.watch.dashboard_command import shown_beside
-from ternhost.watch.home_assistant import HomeAssistant, shown
+from ternhost.watch.home_assistant import HomeAssistant, published
 from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         _stopped_by_signals(active_run),
         active_run,
         _shown(args, active_run.directory),
-        shown(home, active_run, watcher.warn),
+        published(home, active_run, watcher.warn),
     ):
         result = active_run.run()
 
