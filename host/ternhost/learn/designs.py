@@ -52,7 +52,8 @@ def coordinates_by_rule(
     """Choose the number k of coordinates in a report, from 1 to d, for an epsilon in millionths.
 
     rule: one of K_RULES. variance: of one of k reported values, as a function of k; only the rule
-    VARIANCE needs it. The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021), floor(epsilon / 2.5 +
+    VARIANCE needs it. The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021),
+    floor(epsilon / 2.5 +
     0.6), and the first local minimum of variance(k) / k, where variance(k) is that of one of k
     reported values. The last one follows from the estimate, which rests on about n k / d of n
     reports: its variance, noise and sampling together, is d / (k n) times that of a value.
@@ -422,7 +423,8 @@ def _designed_card(
     """Design the card of a mechanism at an epsilon in millionths.
 
     use: what the values are, where the mechanism has several cards. mechanism_options: pairs of a
-    name and a value. The card is cached, since some cards take seconds to design, and the search for k needs them, too.
+    name and a value. The card is cached, since some cards take seconds to design, and the search
+    for k needs them, too.
     """
     design = mechanisms.design(
         mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(mechanism_options)

@@ -257,7 +257,7 @@ class Direct(Learning):
         """
         zeros = np.zeros(self.d)
         question = Observation(
-            asked=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
+            weights=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
         )
         return self._observations.promise(question)
 
@@ -451,7 +451,7 @@ class Direct(Learning):
             if state["features"]:
                 direction, variance = state["features"]
                 self._features = Observation(
-                    asked=np.zeros(self.d),
+                    weights=np.zeros(self.d),
                     gradient=np.array(direction, float),
                     variance=float(variance),
                     radius=1.0,
@@ -571,7 +571,7 @@ def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estima
         mean_square = float(np.square(errors[is_reported]).mean())
         variance = mean_square * len(is_reported) / max(1, is_reported.sum())
     observation = Observation(
-        asked=weights,
+        weights=weights,
         gradient=np.nan_to_num(means.mean),
         variance=variance,
         radius=radius,

@@ -1,4 +1,5 @@
-"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an epsilon.
+"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an
+epsilon.
 
 Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share
 gamma of the clients trains E epochs in batches of B (tern.local) and reports how far k of d weights

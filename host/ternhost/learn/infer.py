@@ -1,4 +1,5 @@
-"""Protected inference: every client classifies a record of its own and reports once, under exact noise.
+"""Protected inference: every client classifies a record of its own and reports once, under exact
+noise.
 
 It reports either its class probabilities under Laplace noise, which show clusters and certainty, or
 its label by randomised response, which is far more accurate for its epsilon. Clients that tern
@@ -387,7 +388,8 @@ class Infer(Learner):
     def noise_settings(self) -> dict[str, Any]:
         """Return the settings of the noise for JSON, of the class of devices that pays most.
 
-        They have the true epsilon beside MindSpore's setting, which is half of it. For vectors, they
+        They have the true epsilon beside MindSpore's setting, which is half of it. For vectors,
+        they
         also have the noise that a probability gets at most, and with which probability.
         """
         options = self.options

@@ -1,4 +1,5 @@
-"""Options of reports in protected inference and of their noise, also as MindSpore Federated has them.
+"""Options of reports in protected inference and of their noise, also as MindSpore Federated has
+them.
 
 Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of
 probabilities, and noise of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is

@@ -1,4 +1,6 @@
-"""Optimisers: they move `weights`, where the next gradient is taken, and average them into a `model`."""
+"""Optimisers: they move `weights`, where the next gradient is taken, and average them into a
+`model`.
+"""
 
 import math
 from collections.abc import Mapping
