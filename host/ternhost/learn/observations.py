@@ -296,8 +296,8 @@ class Observations:
         # second_moments has the block X^T X / n for each class.
         second_moment = self._rows.T @ self._rows / len(self._rows)
         second_moments = np.kron(np.eye(self.classes), second_moment)
-        prior_variance = 4 / np.trace(second_moments)  # of each weight
-        prior_precision = np.eye(len(second_moments)) / prior_variance
+        # The prior of each weight has a variance such that the scores have a variance of 4.
+        prior_precision = np.eye(len(second_moments)) * np.trace(second_moments) / 4
         posterior_precision = hessian.T @ hessian / noise + prior_precision
         return float(np.trace(np.linalg.solve(posterior_precision, second_moments)))
 
