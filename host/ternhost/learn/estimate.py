@@ -19,6 +19,7 @@ from tern import card as cards
 from tern.card import Card
 from tern.collect import PRIME
 from tern.fixed import ONE
+from tern.sums import Sum
 from ternhost import vectorised
 from ternhost.count.questions import values_of
 from ternhost.count.rounds import CohortCounts
@@ -305,7 +306,7 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
     return total, np.sqrt(variance)
 
 
-def _total_in_grid_steps(body: sums.Sum, counts: Counts) -> tuple[Floats, float]:
+def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
     """Return the total of each reported value in grid steps, and the variance of one report.
 
     body: the card of a sum. counts: how often each symbol was reported (values x symbols).
