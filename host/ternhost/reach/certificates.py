@@ -88,7 +88,8 @@ def private_key(path: Path) -> PrivateKey:
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
     """Return a certificate in PEM with which a client, but no server, can identify itself.
 
-    name: of the client. key: its public key. signer: the directory of the authority that signs.
+    name: the name of the client. key: its public key. signer: the directory of the authority that
+    signs.
     """
     certificate = _sign(name, key, host_names=(), signer=signer)
     return certificate.public_bytes(Encoding.PEM)

@@ -153,7 +153,8 @@ class BrokerLog:
     def _note_end(self, match: re.Match[str], tls_error: str, is_recent: bool) -> None:
         """Note that a connection has ended.
 
-        match: the match of _ENDED with the line. tls_error: the TLS error in the line before, or "".
+        match: the match of _ENDED with the line. tls_error: the TLS error in the line before, or
+        "".
         is_recent: whether the connection has ended lately, so that the reason matters.
         """
         name = match["name"]
