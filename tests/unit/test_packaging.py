@@ -13,11 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import ternspecs
 from ternhost import extras
-from ternhost.errors import UsageError
-from terntools.boards import mpy
-from terntools.testing import folders
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -62,22 +58,10 @@ def test_every_package_is_installed():
     assert packages == LISTED
 
 
-def test_folders_of_data_are_found_as_packages():
-    assert (Path(next(iter(ternspecs.__path__))) / "cards.md").exists()
-    assert mpy.MAIN.is_file()
-    assert list(folders.DEVICE.glob("test_*.py"))
-    assert list(folders.HIL.glob("test_*.py"))
-    assert list(folders.VECTORS.glob("*.json"))
-
-
 def test_an_extra_has_the_packages_of_its_modules():
     for extra, modules in extras.EXTRAS.items():
         assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
     assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev"}
-
-
-def test_the_named_compiler_is_the_pinned_one():
-    assert mpy.COMPILER in EXTRAS["boards"]
 
 
 # An entry of a lock: a package and its version, the hashes of its files, and who asks for it.
@@ -114,10 +98,6 @@ def test_a_lock_fits_the_project(name):
         assert version in ranges[package], f"{package}; run: make lock"
 
 
-def test_tern_is_built_with_what_is_locked_for_it():
-    assert PROJECT["build-system"]["requires"] == GROUPS["build"]
-
-
 def test_an_import_that_fails_names_the_extra():
     missing = extras.explained(ModuleNotFoundError("No module named", name="sklearn.datasets"))
     assert missing is not None
@@ -125,14 +105,6 @@ def test_an_import_that_fails_names_the_extra():
     assert missing.hint == "install it with: pip install 'tern-ldp[data]'"
     assert extras.explained(ModuleNotFoundError("No module named", name="ternhost.nothing")) is None
     assert extras.explained(ImportError("cannot import name")) is None
-
-
-def test_a_missing_module_is_refused_with_its_extra(monkeypatch):
-    extras.require("yaml", "littlefs")
-    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="PyYAML is not installed") as caught:
-        extras.require("yaml")
-    assert "tern-ldp[boards]" in caught.value.hint
 
 
 def test_parsers_are_made_without_extras_and_slow_imports():

@@ -1,9 +1,6 @@
 """Pictures show exactly the numbers that they are given, have named axes, and can be read in grey."""
 
-import math
-
 import pytest
-import sampler_walk
 from designing import shipped_card
 
 import ternhost.privacy.cards
@@ -54,17 +51,6 @@ def test_axes_are_named_and_figures_can_be_saved(name, tmp_path, coarse):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_accuracy_is_drawn_beside_the_optimum_and_the_baseline():
-    axes = accuracy(30).axes[0]
-    optimum, private, baseline = axes.get_lines()
-    assert list(private.get_xdata()) == list(range(1, 31))
-    assert private.get_ydata()[-1] == pytest.approx(0.8 + 0.1 * 29 / 30)
-    assert set(optimum.get_ydata()) == {0.9}
-    assert set(baseline.get_ydata()) == {0.76}
-    styles = {line.get_linestyle() for line in (optimum, private, baseline)}
-    assert len(styles) == 3  # they differ without colour
-
-
 def test_a_card_of_few_levels_is_drawn_exactly():
     card = decoded("three-outputs")
     (axes,) = card_plots.card_distribution(card, inputs=(-1, 0.25)).axes
@@ -73,15 +59,6 @@ def test_a_card_of_few_levels_is_drawn_exactly():
     for v in (-16384, 4096):  # -1 and 0.25 in fixed point
         expected += [float(p) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_losses_of_a_card_are_drawn_exactly():
-    card = shipped_card("pdpm", 2)
-    _, axes = card_plots.card_distribution(card).axes
-    heights = [bar.get_height() for bar in axes.patches]
-    assert heights == pytest.approx(card_plots.losses(card))
-    largest = math.log(sampler_walk.likelihood_ratio(card))
-    assert max(heights) == pytest.approx(largest, abs=1e-9)
 
 
 @pytest.mark.parametrize("v", [-16384, -5000, 0, 77, 16384])

@@ -55,7 +55,7 @@ def command(tern):
     return run
 
 
-@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "collect", "infer"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "collect", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     words = [*FLEET, "--algorithm", algorithm]
     first = command(*words, "--rounds", "2", code=0)
@@ -89,18 +89,7 @@ def test_a_new_model_replaces_the_served_one_and_may_be_asked_in_another_way(com
     again = command(*FLEET, "--rounds", "2", "--model", "svm", "--quorum", "0.5").last
     assert again["run"] == second["run"] != first["run"]
     with Store("s.sqlite") as store:
-        assert {run.name: run.status for run in store.runs()} == {
-            first["run"]: FINISHED,
-            second["run"]: FINISHED,
-        }
-
-
-def test_a_store_in_a_directory_is_found_again(command, here):
-    (here / "mine").mkdir()
-    words = [*SIMULATED, "--store", "mine", "--no-report"]
-    first = command(*words, "--rounds", "1", code=0).last
-    second = command(*words, "--rounds", "2", code=0).last
-    assert (second["run"], second["rounds"]) == (first["run"], 2)
+        assert [run.status for run in store.runs()] == [FINISHED, FINISHED]
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
@@ -154,19 +143,6 @@ def served(watcher=None, deadline=60.0, **schedule):
     return serve(options, store="s.sqlite", watcher=watcher)
 
 
-def test_rounds_begin_an_interval_apart():
-    with served(rounds=3, interval=0.5) as run:
-        began = time.monotonic()
-        run.run()
-    assert time.monotonic() - began >= 1.0
-
-
-def test_shares_of_the_devices_take_turns(command):
-    result = command(*FLEET, "--rounds", "4", "--share", "0.25").last
-    assert [entry["asked"] for entry in result["history"]] == [15] * 4
-    assert result["reports"] == 60
-
-
 def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
     devices = BoardsDriver.devices
     with served(rounds=2, share=0.5) as run:
@@ -192,25 +168,19 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
         if len(ends) == 4:
             run.stop()
 
-    with served(Watcher(status=note), deadline=0.1, patience=0.1) as run:
+    with served(Watcher(status=note), deadline=0.05, patience=0.05) as run:
         assert run.run()["reports"] == 0
     pauses = [after - before for before, after in pairwise(ends)]
     # The least time from one round to the next doubles with every silent round.
-    for pause, least in zip(pauses, (0.2, 0.4, 0.8), strict=True):
+    for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):
         assert pause >= least
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ([], errors.USAGE, "--fleet must name the devices"),
-        (["--fleet", "port:/dev/null"], errors.USAGE, "--store must name the store"),
-        (["--fleet", "mqtt:no-such-directory"], errors.USAGE, "no-such-directory"),
-    ],
+    "words", [[], ["--fleet", "port:/dev/null"]], ids=["no fleet", "no store with keys"]
 )
-def test_a_fleet_must_be_named(words, code, message, command, here):
-    refused = command(*words, code=code).last
-    assert message in refused["error"]
+def test_a_fleet_and_its_keys_must_be_named(words, command, here):
+    command(*words, code=errors.USAGE)
     assert list(here.iterdir()) == []
 
 
@@ -221,11 +191,6 @@ def test_a_run_under_way_keeps_its_store_to_itself(command):
         store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
     refused = command(*FLEET, "--rounds", "2", code=errors.USAGE).last
     assert refused["hint"] == "tern train --resume other"
-
-
-def test_a_continued_run_keeps_its_name(command):
-    command(*FLEET, "--rounds", "1", "--name", "mine")
-    command(*FLEET, "--rounds", "2", "--name", "other", code=errors.USAGE)
 
 
 def test_a_continued_run_can_skip_round_numbers(command):

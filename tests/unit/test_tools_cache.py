@@ -27,15 +27,6 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_the_environment_names_the_root_of_the_cache(monkeypatch, tmp_path):
-    monkeypatch.delenv("TERN_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.cache_root() == tmp_path / "tern"
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # the XDG specification has it ignored
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.cache_root() == tmp_path / "home/.cache/tern"
-
-
 def test_an_entry_is_built_once_and_recorded():
     assert cache.find_entry(RECIPE) is None
     entry = cache.build_entry(RECIPE, make, quiet)
