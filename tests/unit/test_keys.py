@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
-import report_frames
 from spec import answers
 
-from tern import frames, wire
+from tern import wire
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import Question, round_body
 from ternhost.errors import StorageError, UsageError
@@ -249,16 +248,3 @@ def test_a_resumed_round_keeps_the_keys_of_its_opening_whatever_the_clock_says(
     result = resumed.ended(1, 0.0)
     assert result.cohorts[0].counts.sum() == 3
     assert result.ended == "complete", "nothing is expected of 4 any more"
-
-
-def test_an_announcement_asks_the_same_question_as_a_request(store):
-    device_keys, aggregator = keys.add(store, [5]), Aggregator(store)
-    aggregator.open(1, [(QUESTION, [5])], 0.0)
-    fleet = keys.fleet_key(store)
-    announcement = fleet.seal(aggregator.announcement(1))
-    request = aggregator.request(1, 5)
-    frames.verify(fleet.key, announcement)
-    frames.verify(device_keys[5], request)
-    assert announcement[1:5] == wire.FLEET.to_bytes(4, "little"), "to all devices"
-    assert announcement[5:-8] == request[5:-8], "all but address and tag"
-    assert report_frames.question_of(device_keys[5], 5, announcement)[:8] == request[-8:]

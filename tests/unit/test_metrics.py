@@ -94,28 +94,10 @@ def scrape(served):
     return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
-ENDED = replace(
-    STATUS,
-    event=END,
-    reports=8,
-    refusals=2,
-    total_reports=8,
-    figures={"accuracy": 0.75},
-    chosen={"tau": 2.0},
-    reasons={"budget": 2},
-)
-
-
 def test_every_reason_is_0_at_first_so_that_its_first_refusal_is_an_increase(metrics):
     metrics.update(STATUS)
     served = scrape(metrics)
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-
-
-def test_refusals_of_rounds_add_up(metrics):
-    metrics.update(ENDED)
-    metrics.update(replace(ENDED, number=8, reasons={"budget": 1, "data": 1}))
-    assert scrape(metrics)["tern_refused_reports_total", ("reason", "budget")] == 3
 
 
 def board(i, ago, **fields):
@@ -153,24 +135,6 @@ def boards_counted_by(metrics, store):
         return counts
 
     return counted
-
-
-@pytest.mark.parametrize(
-    ("what", "counts"),
-    [
-        ("heard", {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}),
-        ("by_entropy", {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}),
-    ],
-)
-def test_boards_are_counted(boards_counted_by, what, counts):
-    assert boards_counted_by(what) == counts
-
-
-def test_the_least_budget_is_that_of_the_boards_heard_within_a_day(metrics, store):
-    heard, silent = board(1, 10, hello={"budget": 3_500_000}), board(2, 90_000, hello={"budget": 1})
-    store.boards_seen([heard, silent])
-    metrics.add_store(store.path)
-    assert scrape(metrics)["tern_budget_left_least_epsilon",] == 3.5
 
 
 def test_lying_boards_make_few_series(metrics, store):

@@ -15,7 +15,6 @@ from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.broker_log import BrokerLog
-from ternhost.reach.broker.keeper import KeeperTimes
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
 
@@ -98,16 +97,6 @@ def kept(place, count, times):
         running.keep(messages.append, times)
         wait_for(lambda: len(messages) >= count, 20)
     return messages
-
-
-def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced):
-    place = replaced(
-        "socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)"
-    )
-    times = KeeperTimes(first_pause=0.01, look_every=0.01, healthy=0.1)
-    assert kept(place, 3, times)[:3] == 3 * [
-        "mosquitto has ended with exit code 0; it is restarted in 0.01 s"
-    ]
 
 
 NEW = "New connection from {0}:{1} on port 8883."

@@ -218,18 +218,6 @@ def test_entry_points_register_extensions(tmp_path):
     assert result["optimiser"] == "amsgrad"
 
 
-@pytest.mark.parametrize("name", ["infer", "collect"])
-def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, name):
-    same_as_ours = type("Again", (ALGORITHMS[name],), {"name": "again"})
-    ALGORITHMS.register("again", same_as_ours)
-    words = [name, "--dataset", "iris", "--epsilon", "8", "--fleet", "simulated:75", "--no-report"]
-
-    ours = tern(*words)
-    theirs = tern(*words, "--algorithm", "again")
-
-    assert outcome(theirs) == outcome(ours) | {"algorithm": "again"}
-
-
 # tern --with FILE.py
 
 WITH = [f"--with={OUTSIDE / name}.py" for name in ("signs", "amsgrad", "flipped")]
@@ -276,11 +264,6 @@ def test_a_run_without_its_extension_names_the_missing_one(cut, tern, monkeypatc
         refused = tern("train", "--resume", "cut", code=USAGE)
     assert f"needs the {registry.what} '{name}'" in refused["error"]
     assert "tern --with FILE.py" in str(refused)
-
-
-def test_an_algorithm_may_not_repeat_an_option_of_a_command(tern):
-    Path("own.py").write_text((OUTSIDE / "signs.py").read_text().replace("dead_zone", "anew"))
-    assert "--anew" in tern("--with", "own.py", *TRAIN, code=USAGE)["error"]
 
 
 @pytest.mark.parametrize(

@@ -78,15 +78,6 @@ def test_the_accounts_of_many_boards_stay_small(store):
     assert len(after.report_counts()) <= 16
 
 
-def test_a_site_whose_boards_have_paid_more_than_any_of_its_devices_by_the_store(store):
-    site = np.arange(1, 11)
-    half_paid_3 = BoardBudget(site, 5, EPSILON, left=0, spent=3 * COST)
-    half_paid_1 = BoardBudget(site, 5, EPSILON, left=0, spent=COST)
-    rows = [half_paid_3, half_paid_1]
-    (found,) = unknown_payments(store, rows, told([1, 2]))
-    assert (found.first, found.last, found.amount) == (1, 10, 2 * COST)
-
-
 # Whole runs
 
 

@@ -198,21 +198,3 @@ def test_the_command_plans_rounds_of_years_as_the_guide_shows(tern):
 )
 def test_rounds_that_no_device_can_answer_are_refused(tern, words):
     tern("plan", *words.split(), code=UsageError.exit_code)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("begins", "every"), [("hourly", "1h"), ("daily", "1d"), ("60 in all", "525960")]
-)
-def test_the_guide_to_batteries_has_what_reports_cost_and_tell(begins, every):
-    guide = (Path(__file__).parents[2] / "docs/guides/battery.md").read_text()
-    (row,) = [line for line in guide.splitlines() if line.startswith(f"| {begins} |")]
-    _, reports, *epsilons = row.strip("| ").split(" | ")
-
-    data = datasets.load("synthetic-logistic")
-    result = lasting.Lasting(1, every, "10").cost_summary(data, "logistic")
-    assert reports == f"{result['rounds']:,}"
-    computed = []
-    for name in ("epsilon_pure", "told_pure", "epsilon_rho", "told_rho"):
-        computed.append(f"{result[name]:.3g}".removeprefix("0"))  # .0123 in the guide
-    assert epsilons == computed

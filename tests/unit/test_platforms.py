@@ -8,13 +8,8 @@ module of tern.
 import json
 import subprocess
 import sys
-from unittest.mock import Mock
 
 import pytest
-import serial
-
-from ternhost.errors import DeviceError
-from ternhost.reach.ports import link
 
 WITHOUT_UNIX = """
 import asyncio, concurrent.futures.process, contextlib, io, json, multiprocessing, os, select, shutil, signal, socket
@@ -95,25 +90,3 @@ def test_a_command_that_needs_unix_says_so(without_unix):
     for code, _, err in ended:
         assert code == 2
         assert "needs Linux or macOS" in err
-
-
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        (
-            "FileNotFoundError(2, 'The system cannot find the file', None, 2)",
-            "there is no port COM3",
-        ),
-        (
-            "PermissionError(13, 'Access is denied.', None, 5)",
-            "COM3 is busy: another program has it open",
-        ),
-    ],
-)
-def test_an_error_of_windows_is_explained(monkeypatch, reason, message):
-    error = serial.SerialException(
-        f"could not open port 'COM3': {reason}"
-    )  # as serialwin32 writes it
-    monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
-    with pytest.raises(DeviceError, match=message):
-        link.open_port("COM3")

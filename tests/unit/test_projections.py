@@ -93,23 +93,6 @@ def test_the_twin_draws_what_the_firmware_draws(epsilon, d):
         assert stream.cursor[POSITION] == lanes._position[i], "as many bytes are drawn"
 
 
-@pytest.mark.parametrize("d", [5, 64, 128])
-def test_decoding_turns_back_what_the_device_turned(d):
-    card = card_of(1, d)
-    size, rotations = card.body.size, twin.signs(card, digests(2 * card.body.size))
-    vectors = twin.decode(card, rotations, np.arange(2 * size), d)
-    padded = np.zeros((2 * size, size), np.int64)
-    padded[:, :d] = vectors
-    for i in range(3):
-        padded = twin.transform(padded * rotations[:, i])
-    # Of the vector itself (d = N) there is one coordinate left, with its sign.
-    at = np.arange(2 * size)
-    assert (padded[at, at % size] * np.where(at < size, 1, -1) > 0).all()
-    if d == size:
-        assert (np.count_nonzero(padded, axis=1) == 1).all()
-        assert (np.square(vectors.astype(np.int64)).sum(axis=1) == size**3).all()
-
-
 def directions_of(name):
     """Gradients at the model 0 of a data set's records, Q1.14."""
     data = datasets.load(name)

@@ -1,7 +1,6 @@
 """The options and files of a member of a fleet are checked before they are written to its board."""
 
 import argparse
-import dataclasses
 import json
 
 import numpy as np
@@ -65,22 +64,6 @@ def test_an_impossible_policy_is_refused(words):
         policy(**WITHOUT_LIMITS | words)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--own-records", "--dataset", "wine"),
-        ("--own-records", "--count", "1"),
-        ("--dataset", "flights", "--ssid", "lab"),  # without a broker
-        ("--dataset", "flights", "--most-records", "65536"),
-    ],
-    ids=" ".join,
-)
-def test_options_that_do_not_make_a_member_are_refused(options):
-    with pytest.raises(UsageError):
-        member(*options)
-
-
 def test_a_refused_provisioning_leaves_no_store(tmp_path):
     store = tmp_path / "store.sqlite"
     assert main(["provision", "/dev/null", "--store", str(store), "--device", "7"]) == USAGE
@@ -116,33 +99,6 @@ def test_a_bad_csv_file_is_refused_with_its_line(tmp_path, content, reason):
     path.write_bytes(content)
     with pytest.raises(UsageError, match=reason):
         own.read_csv(path)
-
-
-@pytest.mark.parametrize(
-    ("labels", "is_warned"),
-    [((0, 1), True), ((-1, 1), False), ((0, 0.5, 1), False)],
-)
-def test_labels_of_0_and_1_are_taken_with_a_warning(labels, is_warned, tmp_path, capsys):
-    path = tmp_path / "records.csv"
-    path.write_text("".join(f"1,0.5,{label}\n" for label in labels))
-    rows = member("--records", str(path)).rows
-    assert rows[:, -1].tolist() == [round(ONE * label) for label in labels]
-    assert (f"the labels in {path} are 0 or 1" in capsys.readouterr().err) == is_warned
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"device": 0},
-        {"settings": FleetSettings(pause=86_401)},  # more than a day
-        {"rows": np.zeros((1, 130), np.int16)},  # of 129 values at most
-    ],
-    ids=["device", "pause", "width"],
-)
-def test_an_impossible_member_is_refused(fields):
-    possible = {"device": 7, "rows": ROWS, "policy": policy("2", "10")}
-    with pytest.raises(UsageError):
-        Member(**possible | fields)
 
 
 @pytest.mark.parametrize("address", ["", "a b", "host:70000", "-host"])
@@ -230,14 +186,6 @@ def test_a_link_that_a_board_could_not_use_is_refused(link_files, option):
     config, key = (words.partition("=")[2] for words in link_files)
     with pytest.raises(UsageError):
         member("--own-records", "--link", option.format(config=config, key=key))
-
-
-def test_a_link_excludes_a_broker_and_a_lock(link_files):
-    link = ["--own-records", "--link", link_files[0]]
-    with pytest.raises(UsageError):
-        member(*link, "--broker", "b")
-    with pytest.raises(UsageError):
-        dataclasses.replace(member(*link), lock=True)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
-from harness.in_process import InProcessLink
 
 from tern import wire
 from tern.ledger import EPSILON, RHO
@@ -43,11 +42,6 @@ def test_a_reason_that_will_not_change_ends_a_run_if_all_give_one(code):
 def test_a_reason_that_may_change_ends_no_run(code):
     assert not nobody_will_report(result([code]))
     assert not nobody_will_report(result(["UNIT", code]))
-
-
-def test_records_may_come_but_their_dimension_stays():
-    assert nobody_will_report(result(["DATA"], detail=28))
-    assert not nobody_will_report(result(["DATA"], detail=0))
 
 
 # Whole runs
@@ -98,21 +92,6 @@ def assert_nothing_is_left(rounds=1):
 def test_a_refused_run_is_taken_back_after_its_first_round(board, words, fleet, tern):
     tern(*words.split(), *fleet(**board), code=errors.REFUSED)
     assert_nothing_is_left()
-
-
-def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):
-    send = InProcessLink.send
-
-    def deaf(self, frame):
-        if not self.name.endswith("/b"):
-            send(self, frame)
-
-    monkeypatch.setattr(InProcessLink, "send", deaf)
-    words = ["--dataset", "iris", "--rounds", "3", "--silence", "0.3", "--name", "mine"]
-    tern("train", *fleet(), *words, code=errors.REFUSED)
-    assert Path("runs/mine").exists()
-    with Store("keys.sqlite") as store:
-        assert store.run("mine").state["rounds"] == 3
 
 
 def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(

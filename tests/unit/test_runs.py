@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -25,9 +24,8 @@ from ternhost.provision import boards as provision
 from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run import directory
 from ternhost.run import result as results
-from ternhost.run.report import page
 from ternhost.run.status import END, Watcher
-from ternhost.store.runs import ABANDONED, FINISHED, PREPARING, RUNNING, StoredRun
+from ternhost.store.runs import ABANDONED, FINISHED, PREPARING
 from ternhost.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -96,14 +94,6 @@ def test_every_run_has_its_own_directory_and_is_never_overwritten(command):
     assert first["directory"] != second["directory"]
     assert Path(first["directory"], "result.json").read_bytes() == kept
     assert json.loads(kept)["accuracy"] == first["accuracy"]
-
-
-def test_a_store_holds_many_runs_with_their_directories(command):
-    for name in ("a", "b"):
-        command("train", *SIMULATED, "--store", "s.sqlite", "--name", name, code=0)
-    listed = command("runs", "s.sqlite").result
-    directories = {run["run"]: run["directory"] for run in listed["runs"]}
-    assert directories == {name: str(Path(f"runs/{name}").resolve()) for name in ("a", "b")}
 
 
 @pytest.mark.parametrize(
@@ -182,22 +172,11 @@ def test_a_run_that_is_refused_late_leaves_nothing(words, code, command, here):
 # Resuming
 
 
-@pytest.fixture
-def interrupted(cut):
-    """The result of a run of four rounds on boards that was interrupted after two."""
+def test_an_interrupted_run_is_resumed_to_its_end(cut, command):
     ended = cut(after(2), "train", *BOARDS, "--name", "mine")
     assert ended.code == errors.INTERRUPTED
-    return ended.result
+    assert ended.result["hint"] == "go on with: tern train --resume mine"
 
-
-def test_an_interrupted_run_says_how_it_goes_on(interrupted, command):
-    assert interrupted["hint"] == "go on with: tern train --resume mine"
-    assert stored("mine").status == RUNNING
-    (line,) = command("runs").result["runs"]
-    assert (line["status"], line["resume"]) == ("stopped", "tern train --resume mine")
-
-
-def test_an_interrupted_run_is_resumed_to_its_end(interrupted, command):
     resume = ["train", "--resume", "runs/mine/store.sqlite", "--no-report"]
     result = command(*resume, code=0).result
     assert (result["rounds"], result["reports"]) == (4, 40)
@@ -245,26 +224,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture
-def killed():
-    """The run "a" was killed while the boards of its fleet were made."""
-    words = ["train", *BOARDS, "--name", "a", "--store", "s.sqlite"]
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"}
+def test_a_run_killed_while_boards_are_made_is_resumed(command):
+    words = ["train", *BOARDS, "--name", "a"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     program = [sys.executable, "-c", KILLED_AT_THE_FIRST_BOARD]
-    ended = subprocess.run([*program, *words], env=environment)
-    assert ended.returncode == -signal.SIGKILL
+    subprocess.run([*program, *words], env=environment)
     assert stored("a").status == PREPARING
 
-
-def test_a_run_killed_while_boards_are_made_is_resumed(killed, command):
     result = command("train", "--resume", "a", "--no-report", code=0).result
+
     assert (result["reports"], result["epsilon_spent"]) == (40, [[2.0, 40]])
-
-
-def test_a_run_killed_while_boards_are_made_does_not_hinder_another(killed, command):
-    result = command("train", *BOARDS, "--name", "b", "--store", "s.sqlite", code=0).result
-    assert result["reports"] == 40
 
 
 # Long runs
@@ -274,20 +243,6 @@ def one_report_a_round(fleet, rounds):
     """The words of a run of so many rounds, each of one report."""
     words = ["--dataset", "iris", "--reports", str(rounds), "--group", "1", *QUIET]
     return ["train", "--fleet", fleet, *words]
-
-
-def test_a_round_costs_the_same_after_any_number_of_rounds(command, monkeypatch):
-    sizes_by_round, end_run_round = [], Store.end_run_round
-
-    def note_size_and_end_round(self, run, state, ended):
-        sizes_by_round.append(len(json.dumps([state, ended.entry])))
-        end_run_round(self, run, state, ended)
-
-    monkeypatch.setattr(Store, "end_run_round", note_size_and_end_round)
-    command(*one_report_a_round("simulated:80", 80), code=0)
-    assert len(sizes_by_round) == 80
-    # The rows that are written do not grow, but for the digits of their numbers.
-    assert max(sizes_by_round[-20:]) < 1.1 * max(sizes_by_round[20:40])
 
 
 @pytest.fixture
@@ -342,16 +297,6 @@ def provisioned(here):
 TEN_A_ROUND = ["--reports", "40", "--group", "10"]
 
 
-def test_one_board_reports_in_several_rounds_as_far_as_its_budget_goes(provisioned, command):
-    words = ["train", *provisioned(5, clients=1), "--algorithm", "fedsgd"]
-    result = command(*words, "--reports", "4", code=0).result
-    assert (result["reports"], result["rounds"], result["epsilon_paid"]) == (4, 4, 8)
-    assert page.spent(result) == {8.0: 1}
-    result = command(*words, code=0).result
-    assert (result["reports"], result["epsilon_before"]) == (1, 8), "a report of each device"
-    command(*words, code=errors.REFUSED)
-
-
 def test_a_board_with_another_key_leaves_no_run(provisioned, command):
     fleet = provisioned(1, clients=1)
     with Store("keys.sqlite") as store:
@@ -360,15 +305,6 @@ def test_a_board_with_another_key_leaves_no_run(provisioned, command):
     assert "tern provision BOARD --store" in failed["hint"]
     assert not Path("runs").exists()
     assert command("runs", "keys.sqlite").result == {"runs": []}
-
-
-def test_a_served_fleet_that_has_spent_its_budget_is_told_of_once_and_ends(provisioned, tern):
-    words = ["serve", *provisioned(2), "--patience", "0.01", "--name", "mine"]
-    printed = tern(*words, code=errors.REFUSED)
-    assert printed.out.count("their budget is spent") == 1
-    result = json.loads(Path("runs/mine/result.json").read_text())
-    # Two rounds of 40 reports at epsilon 2, and five rounds that everybody refused.
-    assert (result["reports"], result["rounds"], result["epsilon_paid"]) == (80, 7, 4)
 
 
 def test_a_run_that_some_devices_refuse_has_a_result_and_ends_with_4(provisioned, command):
@@ -468,15 +404,3 @@ def test_every_run_ends_with_a_report_of_one_file(words, command, coarse):
     assert source.count("<svg") == len(result["pictures"]) > 1
     for picture in result["pictures"]:
         assert Path(picture).read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_run_without_its_directory_does_not_take_the_directory_of_another(command, here):
-    command("train", *SIMULATED, "--name", "a")
-    with Store("runs/a/store.sqlite") as store:
-        known = store.run("a")
-        asked = {**known.asked, "directory": str(here / "gone")}
-        state = {**known.state, "algorithm": None, "rounds": 0}
-        store.begin_run(StoredRun("b", 9.0, RUNNING, asked, state))
-    resume = ["train", "--resume", "runs/a/store.sqlite", "--no-report"]
-    assert command(*resume, code=0).result["run"] == "b"
-    assert json.loads(Path("runs/a/result.json").read_text())["run"] == "a"

@@ -1,7 +1,6 @@
 """The serial link against a peer that counts every byte: credits, hello, losses, errors of opening."""
 
 import contextlib
-import errno
 import fcntl
 import itertools
 import os
@@ -13,10 +12,8 @@ import threading
 import time
 from array import array
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
-import serial
 from framing import encoded, hello
 from harness.port import Port
 from spec.frames import cobs
@@ -232,24 +229,6 @@ def test_a_hang_up_is_reported_once(peer, link, events):
 
 
 # Opening
-
-
-@pytest.mark.parametrize(
-    ("error", "expected", "hint"),
-    [
-        (serial.SerialException(errno.EACCES, "denied"), DeviceError, "usermod -aG"),
-        (serial.SerialException(errno.EBUSY, "busy"), DeviceError, "end that program"),
-    ],
-    ids=["not allowed", "busy"],
-)
-def test_errors_of_opening_a_port_have_a_remedy(
-    events, monkeypatch, tmp_path, error, expected, hint
-):
-    (tmp_path / "port").touch()
-    monkeypatch.setattr(serial, "serial_for_url", Mock(side_effect=error))
-    with pytest.raises(expected) as caught:
-        SerialLink(str(tmp_path / "port"), events)
-    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(("first", "clients"), [(1, 2**32 - 2), (2**32 - 2, 2), (1, 2**20 + 1)])

@@ -6,7 +6,6 @@ Fleets on a broker: see tests/integration.
 import json
 import signal
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
-from ternhost.store.runs import FINISHED, RUNNING, StoredRun
+from ternhost.store.runs import FINISHED
 from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
@@ -108,30 +107,6 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
 
 
-IN_THIS_PROCESS = """
-import sys
-sys.path[:] = {path}
-from harness import in_process
-from ternhost.cli import main
-sys.exit(main())
-"""
-
-
-def test_a_signal_between_rounds_ends_the_run_with_a_result():
-    program = [sys.executable, "-c", IN_THIS_PROCESS.format(path=sys.path)]
-    fleet = ["--fleet", "inprocess:1", "--dataset", "iris", "--store", "s.sqlite"]
-    words = [*program, "serve", *fleet, "--interval", "3600", "--json"]
-    with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
-        for line in served.stdout:
-            if json.loads(line)["event"] == END:
-                served.send_signal(signal.SIGINT)  # it waits an hour for the next round
-                break
-        rest = served.stdout.read()
-        assert served.wait(60) == 0
-    result = json.loads(rest.splitlines()[-1])
-    assert (result["event"], result["rounds"]) == ("result", 1)
-
-
 # Schedules
 
 
@@ -182,15 +157,6 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
 def test_a_fleet_and_its_keys_must_be_named(words, command, here):
     command(*words, code=errors.USAGE)
     assert list(here.iterdir()) == []
-
-
-def test_a_run_under_way_keeps_its_store_to_itself(command):
-    command(*FLEET, "--rounds", "1")
-    with Store("s.sqlite") as store:
-        (first,) = store.runs()
-        store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
-    refused = command(*FLEET, "--rounds", "2", code=errors.USAGE).last
-    assert refused["hint"] == "tern train --resume other"
 
 
 def test_a_continued_run_can_skip_round_numbers(command):

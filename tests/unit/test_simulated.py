@@ -92,19 +92,6 @@ def test_each_cohort_has_counts_of_its_own_card():
     assert last_status.reports == last_status.asked == 4000
 
 
-def test_single_reports_are_kept_only_on_request():
-    card, devices = design("three-outputs", 2).card, np.array([5, 900, 17, 3])
-    cohorts = [(gradient_question(2, card), devices)]
-    (cohort,) = ask(fleet_with(individual=True), cohorts).cohorts
-    assert cohort.answers.devices.tolist() == devices.tolist()
-    assert cohort.answers.symbols.shape == (4, 2)
-    symbols = cohort.answers.symbols.reshape(-1)
-    assert np.array_equal(np.bincount(symbols, minlength=3), cohort.counts.sum(axis=0))
-    (plain,) = ask(fleet_with(), cohorts).cohorts
-    assert plain.answers is None
-    assert np.array_equal(plain.counts, cohort.counts)
-
-
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
     card[1:5] = (999_000).to_bytes(4, "little")  # it claims an epsilon of 0.999

@@ -7,7 +7,6 @@ import shutil
 import stat
 
 import pytest
-from cryptography import x509
 
 from tern.links import mqtt
 from ternhost.errors import UsageError
@@ -16,7 +15,6 @@ from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, KEY, Access
 from ternhost.reach.broker.mosquitto_files import ACCESS, PASSWORDS
-from ternhost.reach.certificates import names_of
 from ternhost.store.store import Store
 
 
@@ -64,13 +62,6 @@ def test_the_broker_of_a_site_lets_in_its_own_boards_alone(lab):
     assert users(lab) == {"00000002", "00000003"}
 
 
-def test_the_broker_of_a_site_is_bridged_to_the_central_one_from_wherever_it_is_copied(lab):
-    conf = (lab / CONFIG).read_text()
-    assert "address broker.local:1234\n" in conf
-    assert "listener 8884 0.0.0.0\n" in conf
-    assert str(lab.parents[1]) not in conf
-
-
 def test_a_site_has_no_key_of_a_device_and_no_password_of_the_host(central, lab):
     directory, device_keys = central
     secrets = [Access.load(directory / HOST).password.encode()]
@@ -84,31 +75,6 @@ def test_a_site_has_no_key_of_a_device_and_no_password_of_the_host(central, lab)
 def test_only_its_owner_reads_the_secrets_of_a_site(lab):
     for name in (CONFIG, HOST, KEY, PASSWORDS, "site.json"):
         assert stat.S_IMODE((lab / name).stat().st_mode) == 0o600, name
-
-
-def test_the_certificate_of_a_site_is_of_the_central_authority(central, lab):
-    directory, _ = central
-    assert (lab / AUTHORITY).read_bytes() == (directory / AUTHORITY).read_bytes()
-    certificate = x509.load_pem_x509_certificate((lab / CERTIFICATE).read_bytes())
-    authority = x509.load_pem_x509_certificate((lab / AUTHORITY).read_bytes())
-    certificate.verify_directly_issued_by(authority)
-    assert names_of(lab / CERTIFICATE) == ["lab.local"]
-
-
-def test_a_bridge_has_the_rights_that_its_boards_need(central):
-    directory, _ = central
-    configuration.add_site(directory, "lab", bridge=True, boards=range(2, 3))
-    configuration.add_site(directory, "shed", bridge=True)
-    assert section(directory, "tern-site-lab") == [
-        "topic write tern/site/lab",
-        "topic read tern/round",
-        "topic read tern/model",
-        "topic write tern/up/00000002",
-        "topic read tern/down/00000002",
-        "topic write tern/hello/00000002",
-    ]
-    assert "topic write tern/up/+" in section(directory, "tern-site-shed")
-    assert {"tern-site-lab", "tern-site-shed"} < users(directory)
 
 
 @pytest.fixture
@@ -179,15 +145,6 @@ def test_an_impossible_site_is_refused(central, options):
     assert not (directory / "sites").exists()
 
 
-def test_a_site_cannot_be_configured_apart_from_its_central_broker(lab, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(lab, copy)
-    with pytest.raises(UsageError):
-        configuration.configure(lab, port=8885)
-    with pytest.raises(UsageError):
-        configuration.configure(copy)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -204,13 +161,3 @@ def test_brokers_share_no_name_and_no_device(tmp_path, options):
     with pytest.raises(UsageError):
         configuration.add_site(tmp_path, "shed", bridge=True, **options)
     assert not (tmp_path / "sites" / "shed").exists()
-
-
-def test_nothing_is_written_before_a_refusal(central, tmp_path, tern):
-    directory, _ = central
-    configuration.add_site(directory, "lab", bridge=True)
-    before = (directory / PASSWORDS).read_bytes()
-    tern("broker", "config", str(directory / "sites" / "lab"), "--bridge", "c", code=2)
-    assert (directory / PASSWORDS).read_bytes() == before
-    tern("broker", "config", str(tmp_path / "new"), "--bridge", "La b", code=2)
-    assert not (tmp_path / "new").exists()

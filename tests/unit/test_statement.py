@@ -132,19 +132,6 @@ def test_texts_from_outside_are_escaped():
     assert r"“a\|b”" in markdown
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_markdown_says_what_html_says(name):
-    facts = FACTS[name]
-    markdown = page.markdown(facts).replace("\\", "")
-    for section in sentences.sections(facts):
-        for part in section.parts:
-            if isinstance(part, sentences.Sentence):
-                assert part.text in markdown
-            else:
-                for row in part.rows:
-                    assert " | ".join(row) in markdown
-
-
 # The command
 
 
@@ -177,30 +164,12 @@ def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
     assert planned == guarantees_of(tern, "mine") == of_classes(result)
 
 
-def test_a_store_counts_all_of_its_runs(tern):
-    for name in ("one", "two"):
-        tern(*TRAIN, "--name", name, "--store", "fleet.sqlite", "--epsilon", "1")
-    (life,) = guarantees_of(tern, "fleet.sqlite")
-    assert (life.span, life.bounds.pure) == (Span.LIFE, pytest.approx(2, abs=1e-5))
-
-
 def test_simulated_clients_enforce_nothing(tern):
     tern(*TRAIN, "--epsilon", "1", "--budget", "3", "--name", "mine")
     tern("privacy", "mine")
     text = Path("runs/mine/privacy.md").read_text().replace("\\", "")
     assert "Each device enforces" not in text
     assert "the host refuses runs of a store beyond" in text
-
-
-@pytest.mark.parametrize(
-    ("fleet", "words"),
-    [("simulated:30", "simulated by the host"), ("inprocess:2", "emulated boards")],
-)
-def test_a_store_whose_devices_are_nobodys_says_so_first(fleet, words, tern):
-    collect = f"collect --dataset iris --fleet {fleet} --no-report --quiet --store fleet.sqlite"
-    tern(*collect.split())
-    in_short, *_ = tern("privacy", "fleet.sqlite", "--json").json["sections"]
-    assert words in in_short["parts"][0]["text"]
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():

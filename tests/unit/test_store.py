@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from harness import kept
@@ -18,7 +17,6 @@ from sample_store import reports_of
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError
 from ternhost.store import store_file
-from ternhost.store.boards import BoardRow
 from ternhost.store.runs import RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
 
@@ -233,16 +231,3 @@ def test_a_full_disk_loses_nothing_that_was_accepted(path):
     with Store(path) as store:
         assert [device for device, _ in store.reports(1)] == list(range(1, committed + 1))
         add(store, 1, {committed + 1: b"symbols!"})  # with room again, the store continues
-
-
-# For observers
-
-
-def test_the_last_sight_of_each_board_is_kept(store):
-    health = {"heap": 5000}
-    store.boards_seen([BoardRow("b", first=3, clients=2, online=True, heard=10.0, hello=health)])
-    silent = BoardRow("b", first=3, clients=2, online=True, heard=9.0, errors=1, error="silent")
-    same_devices_elsewhere = BoardRow("c", first=3, clients=2, online=False, heard=12.0)
-    store.boards_seen([silent, same_devices_elsewhere])
-    last_sight = replace(same_devices_elsewhere, hello=health, errors=1, error="silent")
-    assert store.boards() == [last_sight]

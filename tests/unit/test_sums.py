@@ -12,7 +12,6 @@ from tern.sums import rho
 from ternhost import errors
 from ternhost.errors import UsageError
 from ternhost.learn import estimate
-from ternhost.privacy import cards as cards_file
 from ternhost.privacy import certify, gaussian_curve, sums
 
 PLAIN = {"unit": 1, "radius": 0.5, "clipped": 92, "kept": -36, "units": 500, "values": 29}
@@ -112,18 +111,6 @@ def test_certify_accepts_what_a_sum_keeps_and_no_less(tern, files, norm, option,
 def test_what_averages_values_refuses_a_sum(files, function):
     with pytest.raises(UsageError, match="sums under noise"):
         function(cards.decode(files[2].read_bytes()))
-
-
-def test_the_law_of_a_sum_is_drawn_around_what_a_unit_adds(files, norm):
-    card = cards.decode(files[norm].read_bytes())
-    values = np.array(cards_file.output_values(card))
-    width = math.sqrt(sums.variance(sums.of(card))) / sums.of(card).radius
-    for x in (-16384, 0, 16384):
-        law = np.array(cards_file.distribution(card, x))
-        assert law.sum() == pytest.approx(1)
-        assert law @ values == pytest.approx(x / 16384, abs=0.01)
-        variance = law @ values**2 - (law @ values) ** 2
-        assert math.sqrt(variance) == pytest.approx(width, rel=0.05)
 
 
 def test_account_of_gaussian_sums_is_that_of_their_curve(account, files):

@@ -145,20 +145,6 @@ def test_pytest_runs_each_test_on_cpython_and_on_the_device(tmp_path):
     assert "test_it.py::test_cpython_only[unix] FAILED" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    ("declaration", "needs"),
-    [
-        ("", {}),
-        ("NEEDS = {'test_b': 'endurance'}\n", {"test_b": "endurance"}),
-        ("NEEDS = 'sockets'\n", {"test_a": "sockets", "test_b": "sockets"}),
-    ],
-)
-def test_needs_of_a_file_hold_for_one_test_or_for_all(tmp_path, declaration, needs):
-    path = tmp_path / "test_it.py"
-    path.write_text(f"{declaration}def test_a(): pass\ndef test_b(): pass\n")
-    assert device_tests.needs(path) == needs
-
-
 def test_a_sample_of_vectors_has_at_least_four_cases_of_a_group():
     forty_cases = ",\n".join(f'  {{"n": {number}}}' for number in range(40))
     text = f'{{\n "cases": [\n{forty_cases}\n ]\n}}\n'

@@ -77,13 +77,6 @@ def test_a_failed_step_shows_the_end_of_its_output_and_keeps_the_log(monkeypatch
     assert "an earlier step" in (tmp_path / "failed-build.log").read_text()
 
 
-def test_variables_of_a_calling_make_do_not_reach_a_build(monkeypatch, tmp_path):
-    monkeypatch.setenv("MAKEFLAGS", "-n --jobserver-auth=3,4")
-    monkeypatch.setenv("CFLAGS", "-DWRONG")
-    shell(tmp_path).run("sh", "-c", 'echo "flags: [$MAKEFLAGS$CFLAGS]"')
-    assert "flags: []" in (tmp_path / "log").read_text()
-
-
 def test_a_source_with_another_checksum_is_refused(tmp_path):
     path = tmp_path / "lwip.tar.xz"
     path.write_bytes(b"the known source")

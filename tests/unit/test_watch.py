@@ -7,13 +7,12 @@ import json
 import os
 import pty
 import re
+import select
 import signal
-import sqlite3
 import struct
 import subprocess
 import termios
 import time
-from contextlib import suppress
 from fcntl import ioctl
 
 import pytest
@@ -22,7 +21,7 @@ from rich.console import Console
 from warm import TERN
 
 from ternhost.cli import main as tern
-from ternhost.errors import BROKEN_PIPE, OK, USAGE
+from ternhost.errors import OK, USAGE
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
@@ -116,71 +115,6 @@ def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):
     assert capsys.readouterr().out == "waiting for a run in empty.sqlite\n"
 
 
-class Watching:
-    """`tern watch` as a process; `text` is its output so far."""
-
-    def __init__(self, *words, columns=None, **environment):
-        if columns is None:
-            self._far, near = os.pipe()
-        else:
-            self._far, near = pty.openpty()
-            ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("COLUMNS", "LINES"):
-                patch.delenv(name, raising=False)
-            for name, value in {"TERM": "xterm", **environment}.items():
-                patch.setenv(name, value)
-            words = [*TERN, "watch", "--interval", "0.1", *words]
-            self.process = warm.Popen(words, stdout=near, stdin=subprocess.DEVNULL)
-        os.close(near)
-        os.set_blocking(self._far, False)
-        self._data = b""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.stop_reading()
-
-    def stop_reading(self):
-        if self._far is not None:
-            os.close(self._far)
-            self._far = None
-
-    @property
-    def text(self):
-        with suppress(OSError):  # no output yet, or the far end is closed
-            while data := os.read(self._far, 1 << 16):
-                self._data += data
-        return self._data.decode(errors="replace")  # the last character may be incomplete
-
-    def wait_for(self, pattern, count=1):
-        end = time.monotonic() + 60
-        while len(re.findall(pattern, self.text)) < count:
-            assert time.monotonic() < end, self.text
-            assert self.process.poll() is None, self.text
-            time.sleep(0.02)
-
-    def end(self):
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60), self.text
-
-
-@pytest.mark.slow
-def test_json_is_a_line_for_each_change_until_the_reader_leaves(served):
-    with Watching("s.sqlite", "--json") as watching:
-        watching.wait_for("\n")
-        time.sleep(0.5)
-        assert watching.text.count("\n") == 1
-        assert tern([*SERVE, "--rounds", "4"]) == OK
-        watching.wait_for('"rounds": 4')
-        assert all(json.loads(line)["store"] == "s.sqlite" for line in watching.text.splitlines())
-        watching.stop_reading()
-        assert watching.process.wait(60) == BROKEN_PIPE
-
-
 @pytest.fixture
 def new_lines(capsys):
     """`new_lines(began, *numbers)`: the rounds with a line after a look at a run of one name.
@@ -210,22 +144,37 @@ def test_a_restored_copy_of_a_run_begins_anew(new_lines):
     assert new_lines(1.0, 1, 2) == [2]
 
 
+def read_until(terminal, words, text):
+    """The text so far, and what is written to the terminal until it has these words."""
+    while words not in text:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, f"no {words!r} within a minute: {text}"
+        text += os.read(terminal, 1 << 16).decode(errors="replace")
+    return text
+
+
 @pytest.mark.slow
-def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served):
-    with sqlite3.connect("s.sqlite", isolation_level=None) as locker:
-        locker.execute("PRAGMA locking_mode = EXCLUSIVE")
-        locker.execute("BEGIN EXCLUSIVE")
-    with Watching("s.sqlite", columns=40, NO_COLOR="1") as watching:
-        watching.wait_for("locked by another")
-        locker.close()
-        watching.wait_for("180 reports")
+def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, near = pty.openpty()
+    rows, columns = 50, 40
+    ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    command = [*TERN, "watch", "s.sqlite", "--interval", "0.1"]
+    with warm.Popen(command, stdout=near, stdin=subprocess.DEVNULL) as watching:
+        text = read_until(terminal, "180 reports", "")
         assert tern([*SERVE, "--rounds", "5"]) == OK
-        watching.wait_for("300 reports")
-        code, text = watching.end()
-    assert code == OK
-    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text)
-    enter, leave = "\x1b[?1049h", "\x1b[?1049l"
-    assert text.index(enter) < text.index(leave)
-    last_picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave) :])
+        text = read_until(terminal, "300 reports", text)
+        watching.send_signal(signal.SIGINT)
+        enter_picture, leave_picture = "\x1b[?1049h", "\x1b[?1049l"
+        text = read_until(terminal, leave_picture, text)
+        assert watching.wait(60) == OK
+    text += os.read(terminal, 1 << 16).decode(errors="replace")
+    os.close(terminal)
+    os.close(near)
+
+    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|9[0-7]|38)[;m]", text), "no colour"
+    assert text.index(enter_picture) < text.index(leave_picture)
+    last_picture = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text[text.index(leave_picture) :])
     assert "300 reports" in last_picture
-    assert max(map(len, last_picture.splitlines())) <= 40
+    assert max(map(len, last_picture.splitlines())) <= columns
