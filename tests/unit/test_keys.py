@@ -44,18 +44,6 @@ def test_a_revoked_device_stays_listed_and_may_get_another_key(store):
     assert keys.list_devices(store)[0].revoked is None
 
 
-def test_an_epoch_is_the_second_in_which_its_key_was_made(store, monkeypatch):
-    """Seconds since 2020 in UTC, or the next number if the clock has not advanced."""
-    clock = datetime(2030, 1, 2, tzinfo=UTC).timestamp()
-    monkeypatch.setattr(time, "time", lambda: clock)
-    first = (3653 + 1) * 86400  # ten years, three of them leap years, and a day
-    assert [keys.fleet_key(store).epoch, keys.rotate_fleet(store).epoch] == [first, first + 1]
-    clock += 86400.9
-    assert keys.rotate_fleet(store).epoch == first + 86400
-    clock = 0.0
-    assert keys.rotate_fleet(store).epoch == first + 86401
-
-
 def test_the_epochs_of_32_bits_end_with_an_error_and_the_last_key_stays(store, monkeypatch):
     monkeypatch.setattr(time, "time", datetime(2156, 1, 1, tzinfo=UTC).timestamp)
     last = keys.rotate_fleet(store)  # 2**32 seconds after 2020 are in 2156

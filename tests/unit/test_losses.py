@@ -18,6 +18,7 @@ from designing import shipped_card
 from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from spec.cards import sum_card
+from test_shuffling import law_of_counts
 
 from tern import wire
 from ternhost.count.questions import Question, decode_body, round_body
@@ -257,19 +258,6 @@ def test_a_budget_in_rho_has_the_epsilon_that_googles_accountant_says(epsilon, r
 
 
 # Among others, of whose reports only counts are seen
-
-
-def law_of_counts(laws_of_reports):
-    """The law of the counts of independent reports, by the counts of each symbol."""
-    law = Counter({(0,) * len(laws_of_reports[0]): Fraction(1)})
-    for of_report in laws_of_reports:
-        longer = Counter()
-        for counts, mass in law.items():
-            for symbol, p in enumerate(of_report):
-                further = (*counts[:symbol], counts[symbol] + 1, *counts[symbol + 1 :])
-                longer[further] += mass * p
-        law = longer
-    return law
 
 
 def worst_delta_among(knots, clients, rounds, epsilon):

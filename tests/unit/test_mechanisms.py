@@ -10,9 +10,9 @@ from designing import worst
 
 from tern import card as cards
 from ternhost.errors import UsageError
-from ternhost.privacy import certify, mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.privacy.cards import describe_design
-from ternhost.privacy.mechanisms import grr, laplace, three_outputs
+from ternhost.privacy.mechanisms import laplace, three_outputs
 
 EPSILONS = ("0.5", "1", "2", "3", "4")
 VARIANCES = {  # the worst case at each of EPSILONS
@@ -56,16 +56,6 @@ def test_the_scale_of_laplace_is_the_least_that_keeps_epsilon():
         assert 0 <= Fraction(t, s) / Fraction(2_000_000 << grid, micro) - 1 < 1e-7
     with pytest.raises(UsageError, match="too small"):
         laplace.rational_scale(1, 14)
-
-
-def test_grr_has_the_frequency_variance_of_its_probabilities():
-    card = cards.decode(mechanisms.design("grr", "1", 5).card)
-    same, different = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
-    gain = (same - different) ** 2
-    assert grr.frequency_variance(1.0, 5) == pytest.approx(
-        different * (1 - different) / gain, rel=1e-6
-    )
-    assert grr.frequency_variance(1.0, 5, 1.0) == pytest.approx(same * (1 - same) / gain, rel=1e-6)
 
 
 QUICKLY_DESIGNED = [

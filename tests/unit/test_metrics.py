@@ -111,32 +111,6 @@ def board(i, ago, **fields):
     )
 
 
-@pytest.fixture
-def boards_counted_by(metrics, store):
-    """`boards_counted_by(what)`: the number of boards by the label of tern_boards_WHAT."""
-    new, old = {"release": "0.2.0"}, {"release": "0.1.0"}
-    store.boards_seen(
-        [
-            board(1, 10, hello={"entropy": wire.CTR_DRBG, **new}),
-            board(2, 30, hello={"entropy": wire.FAILED, **new}, errors=2, error="lost"),
-            board(3, 90, hello={"entropy": 99, **old}),
-            board(4, 5000, online=False),
-            board(5, 90_000, online=False, hello={"entropy": wire.HASH_DRBG, **old}),
-        ]
-    )
-    metrics.add_store(store.path)
-
-    def counted(what):
-        counts = {}
-        for (name, *labels), count in scrape(metrics).items():
-            if name == f"tern_boards_{what}":
-                ((_, label),) = labels
-                counts[label] = count
-        return counts
-
-    return counted
-
-
 def test_lying_boards_make_few_series(metrics, store):
     """Each of 199 boards names a release and an error of its own, which are long."""
     lies = [
@@ -157,21 +131,6 @@ def test_lying_boards_make_few_series(metrics, store):
 
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
-
-
-def test_hostile_names_of_figures_are_labels_and_make_no_line(metrics):
-    figures = {"figures": {HOSTILE: 0.5}, "chosen": {HOSTILE: 2.0}, "reasons": {HOSTILE: 1}}
-    metrics.update(replace(STATUS, event=END, frames={HOSTILE: 3}, **figures))
-    served = scrape(metrics)
-    labels = {
-        "figure": "name",
-        "chosen": "name",
-        "refused_reports_total": "reason",
-        "frames_total": "fate",
-    }
-    for name, label in labels.items():
-        assert served[f"tern_{name}", (label, HOSTILE)] > 0
-    assert {name.partition("_")[0] for name, *_ in served} == {"tern"}
 
 
 def test_hostile_texts_of_boards_are_labels_that_no_terminal_obeys(metrics, store):

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.raw_client import wait_for
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
@@ -88,15 +87,6 @@ def test_the_error_says_why_mosquitto_has_ended(replaced, script, reason):
     with pytest.raises(DeviceError) as caught:
         mosquitto.Mosquitto(place)
     assert caught.value.message.endswith(reason)
-
-
-def kept(place, count, times):
-    """The messages of a Mosquitto that is kept running, until there are `count`."""
-    messages = []
-    with mosquitto.Mosquitto(place) as running:
-        running.keep(messages.append, times)
-        wait_for(lambda: len(messages) >= count, 20)
-    return messages
 
 
 NEW = "New connection from {0}:{1} on port 8883."

@@ -50,16 +50,6 @@ def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
     assert ours < three_outputs.better_worst_variance(epsilon)  # 3R
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("epsilon", "levels"), [(3, 16), (1, 8), (0.75, 8), (5, 8), (4, 4)])
-def test_a_shipped_card_is_as_good_as_one_designed_now(epsilon, levels):
-    """test_mechanisms_auto.py checks the variances of the shipped cards."""
-    shipped = mechanisms.design("optimal", epsilon, levels)
-    assert shipped.notes == ("a shipped card",)
-    now = worst_variance(designed(epsilon, levels))
-    assert now == pytest.approx(worst_variance(shipped.decode()), rel=1e-4)
-
-
 @pytest.mark.slow
 def test_duchi_minimises_the_worst_second_moment():
     assert designed(1.0, 4, objective="worst-second-moment").data == duchi.card(MICRO)

@@ -71,8 +71,6 @@ NO_NOISE = {"privacy_eval_type": "NOT_ENCRYPT"}
         ("fedsgd", {"epsilon": "much"}),
         ("infer", {"epsilon": "21"}),  # above 20
         ("infer", {"laplace_eval_eps": "11", "answer": "label"}),  # half of the true epsilon
-        ("infer", {"noise": 0.0}),
-        ("infer", {"noise": 0.5, "probability": 1.0}),
         ("infer", {"noise": 0.5, **NO_NOISE}),
         ("infer", {"score_rounds": 2}),  # of a classifier, which is not named
         ("infer", {"eval_type": "SILHOUETTE_WITH_ITSELF", "answer": "label"}),
@@ -129,13 +127,10 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "train --algorithm fedavg --optimiser adam",
         "train --mechanism duchi --window best",
         "train --epsilon 1 --epsilons 1:0.5,2:0.5",
-        "train --metrics 70000",
         "infer --classifier runs/a --held-out 0.5",
         "collect --unit record --epsilon 2",
         "collect --unit 60 --records 50",
         "collect --life 2",
-        "device info",
-        "emulator run --blank",
         "plan --epsilon 0",
         "plan --dataset diabetes --model logistic --reports 100",
         "plan --devices 2 --epsilon 2",

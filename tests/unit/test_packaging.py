@@ -19,43 +19,11 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
-FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
-BESIDE_CORE = {"ternbench", "terngateway", "ternpapers"}  # packages that can be taken away
-TAKEN_AWAY = {name for name in BESIDE_CORE & FOLDERS.keys() if not (ROOT / FOLDERS[name]).is_dir()}
-SOURCES = {
-    name: Path(folder).parent
-    for name, folder in FOLDERS.items()
-    if Path(folder).name == name and name not in TAKEN_AWAY
-}
-LISTED = {
-    package
-    for package in PROJECT["tool"]["setuptools"]["packages"]
-    if package.partition(".")[0] not in TAKEN_AWAY
-}
-DATA = {
-    "ternfirmware",
-    "ternfirmware.thumb",
-    "ternfirmware.trial",
-    "ternspecs",
-    "terntests.device",
-    "terntests.hil",
-    "terntests.spec",
-}
 
 
 def names(requirements):
     """The names of packages, without versions."""
     return {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
-
-
-def test_every_package_is_installed():
-    packages = set(DATA)
-    port = ROOT / "tools/terntools/emulators/qemu/port"  # Python for a device, among C
-    for name, folder in SOURCES.items():
-        for source in (ROOT / folder / name).rglob("*.py"):
-            if port not in source.parents:
-                packages.add(".".join(source.parent.relative_to(ROOT / folder).parts))
-    assert packages == LISTED
 
 
 def test_an_extra_has_the_packages_of_its_modules():

@@ -31,12 +31,9 @@ def of_card(card):
 
 
 FIGURES = {
-    "accuracy": accuracy,
     "one round": lambda: accuracy(1),
     "bytes": lambda: runs.frame_bytes({"a": 1, "b": 112}, 17),
     "spent": lambda: accounts.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
-    "three levels": of_card(decoded("three-outputs")),
-    "fifteen levels": of_card(decoded("pm-sub", levels=15)),
     "a hierarchy": of_card(shipped_card("lhp", 2)),
     "laplace": of_card(cards.decode(base.laplace(3, 160, 8, -200, 200))),
 }

@@ -164,15 +164,6 @@ def link_files(tmp_path):
     return f"unix.json={config}", f"unix.key={key}"
 
 
-def test_the_files_of_a_link_name_the_link_of_the_board(link_files):
-    config, key = link_files
-    board = member("--own-records", "--link", config, "--link", key)
-    assert board.link == {"unix.json": b'{"path": "socket"}', "unix.key": b"a key"}
-    assert board.link_name == "unix"
-    assert member("--own-records").link_name == "serial"
-    assert member("--own-records", "--broker", "b").link_name == "mqtt"
-
-
 @pytest.mark.parametrize(
     "option",
     [

@@ -21,7 +21,6 @@ from harness.in_process import InProcessLink
 from ternhost import datasets, errors
 from ternhost.privacy.accounting import Policy
 from ternhost.provision import boards as provision
-from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run import directory
 from ternhost.run import result as results
 from ternhost.run.status import END, Watcher
@@ -111,18 +110,6 @@ def test_a_broken_run_is_listed_and_hides_no_other(command, damage, status):
     status_of = {run["run"]: run["status"] for run in command("runs").result["runs"]}
     assert status in status_of["first"]
     assert status_of["second"] == FINISHED
-
-
-def test_a_report_that_cannot_be_written_is_drawn_later(command, undrawn):
-    command("train", *SIMULATED, "--name", "mine")
-    Path("runs/mine/report.html").mkdir()
-    failed = command("runs", "--draw", "mine", code=errors.STORAGE).result
-    assert "tern runs --draw runs/mine" in failed["hint"]
-    Path("runs/mine/report.html").rmdir()
-    Path("runs").rename("moved")
-    drawn = command("runs", "moved", "--draw", "mine", code=0).result
-    assert drawn["report"] == "moved/mine/report.html"
-    assert {*drawn["pictures"]} == {*map(str, Path("moved/mine").glob("*.png"))}
 
 
 def test_a_run_without_its_directory_is_resumed(command, cut):
@@ -335,26 +322,6 @@ def test_a_run_with_missing_reports_has_a_result_and_ends_with_6(command, monkey
 def test_a_run_without_any_answer_ends(command, monkeypatch):
     monkeypatch.setattr(InProcessLink, "send", lambda self, frame: None)
     command("train", *BOARDS, "--silence", "0.3", code=errors.NO_DEVICE)
-
-
-def test_a_round_without_any_answer_has_no_reports(command, monkeypatch):
-    send, open_round = InProcessLink.send, BoardsDriver.open
-    opened_rounds = []
-
-    def note_and_open(self, number, cohorts):
-        opened_rounds.append(number)
-        open_round(self, number, cohorts)
-
-    def send_but_in_the_second_round(self, frame):
-        if len(opened_rounds) != 2:
-            send(self, frame)
-
-    monkeypatch.setattr(BoardsDriver, "open", note_and_open)
-    monkeypatch.setattr(InProcessLink, "send", send_but_in_the_second_round)
-    result = command("train", *BOARDS, "--deadline", "3", code=errors.SHORT).result
-    assert [entry["reports"] for entry in result["history"]] == [10, 0, 10, 10]
-    assert [entry["ended"] for entry in result["history"]][1] == "deadline"
-    assert result["missing"] == 10
 
 
 def test_files_that_a_power_cut_leaves_beside_ledgers_are_no_clients(command, monkeypatch):

@@ -22,8 +22,6 @@ from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
-from ternhost.store.runs import FINISHED
-from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
@@ -80,15 +78,6 @@ def test_a_store_has_one_served_model(command, words):
     command(*FLEET, "--rounds", "1")
     refused = command(*FLEET, "--rounds", "2", *words, code=errors.USAGE).last
     assert "--new-model" in refused["hint"]
-
-
-def test_a_new_model_replaces_the_served_one_and_may_be_asked_in_another_way(command):
-    first = command(*FLEET, "--rounds", "1").last
-    second = command(*FLEET, "--rounds", "1", "--model", "svm", "--new-model").last
-    again = command(*FLEET, "--rounds", "2", "--model", "svm", "--quorum", "0.5").last
-    assert again["run"] == second["run"] != first["run"]
-    with Store("s.sqlite") as store:
-        assert [run.status for run in store.runs()] == [FINISHED, FINISHED]
 
 
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
@@ -166,12 +155,3 @@ def test_a_continued_run_can_skip_round_numbers(command):
     assert [entry["round"] for entry in result["history"]] == [1, 71]
     last_number = str(2**30 - 2)
     command(*words, "--rounds", "4", "--after-round", last_number, code=errors.USAGE)
-
-
-def test_a_collection_asks_everybody_and_costs_a_report_per_round(command):
-    words = ("--algorithm", "collect", *FLEET)
-    command(*words, "--rounds", "1", "--share", "0.1", code=errors.USAGE)
-    result = command(*words, "--rounds", "3").last
-    assert result["reports"] == 3 * result["clients"] == 3 * 60
-    one_round = result["epsilon_paid"] / 3
-    assert result["options"]["epsilon"] == f"{one_round:g}"

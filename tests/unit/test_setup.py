@@ -1,5 +1,5 @@
-"""tools/setup.sh, whole, in a small checkout: it installs no file but the locked one, and starts no
-service.
+"""tools/setup.sh, whole, in a small checkout: it installs no file but the locked
+one.
 """
 
 import hashlib
@@ -12,26 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-
-# Runs setup.sh where no mosquitto is, and where the real invoke-rc.d starts the script beside. $1:
-# a policy, or "".
-_MACHINE = r"""
-set -e
-mkdir sbin
-mount --bind /usr/sbin sbin
-mount -t tmpfs none /usr/sbin
-ln -s "$PWD"/sbin/* /usr/sbin
-rm -f /usr/sbin/mosquitto /usr/sbin/policy-rc.d /usr/sbin/runlevel
-[ ! -d /run/systemd ] || mount -t tmpfs none /run/systemd
-mount --bind service /etc/init.d
-mount --bind service /etc/rc5.d
-cp service/runlevel /usr/sbin
-[ -z "$1" ] || { printf "$1" >/usr/sbin/policy-rc.d; chmod +x /usr/sbin/policy-rc.d; }
-code=0
-sh tools/setup.sh || code=$?
-cp /usr/sbin/policy-rc.d policy 2>/dev/null || true
-exit $code
-"""
 
 
 def script(path, text):
@@ -90,31 +70,3 @@ def test_a_wheel_with_a_changed_byte_is_not_installed(checkout, tampered):
     ) == tampered
     assert ("do not install it by hand" in ended.stderr) == tampered
     assert (hashlib.sha256(data).hexdigest() in ended.stderr) == tampered  # pip's own words
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs Debian packages")
-@pytest.mark.parametrize(
-    ("policy", "apt_ends", "started"),
-    [("", 0, False), ("", 100, False), ("#!/bin/sh\nexit 0\n", 0, True)],
-)
-def test_a_service_that_is_installed_does_not_start(checkout, policy, apt_ends, started):
-    """... unless a policy of this machine lets it.
-
-    The machine's own stays, and tern's goes, also after an error.
-    """
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
-        pytest.skip("this machine lets nobody mount")
-    installs = f"invoke-rc.d mosquitto start; exit {apt_ends}"
-    script(checkout / "bin/apt-get", f'[ "$1" = update ] || {{ {installs}; }}')
-    script(checkout / "service/mosquitto", f"touch {checkout}/started")
-    script(checkout / "service/runlevel", "echo N 5")
-    (checkout / "service/S01mosquitto").symlink_to("mosquitto")
-    ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", policy],
-        cwd=checkout,
-        env={**os.environ, "PATH": f"{checkout}/bin:{os.environ['PATH']}"},
-    )
-    assert ended.returncode == apt_ends
-    assert (checkout / "started").exists() == started
-    kept = checkout / "policy"
-    assert (kept.read_text() if kept.exists() else "") == policy

@@ -27,7 +27,7 @@ def account(epsilon, reports, delta=1e-6, name=None, values=1):
 
 
 def law_of_counts(laws_of_reports):
-    """The law of the histogram of independent reports."""
+    """The law of the reports of independent clients in any order: by their sorted symbols."""
     law = {(): Fraction(1)}
     for of_report in laws_of_reports:
         longer = Counter()

@@ -9,7 +9,7 @@ from simulating import ask
 from tern import gradient as gradients
 from tern import wire
 from tern.card import decode
-from ternhost import datasets, vectorised
+from ternhost import datasets
 from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
 from ternhost.datasets import Holdings
@@ -116,25 +116,6 @@ def test_values_of_many_clients_are_estimated_in_parts(monkeypatch):
     estimated = estimate.combine([(decode(card), counts)])
     error = abs(estimated.mean - values[:, :3].mean(axis=0) / 16384)
     assert (error < 4.5 * estimated.standard_error).all()
-
-
-def test_simulated_clients_train_like_the_library():
-    """A card of epsilon 20 is never wrong at -1 and 1. Every move of a weight exceeds tau and is
-    cut off there, so that the symbols are the signs of the moves.
-    """
-    data = datasets.synthetic.logistic(40)
-    rows, d = data.records(np.arange(40)), data.dimension
-    driver, card = fleet_with(rows, each=8), design("duchi", 20).card
-    epochs, rate, tau, batch = 2, 2, 1, 4
-    training = (epochs, rate, tau)
-    question = Question(wire.LOCAL + wire.LOGISTIC, [0] * d, -12, card, d, batch, training)
-    (cohort,) = ask(driver, [(question, driver.devices)]).cohorts
-
-    rows_by_client = rows.reshape(5, 8, -1)
-    zeros = np.zeros(d, np.int64)
-    moves = vectorised.train_locally(wire.LOGISTIC, zeros, -12, rows_by_client, epochs, batch, rate)
-    upward_reports = cohort.counts[:, 1]
-    np.testing.assert_array_equal(upward_reports, (moves > 0).sum(axis=0))
 
 
 def test_clients_with_several_records_have_no_gradient_of_one():

@@ -54,15 +54,6 @@ def reopened(path):
         yield store
 
 
-def test_devices_and_open_rounds_are_there_after_reopening(reopened):
-    assert reopened.keys() == KEYS
-    (again,) = reopened.open_rounds()
-    assert (again.number, again.run) == (ROUND.number, ROUND.run)
-    assert (again.quorum, again.deadline) == (ROUND.quorum, ROUND.deadline)
-    cohorts = [(cohort.body, list(cohort.devices)) for cohort in again.cohorts]
-    assert cohorts == [(b"first", [1, 4_000_000_000]), (b"second", [2])]
-
-
 def test_reports_are_there_after_reopening_and_count_once(reopened):
     assert reopened.reports(1) == [(1, b"a"), (2, b"b")]
     with pytest.raises(StorageError, match="already"):

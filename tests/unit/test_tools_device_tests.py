@@ -1,8 +1,6 @@
 """The runner of device tests reports every way in which a test can fail on a device as a failure."""
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -11,7 +9,6 @@ import pytest
 
 from terntools.testing import device_tests
 from terntools.testing.device_tests import Target, Transcript, UnixTarget
-from terntools.testing.folders import DEVICE
 
 
 def run(tmp_path, text, timeout=60.0):
@@ -60,35 +57,6 @@ def test_a_test_that_hangs_fails_with_a_time_out(tmp_path):
     outcomes = run(tmp_path, text, timeout=3.0)  # enough to reach the hang
     assert [outcome.passed for outcome in outcomes] == [True, False, True]
     assert outcomes[1].output == "before\nno answer in time"
-
-
-# Prints every block of the heap; only its address differs from process to process.
-HEAP = """
-import gc, micropython, small_board, tern.client
-
-kept = []
-
-def test_other():
-    kept.append(bytearray(20000))
-
-def test_heap():
-    gc.collect()
-    micropython.mem_info(1)
-"""
-
-
-def heap(folder, *names):
-    """What the last of these tests of HEAP prints about the heap of a device; the file of tests is
-    in `folder`.
-    """
-    folder.mkdir()
-    (folder / "test_it.py").write_text(HEAP)
-    for source in DEVICE.glob("*.py"):
-        if not source.name.startswith("test_"):
-            shutil.copy(source, folder)
-    outcomes = device_tests.run_file(UnixTarget(), folder / "test_it.py", names)
-    assert [outcome.passed for outcome in outcomes] == [True] * len(names)
-    return re.sub("from [0-9a-f]+:", "", outcomes[-1].output)
 
 
 class Scripted(Target):

@@ -112,41 +112,6 @@ def test_symbols_equal_those_of_the_firmware(name):
     assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
 
-TABLES = [name for name in CARDS if "table" in name]
-
-
-@pytest.mark.parametrize("name", [*TABLES, "three-outputs", "duchi"])
-def test_ties_with_thresholds_between_knots_end_as_in_the_firmware(name):
-    """Each lane begins with up to six bytes of a threshold for its input, and then a byte beside
-    the next one.
-    """
-    random = np.random.default_rng(list(name.encode()))
-    card = decode(CARDS[name])
-    values = random.integers(-16384, 16385, CLIENTS).astype(np.int16)
-
-    # The threshold of a random symbol, interpolated between the knots beside the value.
-    knots = np.array(card.thresholds, np.int64).reshape(-1, card.symbols - 1)
-    position = (values.astype(np.int64) + 16384) << card.knot_bits
-    knot, fraction = position >> 15, position & 32767
-    symbol = random.integers(0, card.symbols - 1, CLIENTS)
-    before = knots[knot, symbol]
-    after = knots[np.minimum(knot + 1, len(knots) - 1), symbol]
-    threshold = ((2**15 - fraction) * before + fraction * after) << 3  # 48 bits
-
-    streams = random.integers(0, 256, (CLIENTS, 20), np.uint8)
-    equal_bytes = random.integers(0, 7, CLIENTS)
-    for i in range(6):
-        digit = threshold >> (40 - 8 * i) & 255
-        beside = digit + random.choice([-1, 1], CLIENTS) & 255
-        streams[:, i] = np.where(i == equal_bytes, beside, streams[:, i])
-        streams[:, i] = np.where(i < equal_bytes, digit, streams[:, i])
-
-    lanes = ReplayLanes(streams)
-    symbols = vectorised.sample(card, lanes, values[:, None])
-    expected = _by_firmware(card, streams, values[:, None])
-    assert (symbols.tolist(), lanes._position.tolist()) == expected
-
-
 @pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])
 def test_categories_equal_those_of_the_firmware(name):
     rng = np.random.default_rng(3)
@@ -210,15 +175,6 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
     chosen = vectorised.gradients(*question, records, coordinates, batch, range_)
     assert np.array_equal(chosen, np.take_along_axis(gradients, coordinates, 1))
-
-
-@pytest.mark.parametrize("offset", [-1, 0, 1])
-@pytest.mark.parametrize("label", [-16384, 16384])
-def test_svm_gradients_equal_those_of_the_firmware_at_the_kink(offset, label):
-    """The label times the score is 1, or one unit beside it."""
-    parameters, record = np.array([16384, 1]), np.array([[label, offset, label]], np.int16)
-    expected = gradient_by_firmware(wire.SVM, parameters, -14, record, 0)
-    assert vectorised.gradients(wire.SVM, parameters, -14, record).tolist() == [expected]
 
 
 @pytest.mark.parametrize("exponent", [-30, -14, -12])

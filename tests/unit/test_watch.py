@@ -24,11 +24,9 @@ from ternhost.cli import main as tern
 from ternhost.errors import OK, USAGE
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
-from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.store.store import Store
 from ternhost.watch.summary import summary_of
 from ternhost.watch.terminal_view import Drawn
-from ternhost.watch.watch_command import Lines
 
 FLEET = ["--fleet", "simulated:60", "--dataset", "iris"]
 SERVE = ["serve", *FLEET, "--store", "s.sqlite", "--no-report", "--quiet"]
@@ -113,35 +111,6 @@ def test_a_missing_store_is_refused_and_one_without_a_run_is_shown(capsys):
     capsys.readouterr()
     assert tern(["watch", "empty.sqlite", "--once"]) == OK
     assert capsys.readouterr().out == "waiting for a run in empty.sqlite\n"
-
-
-@pytest.fixture
-def new_lines(capsys):
-    """`new_lines(began, *numbers)`: the rounds with a line after a look at a run of one name.
-
-    The run began at that moment, and has ended these rounds.
-    """
-    show = Lines().show
-
-    def look(began, *numbers):
-        counts = {"asked": 5, "reports": 5, "refusals": 0, "ended": "complete"}
-        history = tuple({"round": number, **counts} for number in numbers)
-        run = RunView("mine", began, "running", "fedsgd", "mqtt:x")
-        show(Snapshot("s", run=run, history=history))
-        printed = re.findall(r"^round (\d+):", capsys.readouterr().out, re.MULTILINE)
-        return [int(number) for number in printed]
-
-    return look
-
-
-def test_at_first_only_the_last_round_has_a_line_and_then_each_new_one(new_lines):
-    assert new_lines(1.0, 1, 2) == [2]
-    assert new_lines(1.0, 1, 2, 3, 4) == [3, 4]
-
-
-def test_a_restored_copy_of_a_run_begins_anew(new_lines):
-    assert new_lines(1.0, 1, 2, 3) == [3]
-    assert new_lines(1.0, 1, 2) == [2]
 
 
 def read_until(terminal, words, text):
