@@ -1,8 +1,6 @@
 """Keys of devices are added, rotated and revoked, even while a host has the store open."""
 
-import hashlib
 import sqlite3
-import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -130,22 +128,6 @@ def test_a_device_is_revoked_and_the_fleet_key_replaced_or_neither(store, monkey
         keys.revoke(store, [1])
     assert set(store.keys()) == {1, 2}
     assert keys.fleet_key(store) == before
-
-
-def test_the_frame_of_a_fleet_key_is_masked_and_tagged(store):
-    fleet, key = keys.rotate_fleet(store), keys.add(store, [7])[7]
-    frame = fleet.frame(7, key)
-
-    head, epoch = frame[:9], frame[5:9]
-    assert head == struct.pack("<BII", wire.FLEET_KEY, 7, fleet.epoch)
-
-    mask = b""
-    for half in (b"1", b"2"):
-        mask += hashlib.sha256(key + b"tern fleet key " + epoch + half).digest()[:16]
-    assert masked_key(fleet, 7, key) == xor(fleet.key, mask)
-
-    tag = hashlib.sha256(key + frame[:41]).digest()[:8]
-    assert frame[41:] == tag
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
-from designing import shipped_card
+from designing import law_of_counts, shipped_card
 from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from spec.cards import sum_card
-from test_shuffling import law_of_counts
 
 from tern import wire
 from ternhost.count.questions import Question, decode_body, round_body

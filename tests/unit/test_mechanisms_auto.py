@@ -3,7 +3,6 @@
 from fractions import Fraction
 from itertools import product
 
-import numpy as np
 import pytest
 import ship
 from designing import worst, worst_variance
@@ -26,13 +25,6 @@ def test_auto_takes_the_best_mechanism_and_gives_the_reason():
     )
     assert "least worst-variance" in design.notes[0]
     assert "next best" in design.notes[1]
-
-
-@pytest.mark.slow
-def test_auto_under_a_prior_near_zero_takes_a_card_that_is_good_there():
-    design = mechanisms.design("auto", "1", bits=1.6, objective="mean-second-moment", prior="small")
-    at_zero = float(certify.moments(cards.decode(design.card)).second_moment(0))
-    assert at_zero < 3.3  # rr3, the best there, has 3.196; Duchi 4.683
 
 
 @pytest.mark.parametrize("entry", shipped.entries(), ids=lambda entry: entry["file"])
@@ -79,21 +71,3 @@ def test_a_shipped_optimal_card_beats_published_mechanisms_and_is_near_the_lower
         assert bound < variance
         if levels == 16:
             assert variance < 1.015 * bound
-
-
-# Records of mechanisms; for those from outside see test_outside.py
-
-
-@pytest.mark.parametrize("name", list(mechanisms.NAMES))
-def test_the_record_of_a_mechanism_is_consistent_with_its_cards(name):
-    mechanism = mechanisms.REGISTRY[name]
-    if mechanism.variance and mechanism.worst_variance:
-        for epsilon in (0.5, 1.0, 4.0):
-            variances = [mechanism.variance(epsilon, x) for x in np.linspace(-1, 1, 2001)]
-            assert mechanism.worst_variance(epsilon) == pytest.approx(max(variances), rel=1e-5)
-    if not mechanism.slow:
-        design = mechanisms.design(name, "1.5")
-        card = cards.decode(design.card)
-        assert design.mechanism == name
-        assert (card.shape < cards.HIERARCHY) == mechanism.single_valued
-        assert mechanism.levels in (None, card.symbols)

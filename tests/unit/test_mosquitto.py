@@ -2,11 +2,8 @@
 for it.
 """
 
-import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,43 +12,6 @@ from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.broker_log import BrokerLog
 from ternhost.reach.broker.mosquitto_files import LOG, PID
-
-
-@pytest.fixture
-def brokers(tmp_path, monkeypatch):
-    """The directory of a central broker, and a list of the brokers that are reloaded.
-
-    The central broker and its two sites each have a process named mosquitto.
-    """
-    place = tmp_path / "broker"
-    configuration.configure(place, tls=False)
-    for name in ("lab", "shed"):
-        configuration.add_site(place, name, bridge=True)
-    program = shutil.copy(shutil.which("sleep"), tmp_path / "mosquitto")
-    processes = {}
-    for directory in (place, place / "sites" / "lab", place / "sites" / "shed"):
-        process = subprocess.Popen([program, "60"])
-        (directory / PID).write_text(f"{process.pid}\n")
-        processes[process.pid] = (directory.name, process)
-    order = []
-    monkeypatch.setattr(mosquitto.os, "kill", lambda pid, signal: order.append(processes[pid][0]))
-    for pid in processes:
-        while Path(f"/proc/{pid}/comm").read_text() != "mosquitto\n":  # not before exec
-            time.sleep(0.01)
-    yield place, order
-    monkeypatch.undo()
-    for _, process in processes.values():
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize(
-    ("name", "order"), [("", ["broker", "lab", "shed"]), ("sites/lab", ["broker", "lab"])]
-)
-def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
-    place, reloaded = brokers
-    assert mosquitto.reload(place / name)
-    assert reloaded == order
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost import datasets
-from ternhost.errors import INTERRUPTED, REFUSED, USAGE
+from ternhost.errors import INTERRUPTED, USAGE
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
@@ -83,23 +83,6 @@ def test_an_algorithm_with_adam_trains(outside, tern):
     assert result["options"]["dead_zone"] == 0.01
     assert result["options"]["mechanism_options"] == {"flip": 0.2}
     assert (result["rounds"], result["reports"]) == (10, 100)
-
-
-def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, monkeypatch):
-    whole = tern(*SIGNS, *SIMULATED, "--name", "whole")
-    learn = RoundLoop.learn
-
-    def learn_and_stop_after_the_fourth_round(self, *args):
-        learn(self, *args)
-        if self._run.state.rounds == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(RoundLoop, "learn", learn_and_stop_after_the_fourth_round)
-    tern(*SIGNS, *SIMULATED, "--name", "cut", code=INTERRUPTED)
-
-    monkeypatch.setattr(RoundLoop, "learn", learn)
-    resumed = tern("train", "--resume", "cut", "--no-report")
-    assert outcome(resumed) == outcome(whole)
 
 
 def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
@@ -181,15 +164,6 @@ def test_a_driver_from_outside_runs_rounds(outside, tern, board_in_a_folder):
 
     assert (result["rounds"], result["reports"], result["missing"]) == (2, 12, 0)
     assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]], "12 devices paid it"
-
-
-def test_devices_of_a_driver_from_outside_refuse_beyond_their_budget(
-    outside, tern, board_in_a_folder
-):
-    fleet, _ = board_in_a_folder
-    all_devices = ["train", "--dataset", "iris", "--reports", "12", "--epsilon", "8", *fleet]
-    tern(*all_devices)
-    tern(*all_devices, code=REFUSED)
 
 
 @pytest.mark.slow

@@ -66,6 +66,15 @@ def test_a_lock_fits_the_project(name):
         assert version in ranges[package], f"{package}; run: make lock"
 
 
+def test_setup_installs_no_package_without_the_hash_of_its_file():
+    script = (ROOT / "tools/setup.sh").read_text().replace("\\\n", "")
+    installs = [line for line in script.splitlines() if "pip install" in line]
+    of_tern_itself = [line for line in installs if "--no-deps --editable ." in line]
+    assert len(of_tern_itself) == 1
+    for line in installs:
+        assert line in of_tern_itself or "--require-hashes --requirement" in line, line
+
+
 def test_an_import_that_fails_names_the_extra():
     missing = extras.explained(ModuleNotFoundError("No module named", name="sklearn.datasets"))
     assert missing is not None

@@ -3,7 +3,6 @@ files.
 """
 
 import os
-import random
 import sqlite3
 import stat
 import subprocess
@@ -115,25 +114,6 @@ def test_only_the_owner_of_the_lock_adds_reports_and_only_of_devices_that_were_a
         add(beside, 1, {1: b"a"})
 
 
-def test_reports_of_an_ended_round_are_one_row_for_each_length(store):
-    """Devices 1 to 500 report one byte each, and devices 501 to 1,000 three."""
-    short, long = range(1, 501), range(501, 1001)
-    cohorts = [StoredCohort(b"short", short), StoredCohort(b"long", long)]
-    store.open_round(StoredRound(1, cohorts, 1))
-    symbols = {device: bytes((device % 256,)) for device in short}
-    symbols |= {device: 3 * bytes((device % 256,)) for device in long}
-
-    order = random.Random(1).sample([*symbols], 1000)
-    for start in range(0, 1000, 7):  # in any order, seven at a time
-        add(store, 1, {device: symbols[device] for device in order[start : start + 7]})
-    store.end_round(1, "complete")
-
-    assert store.value("SELECT count(*) FROM batch") == 2
-    assert store.reports(1) == sorted(symbols.items())
-    assert (store.report_count(), store.report_count(1), store.report_count(2)) == (1000, 1000, 0)
-    assert kept.ended_rounds(store) == [(1, "complete", 1000)]
-
-
 def test_only_its_owner_may_read_a_store_or_its_lock(path):
     """A reader of the lock file could lock it, and keep tern from starting."""
     before = os.umask(0o022)
@@ -190,35 +170,3 @@ def test_a_file_that_is_no_store_is_refused_with_a_remedy(path, make, hint):
         Store(path, create=False)
     assert hint in caught.value.hint
     store_file.take_lock(path).close()  # it is free although the error keeps the Store alive
-
-
-_FILL = """
-import resource, sys
-import numpy as np
-from ternhost.errors import StorageError
-from ternhost.store.store import Store
-from ternhost.count.rounds import Reports, StoredCohort, StoredRound
-store = Store(sys.argv[1])
-store.open_round(StoredRound(1, [StoredCohort(b"body", range(1, 1000001))], 1))
-committed = 0
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
-try:
-    for start in range(1, 1000001, 100):
-        symbols = np.frombuffer(100 * b"symbols!", np.uint8).reshape(100, 8)
-        store.add_reports([Reports(1, np.arange(start, start + 100), symbols)])
-        committed += 100
-except StorageError as error:
-    print(committed)
-    assert "--resume" in error.hint, error.hint
-"""
-
-
-def test_a_full_disk_loses_nothing_that_was_accepted(path):
-    filled = subprocess.run(
-        [sys.executable, "-c", _FILL, path], capture_output=True, text=True, check=True
-    )
-    committed = int(filled.stdout)
-    assert committed > 0
-    with Store(path) as store:
-        assert [device for device, _ in store.reports(1)] == list(range(1, committed + 1))
-        add(store, 1, {committed + 1: b"symbols!"})  # with room again, the store continues

@@ -18,11 +18,6 @@ from ternhost.run.status import END, PROGRESS, Status
 from ternhost.terminal import Progress, heeding_interrupts
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.fixture(autouse=True)
 def term(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
@@ -75,20 +70,6 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
         "8 boards\n"
         "round 1/4  100/400 reports  50/s  accuracy 0.8765\n"
         "round 4/4  400/400 reports  200/s  accuracy 0.8765\n"
-    )
-
-
-def test_progress_on_a_terminal_is_one_changing_line():
-    out = Terminal()
-    printer = ProgressPrinter(out)
-    printer.status(status(1, PROGRESS, figures={}))
-    printer.warn("a board is gone")
-    printer.status(status(4))
-    printer.close()
-    assert out.getvalue() == (
-        "\r\x1b[Kround 1/4  #####...............  100/400 reports  50/s\n"
-        "tern: a board is gone\n"
-        "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
     )
 
 

@@ -46,16 +46,6 @@ def test_a_damaged_entry_is_built_again(file, damage):
     assert (cache.build_entry(RECIPE, make, quiet) / "thing").read_text() == "made"
 
 
-def test_a_failed_build_leaves_nothing(root):
-    def fail(work, out):
-        (out / "thing").write_text("half")
-        raise RuntimeError("compiler")
-
-    with pytest.raises(RuntimeError):
-        cache.build_entry(RECIPE, fail, quiet)
-    assert [path.name for path in root.iterdir() if path.is_dir()] == []
-
-
 KILLED_IN_A_BUILD = """
 import sys, time
 from ternhost import cache

@@ -24,7 +24,7 @@ CLIENTS = 300
 STREAM = 4096  # bytes of a client, enough for a laplace draw
 
 
-def _table(rng, knot_bits, levels):
+def random_table(rng, knot_bits, levels):
     cuts = [
         np.sort(rng.choice(T - 2, levels - 1, replace=False) + 1)
         for _ in range((1 << knot_bits) + 1)
@@ -32,7 +32,7 @@ def _table(rng, knot_bits, levels):
     return base.table(range(levels), [np.diff([0, *cut, T]).tolist() for cut in cuts])
 
 
-def _cards():
+def cards_of_all_shapes():
     rng = np.random.default_rng(7)
     cards = {
         "three-outputs": design("three-outputs", 1).card,
@@ -50,40 +50,40 @@ def _cards():
         "grid of all inputs": base.laplace(14, 50000, 1, -32767, 32767),
     }
     for knot_bits in range(6):
-        cards[f"table {knot_bits}"] = _table(rng, knot_bits, 2 + 2 * knot_bits)
-    cards["table of 16"] = _table(rng, 2, 16)
+        cards[f"table {knot_bits}"] = random_table(rng, knot_bits, 2 + 2 * knot_bits)
+    cards["table of 16"] = random_table(rng, 2, 16)
     cards["mixture"] = base.mixture(T // 2 + 12345, cards["pm-sub 15"], cards["table 3"])
     cards["mixture of windows"] = base.mixture(77, cards["two levels"], cards["window of one"])
     return cards
 
 
-CARDS = _cards()
+CARDS = cards_of_all_shapes()
 
 
-def _numbers(card):
+def thresholds_of(card):
     """The numbers of a card that its sampler compares random bytes with."""
     if card.shape == LAPLACE:
         return [card.t]
     if card.shape == MIXTURE:
-        return [card.threshold, *_numbers(card.first), *_numbers(card.second)]
+        return [card.threshold, *thresholds_of(card.first), *thresholds_of(card.second)]
     if card.shape == TABLE:
         return list(card.thresholds)
     return [card.threshold]
 
 
-def _streams(card, rng):
+def streams_with_ties(card, rng):
     """Random bytes, many of them the card's own, so that comparisons tie more often than once in
     256.
     """
     shape = (CLIENTS, STREAM)
     digits = []
-    for number in _numbers(decode(card)):
+    for number in thresholds_of(decode(card)):
         digits += [number >> shift & 255 for shift in (22, 14, 6)] + [number << 2 & 255]
     copied = rng.choice(np.array(digits, np.uint8), shape)
     return np.where(rng.random(shape) < 0.4, copied, rng.integers(0, 256, shape, np.uint8))
 
 
-def _by_firmware(card, streams, xs, draw=sampler.sample):
+def symbols_by_firmware(card, streams, xs, draw=sampler.sample):
     """The symbols of the firmware, and how many bytes of each stream it took."""
     symbols, taken = [], []
     for words, row in zip(streams, xs, strict=True):
@@ -103,11 +103,11 @@ def test_symbols_equal_those_of_the_firmware(name):
     values[40], values[41] = 32767, -32768  # saturated
 
     card = decode(CARDS[name])
-    streams = _streams(CARDS[name], random)
+    streams = streams_with_ties(CARDS[name], random)
     lanes = ReplayLanes(streams)
     symbols = vectorised.sample(card, lanes, values)
 
-    expected_symbols, expected_positions = _by_firmware(card, streams, values)
+    expected_symbols, expected_positions = symbols_by_firmware(card, streams, values)
     assert symbols.tolist() == expected_symbols
     assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
@@ -117,9 +117,9 @@ def test_categories_equal_those_of_the_firmware(name):
     rng = np.random.default_rng(3)
     card = decode(CARDS[name])
     starts = rng.integers(0, card.symbols - card.window + 1, (CLIENTS, 1))
-    streams = _streams(CARDS[name], rng)
+    streams = streams_with_ties(CARDS[name], rng)
     symbols = vectorised.sample_categories(card, ReplayLanes(streams), starts[:, 0])
-    expected, _ = _by_firmware(card, streams, starts, sampler.sample_categories)
+    expected, _ = symbols_by_firmware(card, streams, starts, sampler.sample_categories)
     assert symbols.reshape(-1, 1).tolist() == expected
 
 
@@ -189,7 +189,9 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, 
     gradients = vectorised.softmax_gradients(parameters, exponent, records, batch, range_)
     for i in range(clients):
         rows = records[i * batch : (i + 1) * batch].tolist()
-        assert gradients[i].tolist() == _answered(parameters, exponent, rows, range_)
+        assert gradients[i].tolist() == softmax_gradient_by_firmware(
+            parameters, exponent, rows, range_
+        )
 
     coordinates = np.sort(random.integers(0, classes * d, (clients, 5)), axis=1)
     part = vectorised.softmax_gradients(
@@ -198,7 +200,7 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, 
     assert np.array_equal(part, np.take_along_axis(gradients, coordinates, 1))
 
 
-def _answered(parameters, exponent, rows, range_):
+def softmax_gradient_by_firmware(parameters, exponent, rows, range_):
     """The answer of the device library to a question for a softmax gradient over these records."""
     request = SimpleNamespace(
         model=wire.SOFTMAX_GRADIENT,
