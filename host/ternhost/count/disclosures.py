@@ -17,7 +17,7 @@ from ternhost.count.members import Integers, Members, integers
 from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose
 from ternhost.privacy.groups import DRAWS_SHARE
 
-# Composing the losses of one set of counts takes seconds, so there may be only few of them.
+# Accounting takes time for each set of counts and each kind of report in it, so both are limited.
 MOST_SIZES = 12  # distinct numbers of mixed reports for otherwise equal kinds
 MOST_ROWS = 16  # sets of counts
 
