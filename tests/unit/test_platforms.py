@@ -80,7 +80,6 @@ WITHOUT_BOARDS = (
     "device|add|1-3|--store|keys.sqlite",
     "device|list|--store|keys.sqlite",
     "devices",
-    "up|--help",
 )
 
 
@@ -88,6 +87,10 @@ def test_cards_simulated_fleets_and_stores_need_no_module_of_unix(without_unix):
     results = without_unix(*WITHOUT_BOARDS)
     for command, (code, _, errors) in zip(WITHOUT_BOARDS, results, strict=True):
         assert code == 0, f"{command}: {errors}"
+
+
+def test_the_help_of_a_command_for_boards_needs_no_module_of_unix(without_unix):
+    assert without_unix("up|--help") == []  # help ends the process, with exit code 0
 
 
 @pytest.mark.parametrize("command", ["train|--fleet|emulated:2|--reports|10", "monitor|COM3"])
