@@ -182,7 +182,7 @@ def fleet_file(
     pause: a device waits at least so many seconds between two reports that it pays for.
     slot: boards answer only at multiples of so many milliseconds, so that the time tells nothing.
     ahead: how many reports a device pays for at once, which saves its flash.
-    epoch: how often the fleet's key was replaced, counted from 1.
+    epoch: of the key; each later key of the fleet has a larger one.
     records: the public upper bound on the records of a client; 0: there is none.
     unit: what is protected, in consecutive records; 0: the whole device.
 
