@@ -189,7 +189,7 @@ class _Legend:
 
         Curves that are in every panel come last.
         """
-        all_curves = []
+        all_curves: list[Curve] = []
         for panel in panels:
             all_curves += panel.curves
         all_curves.sort(key=lambda curve: curve.everywhere)  # False sorts before True
