@@ -193,7 +193,7 @@ class AbsentBoards:
             missed_since[first] = self._missed_since.get(first, missed_at)
         self._missed_since = missed_since
 
-        missing = {}
+        missing = {}  # those of the absent boards that should be connected
         for first, devices in absent.items():
             had_time = evidence.now - self._missed_since[first] >= _GRACE
             if had_time and not self._may_sleep(first, evidence):

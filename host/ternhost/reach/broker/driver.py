@@ -120,7 +120,7 @@ class BrokerDriver(Driver):
         self._runner.run(self.link.close())
         if not any(raised):
             self.health.store_sightings()
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         self._runner.close()
 
     async def _connect(self) -> None:
@@ -129,7 +129,7 @@ class BrokerDriver(Driver):
         With a HELLO, a board describes itself and its devices. Raises DeviceError if there is no
         board, unless the fleet is served.
         """
-        self._sightings.forget()  # from an earlier host
+        self._sightings.mark_all_offline()  # from an earlier host
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self.rounds.warn
         is_connected = await self._connect_until_stopped()
@@ -390,7 +390,7 @@ class BrokerDriver(Driver):
         now = time.monotonic()
         accepted = self.aggregator.accept(received_frames, now)
         reporting_devices = [device for _round, device in accepted.reports]
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._note_heard_sleepers(reporting_devices)
         if self._requests:
             self._note_answers(self._requests, accepted, now)

@@ -280,6 +280,7 @@ class RoundRequests:
         silent. One that sleeps may be silent until it has woken and had time to answer.
         """
         for board in self._roster.all():
+            # The seconds in which a board that sleeps wakes and answers; 0 if it does not sleep.
             wake_deadline = sleepers.least_deadline((board.wake_interval,))
             patience = max(longest_silence, wake_deadline)
             unanswered = board.round.unanswered

@@ -249,6 +249,7 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
                 raise UsageError(
                     f"{name} is the broker of site {other.name}", hint="use another --site-name"
                 )
+
     # Nor may two sites have the same device.
     ids_by_site = {}
     for each in (site, *others):

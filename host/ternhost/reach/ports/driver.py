@@ -72,7 +72,7 @@ class BoardsDriver(Driver):
         try:
             self._open_boards()
             self._map_devices()
-            self._sightings.forget()  # from an earlier host
+            self._sightings.mark_all_offline()  # from an earlier host
             for board in self.boards:
                 self._send_model(board)
             self._note_sightings(*self.boards)
@@ -87,7 +87,7 @@ class BoardsDriver(Driver):
         if not has_error:
             self._wait_for_models()
             self._note_sightings(*self.boards)
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(*raised)
@@ -206,7 +206,7 @@ class BoardsDriver(Driver):
             on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             result = self.aggregator.ended(number, now)
             if result:
-                if self._sightings.due(len(self.boards), ended=True):
+                if self._sightings.write_is_due(len(self.boards), ended=True):
                     self._note_sightings(*self.boards)
                 return self._finish(result)
             self._look_after_boards(number, now)
@@ -247,7 +247,7 @@ class BoardsDriver(Driver):
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
-                board.begin([], now)
+                board.begin([], now)  # it has nothing to answer in this round
                 board.given_up = devices
         if without_board:
             devices_text = counted(len(without_board), "device")
@@ -277,7 +277,7 @@ class BoardsDriver(Driver):
                 for device in _devices(event.frames, number):
                     named.append((board, device))
         accepted = self.aggregator.accept(received_frames, time.monotonic())
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
         for board, device in named:
             # If the request to this device is still open now, its answer could not be verified, and
@@ -322,7 +322,7 @@ class BoardsDriver(Driver):
         again, and ask silent ones again. number: the number of the round. now: the time by the
         monotonic clock.
         """
-        if self._sightings.due(len(self.boards)):
+        if self._sightings.write_is_due(len(self.boards)):
             self._note_sightings(*self.boards)
         if now - self._last_check > _CHECK_EVERY:
             self._last_check = now
@@ -375,7 +375,7 @@ class BoardsDriver(Driver):
         self._note_sightings(board, error=error.message)
         why = f"{error.message}; {board.port} is left out until it answers again"
         self._give_up(number, devices, why)
-        board.begin([], board.opened)
+        board.begin([], board.opened)  # it has nothing to answer in this round any more
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
