@@ -105,7 +105,7 @@ def _score(moments: certify.Moments, objective: str, prior: str | None, share: F
     # The mean over the prior: the second moment is linear between knots.
     points, mass = programme.prior_points(prior)
     knots = np.array([float(x) for x in moments.knots])
-    seconds = np.array([float(second) for second in moments.seconds])
+    seconds = np.array([float(second) for second in moments.second_moments])
     return float(mass @ np.interp(points, knots, seconds))
 
 
