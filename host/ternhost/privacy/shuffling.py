@@ -35,6 +35,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ from ternhost.privacy.losses import LARGEST_LOSS, TAIL_EXPONENT, Draws, add_up, 
 MOST_REPORTS = 10**9
 LEAST_DELTA = 1e-300  # its inverse is still a float
 
-_BITS = 60  # binary digits after the point of the fixed-point numbers on the grid of X
+_ONE = 1 << 60  # 1.0 as a fixed-point number, in which the grid of X is computed
 _CELLS = 128  # of the grid of X: it raises the variance of the sum by a ten-thousandth at most
 _FEWER_CELLS = 16  # of the grid where there are _MANY reports: else the sum has too many values
 _MANY = 10**7
@@ -174,32 +175,51 @@ def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> f
 
     Other arguments are as in `delta_at`.
     """
-    one = 1 << _BITS  # 1.0 as a fixed-point number
-    cells = _CELLS if reports < _MANY else _FEWER_CELLS
-
-    # X lies between `low` and `high`. The grid goes from `first` to `last` steps, and so a little
-    # beyond, where pi is a straight line. Its step is rounded up, so that the grid has room.
-    low = 1 - float(g) * math.exp(local)
-    high = math.exp(local) - float(g)
-    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * one))  # a fixed-point number
-    first = math.floor(low * one / step) - 1
-    last = math.ceil(high * one / step) + 1
-    if last <= first + 2:  # X has a single value: the report discloses nothing
+    grid = _grid_for(local, float(g), reports)
+    if grid.last <= grid.first + 2:  # X has a single value: the report discloses nothing
         return 0.0
 
-    grid = [step * j for j in range(first, last + 1)]
-    fixed_g = math.floor(g * one)
-    pi: npt.NDArray[np.object_] = sum(
-        part.share * _largest_pi(part, fixed_g, grid) for part in laws
-    )
+    fixed_g = math.floor(g * _ONE)
+    pi: npt.NDArray[np.object_] = np.full(len(grid.points), Fraction(0), object)
+    for part in laws:
+        pi = pi + part.share * _largest_pi(part, fixed_g, grid.points)
 
     # The probability of a grid point is the change of pi's slope there, which is its second
     # difference. The slope is -1 below the grid, and pi is 0 above it.
-    unit = Fraction(step, one)  # the step as a number
-    extended = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
+    step = Fraction(grid.step, _ONE)
+    extended = np.concatenate([[pi[0] + step], pi, [Fraction(0)]])
     second_differences = extended[2:] - 2 * extended[1:-1] + extended[:-2]
-    masses = np.array([float(difference / unit) for difference in second_differences])
-    return _mean_positive(masses, first=first, unit=float(unit), reports=reports)
+    masses = np.array([float(difference / step) for difference in second_differences])
+    return _mean_positive(masses, first=grid.first, unit=float(step), reports=reports)
+
+
+class _Grid(NamedTuple):
+    """Points from `first` to `last` steps. step: a fixed-point number, in units of 2**-60."""
+
+    first: int
+    last: int
+    step: int
+
+    @property
+    def points(self) -> list[int]:
+        """The points as fixed-point numbers."""
+        return [self.step * j for j in range(self.first, self.last + 1)]
+
+
+def _grid_for(local: float, g: float, reports: int) -> _Grid:
+    """Return a grid that covers all values of X, for the local epsilon `local` and g = e**epsilon.
+
+    X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each end, so
+    that pi is a straight line there.
+    """
+    cells = _CELLS if reports < _MANY else _FEWER_CELLS
+    low = 1 - g * math.exp(local)
+    high = math.exp(local) - g
+    # Rounded up, so that the cells are enough.
+    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * _ONE))
+    first = math.floor(low * _ONE / step) - 1
+    last = math.ceil(high * _ONE / step) + 1
+    return _Grid(first, last, step)
 
 
 def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
@@ -208,14 +228,13 @@ def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.objec
     The results are exact fractions. g and the grid points are fixed-point numbers in units of
     2**-60.
     """
-    scale = 1 << _BITS
     # X is 0 where a client's report is not drawn from the blanket b. That has the probability
     # 1 - sum b, in units of 1 / whole, and adds max(0, -t) to pi.
     not_blanket = part.whole - int(part.blanket.sum())
     largest = []
     for t in grid:
-        numerator = part.largest(scale, g, t) + not_blanket * max(-t, 0)
-        largest.append(Fraction(numerator, part.whole * scale))
+        numerator = part.largest(_ONE, g, t) + not_blanket * max(-t, 0)
+        largest.append(Fraction(numerator, part.whole * _ONE))
     return np.array(largest, object)
 
 

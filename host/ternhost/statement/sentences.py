@@ -588,6 +588,7 @@ def _card_rows(formats: Sequence[ReportFormat]) -> Iterable[tuple[str, ...]]:
     what the cards are certified for, the number of values and of bytes of a report, and the hashes.
     """
     hashes_by_cells: dict[tuple[str, ...], list[str]] = {}
+    cells: tuple[str, ...]
     for report in formats:
         cells = _certified(report.card), f"{report.values:,}", f"{report.size:,}"
         card_hash = cards.card_hash(report.card).hex()
