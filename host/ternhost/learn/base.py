@@ -99,7 +99,7 @@ class Learner:
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Learn from the answers of the last round; there may be none.
 
-        devices: as for `cohorts`.
+        devices: the same devices as those given to `cohorts`.
         """
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
 
     A card is the certified table of probabilities from which a device draws what it reports.
 
-    design: of the report. question: to which the report is the answer.
+    design: how the report is made. question: the question that it answers.
     """
     data = design.card.data
     symbol_bytes = frames.packed_size(design.card.symbols, question.k)

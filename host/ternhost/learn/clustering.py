@@ -49,7 +49,7 @@ def noise_card(epsilon: int) -> bytes:
     A card is the table from which a device draws its report. Two vectors of probabilities differ by
     at most 2 in the L1 norm, so the noise has the scale 2 / epsilon.
 
-    epsilon: of a whole vector, in millionths.
+    epsilon: what a whole vector may cost, in millionths.
     Raises UsageError.
     """
     noise_scale = 2 * MICRO / epsilon

@@ -115,7 +115,7 @@ def load(name: str) -> tuple[Table, int]:
 
     They are the attributes of its table if it has one, otherwise its features without the constant.
 
-    name: of the data set, or NAME:PATH for one that is read from a file.
+    name: the name of the data set, or NAME:PATH for one that is read from a file.
     Also returns how many features come before the attributes in the records of boards that were
     filled by `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
     """
@@ -151,7 +151,7 @@ class Held(NamedTuple):
 def held_for(name: str, population: Population, data: Table | None) -> Held:
     """Return what clients hold, and where the attributes to collect are in their records.
 
-    name: of the data set that they hold.
+    name: the name of the data set that they hold.
     population: the clients.
     data: a table that they hold instead; None: the data set.
     Raises UsageError if there is no such data set, or if its records do not fit on a device.
@@ -547,7 +547,7 @@ def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
     several categories; for these the result has the support of each category (1 x categories).
 
     cohort: the devices that reported the part, and their answers.
-    number: of the round, on which the hash of each device depends.
+    number: the number of the round, on which the hash of each device depends.
     """
     if not part.hashed:
         return cohort.counts

@@ -59,7 +59,7 @@ def coordinates_by_rule(
       is d / (k n) times that of a value.
 
     rule: one of K_RULES.
-    epsilon: of a report, in millionths.
+    epsilon: what a report may cost, in millionths.
     variance: the variance of one of k reported values, as a function of k; only the rule VARIANCE
         needs it.
     Raises UsageError for a rule of another name.
@@ -479,7 +479,7 @@ def _designed_card(
     Cards are cached, since some take seconds to design, and the search for k needs them, too.
 
     levels: the number of symbols, if the mechanism leaves a choice.
-    epsilon: of one value, in millionths.
+    epsilon: what one value may cost, in millionths.
     use: what the values are, where the mechanism has several cards; None: anything.
     mechanism_options: pairs of a name and a value.
     """
@@ -494,7 +494,7 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     """Decode a card that the user gave, and check that k values of it cost at most epsilon.
 
     text: the card in hexadecimal digits.
-    epsilon: in millionths.
+    epsilon: what they may cost, in millionths.
     Raises UsageError if they cost more.
     """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")

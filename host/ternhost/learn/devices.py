@@ -64,7 +64,7 @@ class Turns:
 
         clients: how many there are.
         group: how many a round asks.
-        seed: of the random order.
+        seed: what the random order depends on.
         """
         self.clients = clients
         self._group = max(1, min(group, clients))
@@ -82,7 +82,7 @@ class Turns:
 
         It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
 
-        number: of the round, from 0.
+        number: the number of the round, from 0.
         """
         if self._group == self.clients:
             return np.arange(self.clients)

@@ -107,7 +107,7 @@ class Direct(Learning):
 
         options: the `Options` of this module.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError for a model other than logistic regression, or for more reports than there
         are devices.
         """
@@ -270,7 +270,7 @@ class Direct(Learning):
     ) -> float:
         """Return the squared error of scores that is expected after one answer at the model 0.
 
-        variance: of the noise in each value of the mean gradient.
+        variance: the variance of the noise in each value of the mean gradient.
         radius: the norm to which devices clip whole gradients, if they do.
         tau: the size to which they clip each value, if they do.
         """
@@ -342,7 +342,7 @@ class Direct(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for their gradients at the model so far.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         weights, radius = self._observations.question()
         range_ = self._range
@@ -362,7 +362,7 @@ class Direct(Learning):
     def _feature_question(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for the direction of their features.
 
-        design: of reports about whole vectors.
+        design: the design of reports about whole vectors.
         """
         least_norm = 1.0  # of the features, as the constant 1 is among them: so all are clipped
         design, range_ = projections.with_radius(design, self.d, least_norm)
@@ -382,7 +382,7 @@ class Direct(Learning):
 
         After the first half of the devices, descent begins if it is expected to be better.
 
-        devices: as for `cohorts`.
+        devices: the same devices as those given to `cohorts`.
         """
         if self._descent:
             self._descent.learn(result, devices[self._second_half])
@@ -417,7 +417,7 @@ class Direct(Learning):
 
         The gradients that were observed so far stay; only the rows change.
 
-        cohorts: of this round, whose devices reported the direction of their features.
+        cohorts: the answers of this round to questions for the direction of features.
         """
         observation, _ = observation_of(cohorts)
         joined = None
@@ -600,8 +600,8 @@ def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[floa
 
     It is that of a single report; an estimate from n reports has an n-th of it.
 
-    designs: of each class, which is a share of the devices.
-    variances: of a report of each class.
+    designs: the report design of each class, and what share of the devices it has.
+    variances: the variance of the value in a report of each class.
     """
     precision = 0.0
     for design, variance in zip(designs, variances, strict=True):

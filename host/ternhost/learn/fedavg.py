@@ -207,7 +207,7 @@ class FedAvg(Learning):
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError.
         """
         super().__init__(options, population, data)
@@ -354,7 +354,7 @@ class FedAvg(Learning):
 
         Clients report how far each weight has moved.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         options = self.options
         batch = options.records

@@ -140,7 +140,7 @@ class FedSGD(Learning):
 
         options: the `Options` of this module, or another algorithm's with the same fields.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         classes: groups of devices that each have an epsilon of their own, instead of those that the
             options name.
         Raises UsageError for a plan that cannot be.
@@ -326,7 +326,7 @@ class FedSGD(Learning):
         the others.
 
         clients: how many there are.
-        number: of the round, from 0.
+        number: the number of the round, from 0.
         """
         schedule = self._population.schedule
         if schedule:
@@ -341,7 +341,7 @@ class FedSGD(Learning):
         """Return the question of the next round to a class of devices: for the gradient at the
         model.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         parameters, range_ = self.trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
@@ -418,7 +418,7 @@ class FedSGD(Learning):
     ) -> tuple[Floats, Floats]:
         """Estimate the mean gradient of a round from the reports of all classes of devices.
 
-        number: of the round, for the stored `last_gradient`.
+        number: the number of the round, to be stored in `last_gradient`.
         cohorts: the counts of reported symbols, of each class.
         tau: devices clipped their values to +-tau.
         Returns the mean (d), and the number of reports of each coordinate (d).

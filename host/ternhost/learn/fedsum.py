@@ -154,7 +154,7 @@ class FedSum(Learning):
 
         options: the `Options` of this module.
         population: the boards that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError if the fleet is served round after round without an end, or if a report
         fits no frame.
         """
@@ -270,7 +270,8 @@ class FedSum(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question of the next round: for the sum of the units' gradients at the model.
 
-        design: of the report, with the card that adds the noise.
+        design: the design of the report, with the card (the table from which a device draws the
+            noise).
         """
         parameters = quantise(self._descent.weights)
         return Question(

@@ -293,7 +293,7 @@ class Infer(Learner):
     def _question(self, design: ReportDesign) -> Question:
         """Return the question to a class of clients: classify your record with this model.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         classifier = self._classifier
         classes = len(classifier.mantissas)

@@ -113,7 +113,7 @@ class Learning(Learner):
 
         options: the options of the algorithm, with those of `ModelOptions` among them.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError for a model that does not suit the data, or that has more weights than a
         device computes.
         """
@@ -188,7 +188,7 @@ class Learning(Learner):
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """Return the clients that a round asks, if all take turns (numbers from 0).
 
-        clients: how many there are. group: how many a round asks. number: of the round, from 0.
+        clients: how many there are. group: how many a round asks. number: the round's, from 0.
         """
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)

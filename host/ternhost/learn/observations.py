@@ -48,11 +48,11 @@ _MEAN = 0.9  # of |x|**2, the most that may be of the mean x
 class Observation:
     """A noisy mean gradient over many devices, and the question that they answered with it.
 
-    A gradient has a value for each weight of the model (values = classes * features).
+    A gradient has a value for each of the d weights of the model (d = classes * features).
     """
 
-    weights: Floats  # the model at which the devices computed their gradients (values)
-    gradient: Floats  # the mean gradient, with noise (values)
+    weights: Floats  # the model at which the devices computed their gradients (d)
+    gradient: Floats  # the mean gradient, with noise (d)
     variance: float  # of the noise of each value
     radius: float | None = None  # the l2 norm to which a device clipped its gradient; None: none
     tau: float | None = None  # the absolute size to which it clipped each value; None: none
@@ -60,7 +60,7 @@ class Observation:
     def clipped(self, gradients: Floats) -> Floats:
         """Clip gradients in the same way as the devices did: each value, or the whole vector.
 
-        gradients: n x values, one gradient in a row. The result has the same shape.
+        gradients: n x d, one gradient in a row. The result has the same shape.
         """
         if self.tau is not None:
             gradients = np.clip(gradients, -self.tau, self.tau)
@@ -91,7 +91,7 @@ class Observation:
 class Expected(NamedTuple):
     """The mean gradient that devices are expected to report if the optimum is at given weights."""
 
-    mean: Floats  # the expected mean gradient (values)
+    mean: Floats  # the expected mean gradient (d)
     variance: float  # of each value of it: the error that is due to the small number of rows
 
 
@@ -118,7 +118,7 @@ class Observations:
         self._invented = invented
         self._rows = rows
         self._answers: list[Observation] = []
-        self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (values)
+        self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (d)
 
         # Whether the rows are of the same population as the devices' records, as far as known.
         self.suited: bool = True
@@ -164,7 +164,7 @@ class Observations:
     # The fit
 
     def fit(self) -> Floats:
-        """Fit the weights of the model to all observations, and return them (values).
+        """Fit the weights of the model to all observations, and return them (d).
 
         If the rows are of another population than the devices' records, they are not used: the
         weights approach those that the first gradient gives for uncorrelated features.
@@ -200,7 +200,7 @@ class Observations:
 
     def lengthened(self) -> Floats:
         """Return the fitted weights, multiplied by the factor that explains the answers best
-        (values).
+        (d).
 
         `fit` shrinks weights towards 0. For classes that are easily told apart this makes the
         weights too short, which spoils the predicted probabilities; a factor from 1 to 2.5 repairs
@@ -215,7 +215,7 @@ class Observations:
         return min(candidates, key=self._unexplained)
 
     def deviations(self) -> Floats:
-        """Return the standard deviation of each weight of the fit, given all observations (values)."""
+        """Return the standard deviation of each weight of the fit, given all observations (d)."""
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
         return np.asarray(np.sqrt(np.diag(posterior.covariance)))
@@ -240,7 +240,7 @@ class Observations:
         Each observation is linearised near `weights`, w0. With its Hessian H and the mean gradient
         g0 that would be expected if w0 were the optimum, its gradient g is about g0 - H (w - w0).
         So H w = H w0 + g0 - g, up to noise of some variance v. The sums over all observations are A
-        = H^T H / v (values x values) and b = H^T (H w0 + g0 - g) / v (values).
+        = H^T H / v (d x d) and b = H^T (H w0 + g0 - g) / v (d).
         """
         precision = np.zeros((len(weights), len(weights)))
         target = np.zeros_like(weights)
@@ -260,7 +260,7 @@ class Observations:
 
         Gradients at the fitted model tell more than those at the model 0, but only once the fit is
         good enough. At the fitted model the radius is such that a share _WHOLE of the gradients
-        stays unclipped. Returns the weights (values) and the l2 norm for clipping.
+        stays unclipped. Returns the weights (d) and the l2 norm for clipping.
         """
         is_fit_usable = bool(self._answers) and self.suited and self.certain >= SURE
         if not is_fit_usable:
@@ -346,8 +346,9 @@ class Observations:
         It is the gain in log-likelihood if the variance in these directions is fitted
         instead of known. Sets `misfit`.
 
-        hessian, target: of the equation hessian @ w = target (values x values, and values).
-        variance: of the noise of each value of `target`.
+        hessian, target: the two sides of the equation hessian @ w = target for weights w (d x d,
+            and d).
+        variance: the variance of the noise in each value of `target`.
         prior_variance: the variance that each weight has before the answer.
         """
         directions, curvatures, _ = np.linalg.svd(hessian)
@@ -367,7 +368,7 @@ class Observations:
     def _uncorrelated(self, hessian: Floats) -> Floats:
         """Return the Hessian that uncorrelated features of the same mean curvature would have.
 
-        hessian: of the rows. Both matrices (values x values) have a block of features x features
+        hessian: the Hessian of the rows. Both matrices (d x d) have a block of features x features
             for each pair of classes. Each block becomes the identity times the mean of its
             diagonal.
         """
@@ -404,7 +405,7 @@ class Observations:
         at_zero, slope = self._gradients(question)
         mean_labels = self._means(weights)  # n x classes
         gradients = at_zero - mean_labels[:, :, None] * slope[:, None]  # n x classes x features
-        gradients = gradients.reshape(len(self._rows), -1)  # n x values
+        gradients = gradients.reshape(len(self._rows), -1)  # n x d
         mean_square = float(np.square(gradients).mean())
         return Expected(mean=gradients.mean(axis=0), variance=mean_square / len(gradients))
 
@@ -417,8 +418,8 @@ class Observations:
         class j.
 
         question: says where the gradient is taken, and how it is clipped.
-        weights: the optimum, around which the mean gradient is linearised (values).
-        The result is values x values.
+        weights: the optimum, around which the mean gradient is linearised (d).
+        The result is d x d.
         """
         rows, classes = self._rows, self.classes
         row_count, features = rows.shape
@@ -485,8 +486,8 @@ def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
     H w) of w, and for a fit to uncorrelated features b is about U w.
 
     weights: w, fitted to a gradient under the assumption that features are uncorrelated.
-    uncorrelated: U, the Hessian that this assumption implies (values x values).
-    hessian: H, that of the rows (values x values).
+    uncorrelated: U, the Hessian that this assumption implies (d x d).
+    hessian: H, that of the rows (d x d).
     """
     curvature = weights @ hessian @ weights
     if curvature <= 0:  # the rows do not vary in this direction
@@ -532,8 +533,8 @@ def made_up(features: int, direction: Floats | None = None) -> Floats:
 class Posterior:
     """The posterior distribution of weights whose prior is normal, with mean 0."""
 
-    mean: Floats  # (values)
-    covariance: Floats  # (values x values)
+    mean: Floats  # (d)
+    covariance: Floats  # (d x d)
     variance: float  # that the prior gives to each weight
     evidence: float  # log-likelihood of the observations, up to a constant that depends on them
 
@@ -546,7 +547,7 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
     w then has the covariance C = (A + I / v)^-1 and the mean C b, and the logarithm of the evidence
     is (b^T C b - log det(I + v A)) / 2.
 
-    precision: A (values x values). target: b (values).
+    precision: A (d x d). target: b (d).
     """
     eigenvalues, directions = np.linalg.eigh(precision)
     eigenvalues = np.maximum(eigenvalues, 0)  # rounding may have made some negative
