@@ -83,7 +83,7 @@ def test_rows_of_the_population_suit_its_answers():
     observations = Observations(LOGISTIC, x[:1000])
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     observations.fit()
-    assert observations.suited
+    assert observations.rows_suit
 
 
 def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
@@ -92,7 +92,7 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     observations = Observations(LOGISTIC, other_population)
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     weights = observations.fit()
-    assert not observations.suited
+    assert not observations.rows_suit
     assert observations.misfit > 10, "noise alone would give 1"
 
     gradient = answer(x, radius=DIRECTION).gradient
@@ -153,7 +153,7 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
             observations.add(answer(x, weights, 0.01, number, radius))
         assert np.array_equal(restored.fit(), whole.fit())
         assert restored.state() == whole.state()
-        assert (restored.suited, restored.misfit) == (whole.suited, whole.misfit)
+        assert (restored.rows_suit, restored.misfit) == (whole.rows_suit, whole.misfit)
 
 
 def test_the_state_of_another_model_is_refused():

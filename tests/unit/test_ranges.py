@@ -15,7 +15,7 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import REGRESSION, synthetic
 from ternhost.learn import estimate
-from ternhost.learn.fedsgd import scout
+from ternhost.learn.fedsgd import design_showing_sizes
 from ternhost.learn.ranges import Ranges, ReportedValues
 from ternhost.privacy import certify, mechanisms
 
@@ -46,7 +46,7 @@ def test_the_mean_score_is_the_magnitude_of_the_input(name, epsilon):
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
 def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
-    substitute = scout(design)
+    substitute = design_showing_sizes(design)
     assert cards.certify(substitute.card)
     assert substitute.card.epsilon <= design.card.epsilon
     assert substitute.cost <= design.cost

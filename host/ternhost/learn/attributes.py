@@ -117,7 +117,7 @@ def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass)
     parts = []
     for category_count, columns in columns_of(table).items():
         if category_count == 0:
-            k = options.k_for([device_class], len(columns))
+            k = options.choose_k([device_class], len(columns))
             parts.append(numeric_part(table, options.design(device_class, k)))
         elif 2 <= category_count <= PRIME:
             parts += _categorical_parts(

@@ -130,8 +130,8 @@ class Learner:
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each cohort of the next round, all devices that it could be drawn from.
 
-        A fleet may then draw them itself. Devices of a pool
-        are asked equally often in a run. None: everybody is asked, or only the learner can choose.
+        A fleet may then draw them itself. Devices of a pool are asked equally often in a run. None:
+        everybody is asked, or only the learner can choose.
 
         devices: all those of the run.
         """
@@ -197,7 +197,7 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
     }
 
 
-def settings(chosen: Mapping[str, float]) -> list[str]:
+def settings_in_words(chosen: Mapping[str, float]) -> list[str]:
     """Put the settings that a learner chose for a round into words: "learning rate 0.58".
 
     chosen: their values by name, as of `Learner.chosen`.

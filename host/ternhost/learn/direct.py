@@ -51,7 +51,8 @@ _ROUNDS_WITHOUT_ROWS = 6
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
-# From where descent is better: `Observations.limited` if the rows suit, else `certain`.
+# From where descent is better: `Observations.rows_error_over_noise` if the rows suit, else
+# `signal_to_noise`.
 _LIMITED = 30.0
 _CLEAR = 40.0
 
@@ -203,8 +204,7 @@ class Direct(Learning):
         direction = None
         if features is not None:
             # The estimator of James and Stein (1961) shrinks all values but the constant's, which
-            # is
-            # known to be large: noise in all directions would look like features that vary
+            # is known to be large: noise in all directions would look like features that vary
             # together. The factor is 1 - (d - 2) variance / |direction|**2, or 0.
             direction = features.gradient.copy()
             noise = (self.d - 2) * features.variance
@@ -236,7 +236,7 @@ class Direct(Learning):
 
         # Coordinates, clipped to one of several ranges.
         mechanism = MechanismOptions()
-        k = mechanism.k_for(classes, self.d, of_gradients=True)
+        k = mechanism.choose_k(classes, self.d, of_gradients=True)
         designs = []
         for device_class in classes:
             designs.append(mechanism.design(device_class, k, of_gradients=True))
@@ -278,7 +278,7 @@ class Direct(Learning):
         question = Observation(
             weights=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
         )
-        return self._observations.promise(question)
+        return self._observations.expected_error(question)
 
     @property
     def done(self) -> bool:
@@ -448,9 +448,9 @@ class Direct(Learning):
         then = self.options.then
         if then != "auto" or self.last_gradient is None:
             return bool(then == FedSGD.name)
-        if self._observations.suited:
-            return self._observations.limited >= _LIMITED
-        return self._observations.certain >= _CLEAR
+        if self._observations.rows_suit:
+            return self._observations.rows_error_over_noise >= _LIMITED
+        return self._observations.signal_to_noise >= _CLEAR
 
     def _descend(self) -> FedSGD:
         """Begin a descent at the model so far, with the second half of the devices; return it."""
@@ -538,7 +538,7 @@ class Direct(Learning):
             **super().result(history),
             "public_rows": {
                 "from": self._public.name,
-                "suited": observations.suited,
+                "suited": observations.rows_suit,
                 "misfit": observations.misfit,
             },
             "weights_error": observations.deviations().tolist(),

@@ -133,7 +133,7 @@ class Options(MechanismOptions, LearningOptions):
         option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
         if self.choices is not None:
             option_name, must = "choices", f"of safe ranges {must}"
-        for device_class in self.chosen():
+        for device_class in self.device_classes():
             tau = device_class.tau or 0.0
             require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
 
@@ -149,7 +149,7 @@ class Options(MechanismOptions, LearningOptions):
             return ()
         return match.groups()
 
-    def chosen(self) -> list[DeviceClass]:
+    def device_classes(self) -> list[DeviceClass]:
         """Return the classes of clients that the options name, each with an epsilon and a safe
         range.
 
@@ -240,11 +240,11 @@ class FedAvg(Learning):
         Usually the epsilon of a class is that of a whole report. In the modes of the paper of
         PLDP-FL it is that of one weight, and a report has all weights. Raises UsageError.
         """
-        options, classes = self.options, self.options.chosen()
+        options, classes = self.options, self.options.device_classes()
         options.require_one_epsilon(len(classes))
         designs = []
         if not options.modes:
-            k = options.k_for(classes, self.d)
+            k = options.choose_k(classes, self.d)
             for device_class in classes:
                 design = options.design(device_class, k)
                 designs.append(replace(design, what="weight"))

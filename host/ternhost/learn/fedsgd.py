@@ -174,7 +174,7 @@ class FedSGD(Learning):
                 raise UsageError(text, "leave out --k, --levels and the mechanism's options")
             return [projections.design(device_class, self.d) for device_class in classes]
 
-        k = options.k_for(classes, self.d, of_gradients=True)
+        k = options.choose_k(classes, self.d, of_gradients=True)
         designs = []
         for device_class in classes:
             designs.append(options.design(device_class, k, of_gradients=True))
@@ -255,9 +255,9 @@ class FedSGD(Learning):
         self._tau = 2.0**-self._ranges.exponent  # values of the last round were clipped to +-tau
         # The designs of rounds that also find out how large values are; it need not be found out if
         # the range is fixed.
-        self._scouts = self.designs
+        self._designs_showing_sizes = self.designs
         if fixed_range is None:
-            self._scouts = [scout(design) for design in self.designs]
+            self._designs_showing_sizes = [design_showing_sizes(design) for design in self.designs]
 
         settings = StepSettings(
             learning_rate=options.learning_rate,
@@ -291,15 +291,15 @@ class FedSGD(Learning):
         """Return the questions of the next round, each with the devices that it is for.
 
         The round asks one group of devices. All get the same model, and each class of devices gets
-        a card (the table that perturbs values) for its own epsilon. Every SCOUTED-th round uses
-        cards that also show how large values are.
+        a card (the table that perturbs values) for its own epsilon. In every tenth round the cards
+        also show how large values are.
 
         devices: all devices of the run.
         """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         designs = self.designs
-        if self.trainer.round % ranges.SCOUTED == 0:
-            designs = self._scouts
+        if self.trainer.round % ranges.SHOW_SIZES_EVERY == 0:
+            designs = self._designs_showing_sizes
         cohorts: list[Cohort] = []
         for members in by_class(self.designs, group, self.options.seed):
             cohorts.append((self.question_for(designs[members.number]), members.devices))
@@ -390,11 +390,14 @@ class FedSGD(Learning):
         self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all classes
         mean, reports = self.estimate_of(result.number, result.cohorts, self._tau)
         weights = self.trainer.weights
-        curvature_kept = self._ranges.kept(self._tau)  # by clipping, before this round changes it
+        # What clipping left of the loss's curvature, before the reports change the estimate.
+        curvature_share = self._ranges.unclipped_share(self._tau)
         self._ranges.learn(weights, mean, reports, result.cohorts)
         # The constant comes first among the features; clipping biases its gradient.
         mean[0] -= self._ranges.skew(weights, self._tau)
-        self.trainer.update(self.direction(mean), reports, tau=self._tau, kept=curvature_kept)
+        self.trainer.update(
+            self.direction(mean), reports, tau=self._tau, curvature_share=curvature_share
+        )
 
     def _learn_from_projections(self, result: RoundResult) -> None:
         """Make a step along the mean gradient of a round whose reports are about whole gradients."""
@@ -470,7 +473,7 @@ def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(f"{entry['tau']:g}" for entry in history))
 
 
-def scout(design: ReportDesign) -> ReportDesign:
+def design_showing_sizes(design: ReportDesign) -> ReportDesign:
     """Return a design of the same cost whose reports also show how large values are.
 
     Some rounds are asked with it, to find out how far values should be clipped. Randomised response

@@ -70,7 +70,7 @@ def measure(dataset: Dataset) -> str:
     return measures(dataset)[0]
 
 
-def better(name: str, value: float, other: float) -> bool:
+def is_better(name: str, value: float, other: float) -> bool:
     """Whether a value of this figure is better than another."""
     if name in (ACCURACY, AUC):
         return value > other

@@ -14,7 +14,13 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
-from ternhost.learn.designs import SEED_HELP, BudgetOptions, ReportDesign, ends, stated
+from ternhost.learn.designs import (
+    SEED_HELP,
+    BudgetOptions,
+    ReportDesign,
+    cheapest_and_dearest,
+    stated_epsilon_lines,
+)
 from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
@@ -390,7 +396,7 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     low, high = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
     interval_has_baseline = low <= baseline <= high
-    if interval_has_baseline or not judging.better(name, result[name], baseline):
+    if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         return [
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
             "answer that knows no features: the figure is chance; a few boards with many records "
@@ -405,11 +411,11 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
     clips_to_tau = result["classes"][0]["tau"] is not None
     if clips_to_tau:  # clients train by themselves, and report how far their weights have moved
         values = "weights"
-    part = projections.part(result["mechanism"], result["k"])
+    part = projections.part_in_words(result["mechanism"], result["k"])
     return [
         f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
         f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
-        *stated(result),
+        *stated_epsilon_lines(result),
         f"a report has {part} {result['d']} {values} (mechanism: {result['mechanism']})",
     ]
 
@@ -424,7 +430,7 @@ def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(classes) == 1:
         return []
     lines = []
-    shown = ends(classes, cost=lambda summary: float(summary["epsilon_paid"]))
+    shown = cheapest_and_dearest(classes, cost=lambda summary: float(summary["epsilon_paid"]))
     if len(shown) < len(classes):
         lines.append(
             f"  {len(classes)} classes of clients, of which these spend the least and the most:"

@@ -11,10 +11,10 @@ either label. So the clip is part of the equation, and leaves no bias if the mod
 the smallest radius is best: at the model 0, where |x| / 2 is at least DIRECTION because of the
 constant 1, devices report the directions of their gradients.
 
-Public rows of another population would ruin this. They are not `suited` where uncorrelated features
-explain the first gradient with much more evidence, or where it has more than noise in directions in
-which rows hardly vary. Then the model goes along that gradient. Without public rows, `made_up` ones
-do.
+Public rows of another population would ruin this. They do not suit (`rows_suit`) where uncorrelated
+features explain the first gradient with much more evidence, or where it has more than noise in
+directions in which rows hardly vary. Then the model goes along that gradient. Without public rows,
+`made_up` ones do.
 """
 
 import math
@@ -31,7 +31,7 @@ from ternhost.vectorised.projection import transform
 
 DIRECTION = 0.5  # the radius at the model 0
 _LEAST_RADIUS = DIRECTION / 10  # at other models
-SURE = 20.0  # `certain`, from which asking again at the fitted model is better
+SURE = 20.0  # `signal_to_noise`, from which asking again at the fitted model is better
 _STEPS = 6  # Gauss-Newton steps of a fit
 _STEP = 0.7  # each goes so much of the way at most
 _HALVED = 5  # how often a step may be halved
@@ -121,14 +121,14 @@ class Observations:
         self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (d)
 
         # Whether the rows are of the same population as the devices' records, as far as known.
-        self.suited: bool = True
+        self.rows_suit: bool = True
         # Chi-squared for each direction in which rows do not vary: about 1 if the rows are right.
         self.misfit = 1.0
         # The weights that the first gradient gives if features are taken to be uncorrelated.
         self._uncorrelated_fit = self.weights
 
     @property
-    def certain(self) -> float:
+    def signal_to_noise(self) -> float:
         """The signal-to-noise ratio of the first gradient: its mean square over the noise's
         variance.
         """
@@ -137,7 +137,7 @@ class Observations:
         return float(mean_square / max(first.variance, _TINY))
 
     @property
-    def limited(self) -> float:
+    def rows_error_over_noise(self) -> float:
         """How far the small number of rows, and not the noise of the answers, limits the fit.
 
         It is a ratio of two variances of the first gradient: that of what the rows let one expect,
@@ -159,7 +159,7 @@ class Observations:
 
         first_has_changed = len(self._answers) == 1  # it is new, or more precise than before
         if first_has_changed:
-            self._judge()
+            self._judge_rows()
 
     # The fit
 
@@ -170,7 +170,7 @@ class Observations:
         weights approach those that the first gradient gives for uncorrelated features.
         """
         for _ in range(_STEPS):
-            if self.suited:
+            if self.rows_suit:
                 self._step()
             else:
                 self.weights = self.weights + _STEP * (self._uncorrelated_fit - self.weights)
@@ -207,7 +207,7 @@ class Observations:
         that. Rows that are made up, or that do not suit the population, cannot show the right
         length: then the weights stay as they are.
         """
-        if self._invented or not self.suited or not self.weights.any():
+        if self._invented or not self.rows_suit or not self.weights.any():
             return self.weights
         candidates = []
         for factor in _LENGTHS:
@@ -262,7 +262,7 @@ class Observations:
         good enough. At the fitted model the radius is such that a share _WHOLE of the gradients
         stays unclipped. Returns the weights (d) and the l2 norm for clipping.
         """
-        is_fit_usable = bool(self._answers) and self.suited and self.certain >= SURE
+        is_fit_usable = bool(self._answers) and self.rows_suit and self.signal_to_noise >= SURE
         if not is_fit_usable:
             return np.zeros_like(self.weights), DIRECTION
 
@@ -279,7 +279,7 @@ class Observations:
         radius = float(norms[order[quantile_index]])
         return self.weights, max(radius, _LEAST_RADIUS)
 
-    def promise(self, question: Observation) -> float:
+    def expected_error(self, question: Observation) -> float:
         """Return the squared error of a model's scores that is expected after one answer.
 
         It serves to compare ways to ask: the mechanism that adds the least noise, and the clipping
@@ -303,15 +303,15 @@ class Observations:
 
     # The rows
 
-    def _judge(self) -> None:
+    def _judge_rows(self) -> None:
         """Decide by the first gradient whether the rows suit the population; set what follows from
         it.
 
         Two hypotheses explain the gradient: that the population's features are like the rows, or
         that its features are uncorrelated, with the same mean curvature of the loss. Rows do not
         suit if the second has much more evidence, or if the gradient is not 0 in directions in
-        which rows hardly vary. Sets `suited`, `misfit`, and the weights to use if the rows do not
-        suit.
+        which rows hardly vary. Sets `rows_suit`, `misfit`, and the weights to use if the rows do
+        not suit.
         """
         first = self._answers[0]
         zeros = np.zeros_like(self.weights)
@@ -332,19 +332,19 @@ class Observations:
         excess = self._excess(hessian, target, variance, by_rows.variance)
         log_odds = by_rows.evidence - by_uncorrelated.evidence  # for the rows
         # Clear answers have little noise, and no rows explain them fully: so they need more doubt.
-        doubt = _DOUBT * (1 + self.certain / SURE)
+        doubt = _DOUBT * (1 + self.signal_to_noise / SURE)
         if self._invented:
-            self.suited = log_odds >= 0
+            self.rows_suit = log_odds >= 0
         else:
-            self.suited = log_odds >= -doubt and excess <= doubt
+            self.rows_suit = log_odds >= -doubt and excess <= doubt
 
     def _excess(
         self, hessian: Floats, target: Floats, variance: float, prior_variance: float
     ) -> float:
         """Return the evidence that a gradient has more than noise where rows hardly vary.
 
-        It is the gain in log-likelihood if the variance in these directions is fitted
-        instead of known. Sets `misfit`.
+        It is the gain in log-likelihood if the variance in these directions is fitted instead of
+        known. Sets `misfit`.
 
         hessian, target: the two sides of the equation hessian @ w = target for weights w (d x d,
             and d).
@@ -360,8 +360,8 @@ class Observations:
         if is_silent.any():
             self.misfit = float(chi_squared.mean())
 
-        # For n values of mean square r in standard deviations, fitting the variance gains
-        # n / 2 (r - 1 - log r) if r is above 1. Too small a variance is no sign against the rows.
+        # For n values of mean square r in standard deviations, fitting the variance gains n / 2 (r
+        # - 1 - log r) if r is above 1. Too small a variance is no sign against the rows.
         larger_misfit = max(self.misfit, 1.0)
         return len(chi_squared) / 2 * (self.misfit - 1 - math.log(larger_misfit))
 
@@ -476,7 +476,7 @@ class Observations:
                 )
                 self._answers.append(answer)
             if self._answers:
-                self._judge()
+                self._judge_rows()
 
 
 def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.learn.base import Learner
-from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.learn.designs import ReportDesign, by_class, cheapest_and_dearest
 from ternhost.learn.devices import Devices
 from ternhost.privacy.guarantee import Guarantee, Span
 
@@ -111,7 +111,7 @@ def words_of(classes: Sequence[OfClass]) -> list[str]:
     Of many classes only those that lose least and most are described.
     """
     lines: list[str] = []
-    for of_class in ends(classes, lambda each: each.life.bounds.epsilon):
+    for of_class in cheapest_and_dearest(classes, lambda each: each.life.bounds.epsilon):
         lines += of_class.words()
     return lines
 
@@ -122,7 +122,7 @@ def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     That is all that can be said before a run that has no end.
     """
     of_reports = [each.report for each in classes]
-    return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
+    return [guarantee.words() for guarantee in cheapest_and_dearest(of_reports, _epsilon)]
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:

@@ -156,7 +156,7 @@ def _choose_algorithm(
     any_algorithm = next(iter(algorithms.values()))  # all of them belong to one command
     kind = fleet.parse(named.get("fleet", default_fleet(any_algorithm.command)))
     tern_makes_devices = kind.provisions or kind.simulated
-    return choice.choose(named, algorithms, names_of_run(), tern_makes_devices, served)
+    return choice.choose_algorithm(named, algorithms, names_of_run(), tern_makes_devices, served)
 
 
 def _take_options(part: Any, remaining: dict[str, Any]) -> dict[str, Any]:

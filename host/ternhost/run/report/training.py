@@ -76,7 +76,7 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     k, d = result["k"], result["d"]
     # A plain gradient in the same frame has `d` numbers of four bytes; the rest is the frame's.
     overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
-    part = projections.part(result["mechanism"], k)
+    part = projections.part_in_words(result["mechanism"], k)
     sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
     sizes[f"float32 gradient\n{d} coordinates"] = _FLOAT32_BYTES * d
     caption = "What a client sends in a round, and the plain gradient in such a frame."
@@ -221,7 +221,7 @@ def _results(result: Mapping[str, Any]) -> list[Row]:
 def _settings(result: Mapping[str, Any]) -> list[Row]:
     """Tabulate the settings: those of the algorithm, then those of any run."""
     options: Mapping[str, Any] = result["options"]
-    coordinates = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
+    coordinates = f"{projections.part_in_words(result['mechanism'], result['k'])} {result['d']}"
     epsilon = options.get("epsilons") or options.get("epsilon")
     if not epsilon:
         epsilon = f"{options['life']} at delta {options['delta']}"
