@@ -151,7 +151,7 @@ class Learner:
         return None
 
     def references(self) -> dict[str, Any]:
-        """Return figures to compare the model with, for JSON; they are known before the first
+        """Return figures to compare the model with, for JSON. They are known before the first
         round.
         """
         return {}

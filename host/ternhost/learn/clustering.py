@@ -158,8 +158,7 @@ def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Group clients into clusters by the most probable class in their vectors, and score them, for
-    JSON.
+    """Group clients into clusters by their most probable class, and score the clusters, for JSON.
 
     eval_type: the name of the score, one of SCORES.
     vectors: the noisy class probabilities of each client (n x classes).

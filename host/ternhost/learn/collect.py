@@ -398,10 +398,10 @@ class Collect(Learner):
         return holders
 
     def _numeric_entries(self) -> list[dict[str, Any]]:
-        """Return the result of each numeric attribute that somebody reported: its mean and
-        interval.
+        """Return the mean of each numeric attribute that somebody reported, for JSON.
 
-        If the host knows what clients hold, the result also has the true mean among them.
+        Each has an interval. If the host knows what clients hold, the result also has the true mean
+        among them.
         """
         names = self._data.table.numeric_names
         if not names:

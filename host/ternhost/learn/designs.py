@@ -415,9 +415,7 @@ class MechanismOptions(OptionGroup):
 
             @cache
             def variance(k: int) -> float:
-                """Return the variance of one of k reported values, if inputs are uniform on [-1,
-                1].
-                """
+                """Return the variance of one of k reported values, for uniform inputs."""
                 design = self.design(least_class, k, of_gradients=of_gradients)
                 return certify.moments(design.card).even_second_moment()
 

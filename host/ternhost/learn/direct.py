@@ -557,9 +557,7 @@ class Direct(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people, also about the public rows and the descent, if
-        any.
-        """
+        """Return the result in lines for people, with the public rows and the descent, if any."""
         lines = [*super().summary(result), _rows_line(result)]
         then = result["then"]
         if then:
@@ -595,10 +593,10 @@ def _rows_line(result: Mapping[str, Any]) -> str:
 
 
 def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[float]) -> float:
-    """Return the variance of a value, if the reports of all classes are combined by inverse
-    variance.
+    """Return the variance of a value, if reports of all classes are combined by inverse variance.
 
-    It is that of a single report; an estimate from n reports has an n-th of it.
+    It is that of a single report; an estimate from n reports has an n-th of it. Precisions, the
+    inverse variances, add up, weighted by the shares of the classes.
 
     designs: the report design of each class, and what share of the devices it has.
     variances: the variance of the value in a report of each class.

@@ -139,8 +139,7 @@ class Options(MechanismOptions, LearningOptions):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that --choices names: one of epsilon and one of tau, each "1" to
-        "3".
+        """The modes of the paper that --choices names: that of epsilon and that of tau, "1" to "3".
 
         It is empty if the option names something else.
         """
@@ -150,10 +149,9 @@ class Options(MechanismOptions, LearningOptions):
         return match.groups()
 
     def device_classes(self) -> list[DeviceClass]:
-        """Return the classes of clients that the options name, each with an epsilon and a safe
-        range.
+        """Return the classes of clients that the options name, each with an epsilon and a tau.
 
-        Clients clip the change of a weight to the safe range, +-tau. Raises UsageError.
+        Clients clip the change of a weight to +-tau, their safe range. Raises UsageError.
         """
         if self.choices is None:
             return [replace(device_class, tau=self.tau) for device_class in self.classes()]

@@ -338,8 +338,7 @@ class FedSGD(Learning):
         return np.arange(start, end)
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question of the next round to a class of devices: for the gradient at the
-        model.
+        """Return the question of the next round to a class: compute the gradient at this model.
 
         design: the design of the reports of this class.
         """

@@ -102,8 +102,7 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """Return how many reports of each kind a device makes in the whole run, for its privacy
-        loss.
+        """Return how many reports of each kind a device makes, from which its privacy loss follows.
 
         The result always has one report, whatever `times` is. The cards (tables of noise) differ
         from round to round, and together they spend the whole budget; so all reports of a device
@@ -338,9 +337,7 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people, the last of which is about sums instead of
-        coordinates.
-        """
+        """Return the result in lines for people, with sums instead of coordinates in the last one."""
         lines = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
         lines[-1] = f"{values}, with discrete Gaussian noise"

@@ -239,8 +239,7 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """Return what the model's figures are compared with, for JSON: the optimum and the
-        baseline.
+        """Return figures to compare those of the model with, for JSON: optimum and baseline.
 
         The optimum is the same model without privacy. The baseline is the answer that knows no
         features. Both are judged on the held-out records, whose number is in the result, too.
@@ -311,9 +310,7 @@ class Learning(Learner):
         return [f"x{i}" for i in range(self._feature_count())]
 
     def _class_names(self) -> list[str] | None:
-        """Return the names of the classes in the order of their weights; None if only one has
-        weights.
-        """
+        """Return the names of the classes in the order of their weights; None if only one has any."""
         if self.classes == 1:
             return None
         if self.dataset:

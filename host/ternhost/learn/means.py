@@ -105,8 +105,8 @@ class _Part:
 class _Count:
     """The number of records of all devices, as a round counted it."""
 
-    records: float
-    error: float
+    records: float  # the estimate
+    error: float  # its standard error
 
 
 class Means(Learner):
@@ -240,9 +240,12 @@ class Means(Learner):
         )
 
     def _sum_plan(self, columns: tuple[int, ...], categories: int, cost: int) -> sums.SumPlan:
-        """Say what a card has to do that adds noise to the sums of these columns and to a tally.
+        """Return what a card has to do that adds noise to the sums of these columns and to a tally.
 
-        The parameters are those of `_part`.
+        A card is a table from which devices draw noise; the tally counts units.
+
+        columns: the numbers of the columns. categories: how many each has; 0: they are numbers.
+        cost: what a report may cost, in micro-rho of zCDP.
         """
         records = self._records_per_unit
         sum_count = len(columns) * max(1, categories)
@@ -359,9 +362,7 @@ class Means(Learner):
         )
 
     def _part_summary(self, part: _Part, reports: int) -> dict[str, Any]:
-        """Describe a round for JSON: its attributes, how they were reported, and by how many
-        devices.
-        """
+        """Describe a round for JSON: its attributes, its reports, and how many devices reported."""
         attribute_count = len(part.columns)
         return {
             "name": part.name,

@@ -96,9 +96,11 @@ class Expected(NamedTuple):
 
 
 class Observations:
-    """All answers so far, and the weights that explain them.
+    """What is known of the optimum of a model: mean gradients that devices have reported.
 
-    The first question must be at the model 0.
+    Each is an observation, the noisy answer to a question: the mean gradient at these weights,
+    please. The first question must be at weights of 0. Rows, features of public records, stand for
+    those of the devices. `fit` finds the weights that explain all observations.
     """
 
     def __init__(
@@ -129,9 +131,7 @@ class Observations:
 
     @property
     def signal_to_noise(self) -> float:
-        """The signal-to-noise ratio of the first gradient: its mean square over the noise's
-        variance.
-        """
+        """How clear the first gradient is: its mean square over the variance of its noise."""
         first = self._answers[0]
         mean_square = np.square(first.gradient).mean()
         return float(mean_square / max(first.variance, _TINY))
@@ -164,10 +164,11 @@ class Observations:
     # The fit
 
     def fit(self) -> Floats:
-        """Fit the weights of the model to all observations, and return them (d).
+        """Fit the weights of the model to all mean gradients observed so far, and return them (d).
 
-        If the rows are of another population than the devices' records, they are not used: the
-        weights approach those that the first gradient gives for uncorrelated features.
+        The fit uses rows, features of public records that stand for those of the devices. If they
+        are of another population, they are not used: then the weights approach those that the first
+        gradient gives for uncorrelated features.
         """
         for _ in range(_STEPS):
             if self.rows_suit:
@@ -177,11 +178,12 @@ class Observations:
         return self.weights
 
     def _step(self) -> None:
-        """Move the weights by a damped Gauss-Newton step: the one that explains the answers best.
+        """Move the weights a step closer to explaining all observed mean gradients (Gauss-Newton).
 
-        The step leads towards the solution of the linearised equations. Far from the optimum the
-        answers are not linear in the weights, so that a whole step may overshoot. So several
-        shorter steps, and none at all, are compared by their penalised chi-squared.
+        The step leads towards the solution of linearised equations. Far from the optimum the
+        gradients are not linear in the weights, so that a whole step may overshoot. So several
+        shorter steps, and none at all, are compared by their penalised chi-squared, and the best is
+        made.
         """
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
@@ -199,8 +201,7 @@ class Observations:
         self.weights = candidates[int(np.argmin(losses))]
 
     def lengthened(self) -> Floats:
-        """Return the fitted weights, multiplied by the factor that explains the answers best
-        (d).
+        """Return the fitted weights, multiplied by the factor that explains the observations best.
 
         `fit` shrinks weights towards 0. For classes that are easily told apart this makes the
         weights too short, which spoils the predicted probabilities; a factor from 1 to 2.5 repairs
@@ -221,10 +222,11 @@ class Observations:
         return np.asarray(np.sqrt(np.diag(posterior.covariance)))
 
     def _unexplained(self, weights: Floats) -> float:
-        """Return the chi-squared of all observations, if these weights were the optimum.
+        """Return how badly these weights explain all observed mean gradients: their chi-squared.
 
-        It is the sum over all observations of |expected - observed gradient|**2 / variance, where
-        the variance is that of the noise plus that of the expectation.
+        It is the sum over all observations of |expected - observed gradient|**2 / variance. The
+        expected gradient is the one that devices would report if these weights were the optimum,
+        and the variance is that of the noise plus that of the expectation.
         """
         chi_squared = 0.0
         for answer in self._answers:
@@ -235,12 +237,13 @@ class Observations:
         return chi_squared
 
     def _system(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return the normal equations A w = b of the optimum w, by all observations.
+        """Return linear equations A w = b that all observations make of the optimum w.
 
-        Each observation is linearised near `weights`, w0. With its Hessian H and the mean gradient
-        g0 that would be expected if w0 were the optimum, its gradient g is about g0 - H (w - w0).
-        So H w = H w0 + g0 - g, up to noise of some variance v. The sums over all observations are A
-        = H^T H / v (d x d) and b = H^T (H w0 + g0 - g) / v (d).
+        Each observed gradient g is linearised near `weights`, w0. With its Hessian H, and the
+        gradient g0 that would be expected if w0 were the optimum, g is about g0 - H (w - w0), up to
+        noise of a variance v. So H w = H w0 + g0 - g. The normal equations add up all observations:
+
+            A = sum of H^T H / v  (d x d) b = sum of H^T (H w0 + g0 - g) / v  (d)
         """
         precision = np.zeros((len(weights), len(weights)))
         target = np.zeros_like(weights)
@@ -256,11 +259,11 @@ class Observations:
     # Questions
 
     def question(self) -> tuple[Floats, float]:
-        """Choose the next question to the devices: at which weights, and clipped to which norm.
+        """Choose at which weights devices compute gradients next, and to which norm they clip them.
 
-        Gradients at the fitted model tell more than those at the model 0, but only once the fit is
-        good enough. At the fitted model the radius is such that a share _WHOLE of the gradients
-        stays unclipped. Returns the weights (d) and the l2 norm for clipping.
+        Gradients at the fitted model tell more than those at weights of 0, but only once the fit is
+        good enough. At the fitted model the norm is such that a share _WHOLE of the gradients stays
+        unclipped. Returns the weights (d) and the l2 norm.
         """
         is_fit_usable = bool(self._answers) and self.rows_suit and self.signal_to_noise >= SURE
         if not is_fit_usable:
@@ -304,14 +307,13 @@ class Observations:
     # The rows
 
     def _judge_rows(self) -> None:
-        """Decide by the first gradient whether the rows suit the population; set what follows from
-        it.
+        """Decide whether the rows, public features, are of the population of the devices.
 
-        Two hypotheses explain the gradient: that the population's features are like the rows, or
-        that its features are uncorrelated, with the same mean curvature of the loss. Rows do not
-        suit if the second has much more evidence, or if the gradient is not 0 in directions in
-        which rows hardly vary. Sets `rows_suit`, `misfit`, and the weights to use if the rows do
-        not suit.
+        The first gradient shows it. Two hypotheses explain it: that the population's features are
+        like the rows, or that its features are uncorrelated, with the same mean curvature of the
+        loss. Rows do not suit if the second has much more evidence, or if the gradient is not 0 in
+        directions in which rows hardly vary. Sets `rows_suit`, `misfit`, and the weights to use if
+        the rows do not suit.
         """
         first = self._answers[0]
         zeros = np.zeros_like(self.weights)
@@ -341,9 +343,10 @@ class Observations:
     def _excess(
         self, hessian: Floats, target: Floats, variance: float, prior_variance: float
     ) -> float:
-        """Return the evidence that a gradient has more than noise where rows hardly vary.
+        """Return the evidence that a gradient is not 0 where rows (public features) hardly vary.
 
-        It is the gain in log-likelihood if the variance in these directions is fitted instead of
+        If the rows are of the right population, it has only noise in these directions. The evidence
+        is the gain in log-likelihood if the variance in these directions is fitted instead of
         known. Sets `misfit`.
 
         hessian, target: the two sides of the equation hessian @ w = target for weights w (d x d,
@@ -360,8 +363,8 @@ class Observations:
         if is_silent.any():
             self.misfit = float(chi_squared.mean())
 
-        # For n values of mean square r in standard deviations, fitting the variance gains n / 2 (r
-        # - 1 - log r) if r is above 1. Too small a variance is no sign against the rows.
+        # For n values of mean square r in standard deviations, fitting the variance gains n / 2 *
+        # (r - 1 - log(r)) if r is above 1. Too small a variance is no sign against the rows.
         larger_misfit = max(self.misfit, 1.0)
         return len(chi_squared) / 2 * (self.misfit - 1 - math.log(larger_misfit))
 
@@ -380,13 +383,14 @@ class Observations:
     # What the rows expect
 
     def _gradients(self, question: Observation) -> tuple[Floats, Floats]:
-        """Return the gradient of each row, at the weights of a question, as a function of its
-        label.
+        """Return the clipped gradient of each row as a linear function of the row's label.
 
-        A clipped gradient is linear in the mean label y of the row, for each class: g(y) = at_zero
-        - y * slope. Returns at_zero (n x classes x features), the gradient for a mean label of 0,
-        and slope (n x features), which all classes share. Without clipping, at_zero is the
-        prediction times x, and slope is x.
+        For a mean label y (of each class) the gradient is at_zero - y * slope. It is taken at the
+        weights of the question, and clipped as the question says. Without clipping, at_zero is the
+        prediction times the row x, and slope is x.
+
+        Returns at_zero (n x classes x features), the gradient for a mean label of 0, and slope (n x
+        features), which all classes share.
         """
         predicted = self._means(question.weights)
         if self.model == LOGISTIC:
@@ -410,16 +414,18 @@ class Observations:
         return Expected(mean=gradients.mean(axis=0), variance=mean_square / len(gradients))
 
     def _hessian(self, question: Observation, weights: Floats) -> Floats:
-        """Return the Hessian: the derivative of the expected mean gradient by the optimum, negated.
+        """Return how the expected mean gradient depends on the optimum: its negated derivative.
 
-        For classes i and j its block (features x features) is F^T diag(s_ij) X / n. X are the n
-        rows. F are the slopes of their gradients (`_gradients`), which are X itself without
-        clipping. s_ij is the derivative, for each row, of the mean label of class i by the score of
-        class j.
+        The result (d x d) has a block of features x features for each pair of classes i and j:
+
+            F^T diag(s_ij) X / n
+
+        X are the n rows, and F the slopes of their gradients (`_gradients`), which are X itself
+        without clipping. s_ij is the derivative, for each row, of the mean label of class i by the
+        score of class j.
 
         question: says where the gradient is taken, and how it is clipped.
         weights: the optimum, around which the mean gradient is linearised (d).
-        The result is d x d.
         """
         rows, classes = self._rows, self.classes
         row_count, features = rows.shape
@@ -544,8 +550,9 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
 
     The noise of b has the covariance A, as the noise of normal equations has. The prior is w ~ N(0,
     v I), and v is the one of _VARIANCES with the most evidence (empirical Bayes). The posterior of
-    w then has the covariance C = (A + I / v)^-1 and the mean C b, and the logarithm of the evidence
-    is (b^T C b - log det(I + v A)) / 2.
+    w is normal, with
+
+        covariance C = (A + I / v)^-1 mean C b log evidence (b^T C b - log det(I + v A)) / 2
 
     precision: A (d x d). target: b (d).
     """

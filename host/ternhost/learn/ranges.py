@@ -225,8 +225,7 @@ class Ranges:
         return -math.expm1(-tau / self.mean_size)
 
     def skew(self, weights: Floats, tau: float) -> float:
-        """Return the bias that clipping to +-tau leaves in the mean gradient of the constant
-        feature.
+        """Return the bias of the constant feature's mean gradient, if values are clipped to +-tau.
 
         The rarer class has the larger residuals, and loses more of them by clipping. Without
         clipping the mean would be 0 if the weights are right. It is computed for logistic

@@ -22,8 +22,7 @@ _GUARD = 0.2  # the share of rho that the first round spends
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
-    """Return the learner for a run whose boards send sums: one that uses public rows, or plain
-    descent.
+    """Return the learner of a run whose boards send sums: with public rows, or plain descent.
 
     facts: what everybody may know of the run.
     rows: features of records that are nobody's secret (n x features); None: there are none.

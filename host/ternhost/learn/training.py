@@ -291,9 +291,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a stored `state()`. Raises UsageError for that of another model, or anything
-        else.
-        """
+        """Go back to a stored `state()`. Raises UsageError if it is not one of this model."""
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round = int(state["round"])
