@@ -59,7 +59,7 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Decode the bytes of a card.
+    """Decode the bytes of a card, the table of probabilities from which a device draws its report.
 
     name: what messages call it. Raises UsageError for bytes that are not a card, and for a
     hierarchy that is biased or whose ranges are not equal.
@@ -96,22 +96,25 @@ def fraction(value: Fraction) -> str:
 def describe(card: Card) -> dict[str, Any]:
     """Return the properties of a card, computed from its integers, ready for JSON.
 
-    They are its privacy, accuracy and size. The moments of a biased card are None.
+    A card is the table of probabilities from which a device draws its report. The properties are
+    its privacy, accuracy and size. A card that is biased has None for its accuracy.
     """
     certified = certify.epsilon_certified(card)
+    belief_after_report = None
+    if certified is not None and card.shape != SUM:
+        belief_after_report = float(posterior(certified))
+    unknown_accuracy = dict.fromkeys((*_MOMENTS, "bias"), None)
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
         **_measured(card, certified),
-        "posterior_from_half": None,
-        **dict.fromkeys((*_MOMENTS, "bias")),
+        "posterior_from_half": belief_after_report,
+        **unknown_accuracy,
         "levels": card.symbols,
         "bits_per_value": math.log2(card.symbols),
         "card_bytes": len(card.data),
         "card_hash": cards.card_hash(card.data).hex(),
         "scale": None,
     }
-    if certified is not None and card.shape != SUM:
-        description["posterior_from_half"] = float(posterior(certified))
 
     # The symbols of sums and projections stand for no single value, so they have other fields.
     if card.shape == SUM:
@@ -125,9 +128,9 @@ def describe(card: Card) -> dict[str, Any]:
 
 
 def _accuracy(card: Card) -> dict[str, Any]:
-    """Return the exact variances, bias and scales of a card, ready for JSON.
+    """Return the fields of `describe` with a card's exact variances, bias and scales.
 
-    Raises Biased for a card whose symbols have no unbiased values.
+    Raises Biased for a card whose outputs have no unbiased values.
     """
     moments = certify.moments(card)
     bias = certify.bias(card)
