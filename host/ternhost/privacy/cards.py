@@ -186,10 +186,12 @@ def _measured(card: Card, certified: int | None) -> dict[str, Any]:
 
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
-    """Return the fields of `describe` that only a sum has: its unit, radius and noise.
+    """Return the fields of `describe` that only a sum has: what it protects, its radius and noise.
 
-    Lengths in steps are in the noise's grid steps; `radius` is in units of 2**-(14 + range), where
-    `range` is that of the question.
+    A device adds up the vectors of its units (runs of records), each clipped to the radius, and
+    adds noise on a grid. Its tally counts units: `tally` has what a clipped unit adds, and what any
+    other adds. Lengths in steps are steps of the noise's grid; `radius` is in units of
+    2**-(14 + range), where `range` is that of the question.
     """
     return {
         "norm": body.norm,
@@ -322,9 +324,10 @@ def distribution(card: Card, v: int) -> list[float]:
 
 
 def _distribution_of_sum(body: Sum, share: float) -> list[float]:
-    """Return the probability of each output of a sum, for continuous noise.
+    """Return the probability of each output of a card for sums, for continuous noise.
 
-    share: the sum without noise, as a share of the radius.
+    A sum with noise is rounded to one of the card's outputs. share: the sum without noise, as a
+    share of the radius, which is the most that one unit can add.
     """
     from scipy import stats  # slow to load
 

@@ -357,14 +357,15 @@ def _is_not_below_line(a: Corner, b: Corner, c: Corner) -> bool:
 
 
 def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tuple[int, Fraction]]:
-    """Return the points of a profile at negative and positive losses, from those at i >= 0.
+    """Return points of a privacy profile at losses of either sign, from those at losses from 0 on.
 
-    The points, (i, bound) as in `LossDistribution.of_profile`, must hold for two laws in either
-    order. Then H(1/g) = 1 - 1/g + H(g)/g.
+    The privacy profile H(g) is the least delta at epsilon = ln g. If it holds for two laws P and Q
+    in either order, H(1/g) = 1 - 1/g + H(g)/g. points: (i, bound) by ascending i, where `bound` is
+    an upper bound of H(exp(i step)).
     """
     below = []
     for i, bound in points:
-        if i:
+        if i != 0:
             below.append((-i, 1 - (1 - bound) * exp_of_steps(-i, step)))
     return [*reversed(below), *points]
 

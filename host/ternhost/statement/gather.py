@@ -497,10 +497,11 @@ def _particulars_of_store(store: Store, path: Path) -> dict[str, str]:
 def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
     """Add to a store's disclosures what its boards have paid for reports to other hosts.
 
-    Boards say what their ledgers have paid in total. Where that is more than the rounds of the
-    store explain, some other host must have asked them; what they paid it counts as disclosed.
+    A board's ledger counts what its devices have paid in total. Where that is more than the rounds
+    of the store explain, another host must have asked them; what they paid then counts as
+    disclosed, too.
     """
-    budgets = []
+    budgets = []  # as the boards report them
     for board in store.boards():
         if board.paid is None:
             continue
@@ -650,8 +651,8 @@ def of_board(name: str) -> Facts:
     name: the board's name, as in `--fleet port:NAME`. Raises TernError.
     """
     hello = _hello_of(name)
-    measure = hello.measure or 0
-    unit = hello.unit or 0
+    measure = hello.measure or EPSILON  # what the board's ledger counts
+    unit = hello.unit or DEVICE  # what it protects
 
     # The ledger: what is left of the budget for life, and what was spent.
     left = hello.budget or 0
