@@ -38,7 +38,7 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-# If fewer than this share of the devices whose budget is known can pay for a run, it does not begin.
+# A run does not begin if fewer than this share of the devices whose budget is known can pay for it.
 _LEAST_SHARE = 0.5
 # In micro-epsilon: reports with a smaller epsilon are too noisy to be worth asking for.
 _LEAST_EPSILON = 1000
@@ -102,8 +102,8 @@ class Funds:
     def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
         """Return for each group whether its devices can pay the price for their class.
 
-        prices: the price in millionths by class of devices and by measure of the ledger; None: a ledger
-        of that measure cannot pay at all.
+        prices: the price in millionths by class of devices and by measure of the ledger; None: a
+        ledger of that measure cannot pay at all.
         """
         unaffordable = np.iinfo(np.int64).max  # more than any budget
         price_table = np.full((len(prices), len(MEASURES)), unaffordable)
@@ -173,7 +173,7 @@ def _budgets_without_ids(
     are in `device_ids` are taken to be spread evenly over the site's boards, so their number may
     be a fraction.
     """
-    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    # All budgets of a site have the same array of devices, so its identity tells sites apart.
     present: dict[int, int] = {}  # by site, how many of its devices are in `device_ids`
     for budget in budgets:
         names_its_device = budget.first is not None

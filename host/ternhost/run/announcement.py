@@ -26,11 +26,13 @@ _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"
 
 
 def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
-    """Tell the user what a run costs its devices, and save the guarantees in the run's state.
+    """Tell the user what a run costs its devices in privacy, before its first round.
 
-    driver: knows what boards have left. members: the ids of the run's devices. again: whether an
-    earlier start of the run has told it already; then only the state is set. Raises RefusedError
-    if most devices cannot pay for the run (`affordable.require`).
+    The guarantees, and what was spent before the run, are saved in the run's state.
+
+    driver: knows what boards have left of their budgets. members: the ids of the run's devices.
+    again: whether the user has been told at an earlier start of the run; then only the state is
+    set. Raises RefusedError if most devices cannot pay for the run (`affordable.require`).
     """
     learner = run.algorithm
     budgets: Sequence[BoardBudget] = ()
@@ -66,9 +68,10 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
-    """Return what boards have spent that the store does not know of, as dicts for JSON.
+    """Return what boards have spent on reports that the store does not know, as dicts for JSON.
 
-    The user is warned if that cannot be explained by lost reports. budgets: what boards say.
+    The user is warned if rounds of the store cannot explain it, even by reports that were lost on
+    their way. budgets: what boards say that they have spent and have left.
     """
     unknown = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
     warning = payments.warning(unknown)

@@ -68,11 +68,14 @@ def of_classes(
     delta: float,
     fixed: bool = True,
 ) -> list[OfClass]:
-    """Compute the guarantees of a run for each class of devices.
+    """Compute the privacy guarantees of a run for each class of devices.
 
+    Devices of a class make reports of the same design, at the same epsilon.
+
+    learner: the algorithm, which has the designs and the number of reports of a device.
     disclosures: the reports of the devices in earlier runs. members: the ids of the run's devices.
-    delta: the delta at which each epsilon holds. fixed: whether the number of the run's reports
-    was fixed before the first one.
+    delta: at which each epsilon holds. fixed: whether the number of the run's reports was fixed
+    before the first one.
     """
     counts_before: dict[int, list[ReportCounts]] = {}  # by class
     if disclosures:
@@ -89,8 +92,9 @@ def of_classes(
 def _of_class(
     design: ReportDesign, times: int, before: Sequence[ReportCounts], delta: float, fixed: bool
 ) -> OfClass:
-    """Compute the guarantees of one class, whose devices make `times` reports in the run.
+    """Compute the guarantees of a class of devices, which make `times` reports in the run.
 
+    design: of each report: its mechanism, and the share of all devices that are in the class.
     before: how many reports of each kind devices of the class have made in earlier runs, for each
     device that may have disclosed most. delta, fixed: as of `of_classes`.
     """

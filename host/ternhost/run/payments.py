@@ -119,7 +119,7 @@ def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -
     about all devices of the site. Of each site and measure, the board counts that has spent most,
     and the device of which the store knows most. Parameters: as of `unknown_payments`.
     """
-    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    # All budgets of a site have the same array of devices, so its identity tells sites apart.
     most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
     for budget in budgets:
         names_its_device = budget.first is not None
