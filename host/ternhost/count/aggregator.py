@@ -27,8 +27,8 @@ from ternhost.count.rounds import (
 )
 from ternhost.errors import UsageError
 
-# After these errors a device may still answer: when the same request is repeated, or comes later, or
-# is sent to this device alone.
+# After these errors a device may still answer: if the same request is repeated, comes later, or is
+# sent to this device alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
 # Offsets of parts of frames (wire.md), behind the type in byte 0:

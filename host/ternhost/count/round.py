@@ -228,7 +228,10 @@ class Round:
                 cohort.count(cohort.increments(digests, symbols))
 
     def refuse(self, refusal: Refusal) -> bool:
-        """Note that a device will not report; return False, and change nothing, if it has reported."""
+        """Note that a device will not report, and return True.
+
+        If it has reported already, nothing changes, and the result is False.
+        """
         place = self.members.find(integers((refusal.device,)))[0]
         if self._answer_at[place] == REPORTED:
             return False

@@ -69,8 +69,11 @@ class Funds:
     ) -> Funds:
         """Gather what is known of the budgets of a run's devices.
 
-        members: the ids of the devices. budgets: what boards say that they have left. disclosures:
-        the reports of the devices in earlier rounds of the store.
+        Devices belong to classes, which differ in the epsilon and so in the price of a report.
+
+        learner: the algorithm, which has the classes. members: the ids of the devices. budgets:
+        what boards say that devices have left. disclosures: the devices' reports in earlier rounds
+        of the store.
         """
         shares = [design.share for design in learner.designs]  # of each class among all devices
         device_ids = np.sort(members)
@@ -132,8 +135,8 @@ def _left_by_device(
     where the reports in the store tell what each has spent. If two boards claim the same device, at
     least one of them is wrong. The larger amount counts, so that a liar cannot stop a run.
 
-    device_ids: in ascending order. budgets: what boards say. disclosures: the devices' reports in
-    the store. Amounts are in millionths.
+    device_ids: in ascending order. budgets: what boards say that devices have spent and have left.
+    disclosures: the devices' reports in the store. Amounts are in millionths.
     """
     left = np.full(len(device_ids), -1, np.int64)
     measures = np.zeros(len(device_ids), np.int64)
@@ -145,6 +148,7 @@ def _left_by_device(
     if not boards:
         return left, measures
 
+    # What each device, and the first device of each board, has spent in either measure.
     members = Members(device_ids)
     spent, spent_by_firsts = {}, {}
     for measure in (EPSILON, RHO):
@@ -153,14 +157,14 @@ def _left_by_device(
     for number, board in enumerate(boards):
         spent_by_first = spent_by_firsts[board.measure][number]
         indices = members.find(integers(board.devices))
-        indices = indices[indices >= 0]  # of those devices of the board that are in `device_ids`
+        indices = indices[indices >= 0]  # of the board's devices that are in `device_ids`
 
         spent_beyond_first = spent[board.measure][indices] - spent_by_first
         whole_budget = board.left + board.spent
         amounts = np.clip(board.left - spent_beyond_first, 0, whole_budget)
         is_larger = amounts > left[indices]  # than what another board said
-        left[indices] = np.where(is_larger, amounts, left[indices])
-        measures[indices] = np.where(is_larger, board.measure, measures[indices])
+        left[indices[is_larger]] = amounts[is_larger]
+        measures[indices[is_larger]] = board.measure
     return left, measures
 
 
@@ -352,7 +356,7 @@ def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
     """
     learner = run.algorithm
     subject = "this run"
-    if run.schedule is not None:
+    if run.schedule is not None:  # the run has no end
         subject = "a report of this run"
     gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
     cost = _cost(price, unable.measure, learner.delta, gaussian)
@@ -432,15 +436,16 @@ def _reports_for(learner: Learner, of_class: int, measure: int, left: int) -> in
 def _affordable_reports(run: Run, funds: Funds) -> str:
     """Say how many reports those devices can pay for that cannot pay for the whole run.
 
-    For instance ", only for 3 to 4 of its 5 reports". Return an empty text if the run has only one
-    report, or is paid for as a whole.
+    For instance ", only for 3 to 4 of its 5 reports". Return an empty text if a device makes only
+    one report in the run, or pays for all of them together. funds: what the devices have left.
     """
     learner = run.algorithm
     is_paid_as_a_whole = any(design.release(1).total for design in learner.designs)
     if learner.times == 1 or is_paid_as_a_whole:
         return ""
     unable = ~funds.able(_prices(learner, learner.times))
-    report_counts: list[int] = []  # the smallest and largest number for each class and measure
+    # The smallest and largest number of reports for each class of devices and measure of ledgers.
+    report_counts: list[int] = []
     for of_class, prices_of_class in enumerate(_prices(learner, times=1)):
         for measure, price in enumerate(prices_of_class):
             is_of_both = (funds.of_class == of_class) & (funds.measure == measure)

@@ -220,14 +220,14 @@ class Run(Closing):
         return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """Return device ids in the order in which they become clients 0, 1, 2, ... of the run: shuffled.
+        """Shuffle device ids: the first one of the result becomes client 0 of the run, and so on.
 
         The seed of the run decides the order. Neighbouring ids are on the same board, and a group
         that is asked in a round has neighbouring clients. Shuffled, each group is spread over all
         boards.
         """
         run_seed = self.algorithm.options.seed
-        # The constant 3 gives this shuffle random numbers other than those of the seed's other uses.
+        # The constant 3 makes these random numbers differ from those of the seed's other uses.
         rng = np.random.default_rng([run_seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
