@@ -215,7 +215,10 @@ class Aggregator:
         return self._rounds[number].asks_all(self._keyring.members)
 
     def announcement(self, number: int) -> bytes:
-        """Return the ROUND frame for all devices at once, as `Round.announcement` does."""
+        """Return the ROUND frame that asks all devices at once, without its tag.
+
+        Only for a round in which all devices get the same question.
+        """
         return self._rounds[number].announcement()
 
     def unanswered(self, number: int) -> list[int]:
@@ -233,7 +236,10 @@ class Aggregator:
     def costs(
         self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON
     ) -> list[int]:
-        """Return what a report costs each of these devices, as `Round.costs` does."""
+        """Return what a report to a round costs each of these devices, in millionths.
+
+        measure: what their ledgers count, EPSILON or RHO.
+        """
         return self._rounds[number].costs(devices, measure)
 
     # Answers

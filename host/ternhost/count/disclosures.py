@@ -106,7 +106,12 @@ class Disclosures:
 
         This covers mechanisms that the host chooses after it has seen earlier answers. Each result
         comes with the kind of the devices' first report, which was chosen before any answer; it is
-        None if there are too many such kinds to tell them apart. Parameters: as of `report_counts`.
+        None if there are too many such kinds to tell them apart.
+
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. of: the ids of the devices that matter; None: all. delta: the
+        probability with which a randomly drawn group of devices may have fewer honest ones than is
+        assumed.
         """
         groups = []
         for group in self._groups(honest, delta):
@@ -150,7 +155,8 @@ class Disclosures:
     ) -> PrivacyLoss:
         """Return the privacy loss at `delta`, by all reports, of the device that loses most.
 
-        honest, of: as of `report_counts`.
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. of: the ids of the devices that matter; None: all.
         """
         delta_of_draws = draws_delta(delta, honest)
         counts = self.report_counts(honest, of, delta_of_draws)
@@ -158,9 +164,14 @@ class Disclosures:
         return replace(loss, delta=delta)
 
     def _groups(self, honest: float, delta: float) -> list[_Group]:
-        """Return all reports, each as hidden only among the reports of honest devices.
+        """Return all reports, each as mixed only with the reports of honest devices.
 
-        honest, delta: as of `report_counts`.
+        An intermediary may publish only sums of the reports of a group of devices. A report is
+        hidden among the others in such a sum, but only among those that the reader does not know.
+
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. delta: the probability with which a randomly drawn group may
+        have fewer honest devices than is assumed.
         """
         groups = []
         for (kind, packed_ids), times in self._times.items():
@@ -204,10 +215,12 @@ class _DeviceCounts:
 
 
 def _counts_by_device(groups: Sequence[_Group], members: Members) -> _DeviceCounts:
-    """Count the reports of each member by kind.
+    """Count how many reports of each kind each member (one of the devices that matter) has made.
 
-    Kinds that differ only in the number of reports with which they are mixed are counted as few
-    kinds, by `_rounded_sizes`. Groups must be in the order in which the reports were made.
+    Kinds may differ only in how many reports an intermediary mixes before a reader sees them. These
+    numbers are rounded down to few distinct ones (`_rounded_sizes`), so that few kinds remain.
+
+    groups: who has made which reports, in the order in which they were made.
     """
     reports = _distinct(group.kind for group in groups)
     rounded = _rounded_sizes(reports)

@@ -171,7 +171,8 @@ class Round:
     ) -> list[_NewReports]:
         """Return the new valid reports among some rows, by cohort; count why others are rejected.
 
-        rows, places, statistics: as of `accept`.
+        rows: n x bytes, each device id | packed symbols | tag. places: of the rows' devices in
+        `members` (n). statistics: the rejected rows are counted in it.
         """
         packed = rows[:, _ID_BYTES : -wire.TAG_BYTES]
         new_reports = []

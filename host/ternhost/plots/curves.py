@@ -77,7 +77,8 @@ class Curve:
     ) -> list["Curve"]:
         """Return a curve for each value in a column of a table.
 
-        label: the name of this column; its values become the labels. The others are as of `of`.
+        label: the name of this column; its values become the labels. x, y, error: the names of the
+        columns with the points and their errors; if a row has no error, it is taken to be 0.
         """
         rows_by_label: dict[str, list[Row]] = defaultdict(list)
         for row in rows:

@@ -302,7 +302,8 @@ def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
 def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
     """Write the number of a round below its point in the picture of `scores`.
 
-    row: as of `scores`. side: the end of the text that is below the point, "left" or "right".
+    row: of a round, with `round`, `loss` and `score`. side: the end of the text that is below the
+    point, "left" or "right".
     """
     point = row["loss"], row["score"]
     axes.annotate(

@@ -125,7 +125,9 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
 def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endless: bool) -> str:
     """Say what a run costs a device of one class, and what earlier runs have cost.
 
-    account: of the class. spent_before, is_endless: as in `_note_costs`.
+    account: of the class, for the whole run. spent_before: the most that a device has spent before,
+    in millionths. is_endless: whether the run has no planned end, so that the account is of one
+    round.
     """
     sentence = account.words()
     if is_endless:

@@ -96,7 +96,8 @@ def _of_class(
 
     design: of each report: its mechanism, and the share of all devices that are in the class.
     before: how many reports of each kind devices of the class have made in earlier runs, for each
-    device that may have disclosed most. delta, fixed: as of `of_classes`.
+    device that may have disclosed most. delta: at which each epsilon holds. fixed: whether the
+    number of the run's reports was fixed before the first one.
     """
     reports_of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
