@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
     reason: str
 
 
-def choose(
+def choose_algorithm(
     named: Mapping[str, Any],
     algorithms: Mapping[str, type[Learner]],
     run_options: set[str],

@@ -73,12 +73,12 @@ class PublicFacts:
 
 
 class Radius:
-    """The l2 norm to which the gradient of a unit is clipped, chosen so that a set share is
-    clipped.
+    """The l2 norm to which gradients are clipped, chosen so that a set share of them is.
 
-    A unit is a run of consecutive records of a board. The logarithm of the radius is updated round
-    by round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter. Too small a radius
-    costs less than too large a one, so it begins with the least that may be right.
+    Each is the gradient of a unit, a run of consecutive records. The radius is updated by a factor
+    in each round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter for its logarithm.
+    Too small a radius costs less than too large a one, so it begins with the least that may be
+    right.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -209,12 +209,12 @@ class Descent:
         self.round += 1
 
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
-        """Learn from the tally of a round how many records there are, or how many units were
-        clipped.
+        """Learn from the tally of a round: the number of records, or the share of clipped units.
 
         The first round counts units; the later ones correct the radius of clipping.
 
-        deviation: the standard deviation of the noise in the tally.
+        tally: the sum of what all units added to it, with noise.
+        deviation: the standard deviation of that noise.
         boards: how many answered.
         Returns the number of records that they are believed to have.
         """

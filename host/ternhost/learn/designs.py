@@ -59,7 +59,7 @@ def coordinates_by_rule(
       is d / (k n) times that of a value.
 
     rule: one of K_RULES.
-    epsilon: of a report, in millionths.
+    epsilon: what a report may cost, in millionths.
     variance: the variance of one of k reported values, as a function of k; only the rule VARIANCE
         needs it.
     Raises UsageError for a rule of another name.
@@ -102,7 +102,7 @@ class DeviceClass:
         Each part is TAU:EPSILON:SHARE. Raises UsageError, with this hint for the user.
         """
         classes = []
-        for tau_and_epsilon, share in shares(text, hint):
+        for tau_and_epsilon, share in parse_shares(text, hint):
             tau, _, epsilon = tau_and_epsilon.partition(":")
             try:
                 classes.append(cls(parse_epsilon(epsilon), share, float(tau)))
@@ -115,10 +115,10 @@ class DeviceClass:
     @classmethod
     def of_epsilons(cls, text: str) -> "list[DeviceClass]":
         """Parse a text such as "1:0.5,4:0.5", of EPSILON:SHARE, into classes. Raises UsageError."""
-        return [cls(parse_epsilon(epsilon), share) for epsilon, share in shares(text)]
+        return [cls(parse_epsilon(epsilon), share) for epsilon, share in parse_shares(text)]
 
 
-def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
+def parse_shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
     """Parse a text NAME:SHARE,... into pairs of a name and a share of the devices.
 
     The shares may be rounded, such as 0.333; they are scaled so that they add up to exactly 1.
@@ -297,7 +297,9 @@ def pools_of(
     return [all_of_class[members.number] for members in by_class(designs, asked, seed)]
 
 
-def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
+def cheapest_and_dearest(
+    classes: Sequence[T], cost: Callable[[T], float], most: int = 12
+) -> Sequence[T]:
     """Return the classes to show to people: all, or the cheapest and the dearest of too many.
 
     cost: what a class costs. most: how many are not too many.
@@ -307,7 +309,7 @@ def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Se
     return [min(classes, key=cost), max(classes, key=cost)]
 
 
-def stated(result: Mapping[str, Any]) -> list[str]:
+def stated_epsilon_lines(result: Mapping[str, Any]) -> list[str]:
     """Write a line about the lower epsilon that a paper states for the same reports, if one does."""
     epsilon = result.get("epsilon_stated")
     if epsilon is None:
@@ -390,7 +392,9 @@ class MechanismOptions(OptionGroup):
                 "a card is for one epsilon, and there are several", "name a --mechanism instead"
             )
 
-    def k_for(self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False) -> int:
+    def choose_k(
+        self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False
+    ) -> int:
         """Return how many of d coordinates a report has: as the user named it, or by the rule.
 
         All classes of devices report the same number. It suits the class of the least epsilon,
@@ -411,9 +415,7 @@ class MechanismOptions(OptionGroup):
 
             @cache
             def variance(k: int) -> float:
-                """Return the variance of one of k reported values, if inputs are uniform on [-1,
-                1].
-                """
+                """Return the variance of one of k reported values, for uniform inputs."""
                 design = self.design(least_class, k, of_gradients=of_gradients)
                 return certify.moments(design.card).even_second_moment()
 
@@ -479,7 +481,7 @@ def _designed_card(
     Cards are cached, since some take seconds to design, and the search for k needs them, too.
 
     levels: the number of symbols, if the mechanism leaves a choice.
-    epsilon: of one value, in millionths.
+    epsilon: what one value may cost, in millionths.
     use: what the values are, where the mechanism has several cards; None: anything.
     mechanism_options: pairs of a name and a value.
     """
@@ -494,7 +496,7 @@ def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
     """Decode a card that the user gave, and check that k values of it cost at most epsilon.
 
     text: the card in hexadecimal digits.
-    epsilon: in millionths.
+    epsilon: what they may cost, in millionths.
     Raises UsageError if they cost more.
     """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")

@@ -64,7 +64,7 @@ class Turns:
 
         clients: how many there are.
         group: how many a round asks.
-        seed: of the random order.
+        seed: what the random order depends on.
         """
         self.clients = clients
         self._group = max(1, min(group, clients))
@@ -82,7 +82,7 @@ class Turns:
 
         It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
 
-        number: of the round, from 0.
+        number: the number of the round, from 0.
         """
         if self._group == self.clients:
             return np.arange(self.clients)
@@ -96,8 +96,7 @@ class Turns:
         """Draw the clients of the next round from the queue, which is refilled when it runs out."""
         if len(self._queue) < self._group:
             # Everybody gets another turn. Those who still wait for theirs come last in the new
-            # pass,
-            # too, so that nobody is twice in a group.
+            # pass, too, so that nobody is twice in a group.
             not_waiting = np.setdiff1d(np.arange(self.clients), self._queue)
             next_pass = [self._rng.permutation(not_waiting), self._rng.permutation(self._queue)]
             self._queue = np.concatenate([self._queue, *next_pass])

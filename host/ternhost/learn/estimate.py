@@ -385,7 +385,7 @@ def supports(
 
     devices: ids of the devices (n).
     symbols: the bucket that each of them reported (n).
-    number: of the round, on which hashes depend.
+    number: the number of the round, on which hashes depend.
     buckets: the number of buckets.
     categories: the number of categories, which is also the length of the result.
     """

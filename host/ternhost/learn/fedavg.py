@@ -133,14 +133,13 @@ class Options(MechanismOptions, LearningOptions):
         option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
         if self.choices is not None:
             option_name, must = "choices", f"of safe ranges {must}"
-        for device_class in self.chosen():
+        for device_class in self.device_classes():
             tau = device_class.tau or 0.0
             require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that --choices names: one of epsilon and one of tau, each "1" to
-        "3".
+        """The modes of the paper that --choices names: that of epsilon and that of tau, "1" to "3".
 
         It is empty if the option names something else.
         """
@@ -149,11 +148,10 @@ class Options(MechanismOptions, LearningOptions):
             return ()
         return match.groups()
 
-    def chosen(self) -> list[DeviceClass]:
-        """Return the classes of clients that the options name, each with an epsilon and a safe
-        range.
+    def device_classes(self) -> list[DeviceClass]:
+        """Return the classes of clients that the options name, each with an epsilon and a tau.
 
-        Clients clip the change of a weight to the safe range, +-tau. Raises UsageError.
+        Clients clip the change of a weight to +-tau, their safe range. Raises UsageError.
         """
         if self.choices is None:
             return [replace(device_class, tau=self.tau) for device_class in self.classes()]
@@ -207,7 +205,7 @@ class FedAvg(Learning):
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError.
         """
         super().__init__(options, population, data)
@@ -240,11 +238,11 @@ class FedAvg(Learning):
         Usually the epsilon of a class is that of a whole report. In the modes of the paper of
         PLDP-FL it is that of one weight, and a report has all weights. Raises UsageError.
         """
-        options, classes = self.options, self.options.chosen()
+        options, classes = self.options, self.options.device_classes()
         options.require_one_epsilon(len(classes))
         designs = []
         if not options.modes:
-            k = options.k_for(classes, self.d)
+            k = options.choose_k(classes, self.d)
             for device_class in classes:
                 design = options.design(device_class, k)
                 designs.append(replace(design, what="weight"))
@@ -354,7 +352,7 @@ class FedAvg(Learning):
 
         Clients report how far each weight has moved.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         options = self.options
         batch = options.records

@@ -102,8 +102,7 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """Return how many reports of each kind a device makes in the whole run, for its privacy
-        loss.
+        """Return how many reports of each kind a device makes, from which its privacy loss follows.
 
         The result always has one report, whatever `times` is. The cards (tables of noise) differ
         from round to round, and together they spend the whole budget; so all reports of a device
@@ -154,7 +153,7 @@ class FedSum(Learning):
 
         options: the `Options` of this module.
         population: the boards that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError if the fleet is served round after round without an end, or if a report
         fits no frame.
         """
@@ -270,7 +269,8 @@ class FedSum(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question of the next round: for the sum of the units' gradients at the model.
 
-        design: of the report, with the card that adds the noise.
+        design: the design of the report, with the card (the table from which a device draws the
+            noise).
         """
         parameters = quantise(self._descent.weights)
         return Question(
@@ -337,9 +337,7 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people, the last of which is about sums instead of
-        coordinates.
-        """
+        """Return the result in lines for people, with sums instead of coordinates in the last one."""
         lines = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
         lines[-1] = f"{values}, with discrete Gaussian noise"

@@ -129,8 +129,7 @@ class Infer(Learner):
     rounds_option = "score_rounds"
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """Load or train the classifier, and plan the rounds in which clients classify their
-        records.
+        """Load or train the classifier, and plan the rounds in which clients use it.
 
         If results get no noise of a card, which is for simulations alone, no client is asked: they
         are computed at once.
@@ -293,7 +292,7 @@ class Infer(Learner):
     def _question(self, design: ReportDesign) -> Question:
         """Return the question to a class of clients: classify your record with this model.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         classifier = self._classifier
         classes = len(classifier.mantissas)
@@ -320,10 +319,9 @@ class Infer(Learner):
     def _evaluate_round(
         self, result: RoundResult, devices: Sequence[int] | Devices
     ) -> dict[str, Any]:
-        """Return the clusters of a round's answers, their score, and the share of each class, for
-        JSON.
+        """Return the clusters of a round's answers and the share of each class, for JSON.
 
-        The share of a class is that of the labels, or its mean probability.
+        Clusters have a score. The share of a class is that of the labels, or its mean probability.
 
         devices: all devices of the run.
         """
@@ -348,8 +346,9 @@ class Infer(Learner):
         return evaluation | {"shares": _shares(shares.mean, shares.low, shares.high)}
 
     def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Decode the symbols of reports (n x k) into labels (n), or vectors of probabilities (n x
-        classes).
+        """Decode the symbols of reports into labels (n) or class probabilities (n x classes).
+
+        card: the table from which devices drew the symbols (n x k).
         """
         if self._is_label:
             labels: npt.NDArray[Any] = symbols[:, 0]
@@ -388,8 +387,7 @@ class Infer(Learner):
         return probabilities(classifier.mantissas, classifier.exponent, features) / ONE
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
-        """Return the clusters of clients' results, their score, and the settings of the noise, for
-        JSON.
+        """Return the clusters of clients' results, with score and settings of the noise, for JSON.
 
         results: labels (n), or vectors of probabilities (n x classes), of these clients (n).
         """
@@ -427,8 +425,7 @@ class Infer(Learner):
     # The result
 
     def noise_settings(self) -> dict[str, Any]:
-        """Return the settings of the noise for JSON, for the class of devices with the largest
-        epsilon.
+        """Return the settings of the noise for JSON, for the devices with the largest epsilon.
 
         MindSpore's setting laplace_eval_eps is half of the true epsilon; both are in the result.
         For vectors, it also has a bound of the noise of a probability, and how often the noise is

@@ -70,7 +70,7 @@ def measure(dataset: Dataset) -> str:
     return measures(dataset)[0]
 
 
-def better(name: str, value: float, other: float) -> bool:
+def is_better(name: str, value: float, other: float) -> bool:
     """Whether a value of this figure is better than another."""
     if name in (ACCURACY, AUC):
         return value > other
@@ -103,7 +103,7 @@ def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
 def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
     """Return the figures of a model on the held-out records, by name.
 
-    weights: of the model (d, or classes * d).
+    weights: the weights of the model (d, or classes * d).
     """
     features, labels = dataset.judged
     z = scores(features, weights)
@@ -120,7 +120,7 @@ def _figure(name: str, z: Floats, labels: Floats) -> float:
 def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
     """Return what each record contributes to a figure that is a mean over records (n).
 
-    name: of the figure, any but AUC.
+    name: the name of the figure, any but AUC.
     z: the scores of a model (n, or n x classes).
     labels: the true labels: numbers in fixed point, signs, or class numbers (n).
     """
@@ -170,7 +170,7 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
     They are for records like the held-out ones, and not for other runs: Wilson's for accuracy,
     Newcombe's for AUC, and the normal one for mean losses.
 
-    weights: of the model (d, or classes * d).
+    weights: the weights of the model (d, or classes * d).
     """
     features, labels = dataset.judged
     z = scores(features, weights)

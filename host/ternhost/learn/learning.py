@@ -14,7 +14,13 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
-from ternhost.learn.designs import SEED_HELP, BudgetOptions, ReportDesign, ends, stated
+from ternhost.learn.designs import (
+    SEED_HELP,
+    BudgetOptions,
+    ReportDesign,
+    cheapest_and_dearest,
+    stated_epsilon_lines,
+)
 from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
@@ -113,7 +119,7 @@ class Learning(Learner):
 
         options: the options of the algorithm, with those of `ModelOptions` among them.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError for a model that does not suit the data, or that has more weights than a
         device computes.
         """
@@ -188,7 +194,7 @@ class Learning(Learner):
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """Return the clients that a round asks, if all take turns (numbers from 0).
 
-        clients: how many there are. group: how many a round asks. number: of the round, from 0.
+        clients: how many there are. group: how many a round asks. number: the round's, from 0.
         """
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)
@@ -233,8 +239,7 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """Return what the model's figures are compared with, for JSON: the optimum and the
-        baseline.
+        """Return figures to compare those of the model with, for JSON: optimum and baseline.
 
         The optimum is the same model without privacy. The baseline is the answer that knows no
         features. Both are judged on the held-out records, whose number is in the result, too.
@@ -305,9 +310,7 @@ class Learning(Learner):
         return [f"x{i}" for i in range(self._feature_count())]
 
     def _class_names(self) -> list[str] | None:
-        """Return the names of the classes in the order of their weights; None if only one has
-        weights.
-        """
+        """Return the names of the classes in the order of their weights; None if only one has any."""
         if self.classes == 1:
             return None
         if self.dataset:
@@ -390,7 +393,7 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     low, high = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
     interval_has_baseline = low <= baseline <= high
-    if interval_has_baseline or not judging.better(name, result[name], baseline):
+    if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         return [
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
             "answer that knows no features: the figure is chance; a few boards with many records "
@@ -405,11 +408,11 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
     clips_to_tau = result["classes"][0]["tau"] is not None
     if clips_to_tau:  # clients train by themselves, and report how far their weights have moved
         values = "weights"
-    part = projections.part(result["mechanism"], result["k"])
+    part = projections.part_in_words(result["mechanism"], result["k"])
     return [
         f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
         f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
-        *stated(result),
+        *stated_epsilon_lines(result),
         f"a report has {part} {result['d']} {values} (mechanism: {result['mechanism']})",
     ]
 
@@ -424,7 +427,7 @@ def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(classes) == 1:
         return []
     lines = []
-    shown = ends(classes, cost=lambda summary: float(summary["epsilon_paid"]))
+    shown = cheapest_and_dearest(classes, cost=lambda summary: float(summary["epsilon_paid"]))
     if len(shown) < len(classes):
         lines.append(
             f"  {len(classes)} classes of clients, of which these spend the least and the most:"

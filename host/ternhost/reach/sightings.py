@@ -159,7 +159,7 @@ class Sightings:
             return 0
         return row.spent
 
-    def answered(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
+    def count_costs(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
         """Count what accepted reports have cost the first devices of boards.
 
         reports: for each report the number of its round and the device. costs: see `Costs`.
@@ -221,7 +221,7 @@ class Sightings:
 
     # The store
 
-    def due(self, boards: int, ended: bool = False) -> bool:
+    def write_is_due(self, boards: int, ended: bool = False) -> bool:
         """Return whether it is time to write again when boards were heard.
 
         boards: how many boards the fleet has. ended: whether a round has just ended; then a small
@@ -243,7 +243,7 @@ class Sightings:
                 self._unwritten = {}
         self._last_write = time.monotonic()
 
-    def forget(self) -> None:
+    def mark_all_offline(self) -> None:
         """Write that all boards are offline."""
         self.write()
         self._try(self._store.boards_offline)

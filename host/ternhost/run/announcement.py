@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.extensions import EXTENSIONS
-from ternhost.learn.designs import ends
+from ternhost.learn.designs import cheapest_and_dearest
 from ternhost.learn.devices import Devices
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
@@ -108,7 +108,7 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
     learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
     # Nobody knows how many rounds there will be, so the accounts are of one round.
     is_endless = learner.rounds is None and not learner.once
-    shown = ends(accounts, lambda account: account.user_level)
+    shown = cheapest_and_dearest(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
         classes_of_clients = f"there are {len(accounts)} classes of clients"
         watcher.note(f"{classes_of_clients}; these spend the least and the most:")

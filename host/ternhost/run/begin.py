@@ -256,7 +256,7 @@ def population(
         # Devices that tern makes for the run have no key in the store yet.
         devices_have_keys = is_served or not tern_makes_devices
         if store is not None and devices_have_keys:
-            devices = kind.census(store, is_served)
+            devices = kind.device_count(store, is_served)
     if is_served and tern_makes_devices and devices == 0:
         devices = _devices_to_make(kind)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.learn.base import Learner
-from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.learn.designs import ReportDesign, by_class, cheapest_and_dearest
 from ternhost.learn.devices import Devices
 from ternhost.privacy.guarantee import Guarantee, Span
 
@@ -121,7 +121,7 @@ def words_of(classes: Sequence[OfClass]) -> list[str]:
     described.
     """
     lines: list[str] = []
-    for of_class in ends(classes, lambda of_class: _epsilon(of_class.life)):
+    for of_class in cheapest_and_dearest(classes, lambda of_class: _epsilon(of_class.life)):
         lines += of_class.words()
     return lines
 
@@ -133,7 +133,7 @@ def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
     smallest and the largest loss are described.
     """
     of_reports = [of_class.report for of_class in classes]
-    return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
+    return [guarantee.words() for guarantee in cheapest_and_dearest(of_reports, _epsilon)]
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:

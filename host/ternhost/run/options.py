@@ -169,7 +169,7 @@ def _choose_algorithm(
     fleet_name = named.get("fleet", default_fleet(any_algorithm.command))
     kind = fleet.parse(fleet_name)
     tern_makes_devices = kind.provisions or kind.simulated
-    return choice.choose(named, algorithms, names_of_run(), tern_makes_devices, served)
+    return choice.choose_algorithm(named, algorithms, names_of_run(), tern_makes_devices, served)
 
 
 def _take_options(part: Any, remaining: dict[str, Any]) -> dict[str, Any]:

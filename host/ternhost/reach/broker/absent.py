@@ -109,7 +109,8 @@ class AbsentBoards:
         """Warn of absent boards and refused clients, once for each board and reason.
 
         A check is made every few seconds at most, and only if the broker's directory is known.
-        link: the connection to the broker. roster: its boards. now: by the monotonic clock.
+        link: the connection to the broker. roster: its boards. now: the time by the monotonic
+        clock.
         """
         if now < self._next_check or not link.connected or not self._directory:
             return
@@ -124,7 +125,8 @@ class AbsentBoards:
     def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> AbsenceReport:
         """Describe which devices of the store are not connected to the broker, and why.
 
-        link: the connection to the broker. roster: its boards. now: by the monotonic clock.
+        link: the connection to the broker. roster: its boards. now: the time by the monotonic
+        clock.
         """
         log: BrokerLog | None = None
         if self._log and self._log.read():
@@ -191,7 +193,7 @@ class AbsentBoards:
             missed_since[first] = self._missed_since.get(first, missed_at)
         self._missed_since = missed_since
 
-        missing = {}
+        missing = {}  # those of the absent boards that should be connected
         for first, devices in absent.items():
             had_time = evidence.now - self._missed_since[first] >= _GRACE
             if had_time and not self._may_sleep(first, evidence):

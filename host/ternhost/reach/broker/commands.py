@@ -264,7 +264,7 @@ def _start_command(directory: str, access: Access) -> str:
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
     """Return the options of a site for JSON, without its password.
 
-    directory: of the central broker.
+    directory: the directory of the central broker.
     """
     result = asdict(site)
     del result["password"]

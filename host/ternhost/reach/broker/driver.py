@@ -120,7 +120,7 @@ class BrokerDriver(Driver):
         self._runner.run(self.link.close())
         if not any(raised):
             self.health.store_sightings()
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         self._runner.close()
 
     async def _connect(self) -> None:
@@ -129,7 +129,7 @@ class BrokerDriver(Driver):
         With a HELLO, a board describes itself and its devices. Raises DeviceError if there is no
         board, unless the fleet is served.
         """
-        self._sightings.forget()  # from an earlier host
+        self._sightings.mark_all_offline()  # from an earlier host
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self.rounds.warn
         is_connected = await self._connect_until_stopped()
@@ -168,7 +168,9 @@ class BrokerDriver(Driver):
         return True
 
     async def _greet_boards(self, quiet: float) -> None:
-        """Wait for the HELLOs of boards until none has come for `quiet` seconds.
+        """Wait until no board has connected for `quiet` seconds.
+
+        A board is known to be connected by its HELLO, the message in which it describes itself.
 
         The broker retains HELLOs, so those of connected boards come at once. The wait ends earlier
         if every device of the store is on a board that has sent its HELLO.
@@ -196,7 +198,7 @@ class BrokerDriver(Driver):
             self._requests.announce()
         else:
             self.link.announce(b"")  # an empty message removes what is retained
-        self._hand_out_model()
+        self._retain_model()
 
     @property
     def _where(self) -> str:
@@ -285,10 +287,11 @@ class BrokerDriver(Driver):
         received_frames = await self.link.take(timeout)
         news = bool(received_frames) and self._accept(received_frames)
         now = time.monotonic()
-        # A board that sleeps has woken if its HELLO has come, and must be asked before it sleeps on.
+        # A board that sleeps sends its HELLO when it wakes, and must be asked before it sleeps on.
         has_sleepers = bool(self.fleet.roster.wake_intervals)
         sleeper_may_be_awake = has_sleepers and bool(self.link.presence.changed)
-        if sleeper_may_be_awake or now - self._last_upkeep >= _TICK:
+        upkeep_is_due = now - self._last_upkeep >= _TICK
+        if sleeper_may_be_awake or upkeep_is_due:
             self._last_upkeep = now
             self._upkeep(now)
         return news
@@ -296,8 +299,8 @@ class BrokerDriver(Driver):
     def _upkeep(self, now: float) -> None:
         """Do the slow work: follow changes of the store, the broker, the sites and the boards.
 
-        It is done between frames, twice a second or when a sleeping board may be awake. now: by the
-        monotonic clock.
+        It is done between frames, twice a second or when a sleeping board may be awake. now: the
+        time by the monotonic clock.
         """
         self._reload_keys()
         self.health.check_broker()
@@ -387,7 +390,7 @@ class BrokerDriver(Driver):
         now = time.monotonic()
         accepted = self.aggregator.accept(received_frames, now)
         reporting_devices = [device for _round, device in accepted.reports]
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._note_heard_sleepers(reporting_devices)
         if self._requests:
             self._note_answers(self._requests, accepted, now)
@@ -416,7 +419,7 @@ class BrokerDriver(Driver):
         """Follow the boards that have connected or disconnected; return whether any connected.
 
         Boards that have connected get the requests of the open round, and the fleet key if they
-        have an earlier one. now: by the monotonic clock.
+        have an earlier one. now: the time by the monotonic clock.
         """
         changes = self.fleet.roster.update(self.link, now)
         arrived = changes.arrived
@@ -462,7 +465,7 @@ class BrokerDriver(Driver):
         if new_key != self.fleet.key:
             self.fleet.key = new_key
             fleet_keys.send_fleet_key(self.fleet, self.fleet.roster.boards.values())
-            self._hand_out_model()
+            self._retain_model()
             if self._requests:
                 self._requests.announce()
         if self._requests:
@@ -480,7 +483,7 @@ class BrokerDriver(Driver):
         if not (self._requests and self._requests.announced):
             self.link.announce(b"")
         if not kept_model.kept(self._store):
-            self.link.hand_out(b"")
+            self.link.retain_model(b"")
 
     # The model
 
@@ -488,9 +491,9 @@ class BrokerDriver(Driver):
         """Store the averaged model of a run, and have the broker retain it for the boards."""
         self._reload_keys()
         super().publish(averaged)
-        self._hand_out_model()
+        self._retain_model()
 
-    def _hand_out_model(self) -> None:
+    def _retain_model(self) -> None:
         """Have the broker retain the model in the store, or none if there is none.
 
         It is sealed with the present fleet key. What the broker retained so far may be sealed with
@@ -498,6 +501,6 @@ class BrokerDriver(Driver):
         """
         model = kept_model.kept(self._store)
         if model:
-            self.link.hand_out(self.fleet.key.seal(model))
+            self.link.retain_model(self.fleet.key.seal(model))
         else:
-            self.link.hand_out(b"")
+            self.link.retain_model(b"")

@@ -147,7 +147,7 @@ class FleetHealth:
 
     def store_when_due(self, *, round_ended: bool = False) -> None:
         """Store when boards were heard if the last time was some seconds ago, or after a round."""
-        if self._sightings.due(len(self._fleet.roster.boards), ended=round_ended):
+        if self._sightings.write_is_due(len(self._fleet.roster.boards), ended=round_ended):
             self.store_sightings()
 
     def store_sightings(self) -> None:

@@ -90,12 +90,12 @@ def load(directory: str | Path) -> HomeAccess | None:
 def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
     """Raise UsageError if Home Assistant's topics cannot begin with this prefix.
 
-    The prefix may be invalid, or it may overlap with that of the fleet's topics. Then Home Assistant
-    could read messages of the fleet.
+    The prefix may be invalid, or it may overlap with that of the fleet's topics. Then Home
+    Assistant could read messages of the fleet.
 
-    directory: of the broker. discovery: the prefix of Home Assistant's discovery topics; None for
-    the one that is configured already, and False for no Home Assistant. fleet: the prefix of the
-    fleet's topics.
+    directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
+    None for the one that is configured already, and False for no Home Assistant. fleet: the prefix
+    of the fleet's topics.
     """
     discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
@@ -130,8 +130,8 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
 
     The result is empty if Home Assistant may not see the fleet.
 
-    directory: of the broker. discovery: the prefix of Home Assistant's discovery topics; None for
-    the one that is configured already. False removes the two files.
+    directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
+    None for the one that is configured already. False removes the two files.
     """
     discovery = _prefix(directory, discovery)
     if discovery is False:

@@ -253,7 +253,7 @@ class MqttLink:
 
         retained: whether the broker has kept the message, which may be old then.
         """
-        up_topics, site_topics, hello_topics = self._prefixes
+        up_topics, site_topics, hello_topics = self._prefixes  # the beginnings of topics
         if topic.startswith(up_topics):
             self._frames.append(payload)
             self.presence.take_message(topic.removeprefix(up_topics))
@@ -263,7 +263,8 @@ class MqttLink:
             self._arrived.set()
         elif topic.startswith(site_topics):
             site = topic.removeprefix(site_topics)
-            self.presence.take_site(site, connected=payload == b"1", retained=retained)
+            is_connected = payload == b"1"
+            self.presence.take_site(site, connected=is_connected, retained=retained)
 
     def _on_message(
         self, client: Any, topic: str, payload: bytes, qos: int, properties: Any
@@ -280,7 +281,7 @@ class MqttLink:
         """
         self.publish(device_link.ROUND % self.access.prefix, frame, retain=True)
 
-    def hand_out(self, frame: bytes) -> None:
+    def retain_model(self, frame: bytes) -> None:
         """Have the broker retain the averaged model, which is `frame`, for all boards that use it.
 
         An empty frame removes what the broker has retained.

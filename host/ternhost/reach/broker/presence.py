@@ -61,7 +61,7 @@ class Presence:
             self.changed.add(board)
 
     def take_hello(self, board: str, payload: bytes, retained: bool = False) -> None:
-        """Note the HELLO of a board, or that the board is gone.
+        """Note the HELLO with which a board describes itself, or that the board is gone.
 
         board: the name in the topic of the message. payload: the HELLO; an empty one says that the
         board is gone. retained: whether the broker has kept the HELLO, which may be old then.
@@ -91,9 +91,9 @@ class Presence:
         first = hello.first or 0
         count = hello.clients or 0
         claimed_clients = range(first, first + count)
-        was_resent = self.site_ids.resent(first, time.monotonic())
+        was_resent = self.site_ids.may_be_resent(first, time.monotonic())
         return BoardHello(
-            clients=self.site_ids.cut(claimed_clients),
+            clients=self.site_ids.clients_at_same_site(claimed_clients),
             epoch=hello.epoch or 0,
             answered_epoch=hello.nonce,
             retained=retained or was_resent,

@@ -87,7 +87,8 @@ class BoardOnBroker:
     def can_be_asked(self, now: float) -> bool:
         """Return whether a request reaches the board now, because it is awake as far as is known.
 
-        A board that sleeps might get the request only after the round.
+        A board that sleeps might get the request only after the round. When it wakes, it sends its
+        HELLO, and is awake for some seconds. now: the time by the monotonic clock.
         """
         never_sleeps = not self.wake_interval
         is_just_awake = now - self.last_hello < AWAKE
@@ -175,7 +176,8 @@ class BoardRoster:
     def asleep(self, now: float) -> Boards:
         """Return the boards that sleep now, as far as is known.
 
-        Such a board may count as connected, since its HELLO stays at the broker while it sleeps.
+        Such a board may count as connected: the broker keeps its HELLO, the message with which it
+        has connected, while it sleeps.
         """
         asleep = []
         for board in self.boards.values():
@@ -202,14 +204,18 @@ class BoardRoster:
         self.connected_at = now
 
     def update(self, link: MqttLink, now: float) -> RosterChanges:
-        """Update the boards from the HELLOs that have come, and return which have come or gone.
+        """Update the boards from their HELLOs, and return which have connected or disconnected.
 
-        link: the connection to the broker, which has the HELLOs. now: by the monotonic clock.
+        A HELLO is the message in which a board describes itself when it connects.
+
+        link: the connection to the broker, which has the HELLOs. now: the time by the monotonic
+        clock.
         """
         presence = link.presence
         changes = RosterChanges(new=[], returned=[], gone=[])
         self._doubtful |= presence.changed
         presence.changed = set()
+
         # Boards with a HELLO are there.
         for name in self._doubtful & presence.boards.keys():
             board = self.boards.setdefault(name, BoardOnBroker(name))
@@ -232,9 +238,9 @@ class BoardRoster:
         return changes
 
     def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
-        """Note what the HELLO of a connected board says.
+        """Note what a board says in its HELLO, the message in which it describes itself.
 
-        hello: the HELLO. now: by the monotonic clock.
+        now: the time by the monotonic clock.
         """
         if board.clients != hello.clients:
             self._claim(board, hello.clients)

@@ -59,7 +59,7 @@ class OnPorts(BoardFleet):
         self.count = len(self.names)
 
     @property
-    def anywhere(self) -> str:
+    def absolute_name(self) -> str:
         absolute_names = []
         for name in self.names:
             path = Path(name)

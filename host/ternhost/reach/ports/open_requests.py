@@ -107,7 +107,7 @@ class OpenRequests:
         request is repeated. Nothing happens if the device has no open request.
         """
         if device == wire.BOARD:
-            device = next(iter(self._under_way), wire.BOARD)
+            device = next(iter(self._under_way), wire.BOARD)  # the first one is the oldest
         if self._under_way.pop(device, None):
             self._to_ask.append(device)
 
