@@ -98,11 +98,11 @@ class Funds:
         )
 
     @property
-    def known(self) -> float:
+    def known_devices(self) -> float:
         """The number of devices whose budget is known."""
         return float(self.devices.sum())
 
-    def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
+    def can_pay(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
         """Return for each group whether its devices can pay the price for their class.
 
         prices: the price in millionths by class of devices and by measure of the ledger; None: a
@@ -117,7 +117,7 @@ class Funds:
         price_of_group = price_table[self.of_class, self.measure]
         return np.asarray(self.left >= price_of_group)
 
-    def count(self, groups: npt.NDArray[np.bool_]) -> float:
+    def devices_in(self, groups: npt.NDArray[np.bool_]) -> float:
         """Return the number of devices in the groups at which this mask is true."""
         return float(self.devices[groups].sum())
 
@@ -217,22 +217,22 @@ def require(
     if not learner.designs or not budgets:
         return  # reports cost nothing, or no budget is known
     funds = Funds.of(learner, integers(members), budgets, disclosures)
-    if not funds.known:
+    if not funds.known_devices:
         return
 
     if run.schedule is not None:
-        nobody_can_pay = not funds.able(_prices(learner, times=1)).any()
-        all_are_known = funds.known >= devices
+        nobody_can_pay = not funds.can_pay(_prices(learner, times=1)).any()
+        all_are_known = funds.known_devices >= devices
         if nobody_can_pay and all_are_known:
             raise _refusal(run, funds, times=1)
         return
 
-    able_devices = funds.count(funds.able(_prices(learner, learner.times)))
-    if able_devices < _LEAST_SHARE * funds.known:
+    able_devices = funds.devices_in(funds.can_pay(_prices(learner, learner.times)))
+    if able_devices < _LEAST_SHARE * funds.known_devices:
         raise _refusal(run, funds, learner.times)
-    if able_devices < funds.known:
-        unable = round(funds.known - able_devices)
-        known = counted(round(funds.known), "device")
+    if able_devices < funds.known_devices:
+        unable = round(funds.known_devices - able_devices)
+        known = counted(round(funds.known_devices), "device")
         run.watcher.warn(
             f"{unable:,} of {known} whose budget is known cannot pay for the whole run"
             f"{_affordable_reports(run, funds)}: they refuse the rest"
@@ -306,13 +306,13 @@ class _Unable:
     def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
         """Describe the devices that cannot pay for `times` reports; there must be some."""
         prices = _prices(learner, times)
-        unable = ~funds.able(prices)
+        unable = ~funds.can_pay(prices)
         median = _median_group(funds, unable)
         of_class = int(funds.of_class[median])
         measure = int(funds.measure[median])
         return cls(
-            count=round(funds.count(unable)),
-            known=round(funds.known),
+            count=round(funds.devices_in(unable)),
+            known=round(funds.known_devices),
             alike=len(np.unique(funds.left[unable])) == 1,
             times=times,
             of_class=of_class,
@@ -443,7 +443,7 @@ def _affordable_reports(run: Run, funds: Funds) -> str:
     is_paid_as_a_whole = any(design.release(1).total for design in learner.designs)
     if learner.times == 1 or is_paid_as_a_whole:
         return ""
-    unable = ~funds.able(_prices(learner, learner.times))
+    unable = ~funds.can_pay(_prices(learner, learner.times))
     # The smallest and largest number of reports for each class of devices and measure of ledgers.
     report_counts: list[int] = []
     for of_class, prices_of_class in enumerate(_prices(learner, times=1)):

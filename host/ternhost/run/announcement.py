@@ -16,7 +16,7 @@ from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
 from ternhost.run import affordable, costs, guarantees, payments
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -99,7 +99,9 @@ def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosure
     )
 
 
-def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfClass]) -> None:
+def _note_costs(
+    run: Run, spent_before: int, left: Left, classes: Sequence[ClassGuarantees]
+) -> None:
     """Tell the user what a run will cost the devices of each class, and what it guarantees them.
 
     spent_before: the most that a device has spent before, in millionths of the run's measure.
