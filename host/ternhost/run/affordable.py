@@ -173,7 +173,7 @@ def _budgets_without_ids(
 ) -> Iterator[tuple[float, BoardBudget]]:
     """Yield each budget of boards whose devices are not named, and how many devices have it.
 
-    A gateway passes on the budgets of its site's boards without ids. The devices of the site that
+    A site may pass on the budgets of its boards without ids. The devices of the site that
     are in `device_ids` are taken to be spread evenly over the site's boards, so their number may
     be a fraction.
     """

@@ -116,7 +116,7 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each site of which a board has spent more than the store knows of.
 
-    A gateway passes on the budgets of its site's boards without their devices' ids, so the claim is
+    A site may pass on the budgets of its boards without their devices' ids, so the claim is
     about all devices of the site. Of each site and measure, the board counts that has spent most,
     and the device of which the store knows most. budgets: what boards say that devices have spent
     and have left. disclosures: the devices' accepted reports in the store.
