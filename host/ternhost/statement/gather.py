@@ -41,7 +41,7 @@ from ternhost.reach.links import open_link
 from ternhost.run import begin, costs, guarantees, payments
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.options import RunOptions
 from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
 from ternhost.store.runs import StoredRun, status_now
@@ -141,7 +141,7 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
 
 def _guarantees_so_far(
     store: Store, report_counts: Sequence[ReportCounts], is_simulated: bool, delta: float
-) -> OfClass:
+) -> ClassGuarantees:
     """Return the guarantees for the device that has lost most privacy in the rounds so far.
 
     They are for one report, for the run, and for the device's life, which counts the rounds of all
@@ -160,7 +160,9 @@ def _guarantees_so_far(
     of_life = []
     for counts in costs.asked_disclosures(store, is_simulated).report_counts():
         of_life.append(Guarantee.of(Span.LIFE, counts, delta))
-    return OfClass(report=_weakest(of_reports), run=_weakest(of_run), life=_weakest(of_life))
+    return ClassGuarantees(
+        report=_weakest(of_reports), run=_weakest(of_run), life=_weakest(of_life)
+    )
 
 
 def _weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
@@ -168,7 +170,7 @@ def _weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
     return max(guarantees, key=lambda guarantee: guarantee.bounds.epsilon)
 
 
-def _in_one_list(classes: Sequence[OfClass]) -> list[Guarantee]:
+def _in_one_list(classes: Sequence[ClassGuarantees]) -> list[Guarantee]:
     """Return the guarantees of all classes of devices in one list.
 
     Each class has three: for one report, for all reports of the run, and for a device's life.
