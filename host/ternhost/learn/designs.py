@@ -426,10 +426,12 @@ class MechanismOptions(OptionGroup):
     def design(
         self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
     ) -> ReportDesign:
-        """Design the reports of a class of devices: k values, each at epsilon / k.
+        """Design the reports of a class of devices: k values, each perturbed at epsilon / k.
 
-        The values are perturbed by the card that the user gave, or by one of the named mechanism.
+        They are perturbed by a card, a certified table of probabilities: the one that the user
+        gave, or one of the named mechanism.
 
+        device_class: the class, with the epsilon of its reports.
         of_gradients: whether the values are gradients, for which a mechanism may have another card.
         Raises UsageError for a card whose reports have no unbiased mean.
         """

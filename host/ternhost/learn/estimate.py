@@ -241,8 +241,9 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
     """Estimate the mean of the vectors of all reporting clients, in units of [-1, 1].
 
     Each client clipped its vector to the radius of its card, and reported a single symbol, which
-    stands for a random direction. The sum of these directions, times a unit, is the sum of the
-    vectors, with a small bias (cards.md, projection). Cohorts are combined by inverse variance.
+    stands for a random direction. The sum of these directions, times a constant of the card,
+    estimates the sum of the vectors, with a small bias (cards.md, projection). Cohorts are combined
+    by inverse variance.
 
     cohorts: for each, the sum of the reported directions, and the number of reports.
     Raises ValueError for cards that are no projections.

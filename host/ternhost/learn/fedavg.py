@@ -265,15 +265,18 @@ class FedAvg(Learning):
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
         if schedule:
-            self.rounds, self._share = schedule.rounds, schedule.share
+            self.rounds = schedule.rounds
+            self._share = schedule.share
             self.clients = None
         else:
-            self.rounds, self._share = self.options.rounds, self.options.share
+            self.rounds = self.options.rounds
+            self._share = self.options.share
             self.clients = self.options.clients or None
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
         group = self._group(clients)
+        # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
             self.reports = None

@@ -316,11 +316,12 @@ class FedSum(Learning):
         self._plan_round()
 
     def optimisation(self) -> dict[str, Any]:
-        return {
-            "stopped": "rounds" if self.done else None,
-            "optimiser": type(self._descent).__name__.lower(),
-            "learning_rate": None,
-        }
+        """Return how the model was updated, for JSON: the rate differs from round to round."""
+        stopped = None
+        if self.done:
+            stopped = "rounds"
+        optimiser = type(self._descent).__name__.lower()  # "descent" or "refit"
+        return {"stopped": stopped, "optimiser": optimiser, "learning_rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, with what was spent of the budget for life, for JSON.

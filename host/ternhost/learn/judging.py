@@ -87,8 +87,9 @@ def limits(name: str) -> tuple[float, float]:
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     """Compute the score of each record: the product of its features and the weights.
 
-    features: n x d, in Q1.14. weights: d, or classes * d. Returns n scores, or n x classes for
-    several classes.
+    features: of the records, in fixed point, where ONE stands for 1 (n x d).
+    weights: d, or classes * d, class by class.
+    Returns n scores, or n x classes for several classes.
     """
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
     einsum: Any = np.einsum
@@ -178,9 +179,18 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a figure for scores z (n, or n x classes)."""
+    """Return the 95 % confidence interval of a figure of a model on these records.
+
+    It follows from the figure itself for accuracy and AUC, and for losses from their standard
+    deviation over the records.
+
+    name: the name of the figure.
+    z: the scores that the model gives to the records (n, or n x classes).
+    labels: their true labels (n).
+    """
     figure = _figure(name, z, labels)
-    interval = interval_of(name, figure, len(labels), int((labels > 0).sum()))
+    positive = int((labels > 0).sum())
+    interval = interval_of(name, figure, records=len(labels), positive=positive)
     if interval:
         return interval
     deviation = float(_by_record(name, z, labels).std(ddof=1))
@@ -192,15 +202,16 @@ def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
 def interval_of(
     name: str, figure: float, records: int, positive: int
 ) -> tuple[float, float] | None:
-    """Return the interval of a figure from the number of records that it is about.
+    """Return the 95 % confidence interval of an accuracy or an AUC.
 
-    positive: how many of the records are. Returns None for a loss, whose interval needs the loss of
-    every record.
+    name: the name of the figure. figure: its value.
+    records: the number of records that it is about, of which so many are `positive`.
+    Returns None for a loss, whose interval needs the loss of every record.
     """
     if name == ACCURACY:
         return estimate.share_interval(figure, records)
     if name == AUC:
-        return auc_interval(figure, positive, records - positive)
+        return auc_interval(figure, positive=positive, negative=records - positive)
     return None
 
 
