@@ -141,7 +141,9 @@ class Descent:
         # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
         # records.
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
-        # So many rounds that the noise, not the curvature, bounds the learning rate.
+        # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
+        # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
+        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
 

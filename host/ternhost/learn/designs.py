@@ -408,7 +408,7 @@ class MechanismOptions(OptionGroup):
             k = self.k
         elif self.card is not None and self.k_rule == VARIANCE:
             # The card is given, and so is its epsilon: as many values as the budget allows.
-            card = _given_card(self.card, 1, least_epsilon)
+            card = _given_card(self.card, k=1, epsilon=least_epsilon)
             k = min(d, least_epsilon // card.epsilon)
         else:
             least_class = DeviceClass(least_epsilon)

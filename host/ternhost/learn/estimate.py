@@ -139,9 +139,10 @@ def magnitude(card: bytes) -> Magnitude | None:
     # The probability of each symbol at each input: inputs x symbols.
     probabilities = np.array([distribution(decoded, int(x)) for x in inputs])
 
-    # With P the probabilities, D the diagonal matrix of their means and n inputs, the least of |P s
-    # - sizes|**2 + _STEADY n s^T D s is s = D^-1 P^T (P D^-1 P^T + _STEADY n I)^-1 sizes. So only a
-    # system of inputs x inputs is solved: a laplace card may have 65,535 symbols.
+    # With P the probabilities, D the diagonal matrix of their means, and n inputs, the scores s
+    # minimise |P s - sizes|**2 + _STEADY * n * s^T D s. This form of the solution has a system of
+    # inputs x inputs only, since a laplace card may have 65,535 symbols:
+    #   s = D^-1 P^T (P D^-1 P^T + _STEADY * n * I)^-1 sizes.
     mean_probabilities = np.maximum(probabilities.mean(axis=0), np.finfo(np.float64).tiny)
     relative = probabilities / mean_probabilities
     system = relative @ probabilities.T + _STEADY * len(inputs) * np.eye(len(inputs))

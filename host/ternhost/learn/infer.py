@@ -240,7 +240,7 @@ class Infer(Learner):
         """
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
-            self.options.classes()  # refuses noise that no board has
+            self.options.classes()  # raises a better error for noise that no board has
             text = (
                 f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             )
