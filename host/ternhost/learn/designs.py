@@ -495,7 +495,10 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    """Decode a card that the user gave, and check that k values of it cost at most epsilon.
+    """Decode the card that the user gave, and check that k values perturbed by it cost at most
+    epsilon.
+
+    A card is a certified table of probabilities, from which a device draws what it reports.
 
     text: the card in hexadecimal digits.
     epsilon: what they may cost, in millionths.

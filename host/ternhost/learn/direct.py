@@ -257,7 +257,7 @@ class Direct(Learning):
 
         designs: the report of each class of devices.
         range_: values are multiplied by 2**range_ before they are clipped to [-1, 1].
-        rows: public features (n x d). At the model 0 a gradient is half a row, up to its sign.
+        rows: public features (n x d). At weights of 0 a gradient is half a row, up to its sign.
         """
         values = np.clip(rows / 2 * 2.0**range_, -1, 1)
         second_moments = []

@@ -398,7 +398,8 @@ class FedAvg(Learning):
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
         """Return the report design of the class of clients that a cohort is of.
 
-        The class is known by the safe range of the question and by the card.
+        The class is known by the safe range of the question and by the card (the table that
+        perturbs values).
         """
         _, _, cohort_tau = cohort.question.local
         for design in self.designs:

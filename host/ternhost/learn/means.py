@@ -478,6 +478,8 @@ class Means(Learner):
 def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
     """Design a card for noisy sums whose symbols have as few bits as possible.
 
+    A card is the table of noise from which devices draw what they report.
+
     Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
     deviations.
 

@@ -126,8 +126,8 @@ class Sizes:
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
         """Add the sizes of the values that were reported in a round.
 
-        The scores of a card's symbols have the mean |x|, so that the mean score of the reports
-        estimates the mean size.
+        The symbols of a card (the table that perturbs values) have scores whose mean is |x|, so
+        that the mean score of the reports estimates the mean size.
 
         tau: devices clipped their values to +-tau, and reported them as shares of it.
         cohorts: counts of the reported symbols; cards whose symbols show no sizes are left out.
