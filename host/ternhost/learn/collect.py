@@ -553,7 +553,7 @@ def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
     """
     if not part.hashed:
         return cohort.counts
-    if cohort.supports is not None:  # a gateway has counted the support already
+    if cohort.supports is not None:  # counted already where the reports came in
         return cohort.supports[None]
     if cohort.answers is None:  # nobody has answered
         return np.zeros(part.shape, np.int64)

@@ -320,7 +320,7 @@ class AbsentBoards:
 
 def _absent_devices(roster: BoardRoster) -> Iterator[int]:
     """Yield the devices of the store that no connected board says it has."""
-    claimed = 0
+    claimed = 0  # how many devices connected boards say they have
     for board in roster.boards.values():
         if board.connected:
             claimed += len(roster.registered(board.clients))
@@ -354,6 +354,7 @@ def _list_devices(devices: list[int]) -> str:
     text = ", ".join(spans[:_MOST_LINES])
     if len(spans) > _MOST_LINES:
         text += ", ..."
+
     noun = "device"
     if len(devices) > 1:
         noun = "devices"
