@@ -41,7 +41,7 @@ from ternhost.reach.links import open_link
 from ternhost.run import begin, costs, guarantees, payments
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.options import RunOptions
 from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
 from ternhost.store.runs import StoredRun, status_now
@@ -134,7 +134,7 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
 
 def _guarantees_so_far(
     store: Store, report_counts: Sequence[ReportCounts], is_simulated: bool, delta: float
-) -> OfClass:
+) -> ClassGuarantees:
     """Return the guarantees for the device that has lost most privacy in the rounds so far.
 
     They are for one report, for the run, and for the device's life, which counts the rounds of all
@@ -150,7 +150,7 @@ def _guarantees_so_far(
     of_life = []
     for counts in costs.asked_disclosures(store, is_simulated).report_counts():
         of_life.append(Guarantee.of(Span.LIFE, counts, delta))
-    return OfClass(report=_worst(of_reports), run=_worst(of_run), life=_worst(of_life))
+    return ClassGuarantees(report=_worst(of_reports), run=_worst(of_run), life=_worst(of_life))
 
 
 def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
@@ -158,7 +158,7 @@ def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
     return max(guarantees, key=lambda guarantee: guarantee.bounds.epsilon)
 
 
-def _flat(classes: Sequence[OfClass]) -> list[Guarantee]:
+def _flat(classes: Sequence[ClassGuarantees]) -> list[Guarantee]:
     """Return the guarantees of all classes in one list: of a report, of the run, and for life."""
     flat = []
     for of_class in classes:
