@@ -89,7 +89,7 @@ def _weights(model: DeviceModel) -> list[str]:
     return lines
 
 
-def _epsilon_for_life(of_class: guarantees.OfClass) -> float:
+def _epsilon_for_life(of_class: guarantees.ClassGuarantees) -> float:
     """Return the epsilon that is guaranteed to a class of devices for all runs so far."""
     return of_class.life.bounds.epsilon
 

@@ -158,7 +158,8 @@ class Direct(Learning):
             if then == FedSGD.name:
                 text = "devices that are served answer whenever they are awake: no half of them is left"
                 raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
-            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self.rounds = schedule.rounds
+            self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
         available = self._population.clients or self._population.devices
@@ -256,7 +257,7 @@ class Direct(Learning):
 
         designs: the report of each class of devices.
         range_: values are multiplied by 2**range_ before they are clipped to [-1, 1].
-        rows: public features (n x d). At the model 0 a gradient is half a row, up to its sign.
+        rows: public features (n x d). At weights of 0 a gradient is half a row, up to its sign.
         """
         values = np.clip(rows / 2 * 2.0**range_, -1, 1)
         second_moments = []
@@ -268,7 +269,10 @@ class Direct(Learning):
     def _error_at(
         self, variance: float, radius: float | None = None, tau: float | None = None
     ) -> float:
-        """Return the squared error of scores that is expected after one answer at the model 0.
+        """Return the squared error of the model's scores that is expected after a first round.
+
+        It serves to compare kinds of reports. In the first round gradients are taken at weights of
+        0.
 
         variance: the variance of the noise in each value of the mean gradient.
         radius: the norm to which devices clip whole gradients, if they do.

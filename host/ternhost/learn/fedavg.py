@@ -265,15 +265,18 @@ class FedAvg(Learning):
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
         if schedule:
-            self.rounds, self._share = schedule.rounds, schedule.share
+            self.rounds = schedule.rounds
+            self._share = schedule.share
             self.clients = None
         else:
-            self.rounds, self._share = self.options.rounds, self.options.share
+            self.rounds = self.options.rounds
+            self._share = self.options.share
             self.clients = self.options.clients or None
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
         group = self._group(clients)
+        # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
             self.reports = None
@@ -395,7 +398,8 @@ class FedAvg(Learning):
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
         """Return the report design of the class of clients that a cohort is of.
 
-        The class is known by the safe range of the question and by the card.
+        The class is known by the safe range of the question and by the card (the table that
+        perturbs values).
         """
         _, _, cohort_tau = cohort.question.local
         for design in self.designs:

@@ -109,8 +109,14 @@ class SumDesign(ReportDesign):
         are accounted for as a single one of that cost.
         """
         body = sums.of(self.card)
-        normal = gaussian_curve.rho_of_cards(self.epsilon, body)
-        report = ReportKind(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal)
+        report = ReportKind(
+            self.epsilon,
+            gaussian=True,  # the cost is in rho of zCDP
+            alone=True,  # adding it to those of other devices would hide nothing of it
+            unit=body.unit,  # the number of consecutive records that are protected together
+            # Normal noise of this rho discloses at least as much.
+            normal=gaussian_curve.rho_of_cards(self.epsilon, body),
+        )
         return {report: 1}
 
     def release(self, times: int) -> Release:
@@ -207,7 +213,7 @@ class FedSum(Learning):
         positions = np.setdiff1d(data.training, self.reserved)
         records = data.records(np.arange(len(data.labels)))
         stock = Holdings(records, positions, self.options.records)
-        return deal(stock, data.name, boards, self.options.seed, again=again)
+        return deal(stock, name=data.name, boards=boards, seed=self.options.seed, again=again)
 
     def _plan_round(self) -> None:
         """Set the number of rounds, and design the report of the next round.
@@ -316,11 +322,12 @@ class FedSum(Learning):
         self._plan_round()
 
     def optimisation(self) -> dict[str, Any]:
-        return {
-            "stopped": "rounds" if self.done else None,
-            "optimiser": type(self._descent).__name__.lower(),
-            "learning_rate": None,
-        }
+        """Return how the model was updated, for JSON: the rate differs from round to round."""
+        stopped = None
+        if self.done:
+            stopped = "rounds"
+        optimiser = type(self._descent).__name__.lower()  # "descent" or "refit"
+        return {"stopped": stopped, "optimiser": optimiser, "learning_rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, with what was spent of the budget for life, for JSON.

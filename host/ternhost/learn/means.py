@@ -134,7 +134,8 @@ class Means(Learner):
         self._table = self._data.table
 
         # What is protected: runs of `unit` consecutive records, or all records of a device.
-        self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
+        self.unit = parse_unit(options.unit)
+        self.delta = sums.parse_delta(options.delta)
         self._units = 1  # of a device: all of its records are one unit
         if self.unit:
             self._units = math.ceil(options.records / self.unit)
@@ -151,7 +152,7 @@ class Means(Learner):
         groups = self._groups()
         self._budget: int = options.budget_in_rho()  # for all rounds, in micro-rho of zCDP
         self._parts = self._plan_parts(groups)
-        self.rounds = self.times = len(groups)
+        self.rounds = self.times = len(groups)  # every device reports in each round
         self.reports = None
         if self.clients is not None:
             self.reports = self.clients * self.rounds
@@ -425,11 +426,10 @@ class Means(Learner):
             frequencies.append(frequency)
             intervals.append(interval)
 
-        entry = {
-            "categories": list(categories),
-            "frequencies": frequencies,
-            "intervals": intervals if all(intervals) else None,
-        }
+        entry: dict[str, Any] = {"categories": list(categories), "frequencies": frequencies}
+        entry["intervals"] = None
+        if all(intervals):
+            entry["intervals"] = intervals
         values = self._values(column)
         if values is not None:
             record_counts = np.bincount(values, minlength=part.categories)
@@ -477,6 +477,8 @@ class Means(Learner):
 
 def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
     """Design a card for noisy sums whose symbols have as few bits as possible.
+
+    A card is the table of noise from which devices draw what they report.
 
     Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
     deviations.

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from tern import wire
 from ternhost.errors import StorageError
 from ternhost.privacy.guarantee import Span
-from ternhost.run.guarantees import OfClass, worst
+from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.run.status import END, Status
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
@@ -294,11 +294,11 @@ def _of_privacy(snapshot: Snapshot) -> Iterator[Metric]:
     if spent is not None:
         text = f"Spent in this run by accepted reports, mean of devices: {what_it_protects}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
-    classes = [OfClass.from_json(guarantees) for guarantees in run.guarantees]
+    classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
     yield from _of_guarantees(classes)
 
 
-def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
+def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
     """Yield the privacy guarantees of the class of devices with the largest loss, as one metric.
 
     classes: the guarantees of each class; devices of a class have the same epsilon. Each sample of

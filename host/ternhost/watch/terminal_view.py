@@ -12,7 +12,7 @@ from rich.text import Text
 from ternhost.extensions import Line
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
-from ternhost.run.guarantees import OfClass, words_of, worst
+from ternhost.run.guarantees import ClassGuarantees, words_of, worst
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.store.snapshot import OpenRound
@@ -235,7 +235,7 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
     lines = []
 
     # What is guaranteed: of a report to the class of devices that loses most, of the run to all.
-    classes = [OfClass.from_json(guarantees) for guarantees in run.guarantees]
+    classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
     guarantee_of_report = worst(classes, Span.REPORT)
     if guarantee_of_report is not None:
         lines.append(guarantee_of_report.words())

@@ -11,7 +11,7 @@ from nicegui import background_tasks, ui
 
 from ternhost.learn import judging
 from ternhost.privacy.guarantee import Span
-from ternhost.run.guarantees import OfClass, worst
+from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.text import brief
 from ternhost.watch import curves, words
@@ -369,7 +369,7 @@ def runs_table(runs: Sequence[RunView]) -> str:
 def _row_of(run: RunView) -> list[Any]:
     """Return the cells of a run in the table of runs; None leaves a cell empty."""
     # What is guaranteed to the class of devices that loses most.
-    classes = [OfClass.from_json(guarantees) for guarantees in run.guarantees]
+    classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
     guarantee = worst(classes, Span.RUN)
     guarantee_words = None
     if guarantee is not None:
