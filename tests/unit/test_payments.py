@@ -85,6 +85,18 @@ def test_the_accounts_of_many_boards_stay_small(store):
     assert len(after.report_counts()) <= 16
 
 
+def test_a_site_counts_what_its_boards_have_paid_beyond_any_of_its_devices_by_the_store(store):
+    """Five of its ten devices have paid for three reports and five for one, but not which ones. The
+    store knows of one report of each of two devices.
+    """
+    site = np.arange(1, 11)
+    most_paid = BoardBudget(site, 5, EPSILON, left=0, spent=3 * COST)
+    least_paid = BoardBudget(site, 5, EPSILON, left=0, spent=COST)
+    (found,) = unknown_payments(store, [most_paid, least_paid], told_once_by([1, 2]))
+    assert (found.first, found.last) == (1, 10), "of all devices of the site"
+    assert found.amount == 3 * COST - COST
+
+
 # Whole runs
 
 
