@@ -70,8 +70,8 @@ def funds(left_by_board, budgets=None, told=None, members=None, shares=("2",)):
 
 def test_each_device_has_what_its_board_says():
     found = funds([3, 0, 5])
-    assert (found.left.tolist(), found.known) == ([3, 0, 5], 3)
-    assert found.able([[3, None]]).tolist() == [True, False, True]
+    assert (found.left.tolist(), found.known_devices) == ([3, 0, 5], 3)
+    assert found.can_pay([[3, None]]).tolist() == [True, False, True]
 
 
 def test_only_the_devices_of_the_run_count():
@@ -79,7 +79,7 @@ def test_only_the_devices_of_the_run_count():
 
 
 def test_a_ledger_of_the_wrong_measure_cannot_pay():
-    assert not funds([10**9]).able([[None, 1]]).any()
+    assert not funds([10**9]).can_pay([[None, 1]]).any()
 
 
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
@@ -101,13 +101,13 @@ def test_a_site_says_how_many_of_its_devices_have_what_left():
     site = np.arange(1, 11)
     rows = [part_of_site(site, 8, left=5), part_of_site(site, 2, left=0, spent=5)]
     found = funds([0] * 10, rows)
-    assert (found.known, found.devices[found.able([[5, None]])].sum()) == (10, 8)
+    assert (found.known_devices, found.devices[found.can_pay([[5, None]])].sum()) == (10, 8)
 
 
 def test_of_a_site_only_the_share_counts_that_the_run_asks():
     site = np.arange(1, 11)
     rows = [part_of_site(site, 10, left=5)]
-    assert funds([], rows, members=[1, 2, 99]).known == 2
+    assert funds([], rows, members=[1, 2, 99]).known_devices == 2
 
 
 @pytest.mark.parametrize("able", [0, 1])
@@ -223,6 +223,6 @@ def test_the_classes_of_a_run_pay_each_for_itself():
     budgets = [budget_of(range(1, 201), left=2_000_000)]
     funds_of_run = Funds.of(learner, devices, budgets, Disclosures())
     prices_of_classes = [[1_000_000, None], [4_000_000, None]]  # in epsilon, and not in rho
-    able = funds_of_run.able(prices_of_classes)
+    able = funds_of_run.can_pay(prices_of_classes)
     in_first_class = class_of(devices, (0.5, 0.5), 1) == 0
     assert funds_of_run.devices[able].sum() == np.count_nonzero(in_first_class)

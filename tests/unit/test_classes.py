@@ -13,7 +13,7 @@ from ternhost import datasets
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate
-from ternhost.learn.designs import DeviceClass, class_of, coordinates_by_rule, shares
+from ternhost.learn.designs import DeviceClass, class_of, coordinates_by_rule, parse_shares
 from ternhost.learn.devices import Turns, most_turns
 from ternhost.learn.fedsgd import Options
 from ternhost.privacy import certify, mechanisms
@@ -28,7 +28,7 @@ from ternhost.run import costs
 )
 def test_shares_that_are_none_are_refused(text):
     with pytest.raises(UsageError):
-        shares(text)
+        parse_shares(text)
 
 
 # Classes
@@ -101,8 +101,8 @@ def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
 
 def test_classes_share_the_k_of_the_least_epsilon():
     classes = [DeviceClass(12_000_000, 0.5), DeviceClass(5_000_000, 0.5)]
-    assert Options().k_for(classes, 28) == 2
-    assert Options(k=3).k_for(classes, 28) == 3
+    assert Options().choose_k(classes, 28) == 2
+    assert Options(k=3).choose_k(classes, 28) == 3
 
 
 # Reports

@@ -27,7 +27,7 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
 from ternhost.run import costs
 from ternhost.run.begin import Place
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
 from ternhost.store.boards import BoardRow
@@ -392,7 +392,7 @@ def promised(pure, share, before=0):
         Guarantee.of(span, {report: times}, 1e-6, share)
         for span, times in ((Span.REPORT, 1), (Span.RUN, 1), (Span.LIFE, 1 + before))
     ]
-    return json.loads(json.dumps(OfClass(*guarantees).as_json()))
+    return json.loads(json.dumps(ClassGuarantees(*guarantees).as_json()))
 
 
 def test_the_privacy_of_each_class_is_stated():

@@ -181,7 +181,7 @@ def test_clients_have_training_records_of_their_own():
 def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(
     tau_mode, taus, epsilon_mode
 ):
-    chosen = Options(choices=f"epsilon{epsilon_mode},tau{tau_mode}").chosen()
+    chosen = Options(choices=f"epsilon{epsilon_mode},tau{tau_mode}").device_classes()
     epsilons = {choice.epsilon for choice in chosen}
     pairs = {(choice.tau, choice.epsilon) for choice in chosen}
     assert sorted({choice.tau for choice in chosen}) == pytest.approx(taus)

@@ -391,7 +391,7 @@ def test_a_point_of_the_grid_is_never_above_its_loss(step, index):
     with localcontext(prec=60):
         loss = index * Decimal(step)
         ratio = loss.exp()
-        point = losses.at(index, step)
+        point = losses.exp_of_steps(index, step)
         missing = ratio - Decimal(point.numerator) / point.denominator
         # Near 1, the error is small beside the distance from 1.
         scale = abs(ratio - 1) if abs(loss) < 0.5 else ratio

@@ -43,7 +43,7 @@ def test_a_card_is_best_under_the_prior_of_its_design(prior, other):
         points, masses = programme.prior_points(prior)
         moments = certify.moments(card)
         knots = [float(x) for x in moments.knots]
-        seconds = [float(second) for second in moments.seconds]
+        seconds = [float(second) for second in moments.second_moments]
         return float(masses @ np.interp(points, knots, seconds))
 
     common = {"objective": "mean-second-moment", "knots": 9}

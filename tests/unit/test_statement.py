@@ -21,7 +21,7 @@ from ternhost.provision import boards as provision
 from ternhost.run.guarantees import classes_of
 from ternhost.statement import gather, page, sentences
 from ternhost.statement.evidence import EVIDENCE, Key
-from ternhost.statement.facts import Facts, Held, Kind, Reported
+from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
 from ternhost.store.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -43,14 +43,14 @@ def facts_of(report, **changes):
 
 
 FACTS = {
-    "device": facts_of(REPORT, reported=[Reported(CARD, 1, 18)]),
-    "records": facts_of(SUMS, together=Bounds(None, 402.0, 1e-6)),
+    "device": facts_of(REPORT, report_formats=[ReportFormat(CARD, 1, 18)]),
+    "records": facts_of(SUMS, all_records=Bounds(None, 402.0, 1e-6)),
     "classes": facts_of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
     "budget": facts_of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
-    "simulated": facts_of(REPORT, not_real="The clients are simulated."),
-    "served": facts_of(REPORT, endless=True, most_reports=7),
-    "results": facts_of(REPORT, results=True),
-    "broker": facts_of(REPORT, link="mqtt", held=Held(7, 64, "flights", ["delay"])),
+    "simulated": facts_of(REPORT, why_not_real="The clients are simulated."),
+    "served": facts_of(REPORT, is_endless=True, most_reports=7),
+    "results": facts_of(REPORT, reports_answers=True),
+    "broker": facts_of(REPORT, fleet_kind="mqtt", holdings=Holdings(7, 64, "flights", ["delay"])),
     "board": Facts(
         Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]
     ),
@@ -123,7 +123,7 @@ def test_no_number_of_the_table_is_below_the_certified_one(name):
 
 def test_texts_from_outside_are_escaped():
     name = "<img src=x> | a*b [c](d) \x1b[31m"
-    facts = replace(FACTS["device"], name=name, held=Held(1, None, "<data>", ["a|b"]))
+    facts = replace(FACTS["device"], name=name, holdings=Holdings(1, None, "<data>", ["a|b"]))
     html, markdown = page.html(facts), page.markdown(facts)
     assert "<img" not in html
     assert "<data>" not in html

@@ -117,7 +117,7 @@ def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass)
     parts = []
     for category_count, columns in columns_of(table).items():
         if category_count == 0:
-            k = options.k_for([device_class], len(columns))
+            k = options.choose_k([device_class], len(columns))
             parts.append(numeric_part(table, options.design(device_class, k)))
         elif 2 <= category_count <= PRIME:
             parts += _categorical_parts(
@@ -144,7 +144,7 @@ def _categorical_parts(
     response a client reports k of the attributes at once: they make one part. By optimised local
     hashing it reports a single one: each attribute is a part.
 
-    rule: for k, one of K_RULES.
+    rule: the rule that chooses k, one of K_RULES.
     columns: those of the attributes.
     size: the number of categories of each attribute.
     device_class: the clients, which share an epsilon for a report.
@@ -182,7 +182,7 @@ def _hashing(size: int, epsilon: int) -> Card:
     the one with less variance is chosen.
 
     size: the number of categories.
-    epsilon: in millionths.
+    epsilon: the epsilon of a report, in millionths.
     """
     best = 1 + math.exp(epsilon / MICRO)
     bucket_counts = {min(MAX_SYMBOLS, math.floor(best)), min(MAX_SYMBOLS, math.ceil(best))}
@@ -193,6 +193,6 @@ def _hashing(size: int, epsilon: int) -> Card:
 def _response(symbols: int, epsilon: int) -> Card:
     """Return the card of generalised randomised response, for so many symbols.
 
-    epsilon: in millionths.
+    epsilon: the epsilon of a report, in millionths.
     """
     return mechanisms.design("grr", levels=symbols, epsilon_micro=epsilon).decode()

@@ -30,11 +30,11 @@ _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
 
 
-def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
+def write_certificates(directory: Path, names: Sequence[str], kind: str = "broker") -> None:
     """Write the key and the certificate of a server, and an authority to sign it if there is none.
 
-    directory: gets the files. names: the host names and addresses of the server. of: what kind of
-    server it is; the names of its files begin with this word.
+    directory: gets the files. names: the host names and addresses of the server. kind: what
+    it is, such as "broker"; the names of its files begin with this word.
     """
     key_path = directory / _AUTHORITY_KEY
     is_written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
@@ -43,8 +43,8 @@ def write_certificates(directory: Path, names: Sequence[str], of: str = "broker"
             key = private_key(key_path)
         else:
             key = write_key(key_path)
-        _write_authority(directory, _authority_certificate(f"tern {of} authority", key))
-    _write_certificate(directory, names, directory, of)
+        _write_authority(directory, _authority_certificate(f"tern {kind} authority", key))
+    _write_certificate(directory, names, signer=directory, kind=kind)
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
@@ -59,7 +59,7 @@ def write_site_certificates(directory: Path, names: Sequence[str], central: Path
             f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}"
         )
     _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
-    _write_certificate(directory, names, central, "broker")
+    _write_certificate(directory, names, signer=central, kind="broker")
 
 
 def write_key(path: Path) -> PrivateKey:
@@ -88,8 +88,10 @@ def private_key(path: Path) -> PrivateKey:
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
     """Return a certificate in PEM with which a client, but no server, can identify itself.
 
-    name: of the client. key: its public key. signer: the directory of the authority that signs.
+    name: the name of the client. key: its public key. signer: the directory of the authority that
+    signs.
     """
+    # Without host names it is not accepted as the certificate of a server.
     certificate = _sign(name, key, host_names=(), signer=signer)
     return certificate.public_bytes(Encoding.PEM)
 
@@ -110,15 +112,15 @@ def _write_authority(directory: Path, authority: x509.Certificate) -> None:
     write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(Encoding.DER))
 
 
-def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
+def _write_certificate(directory: Path, names: Sequence[str], signer: Path, kind: str) -> None:
     """Write a new key and the certificate of a server.
 
     directory: gets the files. names: the host names and addresses of the server. signer: the
-    directory of the authority that signs. of: the word with which the names of the files begin.
+    directory of the authority that signs. kind: the word with which the names of the files begin.
     """
-    key = write_key(directory / f"{of}.key")
+    key = write_key(directory / f"{kind}.key")
     certificate = _sign(names[0], key.public_key(), host_names=names, signer=signer)
-    write_file(directory / f"{of}.pem", certificate.public_bytes(Encoding.PEM))
+    write_file(directory / f"{kind}.pem", certificate.public_bytes(Encoding.PEM))
 
 
 def _sign(name: str, key: PublicKey, host_names: Sequence[str], signer: Path) -> x509.Certificate:

@@ -145,7 +145,7 @@ class Fleet:
         return int(self.rest)
 
     @property
-    def anywhere(self) -> str:
+    def absolute_name(self) -> str:
         """The name of the fleet, with absolute paths, so that it is valid in any directory."""
         return self.text
 
@@ -171,7 +171,7 @@ class Fleet:
         """
         return None
 
-    def census(self, store: Store, standing: bool) -> int:
+    def device_count(self, store: Store, standing: bool) -> int:
         """Return how many devices the fleet has when a run begins.
 
         store: the store of the run, which has the keys of the devices. standing: the fleet is

@@ -159,7 +159,7 @@ class Sightings:
             return 0
         return row.spent
 
-    def answered(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
+    def count_costs(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
         """Count what accepted reports have cost the first devices of boards.
 
         reports: for each report the number of its round and the device. costs: see `Costs`.
@@ -221,7 +221,7 @@ class Sightings:
 
     # The store
 
-    def due(self, boards: int, ended: bool = False) -> bool:
+    def write_is_due(self, boards: int, ended: bool = False) -> bool:
         """Return whether it is time to write again when boards were heard.
 
         boards: how many boards the fleet has. ended: whether a round has just ended; then a small
@@ -237,19 +237,23 @@ class Sightings:
         if self._unwritten:
             rows = []
             for row in self._unwritten.values():
-                rows.append(replace(row, spent=self._accounts[row.first].paid))
-            self._try(lambda: self._store.boards_seen(rows))
-            if not self._write_failed:
+                account = self._accounts[row.first]
+                rows.append(replace(row, spent=account.paid))
+            self._write_or_warn(lambda: self._store.boards_seen(rows))
+            if not self._write_failed:  # else they are written the next time
                 self._unwritten = {}
         self._last_write = time.monotonic()
 
-    def forget(self) -> None:
+    def mark_all_offline(self) -> None:
         """Write that all boards are offline."""
         self.write()
-        self._try(self._store.boards_offline)
+        self._write_or_warn(self._store.boards_offline)
 
-    def _try(self, write: Callable[[], None]) -> None:
-        """Write into the store. If that fails, go on, and warn if the last write succeeded."""
+    def _write_or_warn(self, write: Callable[[], None]) -> None:
+        """Write into the store. If that fails, go on, and warn unless the last write failed, too.
+
+        write: a function that writes.
+        """
         try:
             write()
         except StorageError as error:

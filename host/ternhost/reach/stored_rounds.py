@@ -29,7 +29,11 @@ class StoredRounds(RoundKeeper):
     """Keeps rounds in a store. Its `aggregator` checks and counts the reports of devices."""
 
     def __init__(self, store: Store, **options: Unpack[DriverOptions]) -> None:
-        """Keep the rounds of a run in `store`, which has the keys of the devices."""
+        """Keep the rounds of a run in a store.
+
+        store: the database with the keys of the devices, which gets rounds and reports. options:
+        those of `DriverOptions`; all may be left out.
+        """
         super().__init__()
         self.aggregator = Aggregator(store)
         self.standing = options.get("standing", False)

@@ -109,7 +109,8 @@ class AbsentBoards:
         """Warn of absent boards and refused clients, once for each board and reason.
 
         A check is made every few seconds at most, and only if the broker's directory is known.
-        link: the connection to the broker. roster: its boards. now: by the monotonic clock.
+        link: the connection to the broker. roster: its boards. now: the time by the monotonic
+        clock.
         """
         if now < self._next_check or not link.connected or not self._directory:
             return
@@ -124,7 +125,8 @@ class AbsentBoards:
     def describe(self, link: MqttLink, roster: BoardRoster, now: float) -> AbsenceReport:
         """Describe which devices of the store are not connected to the broker, and why.
 
-        link: the connection to the broker. roster: its boards. now: by the monotonic clock.
+        link: the connection to the broker. roster: its boards. now: the time by the monotonic
+        clock.
         """
         log: BrokerLog | None = None
         if self._log and self._log.read():
@@ -191,7 +193,7 @@ class AbsentBoards:
             missed_since[first] = self._missed_since.get(first, missed_at)
         self._missed_since = missed_since
 
-        missing = {}
+        missing = {}  # those of the absent boards that should be connected
         for first, devices in absent.items():
             had_time = evidence.now - self._missed_since[first] >= _GRACE
             if had_time and not self._may_sleep(first, evidence):
@@ -206,7 +208,9 @@ class AbsentBoards:
         wake_interval = evidence.roster.wake_intervals.get(first)
         if not wake_interval:
             return False
-        return self._silence(first, evidence) < sleepers.least_deadline((wake_interval,))
+        # After so many seconds, even a board that sleeps has woken.
+        longest_silence = sleepers.least_deadline((wake_interval,))
+        return self._silence(first, evidence) < longest_silence
 
     def _silence(self, first: int, evidence: _Evidence) -> float:
         """Return the seconds since a board was heard; infinite if it never was."""
@@ -318,7 +322,7 @@ class AbsentBoards:
 
 def _absent_devices(roster: BoardRoster) -> Iterator[int]:
     """Yield the devices of the store that no connected board says it has."""
-    claimed = 0
+    claimed = 0  # how many devices connected boards say they have
     for board in roster.boards.values():
         if board.connected:
             claimed += len(roster.registered(board.clients))
@@ -352,6 +356,7 @@ def _list_devices(devices: list[int]) -> str:
     text = ", ".join(spans[:_MOST_LINES])
     if len(spans) > _MOST_LINES:
         text += ", ..."
+
     noun = "device"
     if len(devices) > 1:
         noun = "devices"

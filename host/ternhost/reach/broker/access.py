@@ -56,7 +56,7 @@ class Rights:
 
     @classmethod
     def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
-        """Make the rights to topics of a fleet.
+        """Return the rights of a user to some topics of a fleet.
 
         prefix: the beginning of all topics of the fleet. write, read, denied: the rest of the
         topics, divided by spaces, such as "round down/+".

@@ -31,6 +31,7 @@ _TAKEOVER_SECONDS = 60.0
 
 _LOGS_CLIENTS = re.compile(r"^log_type (notice|all)\b", re.MULTILINE)  # in mosquitto.conf
 _LINE = re.compile(r"(?P<time>\d+): (?P<event>.*)")
+# Events of clients. `how` is the reason of a refusal or an ending, and `name` that of the client.
 _NEW_CONNECTION = re.compile(r"New connection from (?P<address>.+):(\d+) on port")
 _CONNECTED = re.compile(r"New client connected from (?P<address>.+):(\d+) as (?P<name>\S+) ")
 _TAKEN_OVER = re.compile(r"Client (?P<name>\S+) already connected")
@@ -120,8 +121,10 @@ class BrokerLog:
         it is the file into which `tern broker run` has the broker write.
         """
         with suppress(OSError, ValueError):  # no such process, or no number in the file
-            process = Path("/proc", str(int((self.directory / PID).read_text())))
-            if (process / "comm").read_text() == "mosquitto\n":
+            pid = int((self.directory / PID).read_text())
+            process = Path("/proc", str(pid))
+            name = (process / "comm").read_text()
+            if name == "mosquitto\n":  # otherwise another process has this number by now
                 return process / "fd" / "2"
         return self.directory / LOG
 
@@ -140,7 +143,7 @@ class BrokerLog:
         if match := _TLS_ERROR.match(event):
             self._tls_error = match["error"]
         elif match := _NEW_CONNECTION.match(event):
-            self._unnamed[match["address"]] += 1
+            self._unnamed[match["address"]] += 1  # its client has not logged in yet
         elif match := _CONNECTED.match(event):
             self._note_client(match["name"], match["address"], at)
         elif is_recent and (match := _TAKEN_OVER.match(event)):
@@ -153,7 +156,8 @@ class BrokerLog:
     def _note_end(self, match: re.Match[str], tls_error: str, is_recent: bool) -> None:
         """Note that a connection has ended.
 
-        match: the match of _ENDED with the line. tls_error: the TLS error in the line before, or "".
+        match: the match of _ENDED with the line. tls_error: the TLS error in the line before, or
+        "".
         is_recent: whether the connection has ended lately, so that the reason matters.
         """
         name = match["name"]
@@ -172,7 +176,7 @@ class BrokerLog:
         at: when that was, in seconds since 1970.
         """
         self._unnamed[address] -= 1
-        is_of_this_process = at >= int(self._process_start)
+        is_of_this_process = at >= int(self._process_start)  # the log has whole seconds
         if is_of_this_process and len(self.connected) < _MOST_CLIENTS:
             self.connected[name] = at
         if _BOARD.fullmatch(name):
@@ -220,10 +224,10 @@ class BrokerLog:
 
         address: the host of the client, or "" if unknown. how: the reason in the log.
         """
-        for part in TEXTS["refused"]:
-            if part in how:
+        for known_reason in TEXTS["refused"]:  # each is a part of what the log says
+            if known_reason in how:
                 if len(self.refused) < _MOST_CLIENTS:
-                    self.refused.add((address, part))
+                    self.refused.add((address, known_reason))
                 return
 
 

@@ -34,8 +34,9 @@ _PASSWORD_BYTES = 16
 def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
     """Raise UsageError for too few nodes, or for prefixes of topics that NATS cannot have.
 
-    hosts: the names of the nodes. prefixes: of topics; values that are not text are accepted.
-    Raises an error, too, if the package bcrypt is missing, with which passwords are hashed.
+    hosts: the names of the nodes. prefixes: beginnings of topics; values that are not text are
+    accepted. Raises an error, too, if the package bcrypt is missing, with which passwords are
+    hashed.
     """
     require("bcrypt")
     node_count = len(set(hosts))
@@ -56,7 +57,7 @@ def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
 def write_nodes(directory: Path, access: Access) -> None:
     """Write the configuration of each node, and copies of the certificates for it.
 
-    directory: of the broker. access: how the cluster is reached. Raises OSError.
+    directory: the broker's directory. access: how the cluster is reached. Raises OSError.
     """
     password_path = directory / _ROUTES
     if not password_path.exists():
@@ -108,8 +109,8 @@ def write_users(
     The hash of a password that has not changed stays as it is, since a node drops the connection of
     a user whose hash changes.
 
-    directory: of the broker. access: how the cluster is reached. rights: the topics of the users
-    that are not boards. passwords: (user name, password) of all users. Raises OSError.
+    directory: the broker's directory. access: how the cluster is reached. rights: the topics of the
+    users that are not boards. passwords: (user name, password) of all users. Raises OSError.
     """
     nodes = [directory / NODES / name for name in access.hosts]
     old_hashes = _read_hashes(nodes[0] / _USERS)
@@ -135,12 +136,15 @@ def write_users(
 
 
 def _read_hashes(path: Path) -> dict[str, str]:
-    """Return the hash of each user's password from a file that `write_users` has written."""
+    """Return the hash of each user's password from a file that `write_users` has written.
+
+    The result is empty if there is no such file.
+    """
     if not path.exists():
         return {}
-    entries = path.read_text().splitlines()[1:-1]  # between the lines with the brackets
+    lines = path.read_text().splitlines()
     hashes = {}
-    for line in entries:
+    for line in lines[1:-1]:  # between those with the brackets; each is a user in JSON
         entry = json.loads(line)
         hashes[entry["user"]] = entry["password"]
     return hashes

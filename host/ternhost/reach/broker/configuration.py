@@ -67,7 +67,7 @@ def write_configuration(
     If the directory has a certificate authority already, a password of the host, or the path of a
     store, these stay.
 
-    directory: of the broker; it is made if it is missing.
+    directory: the broker's directory; it is made if it is missing.
     keys: the keys of the devices, by their ids.
     options: what kind of broker it is, and how it is reached.
     store: the file with the keys, whose path is noted in host.json; None if it stays as before.
@@ -97,7 +97,7 @@ def write_configuration(
 
 
 def _access_of_host(options: BrokerOptions) -> Access:
-    """Return how the host reaches a broker with these options, still without a password."""
+    """Return how the host reaches a broker with these options. The password is still empty."""
     authority = None
     if options.tls:
         authority = AUTHORITY
@@ -145,11 +145,12 @@ def _write_users(
 ) -> None:
     """Write what users the broker has, with passwords and rights, and the files of its sites.
 
-    The users are the host, perhaps two for Home Assistant, the brokers of the sites, and each board.
+    The users are the host, perhaps two for Home Assistant, the brokers of the sites, and each
+    board.
 
-    directory: of the broker. keys: the keys of the devices, by their ids. home_assistant: as in
-    `write_configuration`. anew: whether the configurations of the sites' brokers are written again,
-    too, which users may have edited.
+    directory: the broker's directory. keys: the keys of the devices, by their ids. home_assistant:
+    as in `write_configuration`. anew: whether the configurations of the sites' brokers are written
+    again, too, which users may have edited.
     """
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, store=None)
@@ -171,9 +172,10 @@ def _write_users(
 
 
 def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
-    """Return the topics that the host and Home Assistant may write and read.
+    """Return the topics that the host may write and read, and Home Assistant if it is configured.
 
-    directory: of the broker. host: how the host reaches it.
+    directory: the broker's directory. host: how the host reaches the broker. The keys of the result
+    say how each user reaches it.
     """
     # The host writes what goes down to boards, and reads what comes up from them.
     host_rights = Rights.below(host.prefix, write="round model down/+", read="up/+ hello/+ site/+")
@@ -236,7 +238,7 @@ def configure(
     Without options, an existing configuration changes only where it depends on the devices: in
     passwords, the access list, and the memory limit.
 
-    directory: of the broker. If it is that of a site, the central broker is configured.
+    directory: the broker's directory. If it is that of a site, the central broker is configured.
     store: the file with the keys of the devices, which is made if it is missing. None stands for
         the one that was named before, or else one in the directory.
     home_assistant: as in `write_configuration`.
@@ -294,9 +296,9 @@ def _is_written(directory: Path, old: Access) -> bool:
 def _configure_site(directory: Path, has_options: bool) -> Access:
     """Configure the central broker of a site, which writes the files of the site's broker, too.
 
-    directory: of the site, inside that of the central broker. has_options: the user has given
-    options, which is an error, since they may be about either broker.
-    Returns how the site's broker is reached.
+    directory: the directory of the site, inside that of the central broker. has_options: the user
+    has given options, which is an error, since they may be about either broker. Returns how the
+    site's broker is reached.
     """
     central = directory.resolve().parent.parent
     if has_options or not (central / CONFIG).exists():
@@ -330,7 +332,7 @@ def _keys(path: Path) -> dict[int, bytes]:
 def _options_before(directory: Path, old: Access) -> dict[str, Any]:
     """Return the options of `BrokerOptions` with which a broker was configured the last time.
 
-    directory: of the broker. old: how it is reached.
+    directory: the broker's directory. old: how it is reached.
     """
     options: dict[str, Any] = {
         "nats": old.is_cluster,
@@ -353,8 +355,8 @@ def _update(
 ) -> None:
     """Change what depends on the devices in an existing configuration: users and memory.
 
-    directory: of the broker. access: how it is reached. keys: the keys of the devices, by their
-    ids. home_assistant: as in `write_configuration`.
+    directory: the broker's directory. access: how it is reached. keys: the keys of the devices, by
+    their ids. home_assistant: as in `write_configuration`.
     """
     home_access.check(directory, home_assistant, access.prefix)
     if access.is_cluster:
@@ -369,8 +371,8 @@ def _update(
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:
     """Add a site to a broker, or change it, and write its files.
 
-    directory: of the central broker. name: of the site. options: those of `sites.save`. Raises
-    StorageError and UsageError.
+    directory: the directory of the central broker. name: the name of the site. options: those of
+    `sites.save`. Raises StorageError and UsageError.
     """
     directory = Path(directory)
     with storage_errors():

@@ -32,7 +32,7 @@ class OnBroker(Fleet):
             raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
 
     @property
-    def anywhere(self) -> str:
+    def absolute_name(self) -> str:
         return f"{self.word}:{Path(self.rest).expanduser().absolute()}"
 
     @property

@@ -48,7 +48,11 @@ class MqttLink:
     """
 
     def __init__(self, access: Access, *, site_ids: Callable[[], Ids] = dict) -> None:
-        """access: how to reach the broker. site_ids: returns the ids of each site's devices."""
+        """Prepare to connect to a broker.
+
+        access: how to reach the broker. site_ids: a function that returns which devices belong to
+        each site; the link believes no site that speaks for others.
+        """
         self.access = access
         self.presence = Presence(site_ids)  # who is connected to the broker
         self.on_connect: Callable[[], None] = lambda: None  # called after each connection
@@ -58,7 +62,7 @@ class MqttLink:
         # The state of the connection.
         self.connected = False
         self.subscribed = asyncio.Event()  # set when no message of a board can be missed any more
-        self._closing = asyncio.Event()
+        self._closing = asyncio.Event()  # set when the link is to be closed
         self._hosts = deque(access.hosts)  # the nodes of the broker; the client tries them by turns
 
         # What has been received.
@@ -238,7 +242,11 @@ class MqttLink:
         return taken
 
     async def _gather(self) -> None:
-        """Wait for more frames, again and again as long as many come."""
+        """Wait a few times for more frames, as long as many come each time.
+
+        The driver stores the frames that it gets together with one commit, so a few milliseconds of
+        waiting save many commits.
+        """
         count_before = -_LEAST_GATHERED  # so that there is a first wait
         for _ in range(_MOST_GATHERINGS):
             count = len(self._frames)
@@ -253,7 +261,7 @@ class MqttLink:
 
         retained: whether the broker has kept the message, which may be old then.
         """
-        up_topics, site_topics, hello_topics = self._prefixes
+        up_topics, site_topics, hello_topics = self._prefixes  # the beginnings of topics
         if topic.startswith(up_topics):
             self._frames.append(payload)
             self.presence.take_message(topic.removeprefix(up_topics))
@@ -263,7 +271,8 @@ class MqttLink:
             self._arrived.set()
         elif topic.startswith(site_topics):
             site = topic.removeprefix(site_topics)
-            self.presence.take_site(site, connected=payload == b"1", retained=retained)
+            is_connected = payload == b"1"
+            self.presence.take_site(site, connected=is_connected, retained=retained)
 
     def _on_message(
         self, client: Any, topic: str, payload: bytes, qos: int, properties: Any
@@ -280,7 +289,7 @@ class MqttLink:
         """
         self.publish(device_link.ROUND % self.access.prefix, frame, retain=True)
 
-    def hand_out(self, frame: bytes) -> None:
+    def retain_model(self, frame: bytes) -> None:
         """Have the broker retain the averaged model, which is `frame`, for all boards that use it.
 
         An empty frame removes what the broker has retained.

@@ -62,8 +62,8 @@ def _digest(password: str, salt: bytes, iterations: int) -> bytes:
 def _encoded_passwords(path: Path, changed: int) -> dict[str, str]:
     """Return the hash of each user's password, in Mosquitto's form, from a password file.
 
-    The result is cached. path: of the file. changed: when the file was written, so that a changed
-    file is read again.
+    The result is cached. path: the path of the file. changed: when the file was written, so that a
+    changed file is read again.
     """
     hashes = {}
     for line in path.read_text().splitlines():
@@ -76,7 +76,7 @@ def has_password(directory: Path, user: str, password: str) -> bool:
     """Return whether a user has this password according to the password file of a broker.
 
     The result is True, too, if the file cannot be read, or has a hash of another kind: then nobody
-    is told that a password is wrong. directory: of the broker.
+    is told that a password is wrong. directory: the broker's directory.
     """
     path = directory / PASSWORDS
     try:
@@ -123,7 +123,7 @@ def write_conf(
 ) -> None:
     """Write mosquitto.conf, the configuration of a Mosquitto broker.
 
-    directory: of the broker. listener: where it listens, and whether with TLS.
+    directory: the broker's directory. listener: where it listens, and whether with TLS.
     boards: how many boards there are, from which the limit of its memory follows.
     user: the user who runs it in this directory; None for a site's broker, whose directory is
         moved to another machine.

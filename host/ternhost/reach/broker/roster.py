@@ -71,11 +71,14 @@ class BoardOnBroker:
     """A board. The one without a name stands for all boards that are not known yet."""
 
     def __init__(self, name: str = "") -> None:
-        """name: as in the topics of the board, the id of its first client in hexadecimal digits."""
+        """Begin with a board of which nothing is known but its name.
+
+        name: as in the topics of the board, the id of its first device in hexadecimal digits.
+        """
         self.name = name
         self.clients = range(0)  # the ids of the devices on it, which it claims
-        self.key = BoardKey()
-        self.round = BoardRound()
+        self.key = BoardKey()  # its copy of the fleet key
+        self.round = BoardRound()  # its devices in the open round
         self.connected = False
         self.left_out = False  # rounds go on without it until it answers again
 
@@ -87,7 +90,8 @@ class BoardOnBroker:
     def can_be_asked(self, now: float) -> bool:
         """Return whether a request reaches the board now, because it is awake as far as is known.
 
-        A board that sleeps might get the request only after the round.
+        A board that sleeps might get the request only after the round. When it wakes, it sends its
+        HELLO, and is awake for some seconds. now: the time by the monotonic clock.
         """
         never_sleeps = not self.wake_interval
         is_just_awake = now - self.last_hello < AWAKE
@@ -120,7 +124,11 @@ class BoardRoster:
     def __init__(
         self, devices: Collection[int], wake_intervals: Mapping[int, int] | None = None
     ) -> None:
-        """Begin without boards. devices, wake_intervals: see `register`."""
+        """Begin without boards.
+
+        devices: the ids of all devices with a key in the host's store. wake_intervals: for each
+        device that sleeps, the seconds from one wake to the next.
+        """
         self.boards: dict[str, BoardOnBroker] = {}  # by name
         self.unknown_board = BoardOnBroker()  # has the devices that no board claims
         self.connected_at = 0.0  # when the host connected to the broker, by the monotonic clock
@@ -175,7 +183,8 @@ class BoardRoster:
     def asleep(self, now: float) -> Boards:
         """Return the boards that sleep now, as far as is known.
 
-        Such a board may count as connected, since its HELLO stays at the broker while it sleeps.
+        Such a board may count as connected: the broker keeps its HELLO, the message with which it
+        has connected, while it sleeps.
         """
         asleep = []
         for board in self.boards.values():
@@ -202,14 +211,18 @@ class BoardRoster:
         self.connected_at = now
 
     def update(self, link: MqttLink, now: float) -> RosterChanges:
-        """Update the boards from the HELLOs that have come, and return which have come or gone.
+        """Update the boards from their HELLOs, and return which have connected or disconnected.
 
-        link: the connection to the broker, which has the HELLOs. now: by the monotonic clock.
+        A HELLO is the message in which a board describes itself when it connects.
+
+        link: the connection to the broker, which has the HELLOs. now: the time by the monotonic
+        clock.
         """
         presence = link.presence
         changes = RosterChanges(new=[], returned=[], gone=[])
         self._doubtful |= presence.changed
         presence.changed = set()
+
         # Boards with a HELLO are there.
         for name in self._doubtful & presence.boards.keys():
             board = self.boards.setdefault(name, BoardOnBroker(name))
@@ -232,9 +245,9 @@ class BoardRoster:
         return changes
 
     def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
-        """Note what the HELLO of a connected board says.
+        """Note what a board says in its HELLO, the message in which it describes itself.
 
-        hello: the HELLO. now: by the monotonic clock.
+        now: the time by the monotonic clock.
         """
         if board.clients != hello.clients:
             self._claim(board, hello.clients)
@@ -247,7 +260,10 @@ class BoardRoster:
             board.last_hello = now
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        """Note that a board claims to have these devices, and no longer those of before."""
+        """Note which devices a board says it has, which may be a lie, instead of those of before.
+
+        clients: the ids of the devices.
+        """
         for device in self.registered(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)

@@ -35,7 +35,8 @@ class RoundRequests:
     def __init__(self, number: int, fleet: FleetState, patience: float) -> None:
         """Announce the round, or begin to ask its devices one by one.
 
-        number: of the round. patience: seconds without news until devices are asked again.
+        number: the number of the round. patience: seconds without news until devices are asked
+        again.
         """
         self.number = number
         self.announced = fleet.aggregator.for_all(number)  # it asks all devices the same
@@ -131,7 +132,10 @@ class RoundRequests:
     # Answers
 
     def note_answers(self, devices: Collection[int], now: float) -> None:
-        """Note that these devices have reported or refused. now: by the monotonic clock."""
+        """Note that these devices have reported or refused, so that they are not asked again.
+
+        now: the time by the monotonic clock.
+        """
         if not devices:
             return
         self._last_news = now
@@ -152,7 +156,7 @@ class RoundRequests:
     def postpone(self, refusal: Refusal, now: float) -> None:
         """Ask a device again later, since it must wait, or could not read the request.
 
-        refusal: what the device has answered. now: by the monotonic clock.
+        refusal: what the device has answered. now: the time by the monotonic clock.
         """
         self.postponed.add(refusal, now)
         for board in self._roster.boards_of(refusal.device):
@@ -181,11 +185,14 @@ class RoundRequests:
         while room and self.can_ask:
             board = next(iter(self._with_room))
             room -= self._ask_board(board, room)
-            if room:  # then the board itself has no more room, or nothing to be asked
+            if room:  # then the board can get no more requests now
                 del self._with_room[board]
 
     def _ask_board(self, board: BoardOnBroker, room: int) -> int:
-        """Send at most `room` requests to devices of a board; return how many were sent."""
+        """Send at most `room` requests to devices of a board; return how many were sent.
+
+        There may be only so many requests in flight, which the board has not answered yet.
+        """
         most_in_flight: float = _MOST_IN_FLIGHT
         is_unknown_board = not board.name
         if is_unknown_board:  # it stands for many boards
@@ -215,7 +222,8 @@ class RoundRequests:
         """Repeat requests that may have been lost, or that a device wanted to get later.
 
         Devices that wanted to wait are asked when they may be asked again. If there was no news for
-        long, all devices are asked again that have not answered. now: by the monotonic clock.
+        long, all devices are asked again that have not answered. now: the time by the monotonic
+        clock.
         """
         for device in self.postponed.take_due(now):
             self._last_news = now
@@ -271,10 +279,11 @@ class RoundRequests:
     def leave_out_silent_boards(self, now: float, longest_silence: float) -> None:
         """Let the round go on without the boards that have been silent for too long.
 
-        now: by the monotonic clock. longest_silence: how many seconds a board may be silent. One
-        that sleeps may be silent until it has woken and had time to answer.
+        now: the time by the monotonic clock. longest_silence: how many seconds a board may be
+        silent. One that sleeps may be silent until it has woken and had time to answer.
         """
         for board in self._roster.all():
+            # The seconds in which a board that sleeps wakes and answers; 0 if it does not sleep.
             wake_deadline = sleepers.least_deadline((board.wake_interval,))
             patience = max(longest_silence, wake_deadline)
             unanswered = board.round.unanswered
@@ -326,7 +335,7 @@ class RoundRequests:
         return False
 
     def _take_back(self, board: BoardOnBroker) -> None:
-        """Let a board take part in rounds again that was left out and has now answered.
+        """Let a board take part in rounds again that was left out for its silence and has answered.
 
         Its answers still count in the open round, which no longer waits for them, though.
         """

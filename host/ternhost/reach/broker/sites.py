@@ -88,8 +88,8 @@ class BrokerSite:
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
         """Return what the site's broker may do, as a section of the central broker's access list.
 
-        The section is empty if the site has no broker. prefix: of the fleet's topics. keys: the
-        keys of all devices of the fleet, by their ids.
+        The section is empty if the site has no broker. prefix: the beginning of all topics of the
+        fleet. keys: the keys of all devices of the fleet, by their ids.
         """
         if not self.bridge:
             return ""
@@ -154,9 +154,10 @@ class SiteIds:
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: reads the present ids of all sites.
+        """Begin without sites.
 
-        It is called when the host connects to the broker, and when a site is connected again.
+        load: a function that reads the present ids of all sites. It is called when the host
+        connects to the broker, and when a site is connected again.
         """
         self._load = load
         self._ids: Ids = {}
@@ -170,19 +171,19 @@ class SiteIds:
         """Note that a site's broker says that it is connected again.
 
         That counts at most once a minute, since anybody can say so, and reading the ids takes time.
-        now: by the monotonic clock.
+        now: the time by the monotonic clock.
         """
         last_return = self._returns.get(site, -math.inf)
         if now - last_return >= _AGAIN:
             self.renew()
             self._returns[site] = now
 
-    def resent(self, first: int, now: float) -> bool:
+    def may_be_resent(self, first: int, now: float) -> bool:
         """Return whether a message of a board may be an old one that its site's broker has kept.
 
         That is possible if the site was connected again a few seconds ago, since its broker then
-        sends what it has retained. first: the first client of the board. now: by the monotonic
-        clock.
+        sends what it has retained. first: the first client of the board. now: the time by the
+        monotonic clock.
         """
         for site, last_return in self._returns.items():
             if now - last_return < RESENT and self.may_speak(site, first):
@@ -198,7 +199,7 @@ class SiteIds:
             return device in self._ids[site]
         return all(device not in ids_of_site for ids_of_site in self._ids.values())
 
-    def cut(self, clients: range) -> range:
+    def clients_at_same_site(self, clients: range) -> range:
         """Return the clients of a board that can belong to the same site as its first client.
 
         clients: the ids that the board claims to have. The result ends where the ids of another
@@ -249,6 +250,8 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
                 raise UsageError(
                     f"{name} is the broker of site {other.name}", hint="use another --site-name"
                 )
+
+    # Nor may two sites have the same device.
     ids_by_site = {}
     for each in (site, *others):
         if each.has_ids:
@@ -269,7 +272,7 @@ def save(
 
     Options that are omitted stay as they are. Afterwards `write` writes the files of the site.
 
-    directory: the directory of the central broker. name: of the site.
+    directory: the directory of the central broker. name: the name of the site.
     bridge: the site gets a broker of its own. relay: it gets a relay. What it has it keeps.
     boards: the ids that its devices may have.
     broker_options: names, address and port of its broker, as in `BrokerSite`.

@@ -22,7 +22,7 @@ class BoardOnPort:
     """A board of the fleet. Times are by the monotonic clock."""
 
     def __init__(self, port: str) -> None:
-        """port: a device path or a URL, which `open` opens."""
+        """Note where a board is. port: a device path or a URL, which `open` opens."""
         # The board.
         self.port = port
         self.clients = range(0)  # the ids of the devices on it
@@ -39,7 +39,7 @@ class BoardOnPort:
         self.left_out = False  # rounds go on without it until it answers again
         self.given_up: list[int] = []  # its devices for which the round no longer waits
 
-        self.unsure = False  # a model was sent, which may not have arrived
+        self.model_may_be_lost = False  # a model was sent, which may not have arrived
 
     @property
     def heard(self) -> float:
@@ -149,7 +149,7 @@ class BoardOnPort:
 
     # The model
 
-    def hand_out(self, model: bytes, key: bytes | None) -> None:
+    def send_model(self, model: bytes, key: bytes | None) -> None:
         """Send the averaged model of a run to the board, which does not answer.
 
         model: the frame MODEL without its authentication tag. key: the key of the board's first
@@ -158,15 +158,15 @@ class BoardOnPort:
         if model and key and self.link:
             tag = bytes(frames.tag(key, model))
             self.link.send(model + tag)
-            self.unsure = True
+            self.model_may_be_lost = True
 
-    def hear_out(self, end: float) -> TernError | None:
+    def wait_until_model_arrived(self, end: float) -> TernError | None:
         """Wait until the board has surely received the model, but not much longer than `end`.
 
         A board handles frames in order. So it has the model when it answers a request for its HELLO
         that was sent later. Return the error if no answer comes, or else None.
         """
-        if not self.link or not self.unsure:
+        if not self.link or not self.model_may_be_lost:
             return None
         while self.link.backlog() and time.monotonic() < end:
             time.sleep(_TICK)
@@ -175,5 +175,5 @@ class BoardOnPort:
             self.link.hello(max(_REOPEN_TIMEOUT, seconds_left))
         except TernError as error:
             return error
-        self.unsure = False
+        self.model_may_be_lost = False
         return None

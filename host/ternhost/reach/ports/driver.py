@@ -35,7 +35,7 @@ from ternhost.text import counted
 _CHECK_EVERY = 0.5  # between two checks of the processes of emulated boards
 _TICK = 0.05  # to wait for frames
 _HELLO_TIMEOUT = 20.0  # for the first HELLO of a board, which may have just started
-_HEARING_OUT = 10.0  # to wait at the end until all boards have received the model
+_MODEL_TIMEOUT = 10.0  # to wait at the end until all boards have received the model
 
 
 class BoardsDriver(Driver):
@@ -72,9 +72,9 @@ class BoardsDriver(Driver):
         try:
             self._open_boards()
             self._map_devices()
-            self._sightings.forget()  # from an earlier host
+            self._sightings.mark_all_offline()  # those that an earlier host has left online
             for board in self.boards:
-                self._hand_out_model(board)
+                self._send_model(board)
             self._note_sightings(*self.boards)
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -85,9 +85,9 @@ class BoardsDriver(Driver):
         """Close all links. Without an error, first wait until the boards have received the model."""
         has_error = any(raised)
         if not has_error:
-            self._hear_out()
+            self._wait_for_models()
             self._note_sightings(*self.boards)
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(*raised)
@@ -163,21 +163,21 @@ class BoardsDriver(Driver):
         """Store the averaged model of a run, and send it to each connected board."""
         super().publish(averaged)
         for board in self.boards:
-            self._hand_out_model(board)
+            self._send_model(board)
 
-    def _hand_out_model(self, board: BoardOnPort) -> None:
+    def _send_model(self, board: BoardOnPort) -> None:
         """Send a board the model in the store, if there is one, with the key of its first client."""
         first = board.clients.start
         model = kept_model.kept(self._store)
         if model:
             frame = kept_model.for_device(model, first)
-            board.hand_out(frame, self.aggregator.key(first))
+            board.send_model(frame, self.aggregator.key(first))
 
-    def _hear_out(self) -> None:
+    def _wait_for_models(self) -> None:
         """Wait at the end until all boards have received the model; warn of those that may not."""
-        end = time.monotonic() + _HEARING_OUT
+        end = time.monotonic() + _MODEL_TIMEOUT
         for board in self.boards:
-            error = board.hear_out(end)
+            error = board.wait_until_model_arrived(end)
             if error:
                 self.rounds.warn(
                     f"{error.message}: it may have an earlier model, until the next run begins"
@@ -191,8 +191,9 @@ class BoardsDriver(Driver):
         """Ask boards until the round ends, and return its result; None after `stop`.
 
         Answers are verified and counted as they come, lost requests are repeated, and boards that
-        fail are left out. number: of the round. on_progress: is called again and again. Raises
-        DeviceError if no board is left, AllRefused if all answers are refusals, and StorageError.
+        fail are left out. number: the number of the round. on_progress: is called again and again.
+        Raises DeviceError if no board is left, AllRefused if all answers are refusals, and
+        StorageError.
         """
         unanswered = self.aggregator.unanswered(number)
         self._begin(number, unanswered, time.monotonic())
@@ -205,16 +206,17 @@ class BoardsDriver(Driver):
             on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             result = self.aggregator.ended(number, now)
             if result:
-                if self._sightings.due(len(self.boards), ended=True):
+                if self._sightings.write_is_due(len(self.boards), ended=True):
                     self._note_sightings(*self.boards)
                 return self._finish(result)
-            self._look_after_boards(number, now)
+            self._attend_to_boards(number, now)
         return None
 
     def _feed(self, board: BoardOnPort, number: int) -> None:
         """Send a board as many requests as it may have at a time.
 
-        The round no longer waits for devices that were asked too often. number: of the round.
+        The round no longer waits for devices that were asked too often. number: the number of the
+        round.
         """
 
         def request(device: int) -> bytes:
@@ -230,8 +232,8 @@ class BoardsDriver(Driver):
 
         The round does not wait for devices that are on no board, or on a board that was left out.
 
-        number: of the round. unanswered: the devices that are still to report. now: by the
-        monotonic clock.
+        number: the number of the round. unanswered: the devices that are still to report. now: the
+        time by the monotonic clock.
         """
         devices_by_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
         without_board: list[int] = []
@@ -245,7 +247,7 @@ class BoardsDriver(Driver):
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
-                board.begin([], now)
+                board.begin([], now)  # it has nothing to answer in this round
                 board.given_up = devices
         if without_board:
             devices_text = counted(len(without_board), "device")
@@ -259,7 +261,7 @@ class BoardsDriver(Driver):
     def _receive(self, number: int) -> None:
         """Verify and count the frames that have come, and note which requests were lost.
 
-        number: of the round.
+        number: the number of the round.
         """
         received_frames: list[bytes] = []
         # The devices that the frames name, each with the board from which the frame has come.
@@ -275,7 +277,7 @@ class BoardsDriver(Driver):
                 for device in _devices(event.frames, number):
                     named.append((board, device))
         accepted = self.aggregator.accept(received_frames, time.monotonic())
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
         for board, device in named:
             # If the request to this device is still open now, its answer could not be verified, and
@@ -313,13 +315,14 @@ class BoardsDriver(Driver):
 
     # Boards that fail
 
-    def _look_after_boards(self, number: int, now: float) -> None:
+    def _attend_to_boards(self, number: int, now: float) -> None:
         """Do what boards need while a round waits for their answers.
 
         Store when they were heard, leave out those that have failed, take back those that answer
-        again, and ask silent ones again. number: of the round. now: by the monotonic clock.
+        again, and ask silent ones again. number: the number of the round. now: the time by the
+        monotonic clock.
         """
-        if self._sightings.due(len(self.boards)):
+        if self._sightings.write_is_due(len(self.boards)):
             self._note_sightings(*self.boards)
         if now - self._last_check > _CHECK_EVERY:
             self._last_check = now
@@ -332,19 +335,22 @@ class BoardsDriver(Driver):
                     # Its answers still count in this round, which no longer waits for them, though.
                     board.begin(board.given_up, now)
             if board.requests.busy:
-                self._look_after(board, number, now)
+                self._ask_again_or_leave_out(board, number, now)
 
     def _leave_out_failed(self, number: int) -> None:
-        """Leave out the boards that are known to be gone for good. number: of the round."""
+        """Let rounds go on without the boards that are known to be gone for good.
+
+        number: the number of the open round.
+        """
         self._failed = self._fleet.failed()
         for board in self.boards:
             if board.port in self._failed and not board.left_out:
                 self._leave_out(number, board, self._failed[board.port])
 
-    def _look_after(self, board: BoardOnPort, number: int, now: float) -> None:
+    def _ask_again_or_leave_out(self, board: BoardOnPort, number: int, now: float) -> None:
         """Ask a board with open requests again, or leave it out if it was silent for too long.
 
-        number: of the round. now: by the monotonic clock.
+        number: the number of the round. now: the time by the monotonic clock.
         """
         is_too_silent = now - board.heard > self.terms.silence
         # A board may be silent while one of its devices must wait before it may report.
@@ -359,7 +365,7 @@ class BoardsDriver(Driver):
     def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
         """Close the link to a board that has failed, and let the round go on without its devices.
 
-        number: of the round. error: why the board has failed.
+        number: the number of the round. error: why the board has failed.
         """
         devices = board.requests.devices
         board.error = error
@@ -369,7 +375,7 @@ class BoardsDriver(Driver):
         self._note_sightings(board, error=error.message)
         why = f"{error.message}; {board.port} is left out until it answers again"
         self._give_up(number, devices, why)
-        board.begin([], board.opened)
+        board.begin([], board.opened)  # it has nothing to answer in this round any more
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
@@ -381,7 +387,7 @@ class BoardsDriver(Driver):
             return False
         board.left_out = False
         self._note_sightings(board)
-        self._hand_out_model(board)
+        self._send_model(board)
         self.rounds.warn(f"the board on {board.port} is back")
         return True
 
@@ -409,7 +415,7 @@ def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
     """Yield the device that each of these frames names, if the frame is about this round.
 
     The device is wire.BOARD (0) if the board could not read which device was asked. received:
-    frames that were not verified. number: of the round.
+    frames that were not verified. number: the number of the round.
     """
     for frame in received:
         with suppress(frames.FrameError):  # a damaged frame names none

@@ -59,7 +59,8 @@ class OnPorts(BoardFleet):
         self.count = len(self.names)
 
     @property
-    def anywhere(self) -> str:
+    def absolute_name(self) -> str:
+        """The name of the fleet, with the paths of boards made absolute."""
         absolute_names = []
         for name in self.names:
             path = Path(name)

@@ -97,7 +97,10 @@ class SerialLink(Link):
             self._in_flight += size
 
     def _write(self, data: bytes | bytearray) -> bool:
-        """Write bytes, and return whether that was possible. The caller holds the lock."""
+        """Write bytes to the port, and return whether that was possible.
+
+        If it fails, the link is lost. The caller holds the lock.
+        """
         if self._lost or self._closing:
             return False
         try:
@@ -155,7 +158,7 @@ class SerialLink(Link):
         with self._lock:
             size = receiver.next()
             while size != frames.MORE:  # until there is no further complete frame
-                is_credit = size == 0
+                is_credit = size == 0  # the board has read `_credit` more bytes
                 if is_credit:
                     self._grant(self._in_flight - self._credit)
                 else:
@@ -251,7 +254,7 @@ class _SocketPort(protocol_socket.Serial):
         """Disconnect; from a Unix socket, only once the board has ended its answer."""
         connection = self._socket
         if connection and connection.family == socket.AF_UNIX:
-            self._hear_out(connection)
+            self._read_rest_of_answer(connection)
         try:
             super().close()
         finally:
@@ -259,7 +262,7 @@ class _SocketPort(protocol_socket.Serial):
                 connection.close()
 
     @staticmethod
-    def _hear_out(connection: socket.socket) -> None:
+    def _read_rest_of_answer(connection: socket.socket) -> None:
         """Read what an emulated board still sends, until it is silent for a moment.
 
         Otherwise a Unix socket, unlike TCP, would fail at once for a board that is still answering,

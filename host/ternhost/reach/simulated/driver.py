@@ -80,7 +80,11 @@ def _check(question: Question, card: cards.Card) -> None:
 
 
 def _fits(question: Question, card: cards.Card) -> bool:
-    """Return whether a card's mechanism can be used for this kind of question (wire.md)."""
+    """Return whether devices may answer this kind of question with this card (wire.md).
+
+    A card is the table from which devices draw the random symbols of their reports. Its shape says
+    which mechanism it is of.
+    """
     # The class of a record is reported by randomised response over all classes.
     if is_label(question):
         is_randomised_response = card.shape == cards.WINDOW and card.window == 1
@@ -192,9 +196,9 @@ class SimulatedDriver(Driver):
         The draws depend only on the seed, the round and the cohort. For gradients, each client must
         have one record; local training and sums use all records of a client.
 
-        number: of the round. on_progress: is called after each part of the clients. Raises
-        RefusedError for a card whose epsilon cannot be certified, and UsageError for a question
-        that the clients cannot answer.
+        number: the number of the round. on_progress: is called after each part of the clients.
+        Raises RefusedError for a card whose epsilon cannot be certified, and UsageError for a
+        question that the clients cannot answer.
         """
         if self.stopped:
             return None
@@ -203,6 +207,7 @@ class SimulatedDriver(Driver):
         reports = 0
 
         def add_reports(more_reports: int) -> None:
+            """Count reports, and tell the caller of `collect`."""
             nonlocal reports
             reports += more_reports
             on_progress(RoundProgress(number, reports, asked))
@@ -220,9 +225,9 @@ class SimulatedDriver(Driver):
             ended=COMPLETE,
             asked=asked,
             reports=reports,
-            refusals={},
+            refusals={},  # simulated clients never refuse to report
             cohorts=results,
-            unstored=members,
+            unstored=members,  # no store has the devices of the cohorts
         )
 
     def _collect_cohort(
@@ -251,7 +256,7 @@ class SimulatedDriver(Driver):
                 chosen, drawn = self._answer(cohort, clients)
             else:
                 drawn, vector_sum = self._project(cohort, clients)
-                chosen = np.zeros(drawn.shape, np.uint8)
+                chosen = np.zeros(drawn.shape, np.uint8)  # there is only one row of counts
                 vectors += vector_sum
             counts += count(len(counts), card.symbols, chosen, drawn)
             if self.individual:
@@ -371,8 +376,8 @@ class SimulatedDriver(Driver):
     ) -> Fixed:
         """Return the values of each client, without noise, from which it draws its symbols: n x k.
 
-        What they are depends on the question: attributes, predictions, gradients, or how far weights
-        have moved in training.
+        What they are depends on the question: attributes, predictions, gradients, or how far
+        weights have moved in training.
 
         clients: the positions of the n clients. chosen: which of its values each client reports,
         n x k; None for all. Raises ValueError if the clients' records do not fit the question.

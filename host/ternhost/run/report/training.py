@@ -89,7 +89,7 @@ def _frame_sizes(result: Mapping[str, Any]) -> tuple[Figure, str]:
     d = result["d"]
     # A plain gradient in the same frame has d numbers of four bytes; the rest is the frame's.
     overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
-    part = projections.part(result["mechanism"], result["k"])
+    part = projections.part_in_words(result["mechanism"], result["k"])
     sizes = {
         f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead,
         f"float32 gradient\n{d} coordinates": _FLOAT32_BYTES * d,
@@ -246,7 +246,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     model = str(options["model"])
     mechanism = str(result["mechanism"])
     card = f"card {result['card_hash']}, {result['levels']} outputs"
-    coordinates = f"{projections.part(mechanism, result['k'])} {result['d']}"
+    coordinates = f"{projections.part_in_words(mechanism, result['k'])} {result['d']}"
     rate_text = ""
     if result["learning_rate"] is not None:
         rate_text = f"at a learning rate of {result['learning_rate']:.4g}"
