@@ -207,7 +207,6 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
-
     try:
         with (
             replacing(packed) as new_path,
