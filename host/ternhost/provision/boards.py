@@ -256,7 +256,10 @@ def provision_fleet(
 
 
 def _split_evenly(devices: int, parts: int) -> list[range]:
-    """Split the device ids 1 to `devices` into consecutive ranges, whose lengths differ by up to 1."""
+    """Split the device ids 1 to `devices` into consecutive ranges that are as long as each other.
+
+    If they cannot be, their lengths differ by 1.
+    """
     ends = [devices * part // parts for part in range(parts + 1)]
     return [range(start + 1, end + 1) for start, end in pairwise(ends)]
 
