@@ -208,7 +208,9 @@ class AbsentBoards:
         wake_interval = evidence.roster.wake_intervals.get(first)
         if not wake_interval:
             return False
-        return self._silence(first, evidence) < sleepers.least_deadline((wake_interval,))
+        # After so many seconds, even a board that sleeps has woken.
+        longest_silence = sleepers.least_deadline((wake_interval,))
+        return self._silence(first, evidence) < longest_silence
 
     def _silence(self, first: int, evidence: _Evidence) -> float:
         """Return the seconds since a board was heard; infinite if it never was."""

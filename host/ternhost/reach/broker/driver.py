@@ -111,7 +111,7 @@ class BrokerDriver(Driver):
         """Connect to the broker and its boards. Raises DeviceError, UsageError, StorageError."""
         try:
             self._runner.run(self._connect())
-        except BaseException as error:
+        except BaseException as error:  # then Python does not call __exit__
             self.__exit__(type(error), error, None)
             raise
         return self
@@ -447,7 +447,10 @@ class BrokerDriver(Driver):
         return bool(arrived)
 
     def _note_heard_sleepers(self, devices: Iterable[int]) -> None:
-        """Note that those of the devices that sleep were heard now, for the store after the round."""
+        """Note that devices were heard now, if they sleep between rounds.
+
+        The store gets the times after the round. devices: the ids of those that were heard.
+        """
         sleeping_devices = self.fleet.roster.wake_intervals
         if not sleeping_devices:
             return

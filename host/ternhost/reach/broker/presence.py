@@ -46,7 +46,10 @@ class Presence:
         self.site_ids = SiteIds(load_site_ids)
 
     def start_over(self) -> None:
-        """Forget all boards. After a new connection, the broker sends their HELLOs again."""
+        """Forget all boards, because there is a new connection to the broker.
+
+        The broker then sends again the HELLOs with which the boards have connected.
+        """
         self.changed |= self.boards.keys()
         self.boards.clear()
         self._departed.clear()

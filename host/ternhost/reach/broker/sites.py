@@ -154,9 +154,10 @@ class SiteIds:
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: reads the present ids of all sites.
+        """Begin without sites.
 
-        It is called when the host connects to the broker, and when a site is connected again.
+        load: a function that reads the present ids of all sites. It is called when the host
+        connects to the broker, and when a site is connected again.
         """
         self._load = load
         self._ids: Ids = {}
