@@ -117,9 +117,9 @@ def test_a_curve_ends_where_the_run_does(axis, registered, end):
 
 
 def test_long_histories_have_few_points_with_the_first_and_the_last():
-    assert curves.chosen(5) == [0, 1, 2, 3, 4]
+    assert curves.evenly_spaced(5) == [0, 1, 2, 3, 4]
     for count in (401, 100_000):
-        chosen = curves.chosen(count)
+        chosen = curves.evenly_spaced(count)
         assert len(chosen) == curves.MOST
         assert (chosen[0], chosen[-1]) == (0, count - 1)
         assert chosen == sorted(set(chosen))
@@ -254,8 +254,8 @@ def test_a_fleet_that_refuses_has_a_banner_on_the_page_and_in_the_terminal(reaso
     last = {**HISTORY[-1], "reports": 0, "refusals": 100, "reasons": reasons}
     run = replace(RUN, status="finished", refusals=100)
     now = Snapshot("s", run=run, history=(*HISTORY, last))
-    assert words.old(now).startswith(banner)
-    assert summary_of(now).note == words.old(now)
+    assert words.problem(now).startswith(banner)
+    assert summary_of(now).note == words.problem(now)
 
 
 def overdue():
@@ -272,7 +272,7 @@ def overdue():
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():
     dead = overdue()
-    assert words.old(dead).startswith("nothing written for 7.5 min")
+    assert words.problem(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
     assert "boards online when last written" in {name for name, *_ in words.tiles(dead)}
 
@@ -290,7 +290,7 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 )
 def test_a_run_that_may_be_silent_has_no_note(change):
     dead = overdue()
-    assert words.old(replace(dead, **change(dead))) is None
+    assert words.problem(replace(dead, **change(dead))) is None
 
 
 def test_texts_contrast_with_their_background():

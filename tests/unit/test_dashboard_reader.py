@@ -394,21 +394,21 @@ def runs(store, tmp_path):
 
 
 def test_a_store_is_found_by_its_file_directory_and_run(runs, store, tmp_path):
-    assert stores.chosen(store.path) == (store.path, None)
-    assert stores.chosen(tmp_path) == (store.path, None)
+    assert stores.find(store.path) == (store.path, None)
+    assert stores.find(tmp_path) == (store.path, None)
     for name in (runs / "one", "one"):
-        assert stores.chosen(name, runs) == (runs / "one" / "store.sqlite", "first")
+        assert stores.find(name, runs) == (runs / "one" / "store.sqlite", "first")
 
 
 def test_without_a_name_the_newest_run_is_found(runs):
-    assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
-    assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
+    assert stores.find(None, runs)[0] == runs / "two" / "store.sqlite"
+    assert stores.find(runs)[0] == runs / "two" / "store.sqlite"
 
 
 def test_a_store_that_is_not_there_is_refused(runs, tmp_path):
     (runs / "two" / "store.sqlite").unlink()
     with pytest.raises(StorageError):
-        stores.chosen("two", runs)
+        stores.find("two", runs)
     for nothing in ("three", tmp_path / "nowhere"):
         with pytest.raises(UsageError):
-            stores.chosen(nothing, runs)
+            stores.find(nothing, runs)
