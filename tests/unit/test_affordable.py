@@ -74,14 +74,6 @@ def test_each_device_has_what_its_board_says():
     assert found.able([[3, None]]).tolist() == [True, False, True]
 
 
-def test_only_the_devices_of_the_run_count():
-    assert funds([3, 0, 5], members=[2, 3]).left.tolist() == [0, 5]
-
-
-def test_a_ledger_of_the_wrong_measure_cannot_pay():
-    assert not funds([10**9]).able([[None, 1]]).any()
-
-
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
     # Each had 10. By the store, device 1 has paid 2, device 2 nothing, device 3 has paid 5.
     told = Disclosures().with_reports([(ReportKind(2), [1], 1), (ReportKind(5), [3], 1)])

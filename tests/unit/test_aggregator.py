@@ -97,18 +97,6 @@ def flipped(frame, bit):
     return bytes(frame)
 
 
-def test_a_request_is_the_round_frame_that_a_device_understands(asked):
-    frame = asked.request(1, 3)
-    frames.verify(KEYS[3], frame)
-    decoded = frames.Round()
-    decoded.decode(frame)
-    assert (decoded.device, decoded.round) == (3, 1)
-    assert (decoded.model, decoded.exponent) == (wire.LOGISTIC, -12)
-    assert (decoded.k, decoded.batch, decoded.d) == (2, 1, D)
-    assert list(decoded.parameters) == list(range(-3, 4))
-    assert decoded.card == CARD.data
-
-
 def test_counts_are_by_coordinate_and_symbol(asked):
     symbols_by_device = {1: (0, 2), 2: (1, 1), 3: (2, 0)}
     for device, symbols in symbols_by_device.items():
@@ -199,22 +187,6 @@ def test_cohorts_are_counted_apart(aggregator):
     assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
 
 
-def test_two_rounds_may_be_open_at_the_same_time(asked):
-    start(asked, number=2, devices=(1, 4))
-    asked.accept([report(1, number=2), report(4, number=2), report(1, number=1)], 101.0)
-    assert asked.ended(1, 101.0) is None
-    second = asked.ended(2, 101.0)
-    assert (second.number, second.reports) == (2, 2)
-    assert asked.in_flight() == [1]
-
-
-def test_an_abandoned_round_ends_with_the_reports_that_came(asked):
-    asked.accept([report(1)], 101.0)
-    asked.abandon(1)
-    result = asked.ended(1, 101.0)
-    assert (result.ended, result.reports, result.asked) == (COMPLETE, 1, 3)
-
-
 def test_a_crashed_host_resumes_the_same_round(asked, store):
     requests = [asked.request(1, device) for device in (1, 2, 3)]
     asked.accept([report(1)], 101.0)
@@ -300,29 +272,6 @@ def test_a_bad_row_spoils_no_other(aggregator, store):
     assert [device for device, _ in store.reports(1)] == [1, 2, 5]
     expected = Statistics(accepted=3, forged=1, damaged=1, unasked=2, unknown=1)
     assert aggregator.statistics == expected
-
-
-WHOLE = answers.reports(*[report(device) for device in (1, 2, 3)])
-HEAD = 7  # kind, round, size of a row
-ROW = 4 + 1 + 8  # device, symbols, tag
-
-
-@pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_a_cut_frame_gives_its_whole_rows_or_nothing(asked, length):
-    asked.accept([WHOLE[:length]], 101.0)
-    whole_rows, rest = divmod(length - HEAD, ROW)
-    if whole_rows > 0 and rest == 0:
-        assert asked.statistics == Statistics(accepted=whole_rows)
-    else:
-        assert asked.statistics == Statistics(damaged=1)
-
-
-def test_a_batch_of_no_valid_size_is_damaged(asked):
-    sizes = [WHOLE[:5] + size + WHOLE[HEAD:] for size in (b"\0\0", b"\2\0", b"\xff\xff")]
-    longer_than_any_frame = WHOLE + WHOLE[HEAD : HEAD + ROW] * 200
-    for i, frame in enumerate([*sizes, WHOLE + b"\0", longer_than_any_frame], 1):
-        assert asked.accept([frame], 101.0).reports == []
-        assert asked.statistics == Statistics(damaged=i)
 
 
 def test_nothing_counts_that_was_not_committed(asked, store):

@@ -1,6 +1,5 @@
 """The public Python API: what `import ternhost` gives, options by keyword, and results."""
 
-import inspect
 import json
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import ternhost
-from tern import card as cards
 from ternhost.run.status import END
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -47,13 +45,6 @@ def test_everything_that_is_exported_is_there_and_described():
     assert ternhost.reach.fleet  # its modules can still be reached
 
 
-def test_train_collect_and_infer_have_the_same_named_arguments():
-    runs = (ternhost.train, ternhost.collect, ternhost.infer)
-    train, collect, infer = (list(inspect.signature(run).parameters) for run in runs)
-    assert "fleet" in train
-    assert train == collect == infer
-
-
 def test_a_result_is_what_the_run_has_stored(tmp_path):
     result = small(epsilon=4, k=2, group=250, name="mine")
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
@@ -72,16 +63,6 @@ def test_a_result_has_weights_figures_and_a_history():
     assert result.history["reports"].tolist() == [250] * 4
     assert result.history["accuracy"].iloc[-1] == result["accuracy"]
     assert "1,000 reports" in str(result)
-
-
-@pytest.mark.slow
-def test_a_run_from_python_has_the_options_and_costs_of_the_command(tern):
-    result = small(epsilon=4, k=2, group=250)
-    words = "train --fleet simulated:1000 --reports 1000 --dataset synthetic-logistic"
-    options = "--epsilon 4 --k 2 --group 250 --json --no-report --quiet"
-    of_command = tern(*words.split(), *options.split()).json
-    for name in ("options", "card", "epsilon_paid", "reports"):  # the noise differs
-        assert of_command[name] == result[name], name
 
 
 def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
@@ -112,13 +93,6 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
     assert result.history["round"].tolist() == [1, 2, 3, 4]
 
 
-def test_a_result_says_which_figures_are_chance():
-    good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
-    assert "chance" not in str(good)
-    bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
-    assert "the figure is chance" in str(bad)
-
-
 def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
     result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
     frame = result.attributes
@@ -137,13 +111,6 @@ def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path, form):
     path.write_bytes(design.card)
     forms = {"design": design, "bytes": design.card, "path": path, "text": "mine.card"}
     assert small(card=forms[form], epsilon=2)["card"] == design.card.hex()
-
-
-def test_a_design_keeps_its_epsilon():
-    design = ternhost.design("pm-sub", "2", levels=7)
-    assert cards.certify(cards.decode(design.card), 2_000_000)
-    with pytest.raises(ternhost.UsageError):
-        ternhost.design("none", 1)
 
 
 @pytest.mark.parametrize(

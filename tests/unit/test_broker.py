@@ -46,15 +46,6 @@ def subjects(directory):
     return [(type(name), str(name.value)) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("user", "password", "is_there"),
-    [("7", "secret", True), ("7", "Secret", False), ("8", "secret", False)],
-)
-def test_the_password_file_knows_its_passwords(tmp_path, user, password, is_there):
-    mosquitto_files.write_password_file(tmp_path, [("7", "secret")])
-    assert mosquitto_files.has_password(tmp_path, user, password) == is_there
-
-
 def test_passwords_follow_from_the_keys(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
     hashes = passwords(tmp_path)
@@ -225,12 +216,6 @@ def test_a_node_of_a_cluster_has_its_files_in_a_directory(cluster, node):
     assert f'server_name: "{node}"' in conf
     for other in NODES:
         assert f"@{other}:8884" in conf, "the nodes know each other"
-
-
-def test_a_host_and_the_certificate_of_a_cluster_name_every_node(cluster):
-    directory, access = cluster
-    assert access.hosts == [*NODES]
-    assert [name for _, name in subjects(directory)] == [*NODES]
 
 
 RIGHTS = {

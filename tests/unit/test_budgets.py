@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tern.ledger import EPSILON, RHO
-from ternhost.reach.driver import BoardBudget, least
+from ternhost.reach.driver import BoardBudget
 from ternhost.reach.sightings import Sighting, Sightings
 
 BOARD = range(7, 10)  # its devices
@@ -32,12 +32,6 @@ def sightings(store, rounds):
 def say(sightings, left, spent, measure=EPSILON, **how):
     hello = {"budget": left, "spent": spent, "measure": measure, "unit": 60}
     sightings.note(Sighting("a board", BOARD, time.monotonic(), hello=hello, **how))
-
-
-def test_a_board_that_has_said_nothing_has_no_budget(sightings):
-    assert sightings.budget(BOARD) is None
-    sightings.note(Sighting("a board", BOARD, time.monotonic()))
-    assert sightings.budget(BOARD) is None
 
 
 def test_a_budget_is_what_the_board_has_just_said(sightings):
@@ -72,12 +66,6 @@ def test_a_ledger_in_rho_pays_in_rho(sightings):
     assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (895, 105)
 
 
-def test_nothing_is_left_below_zero(sightings):
-    say(sightings, 50, 100)
-    sightings.answered([(4, 7)], costs)
-    assert sightings.budget(BOARD).left == 0
-
-
 def test_observers_read_the_same_from_the_store(sightings, store):
     say(sightings, 900, 100)
     sightings.answered([(4, 7)], costs)
@@ -110,14 +98,6 @@ def test_a_board_that_is_heard_without_a_hello_keeps_what_it_has_paid(earlier, s
     later.note(Sighting("a board", BOARD, time.monotonic()))
     later.write()
     assert store.boards()[0].budget_left == 800
-
-
-def test_the_least_budget_is_told_for_each_measure():
-    found = least(
-        BoardBudget(BOARD, 3, measure, left, 0) for measure, left in ((0, 5), (0, 3), (1, 9))
-    )
-    assert found == (3, 9)
-    assert least([]) == (None, None)
 
 
 # Listed

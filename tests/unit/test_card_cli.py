@@ -4,7 +4,6 @@ import json
 import math
 import os
 import resource
-import stat
 import subprocess
 import sys
 
@@ -90,11 +89,6 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(here, wo
     assert (here / "p.png").read_bytes() == b"before"
 
 
-def test_a_device_file_is_written_to_and_not_replaced(tern):
-    tern(*["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"], code=errors.STORAGE)
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-
-
 @pytest.mark.parametrize("place", ["no/a.card", "."])
 @pytest.mark.usefixtures("here")
 def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(tern, place):
@@ -122,13 +116,6 @@ def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(tern, duchi_ca
     assert (accepted["certified"], accepted["epsilon_certified"]) == (True, 1.5)
     refused = certify(tern, duchi_card, "1.499999", errors.FAILED).json
     assert (refused["certified"], refused["epsilon_certified"]) == (False, 1.5)
-
-
-def test_certify_refuses_a_card_that_claims_too_little(tern, duchi_card):
-    data = bytearray(duchi_card.read_bytes())
-    data[1] ^= 32  # a smaller epsilon
-    duchi_card.write_bytes(data)
-    assert "refuses" in certify(tern, duchi_card, "3", errors.FAILED).json["reason"]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048)])
@@ -223,26 +210,6 @@ def test_an_account_has_the_true_epsilon_of_a_card_that_claims_less(account, duc
     claims_one = data[:1] + (1_000_000).to_bytes(4, "little") + data[5:]
     duchi_card.write_bytes(claims_one)
     assert account(f"{duchi_card} --rounds 2")["epsilon_pure"] == 2 * 1.5
-
-
-def test_account_takes_a_card_by_name_or_file(account, tern, tmp_path):
-    path = str(tmp_path / "c")
-    tern("card", "design", "three-outputs", "--epsilon", "4", "-o", path)
-    by_name = account("three-outputs --epsilon 4 --reports 2000")
-    by_file = account(f"{path} --reports 2000")
-    assert by_file | {"what": by_name["what"]} == by_name
-    any_card = account("--epsilon 4 --reports 2000")
-    assert by_name["epsilon_central"] < any_card["epsilon_central"] < 4
-
-
-def test_account_says_that_hiding_among_reports_needs_a_shuffler(account, tern, tmp_path, coarse):
-    hidden_from_the_host = account("--epsilon 1 --reports 2000")["holds_toward_the_host"]
-    assert (hidden_from_the_host["ports"], hidden_from_the_host["broker"]) == (False, False)
-    plot = tmp_path / "shuffled.png"
-    words = f"card account --epsilon 1 --reports 2000 --delta 1e-6 --plot {plot}"
-    text = tern(*words.split()).out
-    assert "over MQTT or serial ports, a device spends the local 1" in text
-    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_account_composes_rounds_behind_an_intermediary(account):

@@ -56,13 +56,6 @@ def test_a_finished_cell_is_not_run_again(tmp_path):
     assert [line["cell"] for line in lines] == [cell.key for cell in sums(4)]
 
 
-def test_other_arguments_are_another_cell(tmp_path):
-    tables(sums(1), Kept(tmp_path, OPTIONS), quiet, 1)
-    changed = Cell("table0", add, {"x": 0, "y": 3})
-    (row,) = tables([changed], Kept(tmp_path, OPTIONS), quiet, 1)["table0"]
-    assert row["sum"] == 3
-
-
 def test_another_experiment_in_the_same_directory_is_refused(tmp_path):
     Kept(tmp_path, OPTIONS)
     with pytest.raises(UsageError, match=r"another seed \(1, not 2\)"):

@@ -99,12 +99,6 @@ def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
     assert coordinates_by_rule(rule, epsilon, 1) == 1
 
 
-def test_classes_share_the_k_of_the_least_epsilon():
-    classes = [DeviceClass(12_000_000, 0.5), DeviceClass(5_000_000, 0.5)]
-    assert Options().k_for(classes, 28) == 2
-    assert Options(k=3).k_for(classes, 28) == 3
-
-
 # Reports
 
 

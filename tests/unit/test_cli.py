@@ -51,16 +51,6 @@ def test_help_shows_examples_that_parse(words, parser):
             assert callable(PARSER.parse_args(shlex.split(example)[1:]).func)
 
 
-def test_help_documents_the_exit_codes(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["--help"])
-    assert stopped.value.code == 0
-    text = capsys.readouterr().out
-    assert text.startswith("usage: tern ")
-    for code, meaning in errors.EXIT_CODES.items():
-        assert f"  {code:<4} {meaning}" in text
-
-
 def run_command(monkeypatch, function):
     """Run `tern try`, which calls `function`."""
 
@@ -102,12 +92,6 @@ def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, wo
     assert words in output.err
     assert "Traceback" not in output.err
     assert output.out == ""
-
-
-def test_a_fault_has_its_traceback_with_tern_debug(monkeypatch):
-    monkeypatch.setenv("TERN_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        run_command(monkeypatch, Mock(side_effect=ZeroDivisionError()))
 
 
 def test_sigterm_ends_a_command_after_its_clean_up(monkeypatch, tmp_path):
@@ -242,11 +226,6 @@ def test_the_cache_is_shown_and_cleared_by_kind(cache):
     assert cache()["bytes"] == HELD
     assert cache("clear", "datasets", "--yes")["freed"] == {"datasets": 300}
     assert cache()["bytes"] == HELD | {"datasets": 0}
-
-
-def test_the_cache_is_cleared_only_with_yes(cache):
-    cache("clear", code=errors.USAGE)
-    assert cache()["bytes"] == HELD
 
 
 def test_clearing_the_cache_leaves_the_user_s_own_files(cache):

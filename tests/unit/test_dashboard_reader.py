@@ -13,7 +13,7 @@ from sample_store import reports_of
 from tern import wire
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound, Tally
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
 from ternhost.store import read_only, schema
 from ternhost.store.boards import BoardRow
@@ -137,15 +137,6 @@ def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
     assert now.paid == {2_000_000: 20, 1_500_000: 20}
     assert now.demanded == {2_000_000: 40, 1_500_000: 40}
     assert [entry["spent"] for entry in now.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
-
-
-def test_a_later_snapshot_has_the_reports_that_came_since(store):
-    a_round(store, 1)
-    with Reader(store.path) as reader:
-        reports(store, 1, first=1, last=5)
-        assert reader.snapshot().open[0].reports == 5
-        reports(store, 1, first=6, last=9)
-        assert reader.snapshot().open[0].reports == 9
 
 
 def test_a_later_snapshot_adds_the_rounds_that_ended_since(store):
@@ -403,12 +394,3 @@ def test_a_store_is_found_by_its_file_directory_and_run(runs, store, tmp_path):
 def test_without_a_name_the_newest_run_is_found(runs):
     assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
     assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-
-
-def test_a_store_that_is_not_there_is_refused(runs, tmp_path):
-    (runs / "two" / "store.sqlite").unlink()
-    with pytest.raises(StorageError):
-        stores.chosen("two", runs)
-    for nothing in ("three", tmp_path / "nowhere"):
-        with pytest.raises(UsageError):
-            stores.chosen(nothing, runs)

@@ -102,11 +102,3 @@ def test_public_rows_are_nobodys_records(name):
         assert (datasets.load(name, classes=True).public == data.public).all()
     if name == "synthetic-logistic":
         assert fingerprint(data.records(data.training)) == "8badd98efee59405"
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UsageError, match="no data set 'trains'") as caught:
-        datasets.load("trains")
-    assert "flights" in caught.value.hint
-    with pytest.raises(UsageError, match="no file to name"):
-        datasets.load("flights:somewhere")

@@ -11,7 +11,6 @@ from harness import in_process  # noqa: F401, registers inprocess:N
 from simulating import begin, finished, fleet_of, rounds
 
 from tern.wire import LOGISTIC, VALUES
-from ternhost import datasets
 from ternhost.errors import UsageError
 from ternhost.learn import choice
 from ternhost.learn.base import Population, algorithms_of
@@ -54,20 +53,6 @@ def test_the_second_half_is_asked_at_the_model_of_the_first_if_that_is_clear(eps
         models_asked_at.append(np.any(cohort.question.parameters))
     # The first half is asked at the model 0.
     assert models_asked_at == [False, is_clear]
-
-
-def test_rows_of_another_population_are_left_out_and_the_result_says_so(tmp_path):
-    data = datasets.load("flights-planned")
-    flights = data.features[data.training]
-    month = flights[:, data.feature_names.index("month_cos")]
-    january = flights[month == month.max()][:1000] / 16384
-    path = tmp_path / "january.csv"
-    np.savetxt(path, january, delimiter=",")
-    options = {"dataset": "flights-planned", "epsilon": "4", "reports": 20_000}
-    result = finished(begin("direct", **options, public=str(path))).result([])
-    without_rows = finished(begin("direct", **options, moments=0.0))
-    assert not result["public_rows"]["suited"]
-    assert result["auc"] > without_rows.figures()["auc"] - 0.03
 
 
 def test_without_public_rows_a_share_of_the_devices_tells_of_features():

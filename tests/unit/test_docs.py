@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from harness.pages import anchors, prose
+from harness.pages import anchors
 
 from ternhost.cli import build_parser
 
@@ -112,9 +112,3 @@ def test_files_of_tests_that_are_named_exist(path):
     # A package that was taken away took the folder of its tests with it.
     missing = [file for file in named if file.parent.is_dir() and not file.is_file()]
     assert missing == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_lines_of_prose_are_not_long(path):
-    for line in prose(path).splitlines():
-        assert line.startswith(("|", "![", "#")) or len(line) <= 120, line

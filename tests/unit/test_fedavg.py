@@ -129,18 +129,6 @@ def test_a_range_that_is_too_small_clips():
 # Questions and costs
 
 
-def test_a_question_states_the_local_training():
-    algorithm = begin("fedavg", **FEDAVG)
-    ((question, clients),) = algorithm.cohorts(range(1, 201))
-    assert len(clients) == 60  # of 200, at a share of 0.3
-    assert (question.model, question.exponent) == (wire.LOCAL + wire.LOGISTIC, -12)
-    assert question.batch == 4
-    epochs, rate, tau = question.local
-    assert (epochs, rate, tau) == (2, 2, round(0.25 * 2**20))
-    assert set(question.parameters) == {0}
-    assert algorithm.modules == ("local",)
-
-
 def test_costs_compose_over_weights_and_rounds():
     """A client takes part in 3 of 25 rounds, and reports 4 weights at 0.5 each."""
     two_classes = {"choices": "0.5:2:0.5,0.5:6:0.5", "k": 4}  # of epsilon 2, and of 6

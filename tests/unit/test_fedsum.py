@@ -112,13 +112,6 @@ def test_a_number_of_public_rows_takes_those_of_the_data_set_and_then_records_th
     assert not {*rows, *learner.dataset.public} & held
 
 
-def test_the_named_unit_chooses_the_algorithm(tern):
-    words = "train --dataset synthetic-logistic --fleet simulated:4 --records 50 --no-report"
-    assert "protects one record of a device" in tern(*words.split(), "--unit", "record").out
-    refused = tern(*words.split(), "--unit", "device", code=2)
-    assert "--records belongs to fedavg and fedsum" in refused.err
-
-
 @pytest.mark.parametrize(
     "options",
     [{"unit": "week"}, {"unit": "501"}, {"life": "0"}, {"delta": "2"}, {"records": 10**5}],

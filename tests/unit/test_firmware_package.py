@@ -4,7 +4,6 @@ that it imports.
 
 import ast
 import dataclasses
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -18,13 +17,6 @@ from ternhost.errors import UsageError
 from terntools.boards import deploy, fold, modules, mpy, program
 
 FIRMWARE = Path(tern.__file__).parents[1]
-
-
-def test_package_json_lists_every_module_of_a_board():
-    listed = json.loads(mip_packages.text())
-    assert listed["version"] == tern.__version__
-    files = {path.relative_to(FIRMWARE).as_posix() for path in (FIRMWARE / "tern").rglob("*.py")}
-    assert listed["urls"] == [[file, file] for file in sorted(files - {"tern/boards/emulated.py"})]
 
 
 # A small library. The client imports tern.new if the board has it; links are opened by name.
@@ -244,17 +236,6 @@ def test_modules_of_a_program_that_is_updated_are_in_the_library(mine):
     files = deploy.library_files(RP2, program=updated).keys()
     assert {"/main.py", deploy.PROGRAM, "/lib/helper.py", "/lib/parts/one.py"} <= files
     assert "/helper.py" not in files
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("app" not in mpy.BEYOND, reason="no tern.app here")
-@pytest.mark.parametrize("name", ["pico", "pico-w"])
-def test_the_application_brings_modules_for_names_and_leases_to_boards_with_a_network(name):
-    board, networked = mpy.BOARDS[name], {"tern.dns", "tern.lease"}
-    brought = mpy.sources_for(board, more=["app"]).keys()
-    assert {"tern.app", "tern.recorder", "tern.model"} <= brought
-    assert brought & networked == (networked if board.network else set())
-    assert not mpy.sources_for(board).keys() & networked
 
 
 # Code that a compiler is known to get wrong: firmware/BOARDS.md says which compilers these are, and

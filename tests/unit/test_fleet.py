@@ -49,20 +49,6 @@ def test_a_name_has_its_kind_of_fleet(text, kind, count):
         assert named.boards([]).ports == ["/dev/null", "socket://host:1"]
 
 
-def test_the_command_shows_each_kind_with_a_valid_form(tern):
-    text = tern("fleet", "kinds").out
-    for name, kind in fleet.KINDS.items():
-        assert kind.form in text
-        assert kind.about in text
-        example = (
-            kind.form.replace("BOARD[,BOARD...]", "a0")
-            .replace(":N", ":2")
-            .replace("DIR", "my-broker")
-        )
-        assert type(fleet.parse(example)) is kind
-        assert example.startswith(name)
-
-
 @pytest.mark.parametrize(
     "text",
     [

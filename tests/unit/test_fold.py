@@ -163,19 +163,6 @@ def test_names_that_a_program_uses_stay():
         assert [text in source for text in texts] == found
 
 
-def test_the_public_functions_for_programs_have_types():
-    """Editors and type checkers read them, since the package has a py.typed."""
-    assert (mpy.LIBRARY / "py.typed").exists()
-    for name in {*mpy.BEYOND, "boards", "boards.this"}:
-        text = Path(mpy.LIBRARY.parent, f"{mpy.file_of(f'tern.{name}')}.py").read_text()
-        public = modules.public(text)
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in public:
-                arguments = [argument for argument in node.args.args if argument.arg != "self"]
-                types = [node.returns, *(argument.annotation for argument in arguments)]
-                assert all(types), f"{name}: {node.name}"
-
-
 def test_a_name_with_two_meanings_is_refused(constants):
     for user in (
         "from some import constants\n\ndef f(constants):\n    return constants.TEXT\n",
@@ -183,29 +170,6 @@ def test_a_name_with_two_meanings_is_refused(constants):
     ):
         with pytest.raises(TernError, match="another meaning"):
             folded(user)
-
-
-# One of each kind: with Thumb's assembler or without, with a network or without.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pico", "pico2-w", "esp32"])
-def test_a_board_has_the_modules_that_its_client_needs(name):
-    board = mpy.BOARDS[name]
-    sources = mpy.sources_for(board)
-    needed = {"tern", "tern.client", "tern.boards", "tern.links.serial"}
-    assert needed | {f"tern.boards.{board.platform}"} <= set(sources)
-    assert ("tern.links.mqtt" in sources) == ("tern.mqtt" in sources) == board.network
-    unneeded = {"tern.boards.emulated", "tern.local", "tern.host_frames", "tern.bench"}
-    assert not unneeded & set(sources)
-    has_thumb = board.processor in ("armv6m", "armv7emsp")
-    assert ("asm_thumb" in sources["tern.table"]) == has_thumb
-
-
-@pytest.mark.slow
-def test_a_whole_library_has_modules_that_no_client_needs():
-    pico = mpy.BOARDS["pico"]
-    whole = mpy.sources_for(pico, whole=True)
-    assert {*mpy.sources_for(pico), "tern.local", "tern.wire"} <= set(whole)
-    assert "tern.mqtt" not in whole, "it has no network"
 
 
 @pytest.mark.slow

@@ -1,11 +1,9 @@
 """Hardware maps: mistakes are named, figures have expectations, power is switched as they say."""
 
-from pathlib import Path
-
 import pytest
 
 from ternhost.errors import DeviceError, UsageError
-from terntools.testing import expectations, hardware, history_plot
+from terntools.testing import expectations, hardware
 from terntools.testing.hardware import MappedBoard
 
 BOARD = "- {connected: true, id: x, platform: pico, serial: /dev/x"
@@ -53,11 +51,6 @@ def test_a_hardware_map_of_twister_is_read(read):
 def test_a_board_that_is_not_connected_is_left_out(read):
     away = "- {connected: false, id: away, platform: esp32}\n"
     assert [board.id for board in read(f"{away}{BOARD}}}")] == ["x"]
-
-
-def test_an_emulated_board_needs_no_port(read):
-    (board,) = read("- {connected: true, id: two, platform: pico-emulated}")
-    assert (board.serial, board.fleet) == (None, "pico-emulated:1")
 
 
 @pytest.mark.parametrize(
@@ -144,22 +137,6 @@ def test_the_history_names_the_commits_that_moved_a_figure(history, hil, tern):
         "one: heap-bytes 103, expected at most 100, since commit f; it was 99 at e",
         "one: energy-uj 11, expected at most 10, since commit a",
     ]
-
-
-def test_the_history_is_drawn_with_misses_and_limits(history, hil, tern):
-    picture = tern(*hil, "--history", "--json").json["picture"]
-    assert Path(picture).read_bytes().startswith(b"\x89PNG")
-    (axes, _) = history_plot.draw(expectations.read(history)).axes
-    assert [line.get_label() for line in axes.lines] == ["measured", "missed", "at most"]
-    assert list(axes.lines[1].get_ydata()) == [101, 102, 103]
-    assert [label.get_text() for label in axes.get_xticklabels()] == list("abcdef")
-
-
-@pytest.mark.parametrize("text", [None, "", "{}\n"], ids=["missing", "empty", "not of tern hil"])
-def test_a_history_that_cannot_be_drawn_is_refused(tmp_path, hil, tern, text):
-    if text is not None:
-        (tmp_path / "map.history.jsonl").write_text(text)
-    tern(*hil, "--history", code=2)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """Hellos carry no proof: how little boards, and the brokers of sites, can make a host believe."""
 
-import re
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from framing import hello
@@ -21,7 +19,6 @@ from ternhost.reach.links import read_hello
 from ternhost.reach.sightings import Sighting, Sightings
 from ternhost.store.boards import hello_fields
 
-ROOT = Path(__file__).parents[2]
 ACCESS = Access("localhost", 8883, "tern-host", "secret", None)
 
 
@@ -173,20 +170,6 @@ REASONS = {
 
 def test_every_reason_of_an_absence_has_words():
     assert set(reach_absence.REASONS) == REASONS == set(range(1, len(REASONS) + 1))
-
-
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [
-        ("shared_specs/mqtt.md", "## Absence"),
-        ("firmware/BOARDS.md", "## Why a board is not on"),
-    ],
-)
-def test_every_reason_of_an_absence_has_a_row_in_a_table(page, heading):
-    section = (ROOT / page).read_text().split(heading)[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (\d+) \|", section, re.MULTILINE)
-    no_reason = 0  # the board is connecting
-    assert {int(number) for number in rows} - {no_reason} == REASONS
 
 
 @pytest.mark.parametrize(

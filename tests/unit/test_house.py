@@ -1,7 +1,6 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -180,12 +179,6 @@ def test_the_host_imports_no_test_library(package):
         assert not imported & {"unittest", "pytest", "hypothesis"}, name
 
 
-def test_the_core_does_not_speak_of_gateways():
-    for path in (ROOT / "host" / "ternhost").rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            assert "gateway" not in path.read_text().lower(), path
-
-
 def way_of(module: str) -> str | None:
     """The way of reaching devices that a module belongs to."""
     parts = module.split(".")
@@ -232,65 +225,4 @@ def test_only_stores_contain_sql():
         assert "sqlite3" not in imports(path), name
 
 
-@pytest.mark.slow
-def test_methods_that_a_subclass_of_another_module_overrides_are_public():
-    for name in modules("ternhost").keys() - {"ternhost.__main__"}:
-        for cls in vars(importlib.import_module(name)).values():
-            if not isinstance(cls, type) or cls.__module__ != name:
-                continue
-            for base in cls.__mro__[1:]:
-                is_ours = base.__module__.startswith(("tern.", "ternhost."))
-                if not is_ours or base.__module__ == name:
-                    continue
-                for attribute in vars(cls).keys() & vars(base).keys():
-                    is_private = attribute.startswith("_") and not attribute.startswith("__")
-                    is_method = callable(getattr(cls, attribute))
-                    assert not (is_private and is_method), f"{name}.{cls.__name__}.{attribute}"
-
-
 # The path of a report
-
-
-def files_of_a_report() -> list[tuple[str, str]]:
-    """By the table in CONTRIBUTING, the files that a report comes through, and what each does."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    description = text[text.index("**The path of a report") :].partition("\n## ")[0]
-    return re.findall(r"^\| `([a-z_/]+\.py)` \| (.*) \|$", description, re.M)
-
-
-def names_by_function(path: str) -> dict[str, set[str]]:
-    """By "function" or "Class.method", the names that each in a file of the host mentions.
-
-    The attributes of classes are there, too; they mention nothing.
-    """
-    names: dict[str, set[str]] = {}
-    functions = ast.FunctionDef, ast.AsyncFunctionDef
-    for node in tree_of(ROOT / "host" / "ternhost" / path).body:
-        members = ast.walk(node) if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for member in members:
-            if isinstance(member, ast.Attribute) and isinstance(member.ctx, ast.Store):
-                names.setdefault(f"{prefix}{member.attr}", set())
-            elif isinstance(member, functions):
-                parts = ast.walk(member)
-                mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
-                names[f"{prefix}{member.name}"] = mentioned
-    return names
-
-
-def test_a_report_comes_through_at_most_twelve_files_each_once():
-    files = [path for path, _ in files_of_a_report()]
-    assert 5 <= len(files) <= 12
-    assert len(set(files)) == len(files)
-
-
-def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
-    """Each step in CONTRIBUTING is in its file, and calls an earlier step or is called by one."""
-    steps: dict[str, set[str]] = {}  # the names that each step mentions
-    for path, words in files_of_a_report():
-        names = names_by_function(path)
-        for step in re.findall(r"`([\w.]+)`", words):
-            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in steps.values())
-            calls = names[step] & {earlier.rpartition(".")[2] for earlier in steps}
-            assert is_called or calls or not steps, f"{step} stands apart"
-            steps[step] = names[step]

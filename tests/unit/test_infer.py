@@ -1,7 +1,6 @@
 """`tern infer`: what it asks and costs, what it computes, and the runs whose models it takes."""
 
 import json
-from array import array
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ from simulating import ask, begin, finished, fleet_of, run
 from tern import card as cards
 from tern import wire
 from tern.fixed import ONE
-from tern.inference import Classifier
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import UsageError
@@ -24,7 +22,6 @@ from ternhost.privacy import certify
 from ternhost.run import costs
 from ternhost.run.device_model import DeviceModel
 from ternhost.run.report import inference
-from ternhost.vectorised import probabilities
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -33,16 +30,6 @@ IRIS_CLIENTS = 75  # half of its records: the others teach the classifier
 
 
 # The question and its cost
-
-
-def test_the_question_is_a_classifier_for_all_clients():
-    algorithm = begin("infer", IRIS_CLIENTS, epsilon="6")
-    ((question, devices),) = algorithm.cohorts(range(1, 76))
-    assert (question.model, question.k) == (wire.SOFTMAX, 3)
-    assert len(question.parameters) == 3 * 5
-    assert question.card == clustering.noise_card(6 * MICRO)
-    assert len(devices) == IRIS_CLIENTS
-    assert algorithm.modules == ("inference",)
 
 
 def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon_once():
@@ -99,22 +86,6 @@ def test_a_round_without_a_report_is_no_result():
 
 
 # Probabilities and scores
-
-
-@pytest.mark.parametrize("grid_bits", [14, 4])
-@pytest.mark.parametrize(("classes", "features"), [(2, 1), (10, 64), (128, 3)])
-@pytest.mark.parametrize("exponent", [-12, -30])
-def test_probabilities_equal_those_of_the_device(classes, features, exponent, grid_bits):
-    random = np.random.default_rng(classes)
-    parameters = random.integers(-32768, 32768, (classes, features))
-    rows = random.integers(-32768, 32768, (30, features)).astype(np.int16)
-    device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, classes)
-    of_device = array("h", bytes(2 * classes))
-    computed = probabilities(parameters, exponent, rows, grid_bits)
-    for row, expected in zip(rows, computed, strict=True):
-        device.probabilities(array("h", row.tolist()), of_device, grid_bits)
-        assert list(of_device) == expected.tolist()
-    assert computed.sum(axis=1).max() <= ONE
 
 
 @pytest.mark.parametrize("epsilon", [2_000, 100_000, 3_141_593, 20 * MICRO])
