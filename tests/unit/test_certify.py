@@ -68,10 +68,11 @@ OF_WINDOWS = (-ONE, ONE)  # between window starts there are too many branches
         (cards.decode(base.window(3, 1, 128 * SMALL)), OF_WINDOWS),
         (cards.decode(base.window(5, 2, 200 * SMALL)), OF_WINDOWS),
         (cards.decode(base.window(9, 3, 130 * SMALL)), OF_WINDOWS),
+        (designed("pm-sub", "1.5"), OF_WINDOWS),  # designed tables: test_draws
         pytest.param(MIXTURE, OF_WINDOWS, marks=pytest.mark.slow),
     ],
 )
-def test_reduced_cards_are_drawn_with_their_distribution(card, inputs):
+def test_cards_are_drawn_with_their_distribution(card, inputs):
     for v in inputs:
         drawn = sampler_walk.outputs(card, v)
         assert sum(drawn) == 1
