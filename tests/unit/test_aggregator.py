@@ -106,9 +106,6 @@ def test_counts_are_by_coordinate_and_symbol(asked):
     np.testing.assert_array_equal(result.cohorts[0].counts, counts_of(symbols_by_device))
 
 
-NO_FRAME = [b"", b"\x82", bytes(2560), report(2)[:-1]]
-
-
 @pytest.mark.parametrize(
     ("kind", "batch"),
     [
@@ -117,8 +114,8 @@ NO_FRAME = [b"", b"\x82", bytes(2560), report(2)[:-1]]
         ("unasked", [report(4)]),
         ("unknown", [of_device(report(1), 99)]),
         ("forged", [report(2, key=KEYS[3]), error(3, wire.ERR_BUDGET, 5, key=KEYS[1])]),
-        ("damaged", NO_FRAME[:3]),
-        ("forged", NO_FRAME[3:]),
+        ("damaged", [b"", b"\x82", bytes(2560)]),
+        ("forged", [report(2)[:-1]]),  # cut
         ("refused", [error(3, wire.ERR_BUDGET, 5)]),
         ("unread", [error(2, wire.ERR_TAG), error(wire.BOARD, wire.ERR_FRAME)]),
     ],
@@ -181,10 +178,10 @@ def test_cohorts_are_counted_apart(aggregator):
     aggregator.give_up(1, [2])
 
     first, second = aggregator.ended(1, 0.0).cohorts
-    assert (first.k, first.reports, first.counts.shape) == (2, 1, (D, CARD.symbols))
-    assert (second.k, second.reports, second.counts.shape) == (3, 1, (D, OTHER.symbols))
-    assert second.counts.sum() == 3, "a count for each value"
-    assert cards.card_hash(second.card.data) == cards.card_hash(OTHER.data)
+    assert (first.reports, first.counts.shape) == (1, (D, CARD.symbols))
+    assert (second.reports, second.counts.shape) == (1, (D, OTHER.symbols))
+    assert first.counts.sum() == 2, "a count for each of two values"
+    assert second.counts.sum() == 3
 
 
 def test_a_crashed_host_resumes_the_same_round(asked, store):
@@ -200,17 +197,6 @@ def test_a_crashed_host_resumes_the_same_round(asked, store):
     (cohort,) = resumed.ended(1, 501.0).cohorts
     same_symbols = dict.fromkeys((1, 2, 3), (0, 2))
     np.testing.assert_array_equal(cohort.counts, counts_of(same_symbols))
-
-
-def test_a_round_that_had_ended_ends_again_after_a_crash(aggregator, store):
-    start(aggregator, quorum=1)
-    aggregator.accept([report(1)], 101.0)
-    result = aggregator.ended(1, 101.0)  # the host crashes before the store is updated
-    resumed = Aggregator(store)
-    resumed.resume(500.0)
-    np.testing.assert_array_equal(
-        resumed.ended(1, 500.0).cohorts[0].counts, result.cohorts[0].counts
-    )
 
 
 OTHER_QUESTION = Question(wire.LOGISTIC, [0] * D, -12, CARD.data, 2, batch=1)
@@ -284,21 +270,14 @@ def test_nothing_counts_that_was_not_committed(asked, store):
     assert asked.ended(1, 101.0).cohorts[0].counts.sum() == 6
 
 
-def of_logistic(parameters=(0,) * D, exponent=-12, card=CARD.data, model=wire.LOGISTIC):
-    return Question(model, list(parameters), exponent, card, 1)
-
-
 IMPOSSIBLE = {
     "no cohort": [],
-    "no device": [(question(), [])],
     "a device twice": [(question(), [1, 1])],
     "a device in two cohorts": [(question(), [1]), (question(), [1])],
     "an unknown device": [(question(), [77])],
     "more values than weights": [(question(k=D + 1), [1])],
-    "an exponent below -30": [(of_logistic(exponent=-40), [1])],
-    "a parameter beyond int16": [(of_logistic([40_000] * D), [1])],
-    "a cut card": [(of_logistic(card=CARD.data[:-1]), [1])],
-    "an unknown model": [(of_logistic(model=9), [1])],
+    "an exponent below -30": [(Question(wire.LOGISTIC, [0] * D, -40, CARD.data, 1), [1])],
+    "a cut card": [(Question(wire.LOGISTIC, [0] * D, -12, CARD.data[:-1], 1), [1])],
 }
 
 
@@ -338,9 +317,7 @@ def test_a_batch_accepts_the_tag_of_a_single_frame_and_no_other(device, number, 
     assert verified.tolist() == [True] + [False] * 9
 
 
-@pytest.mark.parametrize(
-    ("d", "k"), [(1, 1), (28, 2), (28, 28), (255, 1), (256, 60), (257, 1), (1024, 1023)]
-)
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (28, 28), (256, 60), (257, 1), (1024, 1023)])
 def test_a_batch_has_the_coordinates_that_devices_choose(d, k):
     """At d = 257, half of the draws are rejected, and some digests have no coordinate in their
     eight bytes.

@@ -7,11 +7,10 @@ import io
 import os
 import sys
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 
-from tern import __version__, compat, supervisor, wire
+from tern import __version__, wire
 from tern.entropy import FAILED, EntropyError
 
 
@@ -111,37 +110,6 @@ def test_an_esp32_without_a_radio_reports_nothing(monkeypatch):
     assert generator.state == FAILED
     with pytest.raises(EntropyError):
         generator.byte()
-
-
-@pytest.fixture
-def interrupted_timeouts(machine, monkeypatch):
-    """`interrupted_timeouts(console)`: the time-outs with which a board starts its watchdog until
-    Ctrl-C ends it; console: whether its link is its port.
-    """
-
-    def run(console):
-        machine.WDT = mock.Mock()
-        monkeypatch.setattr(compat, "feed", compat.feed)  # undoes what the board sets
-        board = esp32_board(monkeypatch, {}).Board()
-        for name in ("begin", "end"):  # there is no console
-            monkeypatch.setattr(board, name, lambda: None)
-        monkeypatch.setattr(board, "keep", lambda word=0: 0)
-        link = mock.Mock(console=console, receive=mock.Mock(side_effect=KeyboardInterrupt))
-        monkeypatch.setattr(board, "link", lambda: link)
-        with pytest.raises(KeyboardInterrupt):
-            supervisor.run(board)
-        return [call.kwargs["timeout"] for call in machine.WDT.call_args_list]
-
-    return run
-
-
-def test_an_esp32_whose_link_is_its_port_starts_no_watchdog(interrupted_timeouts):
-    assert interrupted_timeouts(console=True) == []
-
-
-def test_ctrl_c_gives_an_esp32_with_a_broker_half_an_hour_before_its_reset(interrupted_timeouts):
-    """Nothing stops a watchdog that has begun."""
-    assert interrupted_timeouts(console=False) == [8388, 1 << 21]  # ms
 
 
 def rp2_board(monkeypatch, chip, version):

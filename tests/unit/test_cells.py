@@ -34,14 +34,6 @@ def test_rows_are_in_the_order_of_their_cells_whichever_process_runs_them(worker
     assert not multiprocessing.active_children()
 
 
-def test_linear_algebra_has_one_thread_in_each_of_several_processes(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    before = dict(os.environ)
-    results = tables(sums(9), Kept(None, OPTIONS), quiet, 2)
-    assert {row["threads"] for row in results["table0"]} == {"1"}
-    assert dict(os.environ) == before
-
-
 def test_a_finished_cell_is_not_run_again(tmp_path):
     first = tables(sums(3), Kept(tmp_path, OPTIONS), quiet, 1)
     with (tmp_path / KEPT).open("a") as file:

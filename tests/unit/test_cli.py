@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import types
@@ -94,22 +93,6 @@ def test_errors_become_a_message_and_a_code(monkeypatch, capsys, error, code, wo
     assert output.out == ""
 
 
-def test_sigterm_ends_a_command_after_its_clean_up(monkeypatch, tmp_path):
-    def function(args):
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-        finally:
-            (tmp_path / "cleaned").touch()
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as stopped:
-        run_command(monkeypatch, function)
-    assert stopped.value.code == 143
-    assert (tmp_path / "cleaned").exists()
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def tern_process(*words, **streams):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.run([*TERN, *words], text=True, **streams)
@@ -161,12 +144,6 @@ def test_with_json_a_failure_is_printed_as_an_object(words, code, tern):
     assert failure.keys() == {"error", "hint", "exit_code"}
     assert failure["exit_code"] == code
     assert printed.err.startswith(f"tern: {failure['error']}")
-
-
-def test_with_a_closed_standard_output_the_message_and_the_code_remain():
-    ended = tern_with_closed([1], "card", "show", "nonsense", "--epsilon", "2", "--json")
-    assert ended.returncode == errors.USAGE
-    assert b"nonsense" in ended.stderr
 
 
 def test_with_all_streams_closed_no_text_ends_up_in_a_file(tmp_path):

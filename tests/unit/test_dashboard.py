@@ -13,7 +13,7 @@ from designing import shipped_card
 from ternhost.errors import USAGE
 from ternhost.learn import judging
 from ternhost.learn.base import ALGORITHMS
-from ternhost.privacy import cards, mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -24,7 +24,6 @@ from ternhost.store.store import Store
 from ternhost.watch import curves, words
 from ternhost.watch.page import (
     charts,
-    fleet,
     learning,
     live_store,
     server,
@@ -116,30 +115,12 @@ def test_outputs_are_in_the_order_of_their_values():
         assert shown == sorted(shown)
 
 
-def test_a_picture_has_each_output_s_probability_at_its_place():
-    data = shipped_card("lhp", 1).data
-    order, _ = charts.outputs(data)
-    probabilities = cards.distribution(cards.decode(data), 0)
-    at_zero = charts.card(data)["series"][2]["data"]
-    assert at_zero == pytest.approx([probabilities[i] for i in order], abs=1e-5)
-
-
 def boards(hellos):
     """A board for each of these hellos; those with an odd number are online."""
     return [
         BoardRow(f"b{i:03}", first=i, clients=1, online=bool(i % 2), heard=1.0, hello=hello)
         for i, hello in enumerate(hellos)
     ]
-
-
-def test_boards_that_lie_about_their_budget_share_one_bar():
-    honest = [{"budget": i * 10_000} for i in range(1, 1001)]
-    lying = [{"budget": 2**32 - 1}] * 9
-    picture = fleet.budgets_picture(Snapshot("s", boards=boards(honest + lying)))
-    counts = picture["series"][0]["data"]
-    assert picture["xAxis"]["data"][-1] == "more"
-    assert min(counts[:-1]) > 40, "the others are spread over all bars, about 50 in each"
-    assert sum(counts) == 1009
 
 
 # The table of boards

@@ -93,15 +93,6 @@ def test_records_survive_a_csv(tmp_path):
     assert np.array_equal(own.read_csv(path), written)
 
 
-def test_records_of_classes_survive_a_csv(tmp_path):
-    written = np.array([[16384, -8192, 0], [1, 2, 9]], np.int16)
-    path = tmp_path / "records.csv"
-    path.write_text(records.csv_of(written, classes=True))
-    # 1 and 2 are 2**-14 and 2**-13; the class is not a fraction.
-    assert path.read_text() == "1,-0.5,0\n6.10352e-05,0.00012207,9\n"
-    assert np.array_equal(own.read_csv(path, classes=True), written)
-
-
 def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():
     written = rows(13, 10)
     (segment,) = records.segments(written).values()

@@ -98,20 +98,6 @@ def test_a_stopped_run_goes_on_from_its_state(more):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "mechanism", "modules"),
-    [
-        ("synthetic-logistic", "three-outputs", ()),  # one coordinate, which needs no module
-        ("flights-planned", "projection", ("projection",)),  # all coordinates
-    ],
-)
-def test_a_coordinate_is_asked_where_that_promises_more(dataset, mechanism, modules):
-    learner = begin("direct", dataset=dataset, epsilon="0.5", reports=20_000)
-    (design, *_) = learner.designs
-    assert design.mechanism == mechanism
-    assert learner.modules == modules
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"model": "svm"},

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tern.features import Window
-from ternhost import errors
 
 ONE = 16384
 int16 = st.integers(-32768, 32767)
@@ -114,16 +113,3 @@ def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
     assert standard_error < high < 4 * standard_error
     least, most = of_deviation
     assert least < 0.3 * 8192 < most
-
-
-@pytest.mark.parametrize(
-    ("text", "option", "message"),
-    [
-        ("1,2,3\n" * 200, [], "too few"),
-        ("1,2,3\n4,5\n", [], "line 2 has 2 columns"),
-        ("1,2,3\n4,nan,6\n", [], "line 2 has a word, nan or inf"),
-        ("1,2,3\n", ["--times", "32768"], "beyond int16"),
-    ],
-)
-def test_recordings_that_give_no_scale_are_refused(tmp_path, tern, text, option, message):
-    assert message in tern(*scale_of(tmp_path, text), *option, code=errors.USAGE).err

@@ -13,7 +13,6 @@ from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import fedavg
 from ternhost.learn.designs import class_of
 from ternhost.learn.fedavg import FINE, WEIGHTS, Options, range_units, second_moment
-from ternhost.reach.simulated.driver import SimulatedDriver
 from ternhost.run import costs
 from ternhost.run.status import Watcher
 
@@ -115,17 +114,6 @@ def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
     assert (error < 4.5 * standard_error + 2e-3).all()
 
 
-def test_a_range_that_is_too_small_clips():
-    # A client that moves further reports the end of its range, so that no weight moves further in a
-    # round.
-    algorithm = begin("fedavg", **{**LOOSE, "tau": 0.001}, rounds=3, k=1, mechanism="duchi")
-    clients = np.arange(algorithm.clients)
-    moves = _exact_moves(algorithm, clients)
-    assert np.mean(np.abs(moves) > range_units(algorithm.designs[0])) > 0.5
-    finished(algorithm)
-    assert np.abs(algorithm.trainer.weights).max() < 3 * 1.2 * 0.001
-
-
 # Questions and costs
 
 
@@ -196,14 +184,6 @@ def test_the_model_moves_by_the_mean_move_and_is_averaged_over_rounds():
     second_model = np.rint(first_move / unit) * unit + second_move
     expected = first_move + 4 / 5 * (second_model - first_move)  # later models weigh more
     assert average_of_two == pytest.approx(expected, abs=2 * unit)
-
-
-def test_a_weight_without_reports_stays():
-    algorithm = begin(
-        "fedavg", dataset="line", clients=40, share=0.025, rounds=1, k=1, mechanism="duchi"
-    )
-    finished(algorithm, SimulatedDriver(algorithm.holdings, 40))
-    assert np.count_nonzero(algorithm.trainer.weights) == 1
 
 
 # Refusals

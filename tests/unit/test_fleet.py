@@ -164,17 +164,6 @@ def driver(store, ports, warn=print):
     return BoardsDriver(store, Ports(ports), Terms(), warn=warn)
 
 
-def test_an_interrupted_round_is_resumed(site):
-    store, ports = site
-    with driver(store, ports) as boards:
-        boards.open(1, [(QUESTION, boards.devices)])
-        boards.stop()
-        assert boards.collect(1) is None
-    with driver(store, ports) as boards:
-        assert boards.resume() == [1]
-        assert boards.collect(1).reports == 30
-
-
 def test_a_round_does_not_wait_for_devices_that_are_on_no_board(site):
     store, ports = site
     warnings = []

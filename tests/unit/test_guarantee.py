@@ -4,10 +4,8 @@ and in JSON.
 
 import json
 import math
-import re
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from tern import card as cards
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.base import MICRO
-from ternhost.privacy.composing import ReportKind, compose_exactly
+from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Bounds, Guarantee, Span, believed, rounded
 from ternhost.privacy.mechanisms import NAMES, design
 
@@ -118,12 +116,6 @@ def test_numbers_at_delta_of_reports_that_were_not_fixed_before_have_a_condition
     assert Guarantee.of(Span.LIFE, A_YEAR, DELTA).words().endswith(condition)
 
 
-def test_many_reports_are_told_with_their_sum_and_with_what_is_proved_at_delta():
-    found = Guarantee.of(Span.LIFE, A_YEAR, DELTA)
-    assert found.bounds.epsilon == compose_exactly(A_YEAR, DELTA) < found.bounds.pure
-    assert f"epsilon 36.5, or {rounded(found.bounds.epsilon)} at delta 1e-06" in found.words()
-
-
 EPSILON_4 = (ledger.EPSILON, 4_000_000)
 RHO_OF_4 = (ledger.RHO, sums.rho_of(4, DELTA))
 
@@ -205,14 +197,3 @@ def test_what_is_believed_follows_from_the_odds():
 
 
 # What the guide says
-
-GUIDE = (Path(__file__).parents[2] / "docs/guides/unit.md").read_text()
-LIVES = re.findall(r"^\| (\d) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", GUIDE, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("life", "presence", "content", "event"), LIVES)
-def test_the_guide_says_what_a_budget_protects(life, presence, content, event):
-    budget = sums.rho_of(float(life), DELTA)
-    found = Guarantee.of_budget(budget, ledger.RHO, 60, DELTA)
-    numbers = [rounded(each.epsilon) for each in (found.bounds, found.content, found.event)]
-    assert numbers == [presence, content, event]

@@ -105,13 +105,6 @@ def test_an_expectation_has_a_value_a_tolerance_and_a_direction(terms, passing, 
     assert not any(map(expectation.allows, failing))
 
 
-@pytest.mark.parametrize("stated", ["figures.yaml", "{heap-bytes: 100}"])
-def test_expectations_are_in_the_map_or_in_a_file_that_it_names(read, tmp_path, stated):
-    (tmp_path / "figures.yaml").write_text("heap-bytes: 100\n")
-    (board,) = read(f"{BOARD}, expect: {stated}}}")
-    assert board.expect == expectations.parse({"heap-bytes": 100}, "x")
-
-
 EXPECT = expectations.parse({"heap-bytes": 100, "energy-uj": {"value": 9, "tolerance": 1}}, "x")
 
 
@@ -137,18 +130,6 @@ def test_the_history_names_the_commits_that_moved_a_figure(history, hil, tern):
         "one: heap-bytes 103, expected at most 100, since commit f; it was 99 at e",
         "one: energy-uj 11, expected at most 10, since commit a",
     ]
-
-
-@pytest.mark.parametrize(
-    ("history_file", "code"), [("map.history.jsonl", 2), ("no-folder/map.history.jsonl", 5)]
-)
-def test_a_bad_history_is_found_before_any_test_runs(tmp_path, hil, tern, history_file, code):
-    (tmp_path / "map.history.jsonl").write_text("{}\n")
-    (tmp_path / "map.yaml").write_text(f"{BOARD}, expect: {{heap-bytes: 1}}}}")
-    sessions = tmp_path / "sessions"
-    words = ["--sessions", str(sessions), "--history-file", str(tmp_path / history_file)]
-    tern(*hil, *words, code=code)
-    assert not sessions.exists()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -49,16 +48,10 @@ TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 # but for plans, which run on simulated clients.
 WAYS = ("ports", "broker", "simulated")
 MAY_IMPORT_A_WAY = {"ternhost.planning": "simulated", "terntools": "ports"}
-# Tools with options for a broker import it late; these are imported late themselves.
-ABOUT_BROKERS = (
-    "terntools.boards.hearing",
-    "terntools.emulators.at_broker",
-    "terntools.emulators.programs",
-)
 
 
 @cache
-def modules(package: str) -> dict[str, Path]:
+def modules(package):
     """The modules of a package, by name."""
     folder = FOLDERS[package]
     paths = {}
@@ -72,16 +65,16 @@ def modules(package: str) -> dict[str, Path]:
     return paths
 
 
-def all_modules() -> dict[str, Path]:
+def all_modules():
     return {name: path for package in FOLDERS for name, path in modules(package).items()}
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
+def tree_of(path):
     return ast.parse(path.read_text())
 
 
-def nodes(node: ast.AST) -> Iterator[ast.AST]:
+def nodes(node):
     """The nodes of a tree, without what is only for the type checker."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
@@ -91,11 +84,11 @@ def nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports(path: Path, late: bool = True) -> frozenset[str]:
-    """The modules that a file imports at its top or, with `late`, anywhere."""
+def imports(path):
+    """The modules that a file imports anywhere."""
     known = all_modules()
     names = set()
-    for node in nodes(tree_of(path)) if late else tree_of(path).body:
+    for node in nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -105,19 +98,19 @@ def imports(path: Path, late: bool = True) -> frozenset[str]:
     return frozenset(names)
 
 
-def package_of(module: str) -> str:
+def package_of(module):
     return module.partition(".")[0]
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     """The part of a package that a module is in; the package's own module is its top."""
     return module.split(".")[1] if "." in module else ""
 
 
-def require_no_circle(graph: dict[str, set[str]]) -> None:
-    done: set[str] = set()
+def require_no_circle(graph):
+    done = set()
 
-    def visit(name: str, path: tuple[str, ...]) -> None:
+    def visit(name, path):
         assert name not in path, " -> ".join((*path[path.index(name) :], name))
         if name in done:
             return
@@ -129,7 +122,7 @@ def require_no_circle(graph: dict[str, set[str]]) -> None:
         visit(name, ())
 
 
-def imports_of_higher_floors(package: str, floors: tuple[set[str], ...]) -> list[str]:
+def imports_of_higher_floors(package, floors):
     """Imports within a package that lead upward, or to another room of the same floor."""
     floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms}
     known = modules(package)
@@ -179,7 +172,7 @@ def test_the_host_imports_no_test_library(package):
         assert not imported & {"unittest", "pytest", "hypothesis"}, name
 
 
-def way_of(module: str) -> str | None:
+def way_of(module):
     """The way of reaching devices that a module belongs to."""
     parts = module.split(".")
     if parts[:2] == ["ternhost", "reach"] and len(parts) > 2 and parts[2] in WAYS:
@@ -187,7 +180,7 @@ def way_of(module: str) -> str | None:
     return None
 
 
-def ways_that_may_be_imported(module: str) -> set[str | None]:
+def ways_that_may_be_imported(module):
     """The module's own way of reaching devices, and those that its room or package may import."""
     room = ".".join(module.split(".")[:2])
     ways = {way_of(module), MAY_IMPORT_A_WAY.get(room), MAY_IMPORT_A_WAY.get(package_of(module))}
@@ -198,18 +191,8 @@ def ways_that_may_be_imported(module: str) -> set[str | None]:
 def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
     late_exceptions = {"broker"} if package == "terntools" else set()
     for name, path in modules(package).items():
-        allowed = ways_that_may_be_imported(name)
-        imported = {way_of(other) for other in imports(path)} - allowed
-        assert imported <= late_exceptions, name
-
-        imported_at_once = {way_of(other) for other in imports(path, late=False)} - allowed
-        assert not imported_at_once or name in ABOUT_BROKERS, name
-
-
-def test_modules_about_brokers_are_imported_late():
-    for name, path in modules("terntools").items():
-        if name not in ABOUT_BROKERS:
-            assert not imports(path, late=False) & set(ABOUT_BROKERS), name
+        imported = {way_of(other) for other in imports(path)}
+        assert imported - ways_that_may_be_imported(name) <= late_exceptions, name
 
 
 def test_only_stores_contain_sql():

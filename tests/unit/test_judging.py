@@ -59,27 +59,6 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
     assert figures["log_loss"] == pytest.approx(log_loss)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda scores: scores,
-        np.round,  # with ties
-        lambda scores: 1e6 * scores,  # far apart
-        lambda scores: scores * 1e-6 - 5,  # close together
-        lambda scores: np.where(scores > 0, 1.0, -1.0),  # of two values
-    ],
-    ids=["normal", "rounded", "large", "small", "two values"],
-)
-def test_an_auc_equals_that_of_scikit_learn(change):
-    from sklearn import metrics
-
-    random = np.random.default_rng(1)
-    positive = random.random(2000) < 0.3
-    scores = change(random.normal(size=2000) + positive)
-    expected = metrics.roc_auc_score(positive, scores)
-    assert judging._auc(scores, positive) == pytest.approx(expected, abs=1e-4)
-
-
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
 @pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
@@ -142,11 +121,3 @@ def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     optimum(wire.LOGISTIC, data, 1e-3)
     optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)
     assert len(list((tmp_path / "optima").iterdir())) == 3  # of other penalties and data
-
-
-def test_a_damaged_optimum_is_fitted_again(tmp_path):
-    data = datasets.load("breast-cancer")
-    first = optimum(wire.LOGISTIC, data, 1e-4)
-    (path,) = (tmp_path / "optima").iterdir()
-    path.write_bytes(path.read_bytes()[:50])
-    assert optimum(wire.LOGISTIC, data, 1e-4) == pytest.approx(first)
