@@ -14,7 +14,7 @@ from ternhost.learn import collect, estimate
 from ternhost.learn.base import Population
 from ternhost.learn.collect import Collect, Options
 from ternhost.learn.designs import K_RULES
-from ternhost.learn.means import Means, fieller
+from ternhost.learn.means import Means
 from ternhost.planning.simulation import simulate
 
 MICRO = 1_000_000
@@ -154,21 +154,6 @@ def test_means_are_near_the_true_ones(collection):
         assert abs(entry["mean"] - truth) < 4.5 * standard_error
 
 
-def test_frequencies_are_near_the_true_ones(collection):
-    table, algorithm, entries = collection
-    _, *categorical_parts = algorithm.plan[0]
-    for column, part in enumerate(categorical_parts):
-        entry = entries[f"category {column}"]
-        counts = np.bincount(table.codes[:, column], minlength=CATEGORIES[column])
-        truth = counts / len(table.codes)
-        assert entry["true"] == pytest.approx(truth.tolist())
-        assert sum(entry["frequencies"]) == pytest.approx(1)
-        # A report supports its own category with the probability `same`, and others with `other`.
-        same, other = estimate.frequency_law(part.design.card)
-        standard_error = 1 / (same - other) / np.sqrt(entry["reports"])
-        assert np.abs(np.array(entry["frequencies"]) - truth).max() < 4.5 * standard_error
-
-
 def test_hashed_frequencies_are_right_and_their_intervals_cover_them():
     """Of 500 categories, in six collections."""
     clients, errors, covered = 20_000, [], []
@@ -242,15 +227,6 @@ def test_sums_of_many_ones_stay_within_the_symbols(d, life, unit, error):
     algorithm = means_of(ones, 1, records=65535, life=life, unit=unit)
     for entry in finished(algorithm).result([])["attributes"]:
         assert entry["mean"] == pytest.approx(1, abs=error)
-
-
-def test_the_interval_of_a_quotient_covers_it():
-    exact_divisor = fieller(0.5, 0.1, 1.0, 1e-9)
-    assert exact_divisor == pytest.approx((0.5 - 0.196, 0.5 + 0.196), abs=1e-4)
-    draws = np.random.default_rng(1).normal((3.0, 6.0), 1.0, (4000, 2))
-    intervals = [fieller(numerator, 1.0, divisor, 1.0) for numerator, divisor in draws]
-    covered = [interval[0] <= 0.5 <= interval[1] for interval in intervals if interval]
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)
 
 
 def test_the_command_collects_means_of_runs_and_says_what_it_protects(tern):

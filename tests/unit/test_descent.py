@@ -4,6 +4,7 @@ right and wrong.
 
 import json
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,7 @@ def loss(model, x, labels, weights, classes=1):
 
 
 CASES = [(LOGISTIC, 1), (LINEAR, 1), (SOFTMAX_GRADIENT, 3)]
-FACTS = PublicFacts(LOGISTIC, 6, 20, 300, rho=1.0)  # 20 boards of 300 records of 6 features
+FACTS = PublicFacts(LOGISTIC, features=6, boards=20, records=300, rho=1.0)
 
 
 @pytest.mark.parametrize(("model", "classes"), CASES)
@@ -108,7 +109,7 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_
     rows = None
     if public_rows:
         rows, _ = population(model, public_rows, classes=classes, seed=8)
-    learner = descent_for(PublicFacts(model, 6, 20, 300, rho=100.0, classes=classes), rows)
+    learner = descent_for(replace(FACTS, model=model, rho=100.0, classes=classes), rows)
     learn(learner, x, labels, noisy=False, clips=False)
 
     def loss_of(weights):
@@ -117,15 +118,6 @@ def test_without_noise_and_clipping_it_finds_the_optimum(model, classes, public_
     at_zero = np.zeros(6 * classes)
     optimum = minimize(loss_of, at_zero, method="BFGS").fun
     assert loss_of(learner.model) - optimum < 0.02 * (loss_of(at_zero) - optimum)
-
-
-@pytest.mark.parametrize(("model", "classes"), CASES)
-def test_a_quarter_of_the_units_gets_clipped(model, classes):
-    """By rule, so that one large gradient sets no radius: here of units of ten records."""
-    x, labels = population(model, classes=classes)
-    facts = PublicFacts(model, 6, 20, 300, rho=10.0, unit=10, classes=classes)
-    shares = learn(Descent(facts), x, labels)
-    assert 0.22 < np.mean(shares[-20:]) < 0.31
 
 
 @pytest.mark.parametrize("public_rows", [None, ENOUGH])
@@ -169,7 +161,7 @@ def near_a_line(direction, rows, seed):
 def test_right_public_rows_are_kept_and_wrong_ones_dropped():
     line, other_line = np.zeros(12), np.zeros(12)
     line[[1, 3]] = other_line[[2, 5]] = 0.5, 0.4
-    facts = PublicFacts(LOGISTIC, 12, 20, 300, 0.1)
+    facts = replace(FACTS, features=12, rho=0.1)
     random = np.random.default_rng(2)
     for seed in range(3):
         x = near_a_line(line, 6000, seed)
@@ -207,6 +199,6 @@ def test_a_restored_learner_goes_on_exactly_as_it_would_have(begun):
 
 
 def test_the_state_of_another_model_is_refused():
-    other = Descent(PublicFacts(LOGISTIC, 7, 20, 300, 0.02))
+    other = Descent(replace(FACTS, features=7))
     with pytest.raises(UsageError, match="state"):
         Descent(FACTS).restore(other.state())

