@@ -60,13 +60,13 @@ def test_a_budget_is_what_the_board_has_just_said(sightings):
 )
 def test_reports_of_later_rounds_are_taken_off(sightings, answered, left, spent):
     board_says(sightings, left=900, spent=100)
-    sightings.answered(answered, costs)
+    sightings.count_costs(answered, costs)
     assert left_and_spent(sightings) == (left, spent)
 
 
 def test_a_new_hello_replaces_what_was_counted(sightings, rounds):
     board_says(sightings, left=900, spent=100)
-    sightings.answered([LATER_REPORT], costs)
+    sightings.count_costs([LATER_REPORT], costs)
     rounds[0] = 4
     board_says(sightings, left=800, spent=200)
     assert left_and_spent(sightings) == (800, 200)
@@ -74,13 +74,13 @@ def test_a_new_hello_replaces_what_was_counted(sightings, rounds):
 
 def test_a_ledger_in_rho_pays_in_rho(sightings):
     board_says(sightings, left=900, spent=100, measure=RHO)
-    sightings.answered([LATER_REPORT], costs)
+    sightings.count_costs([LATER_REPORT], costs)
     assert left_and_spent(sightings) == (895, 105)
 
 
 def test_observers_read_the_same_from_the_store(sightings, store):
     board_says(sightings, left=900, spent=100)
-    sightings.answered([LATER_REPORT], costs)
+    sightings.count_costs([LATER_REPORT], costs)
     sightings.write()
     (row,) = store.boards()
     assert (row.budget_left, row.paid, row.measure) == (800, 200, EPSILON)
@@ -91,7 +91,7 @@ def earlier(store):
     """What an earlier host has heard of the board, and counted since."""
     earlier = Sightings(store, last_round=lambda: 3)
     board_says(earlier, left=900, spent=100)
-    earlier.answered([LATER_REPORT], costs)
+    earlier.count_costs([LATER_REPORT], costs)
     earlier.write()
 
 

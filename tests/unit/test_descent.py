@@ -170,8 +170,8 @@ def test_right_public_rows_are_kept_and_wrong_ones_dropped():
         wrong = Refit(facts, near_a_line(other_line, 400, 9))
         learn(right, x, labels)
         learn(wrong, x, labels)
-        assert (right.fits, right.rounds) == (True, 4)
-        assert (wrong.fits, wrong.rounds >= 60) == (False, True)
+        assert (right.rows_suit, right.rounds) == (True, 4)
+        assert (wrong.rows_suit, wrong.rounds >= 60) == (False, True)
         # It learns all the same: better than a coin, whose loss is log 2.
         assert loss(LOGISTIC, x, labels, wrong.model) < 0.98 * math.log(2)
 

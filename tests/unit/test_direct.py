@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused(options):
 
 
 def algorithm_chosen_for(named, **how):
-    return choice.choose(named, algorithms_of("train"), names_of(RunOptions), **how)
+    return choice.choose_algorithm(named, algorithms_of("train"), names_of(RunOptions), **how)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_clients_have_training_records_of_their_own():
 def test_modes_of_the_paper_draw_tau_and_epsilon_independently_and_evenly(
     tau_mode, taus, epsilon_mode
 ):
-    chosen = Options(choices=f"epsilon{epsilon_mode},tau{tau_mode}").chosen()
+    chosen = Options(choices=f"epsilon{epsilon_mode},tau{tau_mode}").device_classes()
     assert sorted({choice.tau for choice in chosen}) == pytest.approx(taus)
     epsilons = {choice.epsilon for choice in chosen}
     assert len(chosen) == len(taus) * len(epsilons), "every pair once"

@@ -133,7 +133,7 @@ def test_sightings_that_a_full_disk_did_not_take_are_written_later(store, full_d
     boards = range(1, 100)
     with full_disk():
         see_boards(sightings, boards)
-        sightings.forget()
+        sightings.mark_all_offline()
     sightings.write()
     assert [board.first for board in store.boards()] == [*boards]
     assert {board.errors for board in store.boards()} == {1}

@@ -5,7 +5,7 @@ seconds elsewhere.
 import time
 from typing import TextIO
 
-from ternhost.learn.base import settings
+from ternhost.learn.base import settings_in_words
 from ternhost.learn.judging import WORDS
 from ternhost.run.status import END, Status, Watcher
 from ternhost.terminal import EVERY, Progress
@@ -78,4 +78,4 @@ def _line(status: Status, with_bar: bool) -> str:
     if status.figures:  # only the first: all of them are wider than a terminal
         name, value = next(iter(status.figures.items()))
         parts.append(f"{WORDS.get(name, name)} {value:.4f}")
-    return "  ".join(parts + settings(status.chosen))
+    return "  ".join(parts + settings_in_words(status.chosen))

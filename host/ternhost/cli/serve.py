@@ -15,7 +15,7 @@ from ternhost import options as fields
 from ternhost.cli import running
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, UsageError
-from ternhost.learn.base import ALGORITHMS, settings
+from ternhost.learn.base import ALGORITHMS, settings_in_words
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
 from ternhost.run import result as results
@@ -172,4 +172,4 @@ def _print_line(status: Status) -> None:
         fleet += f", {status.strangers} of another version (tern deploy)"
     entry = {**vars(status), **status.figures}
     round_words = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
-    print_line("; ".join([round_words, *settings(status.chosen)]))
+    print_line("; ".join([round_words, *settings_in_words(status.chosen)]))

@@ -22,9 +22,14 @@ _GUARD = 0.2  # the share of rho that the first round spends
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
-    """Return the learner that suits these public rows (n x features), or their absence."""
-    # The hinge's Hessian needs labels.
-    if rows is None or len(rows) < ENOUGH or facts.model == SVM:
+    """Return the learner of a run whose boards send sums: with public rows, or plain descent.
+
+    facts: what everybody may know of the run.
+    rows: features of records that are nobody's secret (n x features); None: there are none.
+    """
+    are_enough = rows is not None and len(rows) >= ENOUGH
+    # The hinge loss of an SVM has a Hessian that needs labels, which rows do not have.
+    if rows is None or not are_enough or facts.model == SVM:
         return Descent(facts)
     return Refit(facts, rows)
 
@@ -33,25 +38,26 @@ class Refit(Descent):
     """Newton's method on all observations, shrunk by evidence."""
 
     def __init__(self, facts: PublicFacts, rows: Floats) -> None:
-        """Begin with a first round that finds out whether the rows fit.
+        """Begin with a first round that finds out whether the rows suit the population.
 
-        rows: features (n x features), real numbers.
+        facts: what everybody may know of the run.
+        rows: features of records that are nobody's secret (n x features), as real numbers.
         """
         typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
         super().__init__(facts, typical_norm)
-        self.fits: bool = True  # the rows, as far as known
+        self.rows_suit: bool = True  # the rows to the population, as far as known
         self._observations = Observations(facts.model, rows, facts.classes)
         self._rounds_of_descent, self.rounds = self.rounds, _ROUNDS
 
     @property
     def weights(self) -> Floats:
-        if self.fits:
+        if self.rows_suit:
             return self._observations.weights
         return super().weights
 
     @property
     def model(self) -> Floats:
-        if self.fits:
+        if self.rows_suit:
             return self._observations.weights
         return super().model
 
@@ -62,26 +68,32 @@ class Refit(Descent):
         return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Fit the model to all gradients so far, or, if the rows do not fit, make a step.
+        """Fit the model to the gradients of all rounds, or, if the rows do not suit, make a step.
 
-        gradient: the mean gradient of a record. noise: its standard deviation.
+        gradient: the mean gradient of a record in the last round (values).
+        noise: the standard deviation of each value of it.
         """
-        if self.fits:
-            self._observations.add(Observation(self.weights, gradient, noise**2))
-            if not self._observations.suited:
+        if self.rows_suit:
+            observation = Observation(self.weights, gradient, variance=noise**2)
+            self._observations.add(observation)
+            if not self._observations.rows_suit:
                 self._give_up()
-        if self.fits:
+        if self.rows_suit:
             self._observations.fit()
         else:
             super().move(gradient, noise)
 
     def _give_up(self) -> None:
-        """Go on without the rows: what was asked so far is the first round of a descent."""
-        self.fits = False
+        """Go on by descent, without the rows; the rounds so far count as the first ones of it."""
+        self.rows_suit = False
         self.rounds = self._rounds_of_descent
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "fits": self.fits, "observations": self._observations.state()}
+        return {
+            **super().state(),
+            "fits": self.rows_suit,
+            "observations": self._observations.state(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
