@@ -20,9 +20,6 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import design
 from ternhost.run import costs
 
-# Shares
-
-
 # Classes
 
 

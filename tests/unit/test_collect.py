@@ -55,7 +55,7 @@ def parts_of(options, table):
 def test_every_part_has_the_whole_budget(rule):
     parts = parts_of(Options(epsilon="8", k_rule=rule), people(3))
     assert [part.columns for part in parts] == [(0, 1, 2, 3, 4), (5,), (6,), (7,)]
-    assert [part.design.card.symbols for part in parts] == [3, *CATEGORIES]
+    assert [part.design.card.symbols for part in parts] == [3, *CATEGORIES]  # three-outputs first
     for part in parts:
         assert 0.998 * 8 * MICRO < part.design.cost <= 8 * MICRO
 
@@ -109,13 +109,9 @@ CONSTANTS = Table(
 )
 
 
-def collected_constants(**options):
-    chosen = Collect.Options(k=4, seed=3, **options)
-    return Collect(chosen, Population(clients=40_000), CONSTANTS)
-
-
 def test_clients_choose_a_safe_range_with_their_epsilon():
-    algorithm = collected_constants(choices="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
+    choices = Options(k=4, seed=3, choices="0.25:1:0.5,1:4:0.5")  # range, epsilon and share
+    algorithm = Collect(choices, Population(clients=40_000), CONSTANTS)
     ranges = [part.question(4).range for (part,) in algorithm.plan]
     assert ranges == [2, 0]  # 0.25 is 2**-2, and 1 is 2**0
     assert [design.cost / MICRO for design in algorithm.designs] == pytest.approx([1, 4], abs=1e-4)

@@ -14,6 +14,7 @@ from ternhost.privacy.mechanisms import design
 
 CARD = cards.decode(design("three-outputs", 1).card)
 ONE = ReportKind.of(CARD)
+OTHER = ReportKind.of(cards.decode(design("duchi", 2).card))
 DELTA = 1e-6
 
 
@@ -32,11 +33,11 @@ def disclosures_of(*rounds):
 
 
 def test_a_device_loses_only_what_rounds_that_asked_it_tell():
-    rounds = disclosures_of((among(8), range(1, 9), 1), (among(6), range(3, 9), 2))
-    first_round = compose({among(8): 1}, DELTA)
-    both_rounds = compose({among(8): 1, among(6): 2}, DELTA)
-    assert rounds.largest_loss(DELTA, of=[1, 2]) == first_round
-    assert rounds.largest_loss(DELTA, of=[1, 3]) == both_rounds
+    rounds = disclosures_of((ONE, range(1, 41), 1), (OTHER, range(11, 41), 2))
+    first_round = compose({ONE: 1}, DELTA)
+    both_rounds = compose({ONE: 1, OTHER: 2}, DELTA)
+    assert rounds.largest_loss(DELTA, of=[1, 10]) == first_round
+    assert rounds.largest_loss(DELTA, of=[1, 11]) == both_rounds
     assert rounds.largest_loss(DELTA) == both_rounds
 
 
@@ -55,30 +56,39 @@ def test_reports_of_the_same_devices_add_up():
 
 @pytest.fixture
 def rounds_of_many_sizes():
-    """Six rounds, each of 2 to 19 random devices of 20."""
+    """Forty rounds, each of 2 to 59 random devices of 60."""
     random = np.random.default_rng(1)
     rounds = []
-    for size in random.choice(np.arange(2, 20), 6, replace=False).tolist():
-        devices = random.choice(20, size, replace=False) + 1
+    for size in random.integers(2, 60, 40).tolist():
+        devices = random.choice(60, size, replace=False) + 1
         rounds.append((among(size), devices, 1))
     return disclosures_of(*rounds)
 
 
-def test_joined_accounts_never_state_less_than_the_exact_ones(rounds_of_many_sizes, monkeypatch):
-    delta = 1e-3
+def among_at_most(n, account):
+    """How many of an account's reports are mixed with those of at most n devices."""
+    return sum(times for report, times in account.items() if report.mixed <= n)
+
+
+def test_joined_accounts_hide_no_device_better_than_its_exact_one(
+    rounds_of_many_sizes, monkeypatch
+):
+    """To bound the work, sizes are rounded down and accounts are joined to their maximum. Some
+    joined account has as many reports as the exact one among at most n devices, for every n.
+    """
+    joined = rounds_of_many_sizes.report_counts()
+    assert len(joined) <= disclosures.MOST_ROWS
+    assert len({report for account in joined for report in account}) <= disclosures.MOST_SIZES
+
+    monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
     monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
-    exact_accounts = rounds_of_many_sizes.report_counts()
-    most_reports = max(exact_accounts, key=lambda account: sum(account.values()))
-
-    monkeypatch.setattr(disclosures, "MOST_SIZES", 3)
-    monkeypatch.setattr(disclosures, "MOST_ROWS", 2)
-    joined_accounts = rounds_of_many_sizes.report_counts()
-
-    assert len(joined_accounts) <= 2
-    for account in joined_accounts:
-        assert len(account) <= 3
-    stated = rounds_of_many_sizes.largest_loss(delta).epsilon
-    assert compose(most_reports, delta).epsilon <= stated
+    exact = rounds_of_many_sizes.report_counts()
+    assert len(exact) > len(joined)
+    for account in exact:
+        assert any(
+            all(among_at_most(n, each) >= among_at_most(n, account) for n in range(60))
+            for each in joined
+        )
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_estimated_moves_are_unbiased_for_all_choices_of_clients(weights):
 
 
 def test_costs_compose_over_weights_and_rounds():
-    """A client takes part in 3 of 25 rounds, and reports 4 weights at 0.5 each."""
+    """At a share of 0.1, a client takes part in 3 of 25 rounds; k weights share its epsilon."""
     two_classes = {"choices": "0.5:2:0.5,0.5:6:0.5", "k": 4}  # of epsilon 2, and of 6
     plan = {"dataset": "line", "clients": 1000, "rounds": 25, "share": 0.1}
     algorithm = begin("fedavg", **plan, **two_classes)

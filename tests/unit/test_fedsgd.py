@@ -79,6 +79,7 @@ PLANS = pytest.mark.parametrize(
         (300, {"reports": 301, "group": 200}, Plan(301, group=200, rounds=2, times=2)),
         (300, {"reports": 100, "group": 20}, Plan(100, group=20, rounds=5, times=1)),
     ],
+    ids=["defaults", "one device", "three devices", "one more than all", "a third"],
 )
 
 
@@ -116,7 +117,7 @@ def test_a_served_fleet_without_an_end_takes_in_new_devices_and_goes_on_without_
     algorithm = FedSGD(Options(epsilon="4"), population)
     for clients in (20, 30):
         assert next(rounds(algorithm, fleet_of(algorithm, clients))).asked == clients // 2
-    for number in range(6):
+    for number in range(6):  # more than the failures that end another run
         algorithm.learn(RoundResult(number, COMPLETE, 10, 0, {}, []), range(1, 21))
     assert not algorithm.done
 
@@ -133,9 +134,6 @@ def test_with_a_dimension_instead_of_a_data_set_the_same_model_is_learned(monkey
     result = algorithm.result([])
     assert (result["measure"], result["d"]) == (None, 8)  # it cannot be judged
     assert (algorithm.weights == finished(with_records).weights).all()
-
-
-# Results
 
 
 # Accuracy

@@ -200,7 +200,3 @@ def test_modules_of_a_program_that_is_updated_are_in_the_library(mine):
     files = deploy.library_files(RP2, program=updated).keys()
     assert {"/main.py", deploy.PROGRAM, "/lib/helper.py", "/lib/parts/one.py"} <= files
     assert "/helper.py" not in files
-
-
-# Code that a compiler is known to get wrong: firmware/BOARDS.md says which compilers these are, and
-# tern.compat has the rules.

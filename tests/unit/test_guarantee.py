@@ -161,6 +161,3 @@ def test_odds_beyond_a_pure_epsilon_never_happen():
 def test_what_is_believed_follows_from_the_odds():
     assert believed(0.5, math.log(3)) == pytest.approx(0.75)
     assert believed(0.01, 0.0) == pytest.approx(0.01)
-
-
-# What the guide says

@@ -184,6 +184,3 @@ def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
     for name, path in modules(package).items():
         imported = {way_of(other) for other in imports(path)}
         assert imported - ways_that_may_be_imported(name) <= late_exceptions, name
-
-
-# The path of a report
