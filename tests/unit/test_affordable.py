@@ -63,7 +63,11 @@ def test_a_device_is_able_to_pay_what_its_board_says_is_left():
     left_by_device = {1: 3, 2: 0, 3: 5}
     budgets = [budget_of(range(i, i + 1), left) for i, left in left_by_device.items()]
     price_in_epsilon_only = [3, None]
-    assert funds([1, 2, 3], budgets).able([price_in_epsilon_only]).tolist() == [True, False, True]
+    assert funds([1, 2, 3], budgets).can_pay([price_in_epsilon_only]).tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_the_other_devices_of_a_board_differ_by_what_the_store_knows():
@@ -88,7 +92,7 @@ def test_a_site_says_how_many_of_its_devices_have_what_left():
         BoardBudget(site, 2, EPSILON, left=0, spent=5),
     ]
     found = funds(site, budgets)
-    assert found.devices[found.able([[5, None]])].sum() == 8
+    assert found.devices[found.can_pay([[5, None]])].sum() == 8
 
 
 # Five rounds cost 10.
@@ -191,6 +195,6 @@ def test_the_classes_of_a_run_pay_each_for_itself():
     budgets = [budget_of(range(1, 201), left=2_000_000)]
     funds_of_run = Funds.of(learner, devices, budgets, Disclosures())
     prices_of_classes = [[1_000_000, None], [4_000_000, None]]  # in epsilon, and not in rho
-    able = funds_of_run.able(prices_of_classes)
+    able = funds_of_run.can_pay(prices_of_classes)
     in_first_class = class_of(devices, (0.5, 0.5), 1) == 0
     assert funds_of_run.devices[able].sum() == np.count_nonzero(in_first_class)

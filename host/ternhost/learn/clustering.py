@@ -80,7 +80,7 @@ def score(
     """Score how well clusters of vectors are separated.
 
     eval_type: the name of the score, one of SCORES.
-    vectors: n x classes.
+    vectors: the class probabilities of each client (n x classes).
     labels: the cluster of each vector (n).
     Returns None if the score is NOT_EVAL, if there are fewer than 2 clusters, or if each vector is
     a cluster of its own.

@@ -246,7 +246,7 @@ class Collect(Learner):
         self.rounds = 1
         if schedule:  # the fleet is served round after round
             self.rounds = schedule.rounds
-        self.times = self.rounds or 1
+        self.times = self.rounds or 1  # that a client reports; without an end, a round counts
         self.clients = self.options.clients or None
         if population.knows_records:
             records = self._data.records
@@ -323,7 +323,9 @@ class Collect(Learner):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._most = int(state["round"]), int(state["most"])
+        """Go back to a stored `state()`."""
+        self._round = int(state["round"])
+        self._most = int(state["most"])
         self._reports = [list(parts) for parts in state["reports"]]
         self.counts = []
         for parts in state["counts"]:
@@ -551,7 +553,7 @@ def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
     """
     if not part.hashed:
         return cohort.counts
-    if cohort.supports is not None:  # a gateway has counted the support already
+    if cohort.supports is not None:  # counted already where the reports came in
         return cohort.supports[None]
     if cohort.answers is None:  # nobody has answered
         return np.zeros(part.shape, np.int64)

@@ -85,7 +85,8 @@ class Radius:
         """Begin with the radius `first`; it never grows beyond `most`."""
         self.value = first
         self.variance = _UNSURE**2  # of its logarithm
-        self._least, self._most = first / 256, most
+        self._least = first / 256
+        self._most = most
 
     def learn(self, excess: float, noise: float) -> None:
         """Move the radius so that it clips the right share of the units.
@@ -140,7 +141,9 @@ class Descent:
         # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
         # records.
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
-        # So many rounds that the noise, not the curvature, bounds the learning rate.
+        # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
+        # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
+        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
 
@@ -156,12 +159,12 @@ class Descent:
 
     @property
     def weights(self) -> Floats:
-        """The model that the next round carries (values)."""
+        """The model that the next round carries (a value for each weight)."""
         return self._optimiser.weights
 
     @property
     def model(self) -> Floats:
-        """The model so far (values)."""
+        """The model so far (a value for each weight)."""
         return self._optimiser.model
 
     @property
@@ -196,7 +199,7 @@ class Descent:
 
         If no board answered, the model stays as it is.
 
-        total: the sum of all clipped gradients, with noise (values).
+        total: the sum of all clipped gradients, with noise (a value for each weight).
         tally: the sum of what units add to the tally (`tally`), with noise.
         sigma: the standard deviation of the noise that each board added to each sum.
         boards: how many answered.

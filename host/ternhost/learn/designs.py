@@ -408,7 +408,7 @@ class MechanismOptions(OptionGroup):
             k = self.k
         elif self.card is not None and self.k_rule == VARIANCE:
             # The card is given, and so is its epsilon: as many values as the budget allows.
-            card = _given_card(self.card, 1, least_epsilon)
+            card = _given_card(self.card, k=1, epsilon=least_epsilon)
             k = min(d, least_epsilon // card.epsilon)
         else:
             least_class = DeviceClass(least_epsilon)
@@ -426,10 +426,12 @@ class MechanismOptions(OptionGroup):
     def design(
         self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
     ) -> ReportDesign:
-        """Design the reports of a class of devices: k values, each at epsilon / k.
+        """Design the reports of a class of devices: k values, each perturbed at epsilon / k.
 
-        The values are perturbed by the card that the user gave, or by one of the named mechanism.
+        They are perturbed by a card, a certified table of probabilities: the one that the user
+        gave, or one of the named mechanism.
 
+        device_class: the class, with the epsilon of its reports.
         of_gradients: whether the values are gradients, for which a mechanism may have another card.
         Raises UsageError for a card whose reports have no unbiased mean.
         """
@@ -493,7 +495,10 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    """Decode a card that the user gave, and check that k values of it cost at most epsilon.
+    """Decode the card that the user gave, and check that k values perturbed by it cost at most
+    epsilon.
+
+    A card is a certified table of probabilities, from which a device draws what it reports.
 
     text: the card in hexadecimal digits.
     epsilon: what they may cost, in millionths.

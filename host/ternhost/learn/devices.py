@@ -72,19 +72,21 @@ class Turns:
         self._begin()
 
     def _begin(self) -> None:
+        """Go back to the time before the first round."""
         self._rng = np.random.default_rng(self._seed)
-        self._queue: Indices = np.empty(0, np.int64)
+        self._queue: Indices = np.empty(0, np.int64)  # clients that wait for their turn, in order
         self._rounds = 0  # drawn so far
         self._last: Indices = self._queue  # the group of the last of them
 
     def group(self, number: int) -> Indices:
-        """Return the clients (from 0) that a round asks.
+        """Return the clients (from 0) that a round asks, if all clients take turns in random order.
 
         It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
 
         number: the number of the round, from 0.
         """
-        if self._group == self.clients:
+        asks_everybody = self._group == self.clients
+        if asks_everybody:
             return np.arange(self.clients)
         if number < self._rounds - 1:
             self._begin()

@@ -140,11 +140,12 @@ class Direct(Learning):
         unless the devices are to report their features instead.
         """
         text = self.options.public
+        devices_report_features = self.options.moments is not None
         if not text:
             text = "none"
-            if self.dataset and self.options.moments is None and len(self.dataset.public):
+            if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        return public.parse(text, self.dataset, self.d, self.options.seed)
+        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed)
 
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.
@@ -158,7 +159,8 @@ class Direct(Learning):
             if then == FedSGD.name:
                 text = "devices that are served answer whenever they are awake: no half of them is left"
                 raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
-            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self.rounds = schedule.rounds
+            self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
         available = self._population.clients or self._population.devices
@@ -256,7 +258,7 @@ class Direct(Learning):
 
         designs: the report of each class of devices.
         range_: values are multiplied by 2**range_ before they are clipped to [-1, 1].
-        rows: public features (n x d). At the model 0 a gradient is half a row, up to its sign.
+        rows: public features (n x d). At weights of 0 a gradient is half a row, up to its sign.
         """
         values = np.clip(rows / 2 * 2.0**range_, -1, 1)
         second_moments = []
@@ -268,7 +270,10 @@ class Direct(Learning):
     def _error_at(
         self, variance: float, radius: float | None = None, tau: float | None = None
     ) -> float:
-        """Return the squared error of scores that is expected after one answer at the model 0.
+        """Return the squared error of the model's scores that is expected after a first round.
+
+        It serves to compare kinds of reports. In the first round gradients are taken at weights of
+        0.
 
         variance: the variance of the noise in each value of the mean gradient.
         radius: the norm to which devices clip whole gradients, if they do.

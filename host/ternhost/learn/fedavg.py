@@ -57,10 +57,10 @@ _average = partial(option, group="fedavg")
 
 
 def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Return classes of devices of equal shares.
+    """Return classes of devices, all of which have the same share of the devices.
 
-    taus_and_epsilons: for each class its safe range (values are clipped to +-tau) and a whole
-        epsilon.
+    taus_and_epsilons: for each class a pair of tau and epsilon: its devices clip values to +-tau,
+        and spend that epsilon, a whole number, on a report.
     """
     share = 1 / len(taus_and_epsilons)
     classes = []
@@ -265,15 +265,18 @@ class FedAvg(Learning):
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
         if schedule:
-            self.rounds, self._share = schedule.rounds, schedule.share
+            self.rounds = schedule.rounds
+            self._share = schedule.share
             self.clients = None
         else:
-            self.rounds, self._share = self.options.rounds, self.options.share
+            self.rounds = self.options.rounds
+            self._share = self.options.share
             self.clients = self.options.clients or None
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
         group = self._group(clients)
+        # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
             self.reports = None
@@ -336,8 +339,10 @@ class FedAvg(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         everybody = take(devices, np.arange(len(devices)))
         return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)
@@ -395,7 +400,8 @@ class FedAvg(Learning):
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
         """Return the report design of the class of clients that a cohort is of.
 
-        The class is known by the safe range of the question and by the card.
+        The class is known by the safe range of the question and by the card (the table that
+        perturbs values).
         """
         _, _, cohort_tau = cohort.question.local
         for design in self.designs:

@@ -200,12 +200,14 @@ class FedSGD(Learning):
         require_clients(group, available or group, " to ask in a round", hint)
         planned = self.options.planned(available)
         self.options = planned
-        self.rounds, self.reports, self._group = planned.rounds, planned.reports, planned.group
+        self.rounds = planned.rounds
+        self.reports = planned.reports
+        self._group = planned.group
         # Each client reports once, or, if the reports are more than the clients, several times.
         self.clients = planned.reports
         if available:
             self.clients = min(planned.reports, available)
-        self.times = _ceil(planned.reports, self.clients)
+        self.times = _ceil(planned.reports, self.clients)  # that a client reports, at most
 
     def _make_holdings(self) -> Holdings | None:
         """Return which training records each client holds; None if the host does not know them.
@@ -308,8 +310,10 @@ class FedSGD(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         client_count = len(devices)
@@ -441,6 +445,7 @@ class FedSGD(Learning):
         return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a stored `state()`. Raises UsageError if it is of another learner."""
         super().restore(state)
         self._ranges.restore(state["range"])
         with reading_state("the range"):
@@ -473,11 +478,11 @@ def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def design_showing_sizes(design: ReportDesign) -> ReportDesign:
-    """Return a design of the same cost whose reports also show how large values are.
+    """Return a report design of the same cost whose reports also show how large values are.
 
-    Some rounds are asked with it, to find out how far values should be clipped. Randomised response
-    with three outputs (rr3) shows the mean of |x|. The result is the given design if its own card
-    shows that already, or if no card of this cost can.
+    Some rounds use it, to find out how far values should be clipped. A card (the table that
+    perturbs values) of randomised response with three outputs, rr3, shows the mean of |x|. The
+    result is the given design if its own card shows that already, or if no card of this cost can.
     """
     if design.mechanism == "lhp":
         return design

@@ -136,7 +136,8 @@ class Infer(Learner):
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: instead of the data set that the options name; clients hold its held-out records.
+        data: the data set to use instead of the one that the options name. Clients hold its
+            held-out records.
         Raises UsageError for options that do not suit each other or the population.
         """
         self.options = options
@@ -214,7 +215,7 @@ class Infer(Learner):
         self.rounds = len(self._classifiers)
         if schedule:
             self.rounds = schedule.rounds
-        self.times = self.rounds or 1
+        self.times = self.rounds or 1  # that a client reports; without an end, a round counts
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
@@ -240,7 +241,7 @@ class Infer(Learner):
         """
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
-            self.options.classes()  # refuses noise that no board has
+            self.options.classes()  # raises a better error for noise that no board has
             text = (
                 f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             )
@@ -420,7 +421,9 @@ class Infer(Learner):
         return {"round": self._round, "found": self._evaluation}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._evaluation = int(state["round"]), state["found"]
+        """Go back to a stored `state()`."""
+        self._round = int(state["round"])
+        self._evaluation = state["found"]
 
     # The result
 
@@ -601,6 +604,7 @@ def _noise_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _share(share: Mapping[str, float]) -> str:
+    """Return the share of a class in words, with half of its interval if there is one."""
     text = f"{share['share']:.3f}"
     if "high" in share:
         text += f" +- {share['high'] - share['share']:.3f}"

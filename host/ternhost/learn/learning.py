@@ -239,7 +239,7 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """Return figures to compare those of the model with, for JSON: optimum and baseline.
+        """Return metrics to compare those of the model with, for JSON: optimum and baseline.
 
         The optimum is the same model without privacy. The baseline is the answer that knows no
         features. Both are judged on the held-out records, whose number is in the result, too.
@@ -320,7 +320,7 @@ class Learning(Learner):
     def _judged(self) -> dict[str, Any]:
         """Judge the model on the held-out records, for JSON.
 
-        Each figure, such as "auc", has its value under its name, and further values under the name
+        Each metric, such as "auc", has its value under its name, and further values under the name
         with a suffix: "auc_interval", "auc_baseline", "auc_optimum" and "auc_optimum_interval". The
         baseline is the answer that knows no features, and the optimum the same model without
         privacy.
@@ -347,16 +347,17 @@ class Learning(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        return [*_figure_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
+        return [*_metric_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
 
 
 # Results for people
 
 
-def _figure_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each figure of a model, and one more if it is no better than chance.
+def _metric_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each metric of a model, such as the AUC, and one more if it is no better
+    than chance.
 
-    A line has the figure, its interval, and the figures of the optimum and of the baseline.
+    A line has the metric, its interval, and the metrics of the optimum and of the baseline.
     """
     if result["measure"] is None:  # the host has no records to judge the model on
         return []
@@ -375,9 +376,9 @@ def _figure_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _chance_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line that says that the model's main figure is no better than chance, and why.
+    """Return a line that says that the model's main metric is no better than chance, and why.
 
-    There is no line if the figure is better.
+    There is no line if it is better.
     """
     name = result["measure"]
     reported_values = result["reports"] * result["k"]

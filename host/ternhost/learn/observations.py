@@ -242,8 +242,8 @@ class Observations:
         Each observed gradient g is linearised near `weights`, w0. With its Hessian H, and the
         gradient g0 that would be expected if w0 were the optimum, g is about g0 - H (w - w0), up to
         noise of a variance v. So H w = H w0 + g0 - g. The normal equations add up all observations:
-
-            A = sum of H^T H / v  (d x d) b = sum of H^T (H w0 + g0 - g) / v  (d)
+        - A = sum of H^T H / v (d x d);
+        - b = sum of H^T (H w0 + g0 - g) / v (d).
         """
         precision = np.zeros((len(weights), len(weights)))
         target = np.zeros_like(weights)
@@ -551,8 +551,9 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
     The noise of b has the covariance A, as the noise of normal equations has. The prior is w ~ N(0,
     v I), and v is the one of _VARIANCES with the most evidence (empirical Bayes). The posterior of
     w is normal, with
-
-        covariance C = (A + I / v)^-1 mean C b log evidence (b^T C b - log det(I + v A)) / 2
+    - the covariance C = (A + I / v)^-1;
+    - the mean C b;
+    - the log evidence (b^T C b - log det(I + v A)) / 2.
 
     precision: A (d x d). target: b (d).
     """

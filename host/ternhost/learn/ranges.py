@@ -126,8 +126,8 @@ class Sizes:
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
         """Add the sizes of the values that were reported in a round.
 
-        The scores of a card's symbols have the mean |x|, so that the mean score of the reports
-        estimates the mean size.
+        The symbols of a card (the table that perturbs values) have scores whose mean is |x|, so
+        that the mean score of the reports estimates the mean size.
 
         tau: devices clipped their values to +-tau, and reported them as shares of it.
         cohorts: counts of the reported symbols; cards whose symbols show no sizes are left out.
@@ -287,6 +287,8 @@ class Ranges:
         self._share_by_all.add(excess, noise)
         # The unknown effect of the features' means is alike in all rounds, and grows with the
         # weights. So it counts more with each round: later rounds show little more.
+        # As if each feature had a mean of 1/2: that moves a share by up to |w| / 8, since the
+        # logistic function has a slope of at most 1/4, and here never by more than 1/4.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
         self._share_by_early.add(excess, noise + self._rounds * unknown)
@@ -302,11 +304,20 @@ class Ranges:
     def _errors(self, taus: Floats) -> Floats:
         """Return the squared error of the mean gradient that is expected at each tau.
 
-        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. The three
-        parts are those of the module's docstring: noise, clipping, and unequal classes.
+        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. Sizes of
+        values are taken to be exponential with mean m, so that a share exp(-tau / m) of them is
+        clipped. The error, summed over the d values of the gradient, has three parts:
+        - noise: (tau / (1 - exp(-tau / m)))**2 times its variance at tau = 1, since clipping
+          shrinks the signal by the share that it leaves;
+        - clipping: m exp(-tau / m) of a value, of which only a part _UNBALANCED does not cancel
+          among records;
+        - unequal classes: see `_class_error`. Its weight is a prior, as the module's docstring
+          says.
+
+        taus: the candidates. The result has an error for each.
         """
         mean = self.mean_size
-        clipped_share = np.exp(-taus / mean)  # sizes are taken to be exponential
+        clipped_share = np.exp(-taus / mean)
         unclipped_share = -np.expm1(-taus / mean)
         noise = self._noise * (taus / unclipped_share) ** 2
         clipping = self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
@@ -322,13 +333,15 @@ class Ranges:
     def _rarer_share(self) -> float:
         """Return the expected share of the rarer class among the labels, less than 1/2.
 
-        The square of its distance from 1/2 is expected to be the square of the estimate plus its
-        variance. The estimate from early rounds is used if it is further away, beyond its own
-        variance.
+        There are two estimates of how far the share is from 1/2: by all rounds, and mostly by early
+        ones, whose model is near 0. The larger one is used, but the variance of the early estimate
+        is taken from its square first. The expected square of the distance is that of the estimate
+        plus its variance.
         """
-        early_square = self._share_by_early.mean**2 - 1 / self._share_by_early.precision
-        squared_estimate = max(self._share_by_all.mean**2, early_square)
-        expected_square = squared_estimate + 1 / self._share_by_all.precision
+        by_all, by_early = self._share_by_all, self._share_by_early
+        early_square = by_early.mean**2 - 1 / by_early.precision
+        squared_estimate = max(by_all.mean**2, early_square)
+        expected_square = squared_estimate + 1 / by_all.precision
         return max(0.5 - math.sqrt(expected_square), _RAREST)
 
     def state(self) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Refit(Descent):
         super().__init__(facts, typical_norm)
         self.rows_suit: bool = True  # the rows to the population, as far as known
         self._observations = Observations(facts.model, rows, facts.classes)
-        self._rounds_of_descent, self.rounds = self.rounds, _ROUNDS
+        self._rounds_of_descent = self.rounds  # if the rows turn out not to suit
+        self.rounds = _ROUNDS
 
     @property
     def weights(self) -> Floats:
@@ -68,9 +69,12 @@ class Refit(Descent):
         return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Fit the model to the gradients of all rounds, or, if the rows do not suit, make a step.
+        """Fit the model to the gradients of all rounds, or make a step along the last one.
 
-        gradient: the mean gradient of a record in the last round (values).
+        The fit uses public rows, features that stand for those of the boards' records. It is given
+        up for good as soon as a gradient shows that the rows are of another population.
+
+        gradient: the mean gradient of a record in the last round (a value for each weight).
         noise: the standard deviation of each value of it.
         """
         if self.rows_suit:

@@ -79,23 +79,28 @@ def judged(
         lowest = min(lowest, baseline)
         highest = max(highest, baseline)
 
-    margin = max(1e-4, 0.12 * (highest - lowest))
-    axes.set(
-        xlabel="round",
-        ylabel=measure,
-        xlim=(0.5, rounds + 0.5),
-        ylim=(lowest - margin, highest + margin),
-    )
+    axes.set(xlabel="round", xlim=(0.5, rounds + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    if measure.startswith("accuracy"):
-        decimals = _decimals_of_percent(highest - lowest)
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
+    _quality_axis(axes, lowest, highest, measure)
     every_round_had_reports = bool(np.all(np.diff([0, *reports]) > 0))
     if every_round_had_reports:  # otherwise several rounds would be at the same place of the axis
         _reports_axis(axes, reports)
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
     return figure
+
+
+def _quality_axis(axes: Axes, lowest: float, highest: float, measure: str) -> None:
+    """Set the vertical axis for the quality of a model, from a margin below to one above.
+
+    lowest, highest: what is drawn. measure: the name of the quality; an accuracy is in per cent.
+    """
+    height = highest - lowest
+    margin = max(1e-4, 0.12 * height)
+    axes.set(ylabel=measure, ylim=(lowest - margin, highest + margin))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if measure.startswith("accuracy"):
+        formatter = PercentFormatter(1, decimals=_decimals_of_percent(height))
+        axes.yaxis.set_major_formatter(formatter)
 
 
 def _decimals_of_percent(height: float) -> int:
@@ -297,7 +302,8 @@ def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
 def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
     """Write the number of a round below its point in the picture of `scores`.
 
-    row: as of `scores`. side: the end of the text that is below the point, "left" or "right".
+    row: of a round, with `round`, `loss` and `score`. side: the end of the text that is below the
+    point, "left" or "right".
     """
     point = row["loss"], row["score"]
     axes.annotate(

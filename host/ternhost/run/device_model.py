@@ -70,8 +70,8 @@ class DeviceModel:
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
         """Decode a MODEL frame that was authenticated under `key`.
 
-        A board's file model.bin is such a frame under the empty key. Raises UsageError for an invalid
-        frame or another key.
+        A board's file model.bin is such a frame under the empty key. Raises UsageError for an
+        invalid frame or another key.
         """
         try:
             _device, number, model, exponent, classes, parameters = decode_model(frame, key)
@@ -107,8 +107,8 @@ class DeviceModel:
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
         """Return the last model that was sent to devices from the store at `path`.
 
-        run: the name of a run; then a model from before this run does not count. Raises UsageError if
-        there is no model; StorageError.
+        run: the name of a run; then a model from before this run does not count. Raises UsageError
+        if there is no model; StorageError.
         """
         with Store(path, create=False, beside=True) as store:
             frame = kept_model.kept(store)  # a MODEL frame without its tag; empty if there is none
@@ -182,8 +182,8 @@ class DeviceModel:
     def probability(self, rows: npt.ArrayLike) -> Integers:
         """Return the probability of label 1 for each row, in Q1.14.
 
-        rows: n x d, as the class describes. The result has n numbers; for a softmax model it has the
-        probability of every class (n x classes). Raises UsageError for a model that has no
+        rows: n x d, as the class describes. The result has n numbers; for a softmax model it has
+        the probability of every class (n x classes). Raises UsageError for a model that has no
         probabilities, and where `score` does.
         """
         scores = self.score(rows)
@@ -199,8 +199,8 @@ class DeviceModel:
         """Return the predicted label of each row.
 
         Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
-        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has the
-        largest score. Raises UsageError where `score` does.
+        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has
+        the largest score. Raises UsageError where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:
@@ -221,7 +221,8 @@ class DeviceModel:
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
         """Return the MODEL frame that carries this model to a device.
 
-        key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all devices.
+        key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all
+        devices.
         """
         parameters = self.mantissas.ravel().tolist()
         averaged = Averaged(self.model, parameters, self.exponent, self.classes)

@@ -92,7 +92,8 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
     """Yield a claim for each board whose first device has spent more than the store knows of.
 
     A board reports the ledger of its first device; its other devices are taken to have spent the
-    same. Parameters: as of `unknown_payments`.
+    same. budgets: what boards say that devices have spent and have left. disclosures: the devices'
+    accepted reports in the store.
     """
     for measure in (EPSILON, RHO):
         first_devices, boards = [], []
@@ -115,11 +116,12 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each site of which a board has spent more than the store knows of.
 
-    A gateway passes on the budgets of its site's boards without their devices' ids, so the claim is
+    A site may pass on the budgets of its boards without their devices' ids, so the claim is
     about all devices of the site. Of each site and measure, the board counts that has spent most,
-    and the device of which the store knows most. Parameters: as of `unknown_payments`.
+    and the device of which the store knows most. budgets: what boards say that devices have spent
+    and have left. disclosures: the devices' accepted reports in the store.
     """
-    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    # All budgets of a site have the same array of devices, so its identity tells sites apart.
     most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
     for budget in budgets:
         names_its_device = budget.first is not None

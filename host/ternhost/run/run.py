@@ -67,9 +67,9 @@ class Run(Closing):
         """Load a run from its open store.
 
         watcher: receives the run's status and messages for people. algorithm: the learner of a new
-        run, which was made when its options were checked; None: the run is resumed, and its learner is
-        made here from the stored options. Raises TernError, for instance if the store does not have
-        the run.
+        run, which was made when its options were checked; None: the run is resumed, and its learner
+        is made here from the stored options. Raises TernError, for instance if the store does not
+        have the run.
         """
         stored = store.run(files.name)
         if stored is None:
@@ -120,7 +120,7 @@ class Run(Closing):
 
     @property
     def elapsed(self) -> float:
-        """The seconds that the run has taken so far, without the time between two starts of the host."""
+        """The seconds that the run has taken so far, over all starts of the host."""
         return time.monotonic() - self._started
 
     def close(self) -> None:
@@ -191,8 +191,8 @@ class Run(Closing):
     def _prepare(self) -> None:
         """Make the emulated boards of a new run, and mark the run as running.
 
-        If the host was stopped while it made them, the run is still marked as new, and all boards are
-        made again: no device has answered yet.
+        If the host was stopped while it made them, the run is still marked as new, and all boards
+        are made again: no device has answered yet.
         """
         if self._status != PREPARING:
             return
@@ -220,21 +220,22 @@ class Run(Closing):
         return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """Shuffle device ids by the run's seed, so that client i of the run is device i of the result.
+        """Shuffle device ids: the first one of the result becomes client 0 of the run, and so on.
 
-        Neighbouring ids are on the same board, and a group that is asked in a round has neighbouring
-        clients. Shuffled, each group is spread over all boards.
+        The seed of the run decides the order. Neighbouring ids are on the same board, and a group
+        that is asked in a round has neighbouring clients. Shuffled, each group is spread over all
+        boards.
         """
         run_seed = self.algorithm.options.seed
-        # The constant 3 gives this shuffle random numbers other than those of the seed's other uses.
+        # The constant 3 makes these random numbers differ from those of the seed's other uses.
         rng = np.random.default_rng([run_seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def members(self, driver: Driver) -> Sequence[int] | Devices:
         """Return the ids of the devices that take part in the run, in the order of its clients.
 
-        A run that ends by itself keeps the devices that were there when it began. A run that serves a
-        fleet, or asks simulated clients, has all devices that are there now. Raises UsageError if
+        A run that ends by itself keeps the devices that were there when it began. A run that serves
+        a fleet, or asks simulated clients, has all devices that are there now. Raises UsageError if
         there are fewer devices than the run needs.
         """
         if self.schedule is not None or self.fleet.simulated:
@@ -266,10 +267,10 @@ class Run(Closing):
         return UsageError(text, hint=hint)
 
     def _plan_for(self, devices: int) -> None:
-        """Make the learner again for the number of devices that the driver has found, and save that.
+        """Make the learner again for the number of devices that were found, and save that number.
 
-        It was first made for all devices with a key in the store, and some of their boards may not be
-        connected.
+        It was first made for all devices with a key in the store, and some of their boards may not
+        be connected.
         """
         stored = self.store.run(self.files.name)
         assert stored is not None
@@ -296,9 +297,9 @@ class Run(Closing):
     def run(self) -> dict[str, Any]:
         """Ask rounds until the algorithm is done or `stop` is called, and return the result.
 
-        The result is also written to result.json, unless the run was stopped. If the run has finished
-        before, its stored result is returned. If devices refuse a new run before any report, the run
-        is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
+        The result is also written to result.json, unless the run was stopped. If the run has
+        finished before, its stored result is returned. If devices refuse a new run before any
+        report, the run is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
         """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
@@ -388,8 +389,8 @@ class Run(Closing):
     def _conclude(self, members: Sequence[int] | Devices) -> dict[str, Any]:
         """Return the result of the run; unless the run was stopped, end it and write result.json.
 
-        members: the devices of the run, as they were at this start of the host. Raises RefusedError or
-        DeviceError if no device reported.
+        members: the devices of the run, as they were at this start of the host. Raises RefusedError
+        or DeviceError if no device reported.
         """
         if self.stopped and not self.algorithm.done:
             return self._result(members)  # the run can be resumed later
@@ -417,7 +418,10 @@ class Run(Closing):
         return result
 
     def _result(self, members: Sequence[int] | Devices) -> dict[str, Any]:
-        """Return the result of the run so far, as a dict for JSON. members: the devices of the run."""
+        """Return the result of the run so far, as a dict for JSON.
+
+        members: the ids of the run's devices.
+        """
         if self.schedule is not None:
             # Devices have come and gone, so the privacy cost of the run is known only now.
             self._account_for(members)

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from tern import wire
 from ternhost.errors import StorageError
 from ternhost.privacy.guarantee import Span
-from ternhost.run.guarantees import OfClass, worst
+from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.run.status import END, Status
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
@@ -253,10 +253,10 @@ def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
     if spent is not None:
         text = f"Spent in this run by accepted reports, mean of devices: {unit}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
-    yield from _of_guarantees([OfClass.from_json(each) for each in shown.run.guarantees])
+    yield from _of_guarantees([ClassGuarantees.from_json(each) for each in shown.run.guarantees])
 
 
-def _of_guarantees(classes: Sequence[OfClass]) -> Iterator[Metric]:
+def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
     """Yield the guarantees of the class of devices that loses most, as one family.
 
     Each sample is labelled with the span of time, what is protected, the question that an observer

@@ -11,7 +11,7 @@ from rich.text import Text
 from ternhost.extensions import Line
 from ternhost.privacy.guarantee import Span, rounded
 from ternhost.reach import absence
-from ternhost.run.guarantees import OfClass, words_of, worst
+from ternhost.run.guarantees import ClassGuarantees, words_of, worst
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import FINISHED, RUNNING
 from ternhost.store.snapshot import OpenRound
@@ -206,7 +206,7 @@ def _privacy(summary: Summary) -> Iterable[RenderableType]:
     """Yield what is guaranteed to devices, what they have spent, and what they have left."""
     run = summary.run
     assert run is not None
-    classes = [OfClass.from_json(each) for each in run.guarantees]
+    classes = [ClassGuarantees.from_json(each) for each in run.guarantees]
     report = worst(classes, Span.REPORT)
     lines = []
     if report is not None:

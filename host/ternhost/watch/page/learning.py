@@ -11,7 +11,7 @@ from nicegui import background_tasks, ui
 
 from ternhost.learn import judging
 from ternhost.privacy.guarantee import Span
-from ternhost.run.guarantees import OfClass, worst
+from ternhost.run.guarantees import ClassGuarantees, worst
 from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.text import brief
 from ternhost.watch import curves, words
@@ -304,7 +304,7 @@ def runs_table(runs: Sequence[RunView]) -> str:
     """Return an HTML table of runs, the first `_SHOWN` of them."""
     rows = []
     for run in runs[:_SHOWN]:
-        guarantee = worst([OfClass.from_json(each) for each in run.guarantees], Span.RUN)
+        guarantee = worst([ClassGuarantees.from_json(each) for each in run.guarantees], Span.RUN)
         guarantee_words = (
             None if guarantee is None else f"{guarantee.protects}: {guarantee.numbers()}"
         )

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from ternhost.errors import UsageError
 from ternhost.privacy.guarantee import rounded
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.store.snapshot import DIRECTION, LABEL, VALUE, Snapshot
 from ternhost.watch import curves, words
 from ternhost.watch.fleet_view import budgets
@@ -132,7 +132,7 @@ def guarantees_table(snapshot: Snapshot) -> str:
         return ""
     rows: list[tuple[str, Any]] = []
     for guarantees in run.guarantees:
-        of_class = OfClass.from_json(guarantees)
+        of_class = ClassGuarantees.from_json(guarantees)
         rows.append((of_class.report.words(), f"against {of_class.report.against}"))
         for guarantee_words in of_class.words():
             rows.append((guarantee_words, f"against {of_class.run.against}"))
