@@ -140,8 +140,8 @@ def test_a_fleet_that_refuses_has_the_same_banner_on_the_page_and_in_the_termina
     run = replace(RUN, status="finished", refusals=100)
     now = Snapshot("s", run=run, history=(*HISTORY, last))
 
-    assert words.old(now).startswith("60 of 100 devices refuse: budget spent.")
-    assert summary_of(now).note == words.old(now)
+    assert words.problem(now).startswith("60 of 100 devices refuse: budget spent.")
+    assert summary_of(now).note == words.problem(now)
 
 
 def overdue():
@@ -158,7 +158,7 @@ def overdue():
 
 def test_a_run_that_is_overdue_is_not_shown_as_running():
     dead = overdue()
-    assert words.old(dead).startswith("nothing written for 7.5 min")
+    assert words.problem(dead).startswith("nothing written for 7.5 min")
     assert words.status(dead) == "running when last written"
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_is_overdue_is_not_shown_as_running():
 )
 def test_a_run_that_may_be_silent_has_no_note(change):
     dead = overdue()
-    assert words.old(replace(dead, **change(dead))) is None
+    assert words.problem(replace(dead, **change(dead))) is None
 
 
 # Runs beside each other

@@ -125,7 +125,9 @@ class Funds:
 def _left_by_device(
     device_ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> tuple[Integers, Integers]:
-    """Return what each device has left of its budget (-1: not known), and its ledger's measure.
+    """Return what each device has left of its budget (-1: not known), and in which measure.
+
+    The measure is what its ledger counts: EPSILON or RHO.
 
     A board reports the ledger of its first device. Each other device of the board is taken to have
     had the same budget at first, so that it has left

@@ -91,7 +91,8 @@ def unknown_payments(
 def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each board whose first device has spent more than the store knows of.
 
-    A board reports the ledger of its first device; its other devices are taken to have spent the
+    A claim is the board's statement, beside what the accepted reports in the store have cost. A
+    board reports the ledger of its first device; its other devices are taken to have spent the
     same. budgets: what boards say that devices have spent and have left. disclosures: the devices'
     accepted reports in the store.
     """
@@ -103,7 +104,7 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
                 boards.append(budget)
         known_prices = disclosures.prices(integers(first_devices), measure).tolist()
         for first, board, known in zip(first_devices, boards, known_prices, strict=True):
-            if board.spent > known:
+            if board.spent > known:  # in millionths
                 yield _Claim(
                     devices=integers(board.devices),
                     speakers=integers((first,)),
@@ -116,10 +117,11 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each site of which a board has spent more than the store knows of.
 
-    A site may pass on the budgets of its boards without their devices' ids, so the claim is
-    about all devices of the site. Of each site and measure, the board counts that has spent most,
-    and the device of which the store knows most. budgets: what boards say that devices have spent
-    and have left. disclosures: the devices' accepted reports in the store.
+    A claim is the board's statement, beside what the accepted reports in the store have cost. A
+    site may pass on the budgets of its boards without their devices' ids, so the claim is about all
+    devices of the site. Of each site and measure, the board counts that has spent most, and the
+    device of which the store knows most. budgets: what boards say that devices have spent and have
+    left. disclosures: the devices' accepted reports in the store.
     """
     # All budgets of a site have the same array of devices, so its identity tells sites apart.
     most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
