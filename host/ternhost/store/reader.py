@@ -241,7 +241,7 @@ class Reader(Closing):
         self._forget_other_runs(run)
         history = self._history(database, run)
 
-        # An extension, such as gateways, may have taken reports of an open round into tables of its
+        # An extension may have taken reports of an open round into tables of its
         # own: they are added to those of the round.
         open_rounds = self._open_rounds(database, run)
         views_by_extension = self._views(database, open_rounds)
