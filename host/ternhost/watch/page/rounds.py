@@ -54,7 +54,7 @@ class RoundsSection(Section):
         self._show_arrivals(open_round)
         self._idle.set("" if open_round else empty(_why_idle(snapshot)))
         self._table.set(_table(snapshot))
-        reasons = curves.reasons(snapshot.history[-_SUMMED:])
+        reasons = curves.refusals_by_reason(snapshot.history[-_SUMMED:])
         self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons))
         key = snapshot.run and snapshot.run.name, len(snapshot.history)
         self._symbols.set(
