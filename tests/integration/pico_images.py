@@ -37,11 +37,6 @@ def with_a_block_over_the_files(data):
     return numbered(uf2_file(data) + uf2_file(bytes(256), start=files_of(data).stop - 4096))
 
 
-def with_a_block_behind_the_flash(data):
-    """The firmware, and 256 bytes for an address where the flash of a Pico starts anew."""
-    return numbered(uf2_file(data) + uf2_file(bytes(256), start=files_of(data).stop + 0x100000))
-
-
 def with_another_place_for_files(data):
     """The firmware, whose files begin 64 KiB earlier."""
     files = files_of(data)
@@ -50,18 +45,6 @@ def with_another_place_for_files(data):
     return uf2_file(
         data.replace(entry, struct.pack("<II", files.start - 0x10000, len(files) + 0x10000))
     )
-
-
-def another_program(data):
-    """A program that tells nothing about its files."""
-    return uf2_file(bytes(65536))
-
-
-def another_program_with_files(data):
-    """A program that tells nothing about its files, with a file system at an address of its own."""
-    superblock = struct.pack("<II", 1, 0xF0000000) + b"littlefs"
-    behind = uf2_file(superblock.ljust(4096, b"\xff"), start=START + 0xF0000)
-    return numbered(uf2_file(bytes(65536)) + behind)
 
 
 def numbered(blocks):

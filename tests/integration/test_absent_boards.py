@@ -6,8 +6,6 @@ told. Real Mosquitto, emulated boards, and the real commands.
 import json
 import shutil
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -28,13 +26,14 @@ from ternhost.provision import keys
 from ternhost.reach import certificates
 from ternhost.reach.absence import REASONS
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.broker_log import TEXTS
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.emulators import qemu
+from terntools.boards import deploy
+from terntools.emulators import flash_image, qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 SOON = 15.0  # seconds
@@ -138,19 +137,9 @@ class Place:
     def store(self):
         return Store(self.path, beside=True)
 
-    def edit(self, name, old, new):
-        text = (self.directory / name).read_text()
-        assert old in text
-        (self.directory / name).write_text(text.replace(old, new))
-
 
 def settings(**members):
     return lambda place: change(place.board, **members)
-
-
-def never_started(place):
-    """The board and the host look for a broker that nobody starts."""
-    place.running = "none"
 
 
 def broker_killed(place):
@@ -171,17 +160,6 @@ def not_configured(place):
     clients = path.read_bytes()
     key = slice(4, 4 + wire.KEY_BYTES)  # behind the id of the device
     path.write_bytes(clients[: key.start] + new_key + clients[key.stop :])
-
-
-def revoked_in_the_store(place):
-    """The broker still has the password of the revoked key."""
-    with place.store() as store:
-        keys.revoke(store, [1])
-
-
-def revoked(place):
-    revoked_in_the_store(place)
-    configuration.configure(place.directory)
 
 
 def another_store(place):
@@ -221,35 +199,6 @@ def another_version(place):
     place.port = "none"
 
 
-def full(place):
-    place.edit(CONFIG, "allow_anonymous", "max_connections 2\nallow_anonymous")
-    place.broker()
-    place.serve()
-    wait_for(lambda: place.lines, 60)
-    for _ in range(2):
-        place.stack.enter_context(socket.create_connection(listener(place.directory)))
-
-
-def site_down(place):
-    site = configuration.add_site(place.directory, "lab", bridge=True, port=free_port())
-    change(place.board, port=site.port)
-    place.broker()
-    with Mosquitto(place.directory / "sites" / "lab"):
-        place.start()
-        wait_for(lambda: not absent(place.port)[1], 30)
-
-
-def log_elsewhere(place):
-    binary = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    place.running = subprocess.Popen(
-        [binary, "-c", place.directory / CONFIG], stderr=subprocess.DEVNULL
-    )
-    place.stack.callback(place.running.wait)
-    place.stack.callback(place.running.terminate)
-    wait_for(lambda: listens(*listener(place.directory)))
-    place.port = "none"
-
-
 @dataclass(frozen=True)
 class Way:
     """A way to be absent from the broker, and what is told of it.
@@ -268,18 +217,13 @@ def way(prepare, *host, board=()):
 
 
 WAYS = {
-    "broker not started": way(never_started, "down", board=[A.REFUSED]),
     "broker stopped": way(broker_killed, "gone", board=[A.REFUSED, A.LOST]),
-    "port closed": way(settings(port=1), "login", board=[A.REFUSED]),
-    "name unknown": way(settings(host="nobody.invalid"), "login", board=[A.NO_NAME]),
     "wrong password": way(
         settings(password="0" * 32), "not authorised", "login", board=[A.CREDENTIALS]
     ),
     "broker not configured": way(
         not_configured, "password", "not authorised", board=[A.CREDENTIALS]
     ),
-    "revoked": way(revoked, "not authorised", "store", board=[A.CREDENTIALS]),
-    "revoked, broker not configured": way(revoked_in_the_store, "key", "store"),
     "another store": way(another_store, "key", "password"),
     "other prefix": way(settings(prefix="other"), "hello"),
     "two of one name": way(two_of_one_name, "shared", board=[A.LOST]),
@@ -287,15 +231,9 @@ WAYS = {
         settings(authority=None), "wrong version number", "login", board=[A.CLOSED, A.NO_BROKER]
     ),
     "other authority": way(other_authority, "alert unknown ca", "login", board=[A.CERTIFICATE]),
-    "other host name": way(
-        settings(server="other.local"), "alert bad certificate", "login", board=[A.CERTIFICATE]
-    ),
     "certificate expired": way(certificate_expired, "expired", board=[A.DATES]),
     "other version": way(another_version, "version"),
     "power cut": way(power_cut, "ended"),
-    "broker full": way(full, "max_connections", "login", board=[A.CLOSED]),
-    "site down": way(site_down, "site", board=[A.REFUSED, A.LOST]),
-    "log elsewhere": way(log_elsewhere, "log"),
 }
 
 
@@ -313,22 +251,6 @@ def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(lonely):
     text = rig.tern("device", "info", lonely.port).out
     assert REASONS[A.REFUSED][0] in text
     assert "tern broker run" in text
-
-
-def test_a_board_that_is_back_says_why_it_was_away(lonely, tmp_path):
-    with Mosquitto(tmp_path / "broker"):
-        wait_for(lambda: absent(lonely.port) == (A.REFUSED, False), SOON)
-        assert "was away" in rig.tern("device", "info", lonely.port).out
-
-
-def test_a_board_remembers_over_a_restart_why_it_was_away(lonely, tmp_path):
-    with Mosquitto(tmp_path / "broker"):
-        settings_before = change(lonely.directory, password="0" * 32)
-        lonely.restart()
-        wait_for(lambda: absent(lonely.port) == (A.CREDENTIALS, True), SOON)
-        (lonely.directory / "mqtt.json").write_text(settings_before)
-        lonely.restart()
-        wait_for(lambda: absent(lonely.port) == (A.CREDENTIALS, False), SOON)
 
 
 def told_of(place, expected, seconds):
@@ -353,7 +275,7 @@ def told_of(place, expected, seconds):
     return said, reasons - {NO_REASON}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropython, name):
@@ -381,8 +303,8 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     rig.tern("broker", "config", "my-broker", "--port", port, *names, cwd=tmp_path, code=0)
     member = ("--device", 8, "--dataset", "flights", "--store", "my-broker/store.sqlite")
     authority = ("--authority", "my-broker/authority.der", "--ssid", "air")
-    with qemu.boot("rv32") as board:
-        rig.tern("deploy", board.url, code=0)
+    flash_image.fill("rv32", tmp_path / "flash.bin", deploy.library_files)
+    with qemu.boot("rv32", tmp_path / "flash.bin") as board:
         words = ("provision", board.url, *member, "--broker", f"10.0.2.2:{port}", *authority)
         unheard = rig.tern(*words, cwd=tmp_path, code=NO_DEVICE).err
         assert "its broker does not hear it" in unheard

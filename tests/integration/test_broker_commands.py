@@ -5,24 +5,19 @@ changed.
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
-import rig
 import warm
 from harness.raw_client import board_client, wait_for
 from warm import TERN
 
-from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration, mosquitto_files
-from ternhost.reach.broker.access import CONFIG, HOST, Access
+from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.keeper import KeeperTimes
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
 from ternhost.store.store import Store
-
-SOON = 60.0  # seconds, in which a warning must come that the broker refuses the fleet, or is gone
 
 on_the_usual_port = pytest.mark.xdist_group("port 8883")  # run one after the other
 
@@ -70,51 +65,6 @@ def start(tmp_path):
             command.end()
 
 
-def run_mosquitto(directory):
-    """Start Mosquitto as its user does, without tern."""
-    path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-    command, env = ["mosquitto", "-c", str(directory / CONFIG)], {**os.environ, "PATH": path}
-    process = subprocess.Popen(
-        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_for(lambda: listens(*listener(directory)))
-    return process
-
-
-def test_the_warning_about_a_broker_without_the_keys_names_a_command_that_helps(tmp_path, start):
-    configuration.write_configuration(
-        tmp_path / "my-broker", {}, configuration.BrokerOptions(port=free_port())
-    )
-    start("broker", "run", "my-broker", "--json").result()
-    fleet = start(
-        "fleet", "emulate", 2, "--dir", "mine", "--broker", "my-broker", "--clients", 2, "--json"
-    )
-    fleet.wait_for_warning("does not let the boards in: refused by the broker", seconds=SOON)
-    (line,) = (line for line in fleet.err.read_text().splitlines() if "give it their keys" in line)
-    command = line.split(": ", 1)[1].split(";")[0].split()
-    port = Access.load(tmp_path / "my-broker" / HOST).port
-    rig.tern(*command[1:], "--port", port, cwd=tmp_path, code=0)
-    fleet.wait_for_warning("lets the boards in", seconds=SOON)
-
-
-@pytest.fixture
-def made(tmp_path, start):
-    """The folder `mine` with a board that has no broker, beside the files of a broker."""
-    rig.tern("broker", "config", "my-broker", "--port", free_port(), cwd=tmp_path, code=0)
-    fleet = start("fleet", "emulate", 1, "--dir", "mine", "--clients", 1, "--json")
-    fleet.result()
-    fleet.end()
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "option", ["--broker my-broker", "--budget 200"], ids=["keys of another store", "made already"]
-)
-def test_boards_that_were_made_otherwise_are_refused(made, option):
-    words = ("fleet", "emulate", 1, "--dir", "mine", *option.split())
-    assert option.split()[1] in rig.tern(*words, cwd=made, code=USAGE).err
-
-
 @on_the_usual_port
 def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
     fleet = start(
@@ -158,7 +108,7 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
 
 
 @pytest.mark.usefixtures("mosquitto")
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tls", [True, False])
 def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
     """Mosquitto 2.0.11 hangs now and then, when its bridge was cut during a TLS handshake."""

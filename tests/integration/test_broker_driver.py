@@ -11,7 +11,6 @@ import pytest
 from framing import hello
 from spec import answers
 
-from tern import card as cards
 from tern import frames, wire
 from tern.links.mqtt import name
 from tern.model import decode_model
@@ -28,7 +27,6 @@ from ternhost.store.store import Store
 KEY = bytes(range(32))
 CARD = design("three-outputs", 1)
 QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
-COST = cards.decode(CARD.card).epsilon
 OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
@@ -132,7 +130,7 @@ def seconds_of_round(directory, devices):
 
 
 def test_the_time_of_a_round_grows_with_its_devices_and_no_faster(tmp_path):
-    few, many = seconds_of_round(tmp_path, 1_000), seconds_of_round(tmp_path, 8_000)
+    few, many = seconds_of_round(tmp_path, 500), seconds_of_round(tmp_path, 4_000)
     assert many < 20 * few  # 8 times as long if linear, 64 times if quadratic
 
 
@@ -143,35 +141,6 @@ def test_a_round_for_all_devices_is_announced_and_then_withdrawn(tmp_path):
         assert ask(broker_driver, 1, (QUESTION, range(1, 101))).reports == 100
         assert [bool(frame) for frame in link.announced[1:]] == [True, False]
     assert link.asked == 0
-
-
-def test_a_round_for_some_devices_is_not_announced(tmp_path):
-    link = Boards(100)
-    with driver(tmp_path, link, 100) as broker_driver:
-        assert ask(broker_driver, 1, (QUESTION, range(1, 100))).reports == 99
-    assert not any(link.announced)
-    assert link.asked == 99
-
-
-def rows(directory, devices):
-    """What observers read about the boards."""
-    with Store(directory / f"{devices}.sqlite", create=False, beside=True) as store:
-        return store.boards()
-
-
-def test_observers_see_that_a_board_is_gone(tmp_path):
-    link = Boards(30, each=3)
-    with driver(tmp_path, link, 30) as broker_driver:
-        link.say_hello(name(4), b"")
-        broker_driver.wait(0.7)
-        assert [row.first for row in rows(tmp_path, 30) if not row.online] == [4]
-
-
-def test_observers_see_what_boards_have_spent_after_the_host_has_ended(tmp_path):
-    with driver(tmp_path, Boards(30, each=3), 30) as broker_driver:
-        ask(broker_driver, 1, (QUESTION, range(1, 31)))
-    assert [row.spent for row in rows(tmp_path, 30)] == 10 * [COST]
-    assert not any(row.online for row in rows(tmp_path, 30))
 
 
 def test_a_board_of_many_clients_gets_requests_as_fast_as_it_answers(tmp_path):
@@ -199,20 +168,6 @@ def test_a_board_that_claims_all_devices_slows_nothing_down(tmp_path):
         assert ask(broker_driver, 1, (QUESTION, range(1, 50))).reports == 49
         assert len(broker_driver.devices) == 50
     assert link.asked <= 2 * 49
-
-
-class Deaf(Boards):
-    """Boards that call every frame damaged."""
-
-    def _answer(self, board, frame):
-        self.refuse(board, frame, wire.ERR_FRAME)
-
-
-def test_a_device_that_calls_every_frame_damaged_is_asked_only_a_few_times(tmp_path):
-    link = Deaf(2)
-    with driver(tmp_path, link, 2, terms=Terms(deadline=4.0)) as broker_driver:
-        assert ask(broker_driver, 1, (QUESTION, [1])).reports == 0
-    assert 2 <= link.asked <= 8
 
 
 def test_a_run_without_a_connected_board_is_refused(tmp_path):
@@ -303,19 +258,3 @@ def test_a_model_is_published_again_when_the_fleet_key_is_rotated(tmp_path):
         rotate(tmp_path)
         broker_driver.wait(1.0)
         assert verified(broker_driver, link.models[-1]) == (1, PUBLISHED.parameters)
-
-
-def test_a_model_is_published_under_a_key_that_was_rotated_while_no_host_served(tmp_path):
-    with driver(tmp_path, Boards(3), 3) as broker_driver:
-        ask(broker_driver, 1, (QUESTION, [1, 2, 3]))
-        broker_driver.publish(PUBLISHED)
-    rotate(tmp_path)
-    link = Boards(3)
-    with driver(tmp_path, link, 3) as broker_driver:
-        assert verified(broker_driver, link.models[0]) == (1, PUBLISHED.parameters)
-
-
-def test_no_model_of_another_store_is_left_with_the_broker(tmp_path):
-    link = Boards(3)
-    with driver(tmp_path, link, 3):
-        assert link.models == [b""]

@@ -68,19 +68,6 @@ def test_a_board_that_dies_is_left_out_at_once_with_a_warning_and_taken_back(fle
         assert running.warnings[1:] == [f"the board on {dead.port} is back"]
 
 
-def test_observers_see_why_a_board_is_left_out(fleet):
-    with fleet() as running:
-        _, dead, _ = running.boards.boards
-        os.kill(dead.pid, signal.SIGKILL)
-        running.round(1)
-
-        (row,) = [board for board in running.store.boards() if board.name == dead.port]
-
-        assert not row.online
-        assert row.errors == 1
-        assert "ended with status -9" in row.error
-
-
 def test_a_board_that_hangs_is_left_out_after_its_silence_and_taken_back(fleet, monkeypatch):
     monkeypatch.setattr(board, "_REOPEN_TIMEOUT", 120.0)
     with fleet(silence=4.0) as running:

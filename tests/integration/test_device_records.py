@@ -93,13 +93,6 @@ def board(port):
     return port
 
 
-def test_provisioned_records_are_printed_as_csv(board):
-    with Repl(board) as repl:
-        header = b"TRD1" + bytes((2, 0, 1, 0, 0, 0))  # two features, one record
-        repl.write_file("/" + storage.RECORDS, header + b"\x00\x40\x00\xe0\x00\x40")
-    assert rig.tern("device", "records", board, code=0).out == "1,-0.5,1\n"
-
-
 def test_collected_records_are_written_for_their_owner_alone(board, tmp_path):
     collect(board, 13, 0, 300)  # a Recorder keeps 256 records or some more
     output = tmp_path / "collected.csv"
@@ -119,20 +112,3 @@ def test_a_program_goes_on_after_records_that_were_filled_in(board, tmp_path):
     device_records(board, "--output", output)
     rows = own.read_csv(output).tolist()
     assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
-
-
-def test_clear_removes_all_records(board):
-    collect(board, 13, 0, 16)
-    device_records(board, "--clear")
-    assert device_records(board)["records"] == 0
-
-
-@pytest.mark.slow
-def test_a_flush_takes_a_few_milliseconds(tmp_path):
-    """On a Pico, in simulated time; in the longest ones LittleFS compacts the folder."""
-    with booted("pico", tmp_path) as pico:
-        spent = sorted(collect(pico, 28, 0, 1600)[50:])
-    median = spent[len(spent) // 2]
-    assert median < 3_000
-    assert sum(spent) < 5_000 * len(spent)
-    assert spent[-1] < 25_000

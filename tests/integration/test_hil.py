@@ -60,20 +60,6 @@ def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
     assert hil.worst(list(hil_results.values())) == FAILED
 
 
-def test_hil_runs_the_trial_of_a_board_first(hil_results):
-    first, *_ = hil_results["one"].cases
-    assert first.name.endswith("test_is_board_one[one]")
-
-
-def test_hil_skips_a_test_whose_fixture_no_board_has(hil_results):
-    messages = [case.message for case in hil_results["one"].cases]
-    assert "no board has ppk2" in messages
-
-
-def test_hil_says_why_a_board_is_lost(hil_results):
-    assert "no-such-port" in hil_results["three"].lost
-
-
 def test_hil_writes_a_page_and_a_junit_file_of_all_boards(hil_results, hil_folder):
     page = (hil_folder / "report.html").read_text()
     assert "FAILED" in page

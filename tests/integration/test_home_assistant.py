@@ -7,8 +7,8 @@ import pytest
 import rig
 from harness.raw_client import RawClient, retained, wait_for
 from jinja2.sandbox import SandboxedEnvironment
-from test_mqtt_commands import serve, two_boards
 from test_mqtt_commands import serving as serving  # a fixture
+from test_mqtt_commands import two_boards
 
 from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
@@ -69,36 +69,6 @@ def test_home_assistant_sees_a_fleet_while_it_is_served(fleet, serving):
     wait_for(lambda: shown(home))
     host.finish(-signal.SIGKILL, signal.SIGKILL)
     wait_for(lambda: retained(home)[AVAILABILITY] == b"offline")
-
-
-def test_a_fleet_that_is_served_without_the_option_is_no_longer_shown(fleet):
-    mosquitto, home, path = fleet
-    serve(path, mosquitto.directory, "--rounds", "1", "--home-assistant").finish()
-    assert set(retained(home)) == {CONFIG, STATE, AVAILABILITY}
-
-    serve(path, mosquitto.directory, "--rounds", "1").finish()
-
-    assert retained(home) == {}
-    with Store(path) as store:
-        assert store.state("home_assistant") is None
-
-
-def test_each_figure_is_a_sensor_of_one_device(fleet):
-    mosquitto, home, path = fleet
-    serve(path, mosquitto.directory, "--rounds", "1", "--home-assistant").finish()
-
-    messages = retained(home)
-    config, state = json.loads(messages[CONFIG]), json.loads(messages[STATE])
-
-    assert config["state_topic"] == STATE
-    assert config["availability_topic"] == AVAILABILITY
-    assert config["dev"]["ids"] == ["tern_farm/a"]
-    sensors = config["cmps"]
-    assert set(sensors) == set(state) >= {"round", "reports", "boards", "budget"}
-    assert len({sensor["unique_id"] for sensor in sensors.values()}) == len(sensors)
-    for name, sensor in sensors.items():
-        assert sensor["p"] == "sensor"  # its platform
-        assert sensor["value_template"] == f'{{{{ value_json["{name}"] }}}}'
 
 
 TOPICS = (

@@ -18,12 +18,12 @@ from tern import wire
 from ternhost.errors import REFUSED, USAGE, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.boards import deploy, devices, lock, mpy, provision, repl
+from terntools.boards import deploy, lock, mpy, provision, repl
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
 from terntools.boards.provision_command import run_provision
-from terntools.boards.repl import Repl, SilenceError
+from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 
@@ -105,17 +105,6 @@ def test_a_deployment_says_that_a_board_is_locked(locked):
     assert "erase its flash" in refused.err
 
 
-@pytest.mark.usefixtures("quickly")
-def test_the_records_of_a_locked_board_are_not_read(locked):
-    refused = rig.tern("device", "records", locked, code=REFUSED)
-    assert "is locked: its records cannot be read" in refused.err
-    assert refused.out == ""
-
-
-def test_a_locked_board_still_says_who_it_is(locked):
-    assert devices.identify(locked).tern
-
-
 class Typist:
     """Types keys at a Pico while it starts, as soon as its port appears below a folder."""
 
@@ -173,15 +162,12 @@ def booted_while_typing(flash, keys, monkeypatch, until):
             yield typist, board
 
 
-@pytest.mark.parametrize(
-    "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
-)
-def test_no_key_opens_the_console_of_a_locked_board(flash, keys, monkeypatch):
+def test_no_key_opens_the_console_of_a_locked_board(flash, monkeypatch):
     def has_typed_all(typist):
-        return typist.typed > PRESSES * len(keys)
+        return typist.typed > PRESSES * len(KEYS)
 
-    with booted_while_typing(flash, keys, monkeypatch, has_typed_all) as (typist, board):
-        output = typist.output + type_keys(board.url, b"".join(keys), times=20)
+    with booted_while_typing(flash, KEYS, monkeypatch, has_typed_all) as (typist, board):
+        output = typist.output + type_keys(board.url, b"".join(KEYS), times=20)
 
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
@@ -217,12 +203,6 @@ def put(prompt, files):
         prompt.write_file(path, files[path])
 
 
-def test_a_board_that_does_not_start_terns_main_is_not_locked(prompt):
-    with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
-        lock.check(prompt, network=False)
-    assert "tern deploy" in str(caught.value.hint)
-
-
 @pytest.mark.parametrize(
     ("proven", "state", "starts_main"),
     [
@@ -254,33 +234,3 @@ def test_a_locked_board_with_a_broker_closes_its_port(copied):
     flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:
         assert type_keys(board.url, b"\r\x03\r\x01", times=20) == b""
-
-
-WATCHED = """
-import time
-from tern import compat
-from tern.boards.this import this_board
-board = this_board()
-"""
-FED_FOR_20_S = """
-board.watch()
-for _ in range(10):
-    compat.feed()
-    time.sleep(2)
-"""
-
-
-def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied):
-    counts = 3 << 16 | 2  # of exceptions, and of restarts, which a start changes
-    with boot_pico(copied, skip_idle=True) as board:
-        with Repl(board.url) as prompt:
-            # In one call: while no code runs, hours pass at once.
-            prompt.run(WATCHED + FED_FOR_20_S + "board.unwatch()\ntime.sleep(30)", timeout=60)
-            assert prompt.evaluate(f"board.keep({counts})") == 0
-            with pytest.raises(SilenceError):
-                prompt.run("board.watch()\ntime.sleep(60)", timeout=60)
-
-        with Repl(board.url) as prompt:
-            prompt.run(WATCHED + "import machine")
-            assert prompt.evaluate("machine.reset_cause() == machine.WDT_RESET")
-            assert prompt.evaluate("board.keep()") >> 16 == 3

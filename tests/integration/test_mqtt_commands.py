@@ -7,32 +7,12 @@ import pytest
 import rig
 from benchmarks import ingest
 from harness.arena import CARD, D, K
-from harness.raw_client import board_client, wait_for
+from harness.raw_client import wait_for
 
 from ternhost.provision import keys
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
-from ternhost.store.store import Store
 from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
-
-ADMITTED, REFUSED = 0, 5  # return codes of MQTT
-
-
-def test_a_broker_admits_devices_with_keys_and_refuses_revoked_ones(tmp_path):
-    path = tmp_path / "store.sqlite"
-    rig.tern("device", "add", "1-2", "--store", path, code=0)
-    config = ("broker", "config", tmp_path / "broker", "--store", path)
-    rig.tern(*config, "--port", free_port(), code=0)
-    with Store(path) as store:
-        keys_before = store.keys()
-    with Mosquitto(tmp_path / "broker") as running:
-        for device in (1, 2):
-            assert board_client(running.access, keys_before, device).code == ADMITTED
-        rig.tern("device", "revoke", 2, "--store", path, code=0)
-        rig.tern(*config, code=0)
-        running.reload()
-        wait_for(lambda: board_client(running.access, keys_before, 2).code == REFUSED)
-        assert board_client(running.access, keys_before, 1).code == ADMITTED
 
 
 def two_boards(directory, micropython):

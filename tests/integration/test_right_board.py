@@ -9,15 +9,9 @@ import rig
 from spec.files import uf2_file
 
 from ternhost import errors
-from ternhost.errors import DeviceError
-from ternhost.reach.ports import names
-from terntools.boards import at_port, esp32, flash, flash_pico, repl, up, volumes
-from terntools.boards.firmware import Firmware
-from terntools.boards.member import Member, dataset_records
-from terntools.boards.policy import policy
+from terntools.boards import flash_pico, volumes
 from terntools.boards.repl import Repl
 from terntools.boards.uf2 import Image
-from terntools.emulators import catalogue
 from terntools.emulators.pico import boot_pico
 
 
@@ -59,13 +53,6 @@ def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, mount):
     refused = flash_board(board, box, errors.USAGE)
     both = f"one runs on {board.url}, and one waits in its boot loader in {other}"
     assert f"{both}; nothing was changed" in refused.err
-
-
-def test_up_does_not_flash_a_board_that_runs_while_others_wait(tmp_path, board, other, mount):
-    third = pico_images.volume_of_another_board(tmp_path / "third")
-    mount(lambda: [other, third])
-    member = Member(7, dataset_records("iris", 7, 1), policy("2", "100"))
-    assert up.make_plan(board.url, member, tmp_path / "store.sqlite").flash is None
 
 
 def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):
@@ -121,37 +108,3 @@ def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
 
 
 # What happens after an ESP32 was flashed: esptool's part is tested in tests/unit/test_flash.py.
-
-
-@pytest.fixture
-def flashed(monkeypatch, tmp_path):
-    """`flashed(port, unique_id)` does what follows once esptool has flashed the chip of this id."""
-    firmware = Firmware(tmp_path / "esp32.bin", b"", names.ESP32, "esp32c3")
-    monkeypatch.setattr(at_port, "FLASHED_WAIT", 5.0)
-    for name, value in (("ENTER_TRIES", 1), ("MOST_TALK", 0.5), ("HELLO_WAIT", 0.5)):
-        monkeypatch.setattr(repl, name, value)
-
-    def flash_on(port, unique_id):
-        summary = {"chip": "ESP32-C3", "unique_id": unique_id}
-        monkeypatch.setattr(esp32, "flash", lambda *_, **__: summary)
-        return flash.flash(port, firmware)
-
-    return flash_on
-
-
-@pytest.fixture(scope="module")
-def chip():
-    """The port of a board that stands for an ESP32."""
-    with catalogue.boot("rv32") as machine:
-        yield machine.url
-
-
-def test_an_esp32_that_starts_tells_its_version(flashed, chip):
-    with Repl(chip) as prompt:
-        unique_id = prompt.evaluate("__import__('machine').unique_id()").hex()
-    assert flashed(chip, unique_id)["firmware"]
-
-
-def test_another_esp32_on_the_port_is_an_error(flashed, chip):
-    with pytest.raises(DeviceError, match="another board is on"):
-        flashed(chip, "00" * 6)

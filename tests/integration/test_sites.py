@@ -125,20 +125,6 @@ def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged)
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
 
 
-def test_a_report_waits_for_the_central_broker(bridged):
-    board = bridged.board(1)
-    board.subscribe("tern/round")
-    bridged.central.kill()
-    board.publish("tern/up/00000001", b"report")
-
-    bridged.central.start()
-    bridged.host = bridged.connect_host()
-    bridged.host.publish("tern/round", b"new", retain=True)
-
-    assert bridged.heard("tern/up/00000001") == b"report"
-    assert bridged.heard("tern/round", board) == b"new"
-
-
 def test_only_the_last_round_passes_to_a_site_that_was_cut_off(bridged):
     """Each of them would cost a report."""
     bridged.site.kill()
