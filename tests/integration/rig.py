@@ -258,12 +258,6 @@ def finish(algorithm="fedsgd", **options):
         return run.run()
 
 
-def resume(text, **options):
-    """Resume a run, and return its result."""
-    with Run.resume(str(text), **options) as run:
-        return run.run()
-
-
 def replay(store):
     """Let a new algorithm learn from the stored reports of the store's only run; return it."""
     (stored,) = store.runs()

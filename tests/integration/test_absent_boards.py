@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from queue import SimpleQueue
+from typing import NamedTuple
 
 import pytest
 import rig
@@ -48,9 +48,7 @@ SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused
     "shared": "several boards log in as",
     "key": "this store has no key for device",
     "version": "its library is of another version",
-    "site": "the broker of site lab is not connected",
     "store": "has no device yet",
-    "log": "the log of this broker is not on this machine",
     "down": "does not answer",
     "gone": "is gone; waiting for it",
     "expired": "certificate has expired",
@@ -65,16 +63,10 @@ def absent(port):
 
 
 def change(directory, **members):
-    """Change mqtt.json; None takes a member away. Return what it was."""
+    """Change mqtt.json; None takes a member away."""
     path = directory / "mqtt.json"
-    before = path.read_text()
-    config = {
-        name: value
-        for name, value in {**json.loads(before), **members}.items()
-        if value is not None
-    }
-    path.write_text(json.dumps(config))
-    return before
+    config = json.loads(path.read_text()) | members
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
 
 class Place:
@@ -82,12 +74,11 @@ class Place:
     it.
     """
 
-    def __init__(self, folder, stack, micropython, **network):
+    def __init__(self, folder, stack, micropython):
         self.folder, self.stack, self.micropython = folder, stack, micropython
         row = [1000] * (rig.D + 1)
-        self.path, (self.board,) = rig.on_broker(folder, 1, row, longest_pause_ms=500, **network)
+        self.path, (self.board,) = rig.on_broker(folder, 1, row, longest_pause_ms=500)
         self.directory = folder / "broker"
-        self.fleet = f"mqtt:{self.directory}"
         self.running = self.port = None
         self.lines = []
         self.began = 0.0  # time of the failure, or of the host's start
@@ -95,17 +86,24 @@ class Place:
     def broker(self):
         self.running = self.running or self.stack.enter_context(Mosquitto(self.directory))
 
-    def start(self, *more, program=None):
+    def start(self, *more):
         """Start the board, and more boards, on their directories."""
         if not self.port:
-            fleet = EmulatedFleet(self.micropython, [self.board, *more], program=program)
+            fleet = EmulatedFleet(self.micropython, [self.board, *more])
             self.emulated = self.stack.enter_context(fleet).boards[0]
             self.port = self.emulated.port
 
     def serve(self):
         if self.began:
             return
-        places = ("--store", self.path, "--fleet", self.fleet, "--card", self.folder / "card")
+        places = (
+            "--store",
+            self.path,
+            "--fleet",
+            f"mqtt:{self.directory}",
+            "--card",
+            self.folder / "card",
+        )
         self.began = time.monotonic()
         options = (*places, "--dimension", rig.D, "--k", 1, "--json")
         serving = rig.Train(*options, cwd=self.folder, command="serve").process
@@ -199,56 +197,40 @@ def another_version(place):
     place.port = "none"
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way to be absent from the broker, and what is told of it.
+class Way(NamedTuple):
+    """A way to be absent from the broker, and what is told of it."""
 
-    prepare: brings it about. host: names of the SAYS that the host tells. board: reasons of which
-    the board tells one; if there are none, it tells nothing.
-    """
-
-    prepare: Callable[[Place], object]
-    host: frozenset[str]
-    board: frozenset[int] = frozenset()
-
-
-def way(prepare, *host, board=()):
-    return Way(prepare, frozenset(host), frozenset(board))
+    prepare: Callable[[Place], object]  # brings it about
+    host: set[str]  # names of the SAYS that the host tells
+    board: set[int] = frozenset()  # reasons of which the board tells one; none: it tells nothing
 
 
 WAYS = {
-    "broker stopped": way(broker_killed, "gone", board=[A.REFUSED, A.LOST]),
-    "wrong password": way(
-        settings(password="0" * 32), "not authorised", "login", board=[A.CREDENTIALS]
+    "broker stopped": Way(broker_killed, {"gone"}, {A.REFUSED, A.LOST}),
+    "wrong password": Way(
+        settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}
     ),
-    "broker not configured": way(
-        not_configured, "password", "not authorised", board=[A.CREDENTIALS]
+    "broker not configured": Way(not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
+    "another store": Way(another_store, {"key", "password"}),
+    "other prefix": Way(settings(prefix="other"), {"hello"}),
+    "two of one name": Way(two_of_one_name, {"shared"}, {A.LOST}),
+    "plain at a port with TLS": Way(
+        settings(authority=None), {"wrong version number", "login"}, {A.CLOSED, A.NO_BROKER}
     ),
-    "another store": way(another_store, "key", "password"),
-    "other prefix": way(settings(prefix="other"), "hello"),
-    "two of one name": way(two_of_one_name, "shared", board=[A.LOST]),
-    "plain at a port with TLS": way(
-        settings(authority=None), "wrong version number", "login", board=[A.CLOSED, A.NO_BROKER]
-    ),
-    "other authority": way(other_authority, "alert unknown ca", "login", board=[A.CERTIFICATE]),
-    "certificate expired": way(certificate_expired, "expired", board=[A.DATES]),
-    "other version": way(another_version, "version"),
-    "power cut": way(power_cut, "ended"),
+    "other authority": Way(other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
+    "certificate expired": Way(certificate_expired, {"expired"}, {A.DATES}),
+    "other version": Way(another_version, {"version"}),
+    "power cut": Way(power_cut, {"ended"}),
 }
 
 
-@pytest.fixture
-def lonely(tmp_path, micropython):
-    """A board, by its port, whose broker does not run."""
-    _, (directory,) = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
-    with EmulatedFleet(micropython, [directory]) as fleet:
-        (board,) = fleet.boards
-        wait_for(lambda: absent(board.port) == (A.REFUSED, True), SOON)
-        yield board
+def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropython):
+    _, directories = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
+    with EmulatedFleet(micropython, directories) as fleet:  # whose broker does not run
+        (port,) = fleet.ports
+        wait_for(lambda: absent(port) == (A.REFUSED, True), SOON)
+        text = rig.tern("device", "info", port).out
 
-
-def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(lonely):
-    text = rig.tern("device", "info", lonely.port).out
     assert REASONS[A.REFUSED][0] in text
     assert "tern broker run" in text
 

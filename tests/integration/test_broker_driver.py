@@ -27,7 +27,6 @@ from ternhost.store.store import Store
 KEY = bytes(range(32))
 CARD = design("three-outputs", 1)
 QUESTION = Question(wire.LOGISTIC, [100] * 6, -14, CARD.card, 1)
-OTHER = Question(wire.LOGISTIC, [200] * 6, -14, CARD.card, 1)
 LATER = 2**31  # than the epoch of any fleet key that a host makes before 2088
 
 
@@ -114,24 +113,6 @@ def driver(directory, link, devices, rotations=0, **options):
 def ask(broker_driver, number, *cohorts):
     broker_driver.open(number, cohorts)
     return broker_driver.collect(number)
-
-
-def seconds_of_round(directory, devices):
-    """Processor time of a round that asks each device by itself: the better of two."""
-    half = devices // 2
-    cohorts = (QUESTION, range(1, half + 1)), (OTHER, range(half + 1, devices + 1))
-    times = []
-    with driver(directory, Boards(devices), devices) as broker_driver:
-        for number in (1, 2):
-            start = time.process_time()
-            assert ask(broker_driver, number, *cohorts).reports == devices
-            times.append(time.process_time() - start)
-    return min(times)
-
-
-def test_the_time_of_a_round_grows_with_its_devices_and_no_faster(tmp_path):
-    few, many = seconds_of_round(tmp_path, 500), seconds_of_round(tmp_path, 4_000)
-    assert many < 20 * few  # 8 times as long if linear, 64 times if quadratic
 
 
 def test_a_round_for_all_devices_is_announced_and_then_withdrawn(tmp_path):

@@ -1,13 +1,27 @@
-"""The commands that talk to boards, over ptys with real MicroPython."""
+"""Commands that run fleets, brokers and the demo, on this machine."""
 
 import json
+import os
 import signal
 import subprocess
+import time
 from contextlib import contextmanager
 
 import pytest
 import rig
 import warm
+from harness.background import interrupt
+from harness.raw_client import board_client, wait_for
+from warm import TERN
+
+from ternhost import errors
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration, mosquitto_files
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.keeper import KeeperTimes
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.store.store import Store
+from terntools.emulators.process import locked
 
 
 @contextmanager
@@ -51,3 +65,138 @@ def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     page = (directory / "report.html").read_text()
     assert page.count("<svg") == len(pictures) + 1
     assert 'src="http' not in page
+
+
+# The commands that set up a fleet on a broker, in order, and their messages when the broker has
+
+
+on_the_usual_port = pytest.mark.xdist_group("port 8883")  # run one after the other
+
+
+class Command:
+    """A command that runs until it is interrupted, and its output so far."""
+
+    def __init__(self, directory, *words):
+        self.out = directory / f"{words[0]}-{words[1]}.out"
+        self.err = self.out.with_suffix(".err")
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = warm.Popen(
+                [*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory
+            )
+
+    def wait_for_warning(self, text, seconds=60.0):
+        """Wait until the text is on standard error, once."""
+
+        def warned():
+            assert self.process.poll() is None, self.err.read_text()
+            return self.err.read_text().count(text) == 1
+
+        return wait_for(warned, seconds)
+
+    def result(self):
+        return json.loads(wait_for(lambda: self.out.read_text() or self.process.poll()))
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a command that runs until the test ends: `start(*words)`."""
+    started = []
+
+    def begin(*words):
+        started.append(Command(tmp_path, *words))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        if command.process.poll() is None:
+            command.end()
+
+
+@on_the_usual_port
+def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
+    fleet = start(
+        "fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json"
+    )
+    fleet.result()
+    directory = tmp_path / "my-broker"
+    access = Access.load(directory / HOST)
+    with Store(access.store, beside=True) as store:
+        keys_by_device = store.keys()
+    assert sorted(keys_by_device) == [1, 2, 3]
+    assert board_client(access, keys_by_device, 2).code == 0
+    assert fleet.end() == 0
+    assert not listens(*listener(directory)), "the broker has ended too"
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_broker_run_reads_new_passwords(tmp_path, start):
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
+    start("broker", "run", "my-broker", "--json").result()
+    with Store(access.store, beside=True) as store:
+        new_keys = keys.add(store, [1])
+    assert board_client(access, new_keys, 1).code == 5
+    configuration.configure(tmp_path / "my-broker")  # without a signal to the broker
+    wait_for(lambda: board_client(access, new_keys, 1).code == 0)
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_a_broker_that_ends_is_started_again(tmp_path, start):
+    """One board's subscriptions can end Mosquitto (test_broker_limits)."""
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
+    running = start("broker", "run", "my-broker", "--json")
+    running.result()
+    first = int((tmp_path / "my-broker" / mosquitto_files.PID).read_text())
+    os.kill(first, signal.SIGKILL)
+    running.wait_for_warning("mosquitto has ended")
+    wait_for(lambda: listens(access.host, access.port))
+    assert int((tmp_path / "my-broker" / mosquitto_files.PID).read_text()) != first
+    assert running.end() == 0
+    assert not listens(access.host, access.port)
+
+
+@pytest.mark.usefixtures("mosquitto")
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
+    """Mosquitto 2.0.11 hangs now and then, when its bridge was cut during a TLS handshake."""
+    configuration.configure(tmp_path, port=free_port(), tls=tls)
+    warnings = []
+    with Mosquitto(tmp_path) as running:
+        first = running.pid
+        running.keep(warnings.append, KeeperTimes(ask_every=0.1, answer=5.0))
+        time.sleep(2.0)
+        assert running.pid == first
+        assert warnings == []
+        os.kill(first, signal.SIGSTOP)
+        wait_for(lambda: running.pid not in (first, None) and running.answers(5.0))
+        assert warnings == ["mosquitto hangs; it is restarted in 1 s"]
+    log = (tmp_path / "mosquitto.log").read_text()
+    assert "rror" not in log, "the probes cause no error"
+    assert "permissions" not in log, "it warns of files that others may read"
+
+
+# A command that runs until it is interrupted ends in order, also where a shell has started it in
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)]
+)
+def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
+    flash = tmp_path / "flash.bin"
+    ready, ended = interrupt(number, "emulator", "run", "--what", "rv32", "--flash", str(flash))
+    assert ready["port"]
+    assert ended == code
+    with locked(flash, flash.stat().st_size):
+        pass  # no process holds it
+
+
+@pytest.mark.parametrize("command", ["broker run .", "fleet emulate 1 --clients 1"])
+def test_a_long_running_command_in_the_background_heeds_sigint(command, tmp_path):
+    configuration.configure(tmp_path, port=free_port())
+    ready, code = interrupt(signal.SIGINT, *command.split(), cwd=tmp_path)
+    assert ready
+    assert code == errors.OK

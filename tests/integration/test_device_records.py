@@ -93,16 +93,6 @@ def board(port):
     return port
 
 
-def test_collected_records_are_written_for_their_owner_alone(board, tmp_path):
-    collect(board, 13, 0, 300)  # a Recorder keeps 256 records or some more
-    output = tmp_path / "collected.csv"
-    device_records(board, "--output", output)
-    assert output.stat().st_mode & 0o077 == 0
-    rows = own.read_csv(output).tolist()
-    assert len(rows) >= 256
-    assert rows == expected(13, 300 - len(rows), 300)
-
-
 def test_a_program_goes_on_after_records_that_were_filled_in(board, tmp_path):
     for count in (150, 20):
         filled = device_records(board, "--fill", csv_file(tmp_path, 28, count))

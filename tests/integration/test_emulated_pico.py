@@ -1,15 +1,20 @@
 """The emulated Pico behaves as a Pico towards a host: serial port, flash, resets, power cuts."""
 
+import struct
 import subprocess
+from binascii import crc32
 from pathlib import Path
 
 import pytest
 import serial
 
+from tern import wire
+from tern.update import BOOT_FIELDS, MAGIC
 from ternhost import cache
 from ternhost.errors import UsageError
 from ternhost.reach.ports.link import open_port
-from terntools.boards.repl import Repl
+from terntools.boards import mpy
+from terntools.boards.repl import GoneError, Repl
 from terntools.emulators import catalogue
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
@@ -88,3 +93,32 @@ def test_a_seed_repeats_a_run_to_the_microsecond():
             runs.append(ask(pico.url, MEASURE, "measure()"))
     assert runs[0][1] == runs[1][1] != runs[2][1]
     assert runs[0][0] == runs[1][0] > 0
+
+
+# The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a
+
+
+TELL = "with open('/ran', 'a') as file:\n    file.write('%s\\n')\n"
+HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
+PATIENCE = 60.0  # seconds in which the emulated seconds of the trial pass
+
+
+def boot(proven, state, number):
+    data = struct.pack(BOOT_FIELDS, MAGIC, proven, state, number)
+    return data + struct.pack("<I", crc32(data))
+
+
+def test_a_program_that_hangs_is_reset_and_rolled_back(tmp_path):
+    flash = tmp_path / "flash.bin"
+    with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
+        repl.write_file("/lib/main.py", (TELL % "old").encode())
+        repl.write_file("/lib2/main.py", (TELL % "new" + HANGS).encode())
+        repl.write_file("/boot.bin", boot(0, wire.RESTARTING, 5))
+        repl.write_file("/main.py", mpy.LOADER.read_bytes())
+        with pytest.raises(GoneError):
+            repl.execute("execfile('/main.py')", PATIENCE)
+    with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
+        assert repl.read_file("/boot.bin") == boot(0, wire.ROLLED_BACK, 5)
+        ran = repl.read_file("/ran").split()
+        assert ran[:2] == [b"new", b"old"]
+        assert set(ran[1:]) == {b"old"}

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,49 @@ def test_a_locked_board_with_a_broker_closes_its_port(copied):
     flash_image.add(copied, {**config, **lock.files(network=True)})
     with boot_pico(copied) as board:
         assert type_keys(board.url, b"\r\x03\r\x01", times=20) == b""
+
+
+# An interrupt that comes before main.py has turned Ctrl-C off gets no prompt from a locked board.
+
+
+LONG_CALLS = b"from hashlib import sha256\ndata = bytes(30000)\n" + b"sha256(data)\n" * 100
+SHORT_CALLS = b"def nothing():\n    pass\n" + b"nothing()\n" * 300
+SECONDS = 10  # that the key is pressed, unless the board ends before
+END = b"Traceback"  # a program has ended: after this there is a prompt
+# What takes an early Ctrl-C in main.py.
+TAKES_KEY = b"for _ in (0, 1):"
+PROGRAMS = {"main.py": mpy.MAIN, "the loader": mpy.FIRMWARE / "trial" / "main.py"}
+
+
+def interrupted(program, folder, files):
+    """What a board prints that starts with this program while somebody presses Ctrl-C."""
+    flash_image.write(
+        "rv32",
+        folder / "flash.bin",
+        {"/main.py": LONG_CALLS + SHORT_CALLS + program.read_bytes(), **files},
+    )
+    printed = b""
+    with catalogue.boot("rv32", folder / "flash.bin") as board, open_port(board.url) as port:
+        port.timeout = 0.01
+        end = time.monotonic() + SECONDS
+        with suppress(serial.SerialException):  # a reset hangs up
+            while time.monotonic() < end and END not in printed:
+                port.write(b"\x03")
+                printed += port.read(port.in_waiting or 1)
+    return printed
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_with_the_names_of_modules_do_not_open_a_locked_board(tmp_path, program):
+    """A root may hold files of the user's that MicroPython finds before its own modules."""
+    hiding = {"/lock": b"", "/os.py": b"raise SystemExit\n", "/machine.py": b"raise SystemExit\n"}
+    assert END not in interrupted(PROGRAMS[program], tmp_path, hiding)
+
+
+def test_a_main_py_that_does_not_expect_an_early_key_would_give_its_prompt(tmp_path):
+    """So the key does come early."""
+    text = PROGRAMS["main.py"].read_bytes()
+    assert TAKES_KEY in text
+    unprepared = tmp_path / "main.py"
+    unprepared.write_bytes(text.replace(TAKES_KEY, b"for _ in ():"))
+    assert END in interrupted(unprepared, tmp_path, {"/lock": b""})

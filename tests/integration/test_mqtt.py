@@ -82,27 +82,6 @@ def listening(host):
     return host
 
 
-@pytest.mark.usefixtures("mosquitto")
-@pytest.mark.parametrize("clean", [False, True])
-def test_only_a_kept_session_delivers_requests_that_came_while_the_board_was_away(
-    arena, listening, clean
-):
-    (board,) = arena.fleet.boards
-    arena.write_network(clean=clean)
-    board.restart()  # with this kind of session
-    answers(listening, PATIENCE, count=2)  # its will, its hello
-    board.kill()
-    answers(listening, PATIENCE, count=1)  # its will
-
-    listening.publish("tern/down/00000001", round_frame(arena.keys[1], device=1, number=1))
-    board.start()
-
-    expected = [wire.HELLO] if clean else [wire.HELLO, wire.REPORT]
-    received = answers(listening, PATIENCE, count=len(expected))
-    received += answers(listening, seconds=0.5)  # and nothing more
-    assert sorted(frame[0] for _, frame in received) == expected
-
-
 # Attacks
 
 

@@ -22,7 +22,6 @@ from ternhost.store.store import Store
 pytestmark = pytest.mark.usefixtures("mosquitto")
 
 SOON = 60.0  # seconds within which a bridge connects and passes a message
-ADMITTED, NOT_AUTHORISED = 0, 5  # return codes of MQTT
 PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
 
 
@@ -205,13 +204,6 @@ def test_a_site_reads_only_what_is_for_its_boards(bridged):
     bridged.host.publish("tern/down/00000002", b"for a board of the site")
 
     assert payloads(thief.messages(1.0)) == [b"for a board of the site"]
-
-
-def test_the_broker_of_a_site_admits_its_boards_alone(bridged):
-    host = bridged.access
-    assert bridged.board(1).code == ADMITTED
-    assert bridged.board(9).code == NOT_AUTHORISED
-    assert bridged.client(bridged.at_site, host.user, host.password).code == NOT_AUTHORISED
 
 
 def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):
