@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import pytest
 import rig
-from framing import hello
-from harness.raw_client import board_client, wait_for
+from harness.raw_client import wait_for
 
 from tern import absence as A
 from tern import storage, wire
@@ -26,7 +25,6 @@ from ternhost.provision import keys
 from ternhost.reach import certificates
 from ternhost.reach.absence import REASONS
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.broker_log import TEXTS
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
@@ -186,17 +184,6 @@ def certificate_expired(place):
         certificates.write_certificates(place.directory, ["localhost"])
 
 
-def another_version(place):
-    place.broker()
-    with place.store() as store:
-        client = board_client(Access.load(place.directory / HOST), store.keys(), 1)
-    place.stack.callback(client.close)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(wire, "SCHEMA", bytes(len(wire.SCHEMA)))
-        client.publish("tern/hello/00000001", hello(1), retain=True)
-    place.port = "none"
-
-
 class Way(NamedTuple):
     """A way to be absent from the broker, and what is told of it."""
 
@@ -211,6 +198,7 @@ WAYS = {
         settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}
     ),
     "broker not configured": Way(not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
+    "certificate expired": Way(certificate_expired, {"expired"}, {A.DATES}),
     "another store": Way(another_store, {"key", "password"}),
     "other prefix": Way(settings(prefix="other"), {"hello"}),
     "two of one name": Way(two_of_one_name, {"shared"}, {A.LOST}),
@@ -218,8 +206,6 @@ WAYS = {
         settings(authority=None), {"wrong version number", "login"}, {A.CLOSED, A.NO_BROKER}
     ),
     "other authority": Way(other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
-    "certificate expired": Way(certificate_expired, {"expired"}, {A.DATES}),
-    "other version": Way(another_version, {"version"}),
     "power cut": Way(power_cut, {"ended"}),
 }
 

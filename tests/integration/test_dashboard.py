@@ -15,7 +15,6 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 import rig
 import sample_store
-from harness.raw_client import wait_for
 
 from tern.links import mqtt
 from ternhost.store import store_file
@@ -335,49 +334,6 @@ def test_a_socket_is_opened_by_the_page_itself_alone(small, address):
 def test_nothing_but_the_page_is_served(small):
     for path in ("/docs", "/openapi.json", "/../store.sqlite", "/store.sqlite"):
         assert ask(small, path) == NOT_FOUND
-
-
-def is_served(url):
-    try:
-        return ask(url) == OK
-    except OSError:
-        return False
-
-
-@needs_browser
-@second_group
-def test_the_page_beside_a_served_fleet_ends_with_the_host(tmp_path, visit):
-    words = "--fleet simulated:200 --interval 0.3 --name served --dashboard 0"
-    host = rig.Train(*words.split(), cwd=tmp_path, command="serve").process
-    url = next(match[0] for line in host.stdout if (match := re.search(r"http://\S+/", line)))
-    assert is_served(url)
-    page = visit(url).open()
-    page.wait_for_function("document.querySelector('main.tern .tile .value').textContent > 5")
-    host.kill()
-    host.communicate(timeout=60)
-    wait_for(lambda: not is_served(url))
-
-
-@needs_browser
-def test_thousands_of_boards_can_be_searched_and_are_sent_once(tmp_path, visit):
-    first_row = ".ag-row[row-index='0'] >> text="
-    with dashboard(sample_store.make(tmp_path / "runs", 2000)) as url:
-        opened = visit(url)
-        page = opened.open("fleet")
-        page.wait_for_selector(f"{first_row}greenhouse-00001")
-        (document,) = [answer for answer in opened.responses if answer.url.startswith(f"{url}?")]
-        assert len(document.body()) < 100_000, "the first paint does not wait for the boards"
-
-        page.get_by_label("search boards").fill("00042")
-        page.wait_for_selector(f"{first_row}greenhouse-00042")
-        assert page.locator(".ag-center-cols-container .ag-row").count() == 1
-
-        page.wait_for_load_state("networkidle")
-        requests_before, frames_before = len(opened.requests), len(opened.frames)
-        page.wait_for_timeout(3000)  # several updates of the page
-        assert len(opened.requests) == requests_before
-        assert sum(map(len, opened.frames[frames_before:])) < 10_000  # bytes: not the boards again
-    assert not opened.complaints
 
 
 @needs_browser

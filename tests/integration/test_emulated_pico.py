@@ -6,13 +6,11 @@ from binascii import crc32
 from pathlib import Path
 
 import pytest
-import serial
 
 from tern import wire
 from tern.update import BOOT_FIELDS, MAGIC
 from ternhost import cache
 from ternhost.errors import UsageError
-from ternhost.reach.ports.link import open_port
 from terntools.boards import mpy
 from terntools.boards.repl import GoneError, Repl
 from terntools.emulators import catalogue
@@ -58,20 +56,6 @@ def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path, board, kib):
     with pytest.raises(UsageError, match=r"other.bin does not have the size of this board's flash"):
         catalogue.boot(board, flash)
     assert flash.read_bytes() == content
-
-
-def test_a_reset_closes_the_port_and_keeps_the_flash():
-    with boot_pico() as pico:
-        with Repl(pico.url) as repl:
-            repl.write_file("/kept.txt", b"x")
-        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.PWRON_RESET")
-        with open_port(pico.url) as port:
-            port.timeout = 60
-            port.write(b"\r\x03import machine; machine.reset()\r")
-            with pytest.raises(serial.SerialException):
-                port.read(100_000)
-        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.WDT_RESET")
-        assert ask(pico.url, "import os", "os.listdir('/')") == ["kept.txt"]
 
 
 MEASURE = """

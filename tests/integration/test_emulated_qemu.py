@@ -12,58 +12,13 @@ import pytest
 import rig
 from harness.raw_client import wait_for
 
-from ternhost.errors import UsageError
 from ternhost.reach.broker import mosquitto
 from ternhost.store.store import Store
 from terntools.boards import deploy
-from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
-NAMES = ("rv32", "xtensa", "m33")
 WIRELESS = ("rv32", "xtensa")
-PROCESSORS = {"rv32": "rv32imc", "xtensa": "xtensawin", "m33": "armv7emsp"}
-
-
-def ask(url, code, expression):
-    with Repl(url) as repl:
-        repl.soft_reset()
-        repl.run(code)
-        return repl.evaluate(expression)
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def machine(request):
-    with qemu.boot(request.param) as running:
-        yield request.param, running.url
-
-
-def test_the_machine_has_a_boards_processor_memory_and_flash(machine):
-    name, url = machine
-    with Repl(url) as repl:
-        board = Machine.of(repl)
-    assert (board.processor, board.version) == (PROCESSORS[name], "1.25.0")
-    assert board.platform == ("esp32" if name in WIRELESS else "qemu")
-    assert (board.network, board.aes) == (name in WIRELESS, True)
-    assert ask(url, "import sys", "sys.maxsize") == 2**31 - 1
-    assert ask(url, "", "16777216.0 + 1.0 == 16777216.0")
-    assert 150_000 < ask(url, "import gc\ngc.collect()", "gc.mem_free()") <= 192 * 1024
-    assert ask(url, "import os\ns = os.statvfs('/')", "s[0] * s[2]") == 352 * 4096
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name):
-    flash = tmp_path / "flash.bin"
-    with qemu.boot(name, flash) as first:
-        assert flash.stat().st_mode & 0o777 == 0o600
-        with Repl(first.url) as repl:
-            repl.write_file("/kept.txt", b"kept" * 3000)
-        with pytest.raises(UsageError, match="another emulated board uses"):
-            qemu.boot(name, flash)
-        first.cut_power()
-    with qemu.boot(name, flash) as again, Repl(again.url) as repl:
-        assert repl.read_file("/kept.txt") == b"kept" * 3000
 
 
 @pytest.mark.sampled(1)

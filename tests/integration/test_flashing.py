@@ -79,9 +79,6 @@ def content(volume):
     return [path.name for path in volume.iterdir()]
 
 
-# A command flashes the board that is meant, and no other one; afterwards that board has to start.
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory):
     """A folder with a firmware file."""
@@ -95,6 +92,57 @@ def board(box):
     """A Pico that runs MicroPython. Its boot loader would be mounted in the folder `volume`."""
     with boot_pico(box / "flash.bin", volume=box / "volume") as pico:
         yield pico
+
+
+def flash_file(board, box, data, code=0):
+    """`tern flash` with a UF2 file of these bytes."""
+    (box / "mine.uf2").write_bytes(data)
+    words = ("--firmware", box / "mine.uf2", "--volume", box / "volume")
+    return rig.tern("flash", board.url, *words, code=code)
+
+
+@pytest.fixture
+def board_with_ledger(board):
+    with Repl(board.url) as repl:
+        repl.write_file("/ledger.bin", b"kept")
+    return board
+
+
+def ledger(board):
+    with Repl(board.url) as repl:
+        return repl.read_file("/ledger.bin")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (with_a_block_over_the_files, "brings files of its own"),
+        (with_another_place_for_files, "keeps its files from 0x90000"),
+    ],
+    ids=["over the files", "another place"],
+)
+def test_a_firmware_that_costs_a_board_its_files_is_refused(board_with_ledger, box, make, reason):
+    refused = flash_file(board_with_ledger, box, make(image()), code=errors.USAGE)
+
+    assert reason in refused.err
+    assert "nothing was changed" in refused.err
+    assert ledger(board_with_ledger) == b"kept"
+
+
+def test_files_survive_a_flash(board_with_ledger, box):
+    flashed = flash_file(board_with_ledger, box, uf2_file(image()))
+
+    assert "verified" in flashed.out
+    assert ledger(board_with_ledger) == b"kept"
+
+
+def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader(tmp_path):
+    path = tmp_path / "bad.uf2"
+    path.write_bytes(with_files(image()))
+    volume = volume_of_another_board(tmp_path / "boot loader")
+    with pytest.raises(UsageError, match="brings files of its own"):
+        flash("/dev/none", read_firmware(path), volume=volume)
+    assert content(volume) == ["INFO_UF2.TXT"]
 
 
 @pytest.fixture
@@ -149,105 +197,19 @@ def test_a_volume_is_not_the_board_s_while_the_board_is_still_on_its_port(
     assert "did not start its boot loader; nothing was written" in failed.err
 
 
+def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
+    box, board, mount, monkeypatch
+):
+    monkeypatch.setattr(Image, "contains", lambda self, text: False)
+    mount(lambda: [box / "volume"])
+    assert "which is not the file's" in flash_board(board, box, errors.NO_DEVICE).err
+
+
 def test_a_silent_board_on_its_port_is_not_the_one_that_waits(box, board, other, mount):
-    """Its program cannot be interrupted, and answers no question."""
+    """Its program cannot be interrupted, and answers no question: no test can use it later."""
     with Repl(board.url) as prompt:
         silent = "import micropython, time\nmicropython.kbd_intr(-1)\ntime.sleep(3600)\n"
         prompt.write_file("/main.py", silent.encode())
         prompt.start_main()
     mount(lambda: [other])
     assert "nothing was changed" in flash_board(board, box, errors.USAGE).err
-
-
-@pytest.fixture
-def flashable(tmp_path):
-    """A Pico for one test."""
-    with boot_pico(tmp_path / "flash.bin", volume=tmp_path / "volume") as pico:
-        yield pico
-
-
-def test_a_board_that_runs_another_micropython_after_flashing_is_an_error(
-    box, flashable, tmp_path, mount, monkeypatch
-):
-    monkeypatch.setattr(Image, "contains", lambda self, text: False)
-    mount(lambda: [tmp_path / "volume"])
-    assert "which is not the file's" in flash_board(flashable, box, errors.NO_DEVICE).err
-
-
-# What happens after an ESP32 was flashed: esptool's part is tested in tests/unit/test_flash.py.
-
-
-# The files of a board survive its flashing, or nothing is changed: on an emulated Pico.
-
-
-GOOD = uf2_file(image())
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("pico")
-
-
-@pytest.fixture(scope="module")
-def pico(place):
-    """An emulated Pico. Its boot loader shows the folder `volume`."""
-    with boot_pico(place / "flash.bin", volume=place / "volume") as machine:
-        yield machine
-
-
-@pytest.fixture
-def pico_with_ledger(pico):
-    """This Pico with a ledger."""
-    with Repl(pico.url) as repl:
-        repl.write_file("/ledger.bin", b"kept")
-    return pico
-
-
-@pytest.fixture
-def tern_flash(pico_with_ledger, place):
-    """`tern_flash(data, *options, code=...)`: `tern flash` with this UF2 file."""
-
-    def run(data, *options, code=0):
-        path = place / "firmware.uf2"
-        path.write_bytes(data)
-        words = ["--firmware", path, "--volume", place / "volume", *options]
-        return rig.tern("flash", pico_with_ledger.url, *words, code=code)
-
-    return run
-
-
-def ledger(board):
-    """The board's ledger; None if it has none."""
-    with Repl(board.url) as repl:
-        return repl.read_file("/ledger.bin") if "/ledger.bin" in repl.directory("/") else None
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (with_a_block_over_the_files, "brings files of its own"),
-        (with_another_place_for_files, "keeps its files from 0x90000"),
-    ],
-    ids=["over the files", "another place"],
-)
-def test_a_firmware_that_costs_a_board_its_files_is_refused(
-    pico_with_ledger, tern_flash, make, reason
-):
-    refused = tern_flash(make(image()), code=errors.USAGE)
-    assert reason in refused.err
-    assert "nothing was changed" in refused.err
-    assert ledger(pico_with_ledger) == b"kept"
-
-
-def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader(tmp_path):
-    path = tmp_path / "bad.uf2"
-    path.write_bytes(with_files(image()))
-    volume = volume_of_another_board(tmp_path / "boot loader")
-    with pytest.raises(UsageError, match="brings files of its own"):
-        flash("/dev/none", read_firmware(path), volume=volume)
-    assert content(volume) == ["INFO_UF2.TXT"]
-
-
-def test_files_survive_a_flash(pico_with_ledger, tern_flash):
-    assert "verified" in tern_flash(GOOD).out
-    assert ledger(pico_with_ledger) == b"kept"

@@ -231,9 +231,6 @@ def test_a_device_that_was_sent_updates_has_lived_before(board, store):
         provision.plan(board, member(), store)
 
 
-# Files of links
-
-
 def test_a_device_with_its_own_key_only_has_a_key_that_stays(board, store):
     alone = member(settings={"whole_fleet": False})
     join(board, alone, store)

@@ -212,11 +212,15 @@ def forged_report(key, device, number):
 
 
 def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
+    """The boards have answered rounds 1 to 4 of the five that their budget pays for.
+
+    A host whose restored store knows of round 1 alone must not ask under the numbers 2 to 4 again.
+    """
     finish(serve(arena, rounds=1))
     copy = arena.path.with_name("copy")
     with sqlite3.connect(arena.path) as store:
         store.execute("VACUUM INTO ?", (str(copy),))
-    finish(serve(arena, rounds=4))
+    finish(serve(arena, rounds=4))  # in all
     replace_store(arena.path, copy)
 
     lines = finish(serve(arena, rounds=2), code=REFUSED)
@@ -224,7 +228,7 @@ def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
     assert "go on with --after-round 4" in str(lines)
 
     lines = finish(serve(arena, rounds=3, **{"after-round": 4}), code=REFUSED)
-    (fifth_round,) = ends(lines)  # the budget is spent then
+    (fifth_round,) = ends(lines)  # then the budget is spent, and the host ends
     assert fifth_round["number"] == 5
     assert fifth_round["reports"] == 3
     assert list(arena.differences()) == []

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import urllib.request
 
 import pytest
 import rig
@@ -55,38 +54,6 @@ def serving():
             host.process.communicate()
 
 
-def test_serve_prints_rounds_and_serves_metrics(tmp_path, micropython, serving):
-    path, boards = two_boards(tmp_path, micropython)
-    broker, metrics = path.parent / "broker", free_port()
-    rig.tern("broker", "config", broker, "--store", path, "--port", free_port(), code=0)
-    attach(boards, broker, path)
-    with Mosquitto(broker), EmulatedFleet(micropython, boards):
-        host = serving(path, broker, "--interval", "1", "--metrics", metrics)
-
-        def scrape():
-            try:
-                with urllib.request.urlopen(
-                    f"http://127.0.0.1:{metrics}/metrics", timeout=60
-                ) as answer:
-                    lines = answer.read().decode().splitlines()
-            except OSError:
-                return None
-            values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("tern_"))
-            return values if float(values.get("tern_rounds_ended", 0)) >= 1 else None
-
-        values = {name: float(value) for name, value in wait_for(scrape).items()}
-        host.signal(signal.SIGINT)
-        out, _ = host.finish()
-    assert values['tern_boards_by_state{state="online"}'] == 2
-    assert values["tern_connected"] == 1
-    assert values['tern_frames_total{fate="accepted"}'] >= 6
-    rounds, cost = values["tern_rounds_ended"], values["tern_report_epsilon"]
-    spent = 40 - values["tern_budget_left_least_epsilon"]
-    assert abs(spent - rounds * cost) <= cost, "the store is read a little later"
-    assert "round 1: 6 of 6 reports" in out
-    assert "this run protects a device with all of its records with epsilon " in out
-
-
 def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():
     result = ingest.run(6_400, batch=32)  # 200 frames
     for mistake in ("lost", "counted_twice", "not_counted", "not_as_sent"):
@@ -124,8 +91,8 @@ def fleet(place, micropython):
         yield mosquitto, Access.load(directory / HOME_ASSISTANT), path
 
 
-def shown(home):
-    """The messages that show a round with all six reports; None: they are not there yet."""
+def messages_about_six_reports(home):
+    """The messages for Home Assistant, once they show a round with all six reports; else None."""
     messages = retained(home)
     state = json.loads(messages.get(STATE, b"{}"))
     is_online = messages.get(AVAILABILITY) == b"online"
@@ -135,20 +102,42 @@ def shown(home):
     return None
 
 
-def test_home_assistant_sees_a_fleet_while_it_is_served(fleet, serving):
-    mosquitto, home, path = fleet
-    host = serving(path, mosquitto.directory, "--interval", "1", "--home-assistant")
-    messages = wait_for(lambda: shown(home))
+@pytest.fixture
+def served(fleet, serving):
+    """A host that serves the fleet and shows it to Home Assistant."""
+    mosquitto, _, path = fleet
+    return serving(path, mosquitto.directory, "--interval", "1", "--home-assistant")
+
+
+@pytest.mark.usefixtures("served")
+def test_home_assistant_sees_the_figures_of_a_served_fleet(fleet):
+    _, home, _ = fleet
+    messages = wait_for(lambda: messages_about_six_reports(home))
+
     assert set(messages) == {CONFIG, STATE, AVAILABILITY}
     state = json.loads(messages[STATE])
     assert state["asked"] == 6
     assert state["boards"] == 2
     assert 0 < state["budget"] <= 40  # epsilon, as provisioned
 
-    mosquitto.kill()
-    mosquitto.start()  # it had no time to save its retained messages
-    wait_for(lambda: shown(home))
-    host.finish(-signal.SIGKILL, signal.SIGKILL)
+
+@pytest.mark.usefixtures("served")
+def test_home_assistant_sees_a_fleet_again_after_its_broker_was_killed(fleet):
+    mosquitto, home, _ = fleet
+    wait_for(lambda: messages_about_six_reports(home))
+
+    mosquitto.kill()  # it has no time to save its retained messages
+    mosquitto.start()
+
+    wait_for(lambda: messages_about_six_reports(home))
+
+
+def test_home_assistant_sees_that_the_host_of_a_fleet_was_killed(fleet, served):
+    _, home, _ = fleet
+    wait_for(lambda: messages_about_six_reports(home))
+
+    served.finish(code=-signal.SIGKILL, number=signal.SIGKILL)
+
     wait_for(lambda: retained(home)[AVAILABILITY] == b"offline")
 
 

@@ -7,13 +7,11 @@ import os
 import socket
 import ssl
 import threading
-from datetime import UTC, datetime
 
 import pytest
 import rig
 
 from tern import absence
-from ternhost.reach import certificates
 from ternhost.reach.addresses import DEVICE_AUTHORITY
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CERTIFICATE, KEY
@@ -251,15 +249,3 @@ def test_a_step_never_waits_for_a_handshake(micropython, broker):
     authority = broker / DEVICE_AUTHORITY
     _, reason = assert_no_waits(micropython, "silent", silent, authority=authority)
     assert reason == absence.SILENT
-
-
-@pytest.mark.parametrize(("limit", "year"), [("_NOT_AFTER", 2000), ("_NOT_BEFORE", 2040)])
-def test_a_certificate_out_of_its_dates_is_a_reason_of_its_own(
-    micropython, tmp_path, broker, monkeypatch, limit, year
-):
-    monkeypatch.setattr(certificates, limit, datetime(year, 1, 1, tzinfo=UTC))
-    configuration.write_configuration(tmp_path, {})
-    for authority, reason in ((tmp_path, absence.DATES), (broker, absence.CERTIFICATE)):
-        with server(secured(tmp_path, NO_PING)) as port:
-            result = steps(micropython, port, authority / DEVICE_AUTHORITY)
-        assert result["reason"] == reason, result

@@ -125,7 +125,7 @@ def installed(*names):
     return package
 
 
-bare, with_data, for_boards = installed(), installed("data"), installed("boards")
+bare, for_boards = installed(), installed("boards")
 
 
 def test_the_wheel_holds_every_source_file(wheel):
@@ -186,11 +186,6 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
     answer = bare.tern(words, 2)
     assert f"pip install 'tern-ldp[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-def test_a_run_on_a_data_set_writes_a_page(with_data):
-    with_data.tern("train --fleet simulated:100 --dataset iris --reports 100 --json")
-    assert list(with_data.home.glob("runs/*/report.html"))
 
 
 @contextlib.contextmanager
