@@ -204,15 +204,22 @@ class Locked(Boards):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("epoch", [1, 0, 2**32 - 1, LATER])
-def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(tmp_path, epoch):
-    """They get the key once if theirs is earlier; they have more clients than are asked at once."""
+@pytest.mark.parametrize(
+    ("epoch", "gets_the_key"),
+    [(1, True), (0, True), (2**32 - 1, False), (LATER, False)],
+    ids=["earlier key", "no key", "key for ever", "later key"],
+)
+def test_boards_without_the_new_fleet_key_are_asked_under_their_clients_keys(
+    tmp_path, epoch, gets_the_key
+):
+    """They have more clients than are asked at once."""
     link = Locked(200, each=100, epoch=epoch)
     with driver(tmp_path, link, 200, rotations=1, patience=0.3) as broker_driver:
         broker_driver.wait(2.0)
         assert ask(broker_driver, 1, (QUESTION, range(1, 201))).reports == 200
         new = broker_driver.fleet.key.epoch
-    assert sorted(link.brought) == ([(name(1), new), (name(101), new)] if epoch < 2 else [])
+    once_each = [(name(1), new), (name(101), new)]
+    assert sorted(link.brought) == (once_each if gets_the_key else [])
     assert link.alone >= 200
 
 

@@ -73,15 +73,18 @@ class WholeFrames:
         return b"".join(self._change(frame + b"\x00") for frame in frames)
 
 
-@pytest.mark.parametrize(("way", "longer_than"), [("up", 1), ("down", 60)])
+@pytest.mark.parametrize(
+    ("way", "longer_than"), [("up", 1), ("down", 60)], ids=["reports", "requests"]
+)
 def test_repeated_frames_count_and_cost_once(site, way, longer_than):
-    """Reports, which go up; and requests, the long frames that go down."""
+    """The first of two boards of 20 clients sends or hears each long frame three times."""
     fleet = site()
     thrice = WholeFrames(lambda frame: 3 * frame if len(frame) > longer_than else frame)
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], **{way: thrice}) as proxy:
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
+
     assert result.reports == 40
-    assert aggregator.statistics.duplicate >= 38
+    assert aggregator.statistics.duplicate >= 38  # two of each of 20 reports, but for the last
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 

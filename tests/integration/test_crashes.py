@@ -73,7 +73,11 @@ def assert_finished_exactly(run, before):
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("kills", [[20, 70, 230], [1], [59, 60, 61, 120]])
+@pytest.mark.parametrize(
+    "kills",
+    [[20, 70, 230], [1], [59, 60, 61, 120]],
+    ids=["far apart", "at once", "at ends of rounds"],
+)
 def test_a_run_that_is_killed_in_a_round_learns_the_same_model_from_its_reports(run, kills):
     """kills: the numbers of reports that are stored when the host is killed."""
     first_kill, *later_kills = kills

@@ -300,7 +300,7 @@ UPGRADE = {
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(),
 }
-OK, SWITCHING_PROTOCOLS, FORBIDDEN, NOT_FOUND = 200, 101, 403, 404
+SWITCHING_PROTOCOLS, FORBIDDEN, NOT_FOUND = 101, 403, 404
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 

@@ -60,7 +60,7 @@ tern gateway run north --fleet simulated:1000"""
 INSTEAD = (
     (r"^make .*", ":"),  # the run named "first" is as the demo; and these are the tests
     (r"^pip install -e .*", ":"),  # by the set-up of the tests
-    (r".*\ba0\b.*", ":"),  # a board: test_up.py, test_deployed.py, test_device_records.py
+    (r".*\ba0\b.*", ":"),  # a board: test_up.py, test_deploy.py, test_device_records.py
     (r"^tern (plan|bench latency) .*", r"tern \1 --help"),  # test_planning.py, tests/bench
     (r"--fleet emulated:8 --reports 20000", "--fleet emulated:2 --reports 500"),
     (r"--fleet simulated:1000000 --reports 1000000", "--fleet simulated:5000 --reports 5000"),

@@ -197,30 +197,32 @@ def prompt(quick):
         yield opened
 
 
-def put(prompt, files):
-    """Write the programs among these files; the loader starts one of them."""
-    assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
+@pytest.fixture
+def updatable(prompt):
+    """This board with a loader, which starts main.py or an update; and `boot.bin` as it says."""
+    files = deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE])
     for path in (deploy.PROGRAM, deploy.MAIN):
         prompt.write_file(path, files[path])
 
+    def with_boot_file(proven, state):
+        prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+        return prompt
+
+    return with_boot_file
+
 
 @pytest.mark.parametrize(
-    ("proven", "state", "starts_main"),
-    [
-        (0, wire.ROLLED_BACK, True),
-        (0, wire.RESTARTING, False),
-        (0, wire.TRIAL, False),
-        (1, wire.CONFIRMED, False),  # it starts what came in the field
-    ],
+    ("proven", "state"),
+    [(0, wire.RESTARTING), (0, wire.TRIAL), (1, wire.CONFIRMED)],
+    ids=["before its trial", "on trial", "confirmed in the field"],
 )
-def test_a_board_whose_loader_may_start_an_update_is_not_locked(prompt, proven, state, starts_main):
-    put(prompt, deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE]))
-    prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
-    if starts_main:
-        lock.check(prompt, network=False)
-    else:
-        with pytest.raises(UsageError, match="does not start"):
-            lock.check(prompt, network=False)
+def test_a_board_whose_loader_may_start_an_update_is_not_locked(updatable, proven, state):
+    with pytest.raises(UsageError, match="does not start"):
+        lock.check(updatable(proven, state), network=False)
+
+
+def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
+    lock.check(updatable(proven=0, state=wire.ROLLED_BACK), network=False)
 
 
 def test_locking_needs_a_confirmation(quick, tmp_path):

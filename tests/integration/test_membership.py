@@ -114,7 +114,7 @@ def test_a_lost_ledger_is_not_replaced_by_another_store(board, store, tmp_path):
         assert not fresh.keys(), "no other key is made"
 
 
-@pytest.mark.parametrize("damage", [b"", b"what it has released" * 4])
+@pytest.mark.parametrize("damage", [b"", b"what it has released" * 4], ids=["empty", "garbage"])
 def test_a_damaged_ledger_counts_as_lost(board, store, damage):
     join(board, member(), store)
     board.write_file(LEDGER, damage)
