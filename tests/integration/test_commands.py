@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import subprocess
 import time
-from contextlib import contextmanager
 
 import pytest
 import rig
@@ -24,37 +22,6 @@ from ternhost.store.store import Store
 from terntools.emulators.process import locked
 
 
-@contextmanager
-def emulated(*words):
-    """Run `tern fleet emulate`; yield the fleet (`port:PORTS`) and the path of its store."""
-    command = [*warm.TERN, "fleet", "emulate", *map(str, words), "--json"]
-    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            ready = json.loads(process.stdout.readline())
-            yield "port:" + ",".join(ready["ports"]), ready["store"]
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=120)
-            assert (process.returncode, out) == (0, "")
-        finally:
-            process.kill()
-
-
-def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
-    arguments = (2, "--clients", 80, "--budget", 4, "--largest", 2, "--dir", here / "fleet")
-    train = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
-    with emulated(*arguments) as (fleet, store):
-        first, second = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        assert first["clients"] == 40
-        assert (first["first_device"], second["first_device"]) == (1, 41)
-        assert first["epsilon_left"] == second["epsilon_left"] == 4
-        assert rig.tern(*train, "--fleet", fleet, "--store", store).json["reports"] == 80
-
-    with emulated(*arguments) as (fleet, _):  # the same boards
-        boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        left = [board["epsilon_left"] for board in boards]
-        assert left == pytest.approx([2, 2], abs=5e-4)  # a card costs a little less than asked
-
-
 def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     result = rig.tern("demo", "--boards", 1, "--reports", 200, "--epsilon", 20, "--json").json
     assert result["options"]["dataset"] == "flights-planned"
@@ -67,7 +34,7 @@ def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
     assert 'src="http' not in page
 
 
-# The commands that set up a fleet on a broker, in order, and their messages when the broker has
+# Commands that run until Ctrl-C
 
 
 on_the_usual_port = pytest.mark.xdist_group("port 8883")  # run one after the other
@@ -116,16 +83,37 @@ def start(tmp_path):
             command.end()
 
 
+def emulated_fleet(start, *words):
+    """Start two emulated boards of 40 clients; return the command, and the options of its fleet."""
+    command = start("fleet", "emulate", 2, "--clients", 80, *words, "--json")
+    ready = command.result()
+    return command, ("--fleet", "port:" + ",".join(ready["ports"])), ("--store", ready["store"])
+
+
+def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
+    words = ("--budget", 4, "--largest", 2, "--dir", tmp_path / "fleet")
+    command, fleet, store = emulated_fleet(start, *words)
+    run = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
+    assert rig.tern(*run, *fleet, *store, cwd=tmp_path).json["reports"] == 80
+    assert command.end() == 0
+
+    _, fleet, _ = emulated_fleet(start, *words)  # the same boards
+
+    boards = rig.tern("device", "info", *fleet, "--json").json["boards"]
+    left = [board["epsilon_left"] for board in boards]
+    assert left == pytest.approx([4 - 2, 4 - 2], abs=5e-4)  # a card costs a little less than asked
+
+
 @on_the_usual_port
 def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
-    fleet = start(
-        "fleet", "emulate", 1, "--broker", "my-broker", "--start-broker", "--clients", 3, "--json"
-    )
+    words = ("--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
+    fleet = start("fleet", "emulate", 1, *words)
     fleet.result()
     directory = tmp_path / "my-broker"
     access = Access.load(directory / HOST)
     with Store(access.store, beside=True) as store:
         keys_by_device = store.keys()
+
     assert sorted(keys_by_device) == [1, 2, 3]
     assert board_client(access, keys_by_device, 2).code == 0
     assert fleet.end() == 0
@@ -149,11 +137,14 @@ def test_a_broker_that_ends_is_started_again(tmp_path, start):
     access = configuration.configure(tmp_path / "my-broker", port=free_port())
     running = start("broker", "run", "my-broker", "--json")
     running.result()
-    first = int((tmp_path / "my-broker" / mosquitto_files.PID).read_text())
-    os.kill(first, signal.SIGKILL)
+    pid_file = tmp_path / "my-broker" / mosquitto_files.PID
+    first_pid = int(pid_file.read_text())
+
+    os.kill(first_pid, signal.SIGKILL)
+
     running.wait_for_warning("mosquitto has ended")
     wait_for(lambda: listens(access.host, access.port))
-    assert int((tmp_path / "my-broker" / mosquitto_files.PID).read_text()) != first
+    assert int(pid_file.read_text()) != first_pid
     assert running.end() == 0
     assert not listens(access.host, access.port)
 
@@ -166,24 +157,28 @@ def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
     configuration.configure(tmp_path, port=free_port(), tls=tls)
     warnings = []
     with Mosquitto(tmp_path) as running:
-        first = running.pid
         running.keep(warnings.append, KeeperTimes(ask_every=0.1, answer=5.0))
+        first_pid = running.pid
         time.sleep(2.0)
-        assert running.pid == first
+        assert running.pid == first_pid
         assert warnings == []
-        os.kill(first, signal.SIGSTOP)
-        wait_for(lambda: running.pid not in (first, None) and running.answers(5.0))
+
+        os.kill(first_pid, signal.SIGSTOP)
+
+        wait_for(lambda: running.pid not in (first_pid, None) and running.answers(5.0))
         assert warnings == ["mosquitto hangs; it is restarted in 1 s"]
     log = (tmp_path / "mosquitto.log").read_text()
     assert "rror" not in log, "the probes cause no error"
     assert "permissions" not in log, "it warns of files that others may read"
 
 
-# A command that runs until it is interrupted ends in order, also where a shell has started it in
+# A shell starts a program in the background with Ctrl-C turned off
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)]
+    ("number", "code"),
+    [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)],
+    ids=["Ctrl-C", "SIGTERM"],
 )
 def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
     flash = tmp_path / "flash.bin"
@@ -194,9 +189,7 @@ def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_pat
         pass  # no process holds it
 
 
-@pytest.mark.parametrize("command", ["broker run .", "fleet emulate 1 --clients 1"])
-def test_a_long_running_command_in_the_background_heeds_sigint(command, tmp_path):
-    configuration.configure(tmp_path, port=free_port())
-    ready, code = interrupt(signal.SIGINT, *command.split(), cwd=tmp_path)
+def test_a_fleet_in_the_background_ends_in_order(tmp_path):
+    ready, code = interrupt(signal.SIGINT, "fleet", "emulate", "1", "--clients", "1", cwd=tmp_path)
     assert ready
     assert code == errors.OK

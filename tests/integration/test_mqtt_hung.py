@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 import threading
-from contextlib import contextmanager
 
 import pytest
 import rig
@@ -76,7 +75,7 @@ def hangs_up(connection):
     connection.close()
 
 
-_STEPS = """
+STEPS = """
 import json, select, sys, time
 from tern import mqtt, tcp
 from tern.compat import ticks_diff, ticks_ms
@@ -181,7 +180,7 @@ def steps(
     open.
     """
     arguments = (port, authority, name, opening, PATIENCE, publishes, until)
-    return rig.run_program(micropython, "-c", _STEPS, *arguments)
+    return rig.run_program(micropython, "-c", STEPS, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -236,10 +235,7 @@ def test_a_step_never_waits(micropython, case):
         assert reason == REASONS[case]
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["silent", "no ping", "reads nothing", "floods"],
-)
+@pytest.mark.parametrize("case", ["silent", "no ping", "reads nothing", "floods"])
 def test_a_step_never_waits_with_tls(micropython, broker, case):
     assert_no_waits(
         micropython, case, secured(broker, SERVERS[case]), authority=broker / DEVICE_AUTHORITY
@@ -255,7 +251,7 @@ def test_a_step_never_waits_for_a_handshake(micropython, broker):
 # The look-up of names
 
 
-_PROGRAM = """
+LOOK_UP = """
 import json, sys, time
 from tern import dns, tcp
 name_server, broker = int(sys.argv[1]), int(sys.argv[2])
@@ -279,58 +275,39 @@ _ADDRESS = _NAME + bytes.fromhex("00010001000000050004") + bytes((127, 0, 0, 1))
 _ALIAS = _NAME + bytes.fromhex("00050001000000050008") + b"\x05other\xc0\x13"
 
 
-def answer(question, records=(_ALIAS, _ADDRESS)):
-    """An answer of RFC 1035 to a question: a header of 12 bytes, the question, the records."""
-    header = question[:2] + b"\x81\x80\x00\x01" + len(records).to_bytes(2) + bytes(4)
-    return header + question[12:] + b"".join(records)
+def answer(question):
+    """An answer of RFC 1035 to a question: a header of 12 bytes, the question, two records."""
+    return question[:2] + b"\x81\x80\x00\x01\x00\x02" + bytes(4) + question[12:] + _ALIAS + _ADDRESS
 
 
-@contextmanager
-def name_server(behave):
-    """Run a server that answers each question with the datagrams of `behave`.
+@contextlib.contextmanager
+def lying_name_server():
+    """Another server's answer, answers to other questions, and noise come before the right one.
 
-    behave(question) -> datagrams; None: a right answer that comes from another port. Yields its
-    port.
+    Yield the port.
     """
-
-    def run():
-        while True:
-            question, source = own.recvfrom(512)
-            if not question:
-                return
-            for data in behave(question):
-                if data is None:
-                    other.sendto(answer(question), source)
-                else:
-                    own.sendto(data, source)
-
     with (
         socket.socket(type=socket.SOCK_DGRAM) as own,
         socket.socket(type=socket.SOCK_DGRAM) as other,
     ):
+
+        def lie():
+            question, source = own.recvfrom(512)
+            other.sendto(answer(question), source)
+            other_id = bytes((question[0] ^ 255,)) + question[1:]
+            other_name = question.replace(b"broker", b"broken")
+            lies = answer(other_id), question, b"", os.urandom(512), answer(other_name)
+            for datagram in (*lies, answer(question)):
+                own.sendto(datagram, source)
+
         own.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=run, daemon=True)
+        thread = threading.Thread(target=lie, daemon=True)
         thread.start()
-        try:
-            yield own.getsockname()[1]
-        finally:
-            other.sendto(b"", own.getsockname())
-            thread.join(10)
-
-
-def hostile(question):
-    """Answers of another server and to other questions, and noise; then the right one."""
-    wrong = bytes((question[0] ^ 255,)) + question[1:]
-    yield None
-    yield answer(wrong)
-    yield question
-    yield b""
-    yield os.urandom(512)
-    yield answer(question.replace(b"broker", b"broken"))
-    yield answer(question)
+        yield own.getsockname()[1]
+        thread.join(10)
 
 
 def test_the_address_is_found_among_wrong_answers(micropython):
-    with name_server(hostile) as port, socket.create_server(("127.0.0.1", 0)) as broker:
-        result = rig.run_program(micropython, "-c", _PROGRAM, port, broker.getsockname()[1])
+    with lying_name_server() as port, socket.create_server(("127.0.0.1", 0)) as broker:
+        result = rig.run_program(micropython, "-c", LOOK_UP, port, broker.getsockname()[1])
     assert result["end"] == "127.0.0.1"
