@@ -132,23 +132,19 @@ def test_a_relay_comes_back_to_a_broker_that_was_killed(relayed):
 
 
 def test_devices_report_and_pay_once_a_round_though_cables_are_pulled(relayed):
-    stop = threading.Event()
-
-    def pull():
-        for i in (0, 1, 0):
+    def pull_cables():
+        for cable in (0, 1, 0):
             time.sleep(0.7)
-            relayed.pull(i)
+            relayed.pull(cable)
             time.sleep(0.3)
-            relayed.plug(i)
-        stop.set()
+            relayed.plug(cable)
 
-    thread = threading.Thread(target=pull)
-    thread.start()
-    number = 0
-    while not stop.is_set() or number < 4:
-        number += 1
-        relayed.round(number, alone=number % 2 == 0)
-        if number == 19:
-            break
-    thread.join()
-    assert {spent for spent, _, _ in relayed.site.ledgers().values()} == {number * rig.COST}
+    pulling = threading.Thread(target=pull_cables)
+    pulling.start()
+    rounds = 0
+    while rounds < 4 or (pulling.is_alive() and rounds < 19):  # the budget is for 20 rounds
+        rounds += 1
+        relayed.round(rounds, alone=rounds % 2 == 0)
+    pulling.join()
+
+    assert {spent for spent, _, _ in relayed.site.ledgers().values()} == {rounds * rig.COST}
