@@ -64,7 +64,10 @@ def on_qemu(name: str) -> dict[str, float]:
         bench = latency.Bench(on)
         garbage_bytes = bench.heap(case)["garbage_per_report"]
         bench.prepare(case)
-        reports = [instructions for _ in range(3) for instructions in bench.answers(case)[0]]
+        reports = []
+        for _ in range(3):
+            reports += bench.answers(case)[0]
+        bench.prepare(case)
         return {
             "garbage_bytes_per_report": garbage_bytes,
             "instructions_per_report": round(median(reports), -2),

@@ -61,7 +61,7 @@ class AtGateways(Fleet):
 
         return NatsPost(self.directory)
 
-    def census(self, store: Store, standing: bool) -> int:
+    def device_count(self, store: Store, standing: bool) -> int:
         """Return the number of devices of all gateways, as `sites` finds them."""
         return sum(len(devices) for devices in self.sites(store, standing).values())
 

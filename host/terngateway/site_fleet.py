@@ -169,7 +169,7 @@ class SiteFleet:
         store = self.store
         if store:
             store = os.path.abspath(Path(store).expanduser())
-        return replace(self, fleet=fleet.parse(self.fleet).anywhere, store=store)
+        return replace(self, fleet=fleet.parse(self.fleet).absolute_name, store=store)
 
     def save(self, directory: Path) -> None:
         """Write the options into gateway.json, whose other members stay. Raises StorageError."""

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 def statement(sites, honest=0.9):
     """The page about a run over gateways, as Markdown."""
-    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, promised=[RUN], link="gateways")
+    facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, promised=[RUN], fleet_kind="gateways")
     facts = Facts(**{**vars(facts), "parts": [part(sites, honest)]})
     return page.markdown(facts).replace("\\", "")
 

@@ -63,7 +63,7 @@ class Boards(MqttLink):
                 for device in range(first, first + self._each):
                     self.report(device, frame)
 
-    def hand_out(self, frame):
+    def retain_model(self, frame):
         self.models.append(frame)
 
     def ask(self, board, frame):

@@ -97,7 +97,7 @@ def install_altered(repl, module, right, wrong):
 def test_a_library_that_is_wrong_never_starts_and_is_repaired_by_the_next_deployment(flash):
     with catalogue.boot("rv32", flash) as board, Repl(board.url) as repl:
         with pytest.raises(MiscompiledError, match="computes a wrong card"):
-            install_altered(repl, "sampler", right="if comparison < 0:", wrong="if comparison > 0:")
+            install_altered(repl, "sampler", right="rest >> 22)", wrong="rest >> 21)")
 
         assert deploy.MAIN not in repl.directory("/")
         _, changes = deploy.plan(repl)

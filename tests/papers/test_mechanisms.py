@@ -107,7 +107,7 @@ def test_the_worst_variance_of_lhp_is_within_one_of_its_ranges():
     # The second moment is constant within a range, whose ends are two knots.
     variances = []
     for (low, second_moment), (high, _) in pairwise(
-        zip(moments.knots, moments.seconds, strict=True)
+        zip(moments.knots, moments.second_moments, strict=True)
     ):
         if low <= value <= high:
             variances.append(second_moment - value * value)

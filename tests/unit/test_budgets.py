@@ -54,13 +54,13 @@ def test_a_budget_is_what_the_board_has_just_said(sightings):
 )
 def test_reports_of_later_rounds_are_taken_off(sightings, answered, left, spent):
     say(sightings, 900, 100)
-    sightings.answered(answered, costs)
+    sightings.count_costs(answered, costs)
     assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (left, spent)
 
 
 def test_a_new_hello_replaces_what_was_counted(sightings, rounds):
     say(sightings, 900, 100)
-    sightings.answered([(4, 7)], costs)
+    sightings.count_costs([(4, 7)], costs)
     rounds[0] = 4
     say(sightings, 800, 200)
     assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (800, 200)
@@ -68,19 +68,19 @@ def test_a_new_hello_replaces_what_was_counted(sightings, rounds):
 
 def test_a_ledger_in_rho_pays_in_rho(sightings):
     say(sightings, 900, 100, RHO)
-    sightings.answered([(4, 7)], costs)
+    sightings.count_costs([(4, 7)], costs)
     assert (sightings.budget(BOARD).left, sightings.budget(BOARD).spent) == (895, 105)
 
 
 def test_nothing_is_left_below_zero(sightings):
     say(sightings, 50, 100)
-    sightings.answered([(4, 7)], costs)
+    sightings.count_costs([(4, 7)], costs)
     assert sightings.budget(BOARD).left == 0
 
 
 def test_observers_read_the_same_from_the_store(sightings, store):
     say(sightings, 900, 100)
-    sightings.answered([(4, 7)], costs)
+    sightings.count_costs([(4, 7)], costs)
     sightings.write()
     (row,) = store.boards()
     assert (row.budget_left, row.paid, row.measure) == (800, 200, EPSILON)
@@ -91,7 +91,7 @@ def earlier(store):
     """What an earlier host has heard of the board, and counted since."""
     earlier = Sightings(store, last_round=lambda: 3)
     say(earlier, 900, 100)
-    earlier.answered([(4, 7)], costs)
+    earlier.count_costs([(4, 7)], costs)
     earlier.write()
 
 

@@ -146,7 +146,7 @@ def test_a_full_disk_is_reported_once_each_time_it_fills(store, full_disk):
     for boards in (range(1, 100), range(101, 200)):
         with full_disk():
             sight(sightings, boards)
-            sightings.forget()
+            sightings.mark_all_offline()
         sightings.write()
     assert len(warnings) == 2
     for warning in warnings:
@@ -158,7 +158,7 @@ def test_sightings_that_a_full_disk_did_not_take_are_written_later(store, full_d
     boards = range(1, 100)
     with full_disk():
         sight(sightings, boards)
-        sightings.forget()
+        sightings.mark_all_offline()
     sightings.write()
     assert [board.first for board in store.boards()] == [*boards]
     assert {board.errors for board in store.boards()} == {1}

@@ -14,7 +14,7 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
-from designing import shipped_card
+from designing import law_of_counts, shipped_card
 from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from spec.cards import sum_card
@@ -102,7 +102,7 @@ def least_epsilon(delta_of, delta, largest):
     return high
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-6, 1e-12, 1e-40])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 2, 20])
 @pytest.mark.parametrize("reports", [1, 2, 7, 100, 3000])
@@ -179,24 +179,6 @@ def test_a_card_composes_as_googles_accountant_says(named, reports, delta):
     assert 0.99 * their_epsilon < our_epsilon < their_epsilon * 1.0005
 
 
-@pytest.mark.parametrize("named", CARDS, ids=str)
-def test_one_report_costs_its_card_at_any_delta_that_is_small(named):
-    certified = card(*named).epsilon / MICRO
-    assert 0.97 * certified < compose_exactly({report(*named): 1}, 1e-9) <= certified
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("named", CARDS, ids=str)
-@pytest.mark.parametrize("other_reports", [0, 5])
-def test_no_card_costs_more_than_any_mechanism_of_its_epsilon(named, other_reports):
-    kind = report(*named)
-    same_epsilon = ReportKind(kind.cost)  # of randomised response, which tells most
-    reports, delta = 5, 1e-4
-    of_card = compose_exactly({kind.among(other_reports): reports}, delta)
-    of_any = compose_exactly({same_epsilon.among(other_reports): reports}, delta)
-    assert of_card <= of_any * (1 + 1e-4)
-
-
 PROJECTION_CARD = cards.decode(projection.design(MICRO, 32, 1.0).card)
 
 
@@ -230,12 +212,8 @@ def test_a_projection_card_tells_as_much_as_opposite_directions_and_more_than_ne
     assert delta_of(of_card) > delta_of(near) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    "named", [*CARDS, ("pm-sub", 1, 255), ("grr", 20), ("duchi", 1e-6)], ids=str
-)
-@pytest.mark.parametrize(
-    "ratio", [Fraction(1, 3), Fraction(1), Fraction(math.exp(0.2)), Fraction(5)], ids=float
-)
+@pytest.mark.parametrize("named", [*CARDS, ("grr", 20), ("duchi", 1e-6)], ids=str)
+@pytest.mark.parametrize("ratio", [Fraction(1, 3), Fraction(1), Fraction(5)], ids=float)
 def test_a_profile_is_the_largest_of_all_pairs_of_inputs(named, ratio):
     """The profile at a ratio: the sum of what P(symbol) exceeds ratio Q(symbol), at most."""
     parts = laws.parts(card(*named))
@@ -269,16 +247,6 @@ def test_a_report_keeps_the_rho_of_its_epsilon_at_every_alpha(named):
             assert renyi(law_p, law_q, alpha) <= alpha * rho * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("epsilon", "rho"), [(1, 0.462), (4, 3.856)])
-def test_the_rho_of_randomised_response_is_tight(epsilon, rho):
-    """The Renyi divergence per alpha comes near rho where alpha comes near 1."""
-    stated = any_mechanism(epsilon).rho / MICRO
-    assert stated == pytest.approx(rho, abs=5e-4)
-    law_of_one = [1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))]
-    law_of_zero = law_of_one[::-1]
-    assert renyi(law_of_one, law_of_zero, 1 + 1e-6) == pytest.approx(stated, rel=1e-5)
-
-
 @pytest.mark.parametrize(("epsilon", "rho"), [(10, 1.539), (1, 0.02436)])
 def test_a_budget_in_rho_has_the_epsilon_that_googles_accountant_says(epsilon, rho):
     orders = [1 + 10 ** (i / 100) for i in range(-200, 400)]
@@ -289,19 +257,6 @@ def test_a_budget_in_rho_has_the_epsilon_that_googles_accountant_says(epsilon, r
 
 
 # Among others, of whose reports only counts are seen
-
-
-def law_of_counts(laws_of_reports):
-    """The law of the counts of independent reports, by the counts of each symbol."""
-    law = Counter({(0,) * len(laws_of_reports[0]): Fraction(1)})
-    for of_report in laws_of_reports:
-        longer = Counter()
-        for counts, mass in law.items():
-            for symbol, p in enumerate(of_report):
-                further = (*counts[:symbol], counts[symbol] + 1, *counts[symbol + 1 :])
-                longer[further] += mass * p
-        law = longer
-    return law
 
 
 def worst_delta_among(knots, clients, rounds, epsilon):
@@ -316,7 +271,7 @@ def worst_delta_among(knots, clients, rounds, epsilon):
     return worst
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("clients", "rounds", "named"),
     [(2, 2, ("three-outputs", 1)), (3, 2, ("grr", 2)), (5, 1, ("three-outputs", 1))],
@@ -358,22 +313,6 @@ def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsi
     assert bound < 3 * exact or bound > 0.7 * bound_alone
 
 
-@pytest.mark.parametrize(
-    ("named", "clients"),
-    [
-        (("three-outputs", 1), 1),
-        (("three-outputs", 1), 10_000),
-        (("grr", 4), 100),
-        (("pm-sub", 0.1), 100),
-    ],
-    ids=str,
-)
-def test_one_round_costs_what_one_report_does_behind_a_shuffler(named, clients):
-    kind = report(*named)
-    shuffled = shuffling.account(kind.cost, clients, 1e-6, cards.decode(kind.card)).card
-    assert compose_exactly({kind.among(clients): 1}, 1e-6) == pytest.approx(shuffled, rel=2e-3)
-
-
 # Reports that others do not hide
 
 
@@ -396,12 +335,6 @@ def test_hashes_are_never_mixed_since_each_device_has_its_own(hashed, others):
 # Gaussian noise
 
 
-def test_of_noise_whose_curve_is_not_known_only_rho_is_known():
-    bounds = composing.compose({ReportKind(20_000, gaussian=True): 3}, 1e-6)
-    assert (bounds.pure, bounds.exact) == (None, None)
-    assert bounds.epsilon == bounds.zcdp == sums.epsilon_of(60_000, 1e-6)
-
-
 def test_with_gaussian_noise_and_other_reports_the_rhos_add_up_and_so_do_the_epsilons():
     pure = report("three-outputs", 1)
     bounds = composing.compose({ReportKind(20_000, gaussian=True): 3, pure: 2}, 1e-6)
@@ -418,8 +351,7 @@ GUIDE = (Path(__file__).parents[2] / "docs/guides/accounting.md").read_text()
 TABLE = re.findall(r"^\| ([\d.]+) \| ([\d,]+) \| (.*) \|$", GUIDE, re.MULTILINE)
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("row", TABLE, ids="x".join)
 def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
     epsilon, rounds = float(row[0]), int(row[1].replace(",", ""))
@@ -438,29 +370,28 @@ def test_a_row_of_the_guide_is_rounded_up_from_what_is_computed(row):
 @pytest.mark.parametrize(
     ("reports", "delta", "epsilon"),
     [
-        ({any_mechanism(1): 20}, 1 - 2**-53, 0.0),
-        ({any_mechanism(1).among(5): 20}, 1 - 2**-53, 0.0),
-        ({any_mechanism(1): 1}, 0.5, 0.0),  # above the distance of its laws
-        ({any_mechanism(1e-6).among(10**6): 1}, 0.1, 0.0),
-        ({any_mechanism(1000): 3}, 1e-6, 3000),
-        ({ReportKind.of(card("three-outputs", 8), values=16).among(50): 1}, 1e-300, 16 * 8),
-        ({any_mechanism(1).among(1): 0}, 1e-6, 0.0),
+        ({any_mechanism(epsilon=1): 20}, 1 - 2**-53, 0.0),
+        # The laws of one report of epsilon 1 are (e - 1) / (e + 1) = 0.46 apart.
+        ({any_mechanism(epsilon=1): 1}, 0.5, 0.0),
+        ({any_mechanism(epsilon=1000): 3}, 1e-6, 3 * 1000),
         ({}, 1e-6, 0.0),
     ],
+    ids=["a delta next to 1", "a delta beyond the distance", "a huge epsilon", "no reports"],
 )
-def test_an_extreme_has_its_epsilon(reports, delta, epsilon):
+def test_an_extreme_composition_does_not_break_the_account(reports, delta, epsilon):
+    """Where delta permits everything, epsilon is 0; where it permits next to nothing, it is the sum."""
     assert compose_exactly(reports, delta) == pytest.approx(epsilon, rel=1e-4)
 
 
-@pytest.mark.parametrize("step", ["1e-13", "1e-9", "1e-4", "0.01", "1"])
-@pytest.mark.parametrize("index", [-30, -7, -1, 0, 1, 7, 30])
+@pytest.mark.parametrize("step", ["1e-13", "1e-4", "1"])
+@pytest.mark.parametrize("index", [-30, -1, 0, 1, 30])
 def test_a_point_of_the_grid_is_never_above_its_loss(step, index):
     """The ratio at a point is a rational that is at most exp(loss), and short of it by 1e-13."""
     step = float(step)
     with localcontext(prec=60):
         loss = index * Decimal(step)
         ratio = loss.exp()
-        point = losses.at(index, step)
+        point = losses.exp_of_steps(index, step)
         missing = ratio - Decimal(point.numerator) / point.denominator
         # Near 1, the error is small beside the distance from 1.
         scale = abs(ratio - 1) if abs(loss) < 0.5 else ratio

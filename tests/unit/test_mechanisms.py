@@ -10,9 +10,9 @@ from designing import worst
 
 from tern import card as cards
 from ternhost.errors import UsageError
-from ternhost.privacy import certify, mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.privacy.cards import describe_design
-from ternhost.privacy.mechanisms import grr, laplace, three_outputs
+from ternhost.privacy.mechanisms import laplace, three_outputs
 
 EPSILONS = ("0.5", "1", "2", "3", "4")
 VARIANCES = {  # the worst case at each of EPSILONS
@@ -40,15 +40,6 @@ def test_tables_and_cards_of_255_levels_are_close_to_their_mechanism(names, leas
         assert least <= worst(name, epsilon) / REFERENCE[name][epsilon] <= most
 
 
-def test_pm_sub_of_15_levels_is_within_half_a_percent_of_the_continuous_one():
-    reference = REFERENCE["pm-sub"]
-    for epsilon in EPSILONS:
-        assert worst("pm-sub", epsilon, 15) <= 1.005 * reference[epsilon]
-    for epsilon, ratio in (("1", 0.9992), ("2", 0.9900), ("4", 0.9675)):
-        best = worst("pm-sub", epsilon, 15, window="best")
-        assert best / reference[epsilon] == pytest.approx(ratio, abs=1e-4)
-
-
 def test_formulas_equal_the_reference_figures():
     for name, epsilon in product(REFERENCE, EPSILONS):
         stated = mechanisms.REGISTRY[name].worst_variance(float(epsilon))
@@ -67,27 +58,14 @@ def test_the_scale_of_laplace_is_the_least_that_keeps_epsilon():
         laplace.rational_scale(1, 14)
 
 
-def test_grr_has_the_frequency_variance_of_its_probabilities():
-    card = cards.decode(mechanisms.design("grr", "1", 5).card)
-    same, different = (float(certify.at_knot(card, 0)[j]) for j in (0, 1))
-    gain = (same - different) ** 2
-    assert grr.frequency_variance(1.0, 5) == pytest.approx(
-        different * (1 - different) / gain, rel=1e-6
-    )
-    assert grr.frequency_variance(1.0, 5, 1.0) == pytest.approx(same * (1 - same) / gain, rel=1e-6)
+QUICKLY_DESIGNED = [
+    name for name in mechanisms.OWN if not mechanisms.REGISTRY[name].slow and name != "projection"
+]
 
 
-@pytest.mark.parametrize(
-    "epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "7.5", "20"]
-)
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in mechanisms.OWN
-        if not mechanisms.REGISTRY[name].slow and name != "projection"
-    ],
-)
+# Three-outputs changes its formula at ln 2 and at 1.7103925.
+@pytest.mark.parametrize("epsilon", ["0.01", "0.693147", "0.693148", "1.710392", "1.710393", "20"])
+@pytest.mark.parametrize("name", QUICKLY_DESIGNED)
 def test_mechanisms_cover_the_whole_range_of_epsilon(name, epsilon):
     design = mechanisms.design(name, epsilon)
     figures = describe_design(design)

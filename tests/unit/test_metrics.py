@@ -16,11 +16,10 @@ from tern import wire
 from ternhost.cli import main
 from ternhost.errors import USAGE
 from ternhost.reach.broker.mosquitto import free_port
-from ternhost.run.status import END, PROGRESS, ROUND, Status
+from ternhost.run.status import END, ROUND, Status
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 from ternhost.text import visible
-from ternhost.watch import metrics as module
 from ternhost.watch.metrics import Metrics
 
 MONITORING = files("ternhost.watch")
@@ -66,14 +65,7 @@ def status_of(port, *headers, path="/metrics"):
     return answer.status
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "LOCALHOST:{port}"])
-def test_requests_for_its_own_address_are_answered(metrics, host):
-    assert status_of(metrics.port, ("Host", host.format(port=metrics.port))) == 200
-
-
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "[::1]:{port}"]
-)
+@pytest.mark.parametrize("host", ["evil.example:{port}", "127.0.0.1", "127.0.0.1:1"])
 def test_a_page_of_another_host_reads_nothing_by_dns_rebinding(metrics, host):
     for path in ("/metrics", "/"):
         host = host.format(port=metrics.port)
@@ -102,62 +94,10 @@ def scrape(served):
     return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
-ENDED = replace(
-    STATUS,
-    event=END,
-    reports=8,
-    refusals=2,
-    total_reports=8,
-    figures={"accuracy": 0.75},
-    chosen={"tau": 2.0},
-    reasons={"budget": 2},
-)
-
-
-def test_a_status_is_served(metrics):
-    metrics.update(replace(STATUS, boards=3, asleep=1, connected=False))
-    served = scrape(metrics)
-    values = {"round": 7, "asked": 10, "boards": 3, "boards_asleep": 1, "connected": 0}
-    assert {name: served[f"tern_{name}",] for name in values} == values
-
-
 def test_every_reason_is_0_at_first_so_that_its_first_refusal_is_an_increase(metrics):
     metrics.update(STATUS)
     served = scrape(metrics)
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
-
-
-def test_refusals_of_rounds_add_up(metrics):
-    metrics.update(ENDED)
-    metrics.update(replace(ENDED, number=8, reasons={"budget": 1, "data": 1}))
-    assert scrape(metrics)["tern_refused_reports_total", ("reason", "budget")] == 3
-
-
-def test_frames_of_the_process_are_counted_by_outcome(metrics):
-    for forged in (0, 1, 1, 4):
-        metrics.update(replace(STATUS, event=PROGRESS, frames={"forged": forged}))
-        assert scrape(metrics)["tern_frames_total", ("fate", "forged")] == forged
-
-
-def test_the_figures_of_a_round_are_served_when_it_has_ended(metrics):
-    metrics.update(ENDED)
-    served = scrape(metrics)
-    assert served["tern_figure", ("name", "accuracy")] == 0.75
-    assert served["tern_chosen", ("name", "tau")] == 2
-    assert abs(time.time() - served["tern_last_round_ended_timestamp_seconds",]) < 60
-
-
-def test_the_duration_of_rounds_is_served(metrics, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    for number, seconds in ((1, 0.05), (2, 40.0), (3, 1e6)):
-        metrics.update(replace(STATUS, number=number))
-        now += seconds
-        metrics.update(replace(STATUS, number=number, event=END))
-    served = scrape(metrics)
-    assert served["tern_round_duration_seconds_sum",] == 0.05 + 40 + 1e6
-    for at_most, rounds in (("0.1", 1), ("60.0", 2), ("+Inf", 3)):
-        assert served["tern_round_duration_seconds_bucket", ("le", at_most)] == rounds
 
 
 def board(i, ago, **fields):
@@ -169,53 +109,6 @@ def board(i, ago, **fields):
         heard=time.time() - ago,
         **fields,
     )
-
-
-@pytest.fixture
-def boards_counted_by(metrics, store):
-    """`boards_counted_by(what)`: the number of boards by the label of tern_boards_WHAT."""
-    new, old = {"release": "0.2.0"}, {"release": "0.1.0"}
-    store.boards_seen(
-        [
-            board(1, 10, hello={"entropy": wire.CTR_DRBG, **new}),
-            board(2, 30, hello={"entropy": wire.FAILED, **new}, errors=2, error="lost"),
-            board(3, 90, hello={"entropy": 99, **old}),
-            board(4, 5000, online=False),
-            board(5, 90_000, online=False, hello={"entropy": wire.HASH_DRBG, **old}),
-        ]
-    )
-    metrics.add_store(store.path)
-
-    def counted(what):
-        counts = {}
-        for (name, *labels), count in scrape(metrics).items():
-            if name == f"tern_boards_{what}":
-                ((_, label),) = labels
-                counts[label] = count
-        return counts
-
-    return counted
-
-
-@pytest.mark.parametrize(
-    ("what", "counts"),
-    [
-        ("heard", {"1m": 2, "10m": 1, "1h": 0, "1d": 1, "older": 1}),
-        ("by_state", {"online": 3, "offline": 2}),
-        ("by_release", {"0.2.0": 2, "0.1.0": 2}),
-        ("by_entropy", {"failed": 1, "CTR_DRBG": 1, "Hash_DRBG": 1, "other": 1}),
-        ("by_error", {"lost": 1}),
-    ],
-)
-def test_boards_are_counted(boards_counted_by, what, counts):
-    assert boards_counted_by(what) == counts
-
-
-def test_the_least_budget_is_that_of_the_boards_heard_within_a_day(metrics, store):
-    heard, silent = board(1, 10, hello={"budget": 3_500_000}), board(2, 90_000, hello={"budget": 1})
-    store.boards_seen([heard, silent])
-    metrics.add_store(store.path)
-    assert scrape(metrics)["tern_budget_left_least_epsilon",] == 3.5
 
 
 def test_lying_boards_make_few_series(metrics, store):
@@ -238,21 +131,6 @@ def test_lying_boards_make_few_series(metrics, store):
 
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\u200b\x1b[2J'
-
-
-def test_hostile_names_of_figures_are_labels_and_make_no_line(metrics):
-    figures = {"figures": {HOSTILE: 0.5}, "chosen": {HOSTILE: 2.0}, "reasons": {HOSTILE: 1}}
-    metrics.update(replace(STATUS, event=END, frames={HOSTILE: 3}, **figures))
-    served = scrape(metrics)
-    labels = {
-        "figure": "name",
-        "chosen": "name",
-        "refused_reports_total": "reason",
-        "frames_total": "fate",
-    }
-    for name, label in labels.items():
-        assert served[f"tern_{name}", (label, HOSTILE)] > 0
-    assert {name.partition("_")[0] for name, *_ in served} == {"tern"}
 
 
 def test_hostile_texts_of_boards_are_labels_that_no_terminal_obeys(metrics, store):
@@ -316,33 +194,27 @@ def everything(tmp_path_factory):
     return figures
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything, expression):
-    names = set(re.findall(r"\btern_\w+", expression))
-    assert names
+def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
+    names = set(re.findall(r"\btern_\w+", " ".join(EXPRESSIONS)))
     assert names <= {name for name, *_ in everything}
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_label_in_the_dashboard_and_the_alerts_is_served(everything, expression):
+def test_every_label_in_the_dashboard_and_the_alerts_is_served(everything):
     labels, values = set(), set()
     for name, *pairs in everything:
         values.update(pairs)
         labels.update((name, label) for label, _ in pairs)
 
-    for name, selector in re.findall(r"\b(tern_\w+)\{([^}]*)\}", expression):
+    expressions = " ".join(EXPRESSIONS)
+    for name, selector in re.findall(r"\b(tern_\w+)\{([^}]*)\}", expressions):
         for label in re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", selector):
             is_added_by_prometheus = label in ("instance", "job")
-            assert is_added_by_prometheus or (name, label) in labels
-    for pair in re.findall(r'(state|fate|reason)="(\w+)"', expression):
-        assert pair in values
+            assert is_added_by_prometheus or (name, label) in labels, label
+    assert set(re.findall(r'(state|fate|reason)="(\w+)"', expressions)) <= values
 
 
-def test_alerts_are_well_formed():
-    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+def test_alerts_are_conditions_of_a_known_severity():
     for rule in RULES:
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert set(rule["annotations"]) == {"summary", "description"}
         assert re.search(r"[<>]|==|absent", rule["expr"]), "a condition"
-        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))

@@ -3,7 +3,6 @@
 import os
 import time
 from array import array
-from contextlib import closing
 
 import pytest
 from framing import encoded
@@ -39,16 +38,6 @@ def run(monitor, done):
 KEY = bytes(32)
 REFUSED = encoded(frames.encode_error, KEY, 7, 3, wire.ERR_BUDGET, 0)
 REPORT = encoded(frames.encode_report, KEY, 7, 3, array("H", [1]), 1, 3, 1)
-
-
-def test_the_state_is_shown_while_it_runs(board, monkeypatch):
-    monkeypatch.setattr("terntools.boards.monitor.STATUS", 0.1)
-    shown = []
-    monitor = Monitor(board.port, lambda line: None, hello_every=3600, show=shown.append)
-    board.send(REPORT)
-    with closing(monitor):
-        run(monitor, lambda: any("1 frame," in line for line in shown))
-    assert shown[-1].endswith("0 errors, 0 damaged; budget not told; heap free: not told")
 
 
 def test_frames_errors_and_damage_are_counted(board, watched):

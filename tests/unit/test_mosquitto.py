@@ -2,61 +2,16 @@
 for it.
 """
 
-import errno
-import re
-import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
-from harness.raw_client import wait_for
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
 from ternhost.reach.broker.access import CONFIG
-from ternhost.reach.broker.broker_log import TEXTS, BrokerLog
-from ternhost.reach.broker.keeper import KeeperTimes
+from ternhost.reach.broker.broker_log import BrokerLog
 from ternhost.reach.broker.mosquitto_files import LOG, PID
-
-
-@pytest.fixture
-def brokers(tmp_path, monkeypatch):
-    """The directory of a central broker, and a list of the brokers that are reloaded.
-
-    The central broker and its two sites each have a process named mosquitto.
-    """
-    place = tmp_path / "broker"
-    configuration.configure(place, tls=False)
-    for name in ("lab", "shed"):
-        configuration.add_site(place, name, bridge=True)
-    program = shutil.copy(shutil.which("sleep"), tmp_path / "mosquitto")
-    processes = {}
-    for directory in (place, place / "sites" / "lab", place / "sites" / "shed"):
-        process = subprocess.Popen([program, "60"])
-        (directory / PID).write_text(f"{process.pid}\n")
-        processes[process.pid] = (directory.name, process)
-    order = []
-    monkeypatch.setattr(mosquitto.os, "kill", lambda pid, signal: order.append(processes[pid][0]))
-    for pid in processes:
-        while Path(f"/proc/{pid}/comm").read_text() != "mosquitto\n":  # not before exec
-            time.sleep(0.01)
-    yield place, order
-    monkeypatch.undo()
-    for _, process in processes.values():
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize(
-    ("name", "order"), [("", ["broker", "lab", "shed"]), ("sites/lab", ["broker", "lab"])]
-)
-def test_the_central_broker_is_reloaded_before_its_sites(brokers, name, order):
-    place, reloaded = brokers
-    assert mosquitto.reload(place / name)
-    assert reloaded == order
 
 
 @pytest.fixture
@@ -82,7 +37,6 @@ def replaced(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("print('1: Warning: harmless'); sys.exit(3)", "exit code 3"),
         ("print('1: Warning: x', flush=True); os.kill(os.getpid(), 11)", "SIGSEGV"),
         ("print('1: Error: no such user'); sys.exit(1)", "Error: no such user"),
     ],
@@ -93,33 +47,6 @@ def test_the_error_says_why_mosquitto_has_ended(replaced, script, reason):
     with pytest.raises(DeviceError) as caught:
         mosquitto.Mosquitto(place)
     assert caught.value.message.endswith(reason)
-
-
-def test_an_unreachable_address_does_not_count_as_a_started_broker(replaced, monkeypatch):
-    unreachable = Mock(side_effect=OSError(errno.ENETUNREACH, "Network is unreachable"))
-    place = replaced("time.sleep(0.5)\nsys.exit(3)")
-    monkeypatch.setattr(mosquitto.socket, "create_connection", unreachable)
-    with pytest.raises(DeviceError, match="mosquitto does not start with exit code 3"):
-        mosquitto.Mosquitto(place)
-
-
-def kept(place, count, times):
-    """The messages of a Mosquitto that is kept running, until there are `count`."""
-    messages = []
-    with mosquitto.Mosquitto(place) as running:
-        running.keep(messages.append, times)
-        wait_for(lambda: len(messages) >= count, 20)
-    return messages
-
-
-def test_the_pause_before_a_restart_is_short_again_after_healthy_time(replaced):
-    place = replaced(
-        "socket.create_server(('127.0.0.1', port)).accept()[0].close()\ntime.sleep(0.5)"
-    )
-    times = KeeperTimes(first_pause=0.01, look_every=0.01, healthy=0.1)
-    assert kept(place, 3, times)[:3] == 3 * [
-        "mosquitto has ended with exit code 0; it is restarted in 0.01 s"
-    ]
 
 
 NEW = "New connection from {0}:{1} on port 8883."
@@ -176,33 +103,8 @@ def test_a_board_that_was_let_in_since_is_not_refused(log):
     assert set(log.connected) == {"00000007"}
 
 
-def test_a_board_that_has_fallen_silent_is_not_connected(log):
-    silent = "Client 00000007 has exceeded timeout, disconnecting."
-    log.write(JOINED.format("10.0.0.7", 2, "00000007"), silent)
-    assert set(log.ended) == {"00000007"}
-    assert not log.connected
-
-
-def test_a_line_that_was_cut_is_read_later(log, tmp_path):
-    line = f"{int(time.time()) + 1}: {LATER_RELEASE_REFUSES}\n"
-    (tmp_path / LOG).write_text(line[:30])
-    assert log.read()
-    assert log.refused == set()
-    (tmp_path / LOG).write_text(line)
-    assert log.read()
-    assert log.refused == {("10.0.0.9", "not authorised")}
-
-
 def test_a_mosquitto_that_does_not_log_connections_says_nothing(log, tmp_path):
     log.write(LATER_RELEASE_REFUSES)
     conf = (tmp_path / CONFIG).read_text()
     (tmp_path / CONFIG).write_text(conf.replace("log_type notice\n", ""))
     assert not log.read()
-
-
-def test_the_guide_lists_all_that_a_host_says_of_absent_boards():
-    guide = (Path(__file__).parents[2] / "docs" / "guides" / "absent.md").read_text()
-    for kind in ("refused", "absent", "other"):
-        for words, _ in TEXTS[kind].values():
-            said = max(re.split(r"\{\w+\}|:", words), key=len).strip()
-            assert said in guide, said

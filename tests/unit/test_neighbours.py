@@ -10,6 +10,7 @@ debited, and above a third of it where the worst pair is known.
 import math
 import struct
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from spec.cards import projection_card, sum_card
 
 from tern import card as cards
 from tern import ledger, storage, wire
+from tern import sums as device_sums
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost.privacy import mechanisms, sums
@@ -81,20 +83,25 @@ def asked(client, number, question):
     return ask(client, round_frame(number, question.card, **fields, **more))
 
 
-def reports(records, question, draws=DRAWS):
-    """The symbols of so many reports (draws x k).
+def symbols_from(client, number, question):
+    """The symbols of a report.
 
-    The budget is renewed: this is not one client's life.
+    A spent budget is renewed: this is not one client's life.
     """
+    answer = asked(client, number, question)
+    if answer[0] == wire.ERROR:
+        client.ledger.spent = 0
+        answer = asked(client, number, question)
+    return symbols_of(answer, question.k, question.symbols)
+
+
+def reports(records, question, draws=DRAWS, answerer=None):
+    """The symbols of so many reports (draws x k); answerer: what sums units instead of tern.sums."""
     client, _ = client_of(records, question.unit)
-    drawn = np.zeros((draws, question.k), int)
-    for i in range(draws):
-        answer = asked(client, 1 + i, question)
-        if answer[0] == wire.ERROR:
-            client.ledger.spent = 0
-            answer = asked(client, 1 + i, question)
-        drawn[i] = symbols_of(answer, question.k, question.symbols)
-    return drawn
+    if answerer:
+        with mock.patch.object(device_sums, "Answerer", answerer):
+            client.report.answerers.of_shape(cards.SUM).unit = question.unit
+    return np.array([symbols_from(client, 1 + i, question) for i in range(draws)])
 
 
 def charge(records, question):
@@ -217,11 +224,7 @@ def cosines_of(client, question, direction):
     card = cards.decode(question.card)
     cosines = np.zeros(DRAWS)
     for i in range(DRAWS):
-        answer = asked(client, 1 + i, question)
-        if answer[0] == wire.ERROR:  # the budget is spent: it is renewed
-            client.ledger.spent = 0
-            answer = asked(client, 1 + i, question)
-        (symbol,) = symbols_of(answer, 1, question.symbols)
+        (symbol,) = symbols_from(client, 1 + i, question)
         signs = twin.signs(card, np.frombuffer(client.session.question, np.uint8)[None])
         reported = twin.decode(card, signs, np.array([symbol]), question.d)[0]
         cosines[i] = reported @ direction / np.linalg.norm(reported)
@@ -314,3 +317,47 @@ def test_a_sum_over_a_multiple_of_the_unit_is_refused_and_costs_nothing(norm, mu
     assert (code, detail) == (wire.ERR_UNIT, 1)
     client.close()
     assert book_of(folder).spent == 0
+
+
+# This audit finds a mistake
+
+
+class RoundsLast(device_sums.Answerer):
+    """The wrong order: units are clipped on a grid 64 times as fine, and their sum is rounded to
+    the card's.
+    """
+
+    def values(self, client, records, card):
+        shape, norm, unit = self._sum, self._sum.norm, self._sum.unit
+        fine = sum_card(
+            0, norm, unit, 64 * shape.radius, shape.reach, t=shape.t, c=shape.c, m=shape.m
+        )
+        self._sum = device_sums.Sum(fine)
+        result = super().values(client, records, card)
+        for j in range(len(self._sums) - 1):
+            self._sums[j] = (self._sums[j] + 32) // 64
+        self._sum = shape
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answerer", [None, RoundsLast], ids=["rounded first", "rounded last"])
+def test_a_sum_that_is_rounded_last_tells_more_than_its_rho(answerer):
+    """A record has 64 features of an eighth of a step each: together they have norm 1. The sum of
+    the others ends at half steps, so that the record moves each of 64 rounded sums by a step.
+    """
+    rho_micro, delta, draws = 250_000, 1e-3, 1000
+    card = sum_card(rho_micro, 2, 1, 1, 1 << 14, t=1, c=2, bits=8)
+    question = Question(card, d=64, k=64 + 1, unit=1)  # 64 values and the tally
+    record = [2047] * 64 + [0]
+    others = [[1750] * 64 + [0], record, record, record]
+
+    without = reports(others, question, draws, answerer)[:, :64].sum(axis=1)
+    with_record = reports([record, *others], question, draws, answerer)[:, :64].sum(axis=1)
+    measured_loss = loss(without, with_record, delta)
+
+    claim = sums.epsilon_of(rho_micro, delta)
+    if answerer is RoundsLast:
+        assert measured_loss > 1.2 * claim
+    else:
+        assert measured_loss < claim / 3

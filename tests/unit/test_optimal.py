@@ -3,9 +3,7 @@ bound.
 """
 
 import math
-from contextlib import suppress
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,13 +11,10 @@ import sampler_walk
 from designing import worst_variance
 
 from tern import card as cards
-from ternhost.errors import UsageError
-from ternhost.privacy import certify, mechanisms
-from ternhost.privacy.mechanisms import duchi, lower_bound, optimal, programme, three_outputs
+from ternhost.privacy import certify
+from ternhost.privacy.mechanisms import duchi, lower_bound, optimal, programme
 
 MICRO = 1_000_000
-# Tern's own; 3R, one of them, is within 1e-5 of the best four levels near epsilon 1.25.
-NOT_RIVALS = ("optimal", "auto", "3r")
 
 
 def designed(epsilon, levels, **options):
@@ -36,53 +31,8 @@ def designed(epsilon, levels, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("epsilon", [0.5, 6.0])
-def test_four_levels_beat_every_mechanism_of_two_bits(epsilon):
-    ours, rivals = worst_variance(designed(epsilon, 4)), {}
-    for name, levels in product(set(mechanisms.OWN) - set(NOT_RIVALS), (2, 3, 4)):
-        with suppress(UsageError):  # no such number of levels
-            card = mechanisms.design(name, str(epsilon), levels).decode()
-            assert card.symbols <= 4
-            rivals[name, levels] = worst_variance(card)
-    assert {name for name, _ in rivals} >= {
-        "duchi",
-        "three-outputs",
-        "rr3",
-        "pm-sub",
-        "grr",
-    }
-    assert ours < min(rivals.values())
-    assert ours < three_outputs.better_worst_variance(epsilon)  # 3R
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("epsilon", "levels"), [(3, 16), (1, 8), (0.75, 8), (5, 8), (4, 4)])
-def test_a_shipped_card_is_as_good_as_one_designed_now(epsilon, levels):
-    """test_mechanisms_auto.py checks the variances of the shipped cards."""
-    shipped = mechanisms.design("optimal", epsilon, levels)
-    assert shipped.notes == ("a shipped card",)
-    now = worst_variance(designed(epsilon, levels))
-    assert now == pytest.approx(worst_variance(shipped.decode()), rel=1e-4)
-
-
-@pytest.mark.slow
-def test_the_lower_bound_equals_the_reference():
-    assert lower_bound.worst_variance(1.0, steps=24) == pytest.approx(3.9905405, rel=5e-4)
-
-
-@pytest.mark.slow
 def test_duchi_minimises_the_worst_second_moment():
     assert designed(1.0, 4, objective="worst-second-moment").data == duchi.card(MICRO)
-
-
-@pytest.mark.slow
-def test_rr3_minimises_the_mean_second_moment_under_a_prior_at_zero():
-    """The prior has all its mass within 1/101 of 0, where 3-ary randomised response is optimal."""
-    e = math.e
-    card = designed(1.0, 3, objective="mean-second-moment", prior=(0,) * 50 + (1,) + (0,) * 50)
-    at_zero = float(certify.moments(card).variance(Fraction(0)))
-    assert at_zero == pytest.approx(2 * (e + 2) / (e - 1) ** 2, rel=2e-3)
 
 
 @pytest.mark.sampled(1)
@@ -93,7 +43,7 @@ def test_a_card_is_best_under_the_prior_of_its_design(prior, other):
         points, masses = programme.prior_points(prior)
         moments = certify.moments(card)
         knots = [float(x) for x in moments.knots]
-        seconds = [float(second) for second in moments.seconds]
+        seconds = [float(second) for second in moments.second_moments]
         return float(masses @ np.interp(points, knots, seconds))
 
     common = {"objective": "mean-second-moment", "knots": 9}
@@ -114,39 +64,15 @@ def test_a_card_for_one_of_many_coordinates_has_the_least_second_moment():
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("epsilon", "levels", "knots"),
-    [
-        (0.000001, 4, 9),
-        (0.000001, 4, 33),
-        (0.01, 3, 33),
-        (12.0, 4, 33),
-        (20.0, 4, 33),
-        (20.0, 3, 33),
-        (20.0, 3, 9),
-    ],
+    ("epsilon", "levels", "knots"), [(0.000001, 4, 33), (12.0, 4, 33), (20.0, 3, 9)]
 )
 def test_tables_are_as_good_as_duchi_at_the_ends_of_the_range_of_epsilon(epsilon, levels, knots):
-    two_levels = 1.005 * duchi.worst_variance(epsilon)  # the counts of its card are whole, too
-    for options in ({}, {"objective": "mean-second-moment", "prior": "small"}):
-        assert worst_variance(designed(epsilon, levels, knots=knots, **options)) <= two_levels
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"objective": "least"},
-        {"knots": 65},
-        {"prior": "uniform"},  # with the worst variance as its objective
-        {"objective": "mean-second-moment", "prior": "odd"},
-        {"objective": "mean-second-moment", "prior": (1, -1)},
-        {"objective": "worst-second-moment", "share": 2},
-        {"levels": 17},
-    ],
-    ids=str,
-)
-def test_inconsistent_options_are_refused(options):
-    with pytest.raises(UsageError):
-        optimal.design(MICRO, **options)
+    """Duchi's mechanism has two levels. A table of more could do the same, so that it is worse only
+    if the programme that designs it fails numerically.
+    """
+    rounding = 1.005  # the probabilities of a card are multiples of 2**-30
+    variance = worst_variance(designed(epsilon, levels, knots=knots))
+    assert variance <= rounding * duchi.worst_variance(epsilon)
 
 
 def test_the_lower_bound_rests_on_an_exact_minimum():

@@ -68,16 +68,6 @@ def test_the_rate_falls_with_the_noise_and_does_not_overshoot():
     assert rates[0] == rates[1] == pytest.approx(16 / 28)
 
 
-def test_half_of_the_curvature_makes_the_step_twice_as_long():
-    assert rate_of(0, kept=0.5) == 2 * rate_of(0)
-
-
-def test_as_many_reports_in_other_groups_make_a_path_of_the_same_length():
-    few = training.plan(wire.LOGISTIC, 28, RoundReports(2_000, 1, 4.0), 10).learning_rate
-    many = training.plan(wire.LOGISTIC, 28, RoundReports(200, 1, 4.0), 100).learning_rate
-    assert 10 * few == pytest.approx(100 * many)
-
-
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_every_optimiser_trains_without_noise(name):
     from sklearn.linear_model import LogisticRegression

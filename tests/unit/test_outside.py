@@ -5,9 +5,7 @@ tests/outside/ has a file for each. A line of a program or an entry point regist
 """
 
 import json
-import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import pytest
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost import datasets
-from ternhost.errors import INTERRUPTED, REFUSED, USAGE
+from ternhost.errors import INTERRUPTED, USAGE
 from ternhost.files import write_file
 from ternhost.learn.base import ALGORITHMS
 from ternhost.learn.optimisers import OPTIMISERS
@@ -29,7 +27,6 @@ from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import dealt_records, epsilon_spent, provision_fleet
 from ternhost.reach.fleet import KINDS
-from ternhost.registry import Registry
 from ternhost.run.round_loop import RoundLoop
 from ternhost.store.store import Store
 
@@ -83,35 +80,9 @@ def test_an_algorithm_with_adam_trains(outside, tern):
     result = tern(*SIGNS, *SIMULATED)
     assert (result["algorithm"], result["mechanism"]) == ("signs", "flipped")
     assert result["optimiser"] == "adam"
-    assert (result["rounds"], result["reports"], result["stopped"]) == (10, 100, "rounds")
     assert result["options"]["dead_zone"] == 0.01
     assert result["options"]["mechanism_options"] == {"flip": 0.2}
-    assert result["accuracy_optimum"] > 0.8
-
-
-def test_an_algorithm_from_outside_has_a_report(outside, tern):
-    result = tern(*SIGNS, "--fleet", "simulated:100")
-    page = Path(result["report"]).read_text()
-    assert {"signs", "flipped", "adam"} <= set(re.findall(r"\w+", page))
-    pictures = {Path(path).stem for path in result["pictures"]}
-    assert pictures == {"accuracy", "bytes", "gradient", "card", "epsilon"}
-
-
-def test_an_interrupted_run_of_an_extension_is_resumed_exactly(outside, tern, monkeypatch):
-    whole = tern(*SIGNS, *SIMULATED, "--name", "whole")
-    learn = RoundLoop.learn
-
-    def learn_and_stop_after_the_fourth_round(self, *args):
-        learn(self, *args)
-        if self._run.state.rounds == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(RoundLoop, "learn", learn_and_stop_after_the_fourth_round)
-    tern(*SIGNS, *SIMULATED, "--name", "cut", code=INTERRUPTED)
-
-    monkeypatch.setattr(RoundLoop, "learn", learn)
-    resumed = tern("train", "--resume", "cut", "--no-report")
-    assert outcome(resumed) == outcome(whole)
+    assert (result["rounds"], result["reports"]) == (10, 100)
 
 
 def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
@@ -122,41 +93,9 @@ def test_boards_serve_an_algorithm_and_mechanism_from_outside(outside, tern):
     assert [epsilon for epsilon, _ in result["epsilon_spent"]] == [result["epsilon_paid"]]
 
 
-def test_an_optimiser_from_outside_serves_another_algorithm(outside, tern):
-    reports = ["--reports", "1000"]  # so many rounds that a step would grow again
-    words = [*TRAIN, *reports, "--algorithm", "fedsgd", *SIMULATED, "--optimiser"]
-    with_amsgrad = tern(*words, "amsgrad")
-    with_adam = tern(*words, "adam")
-    assert with_amsgrad["optimiser"] == "amsgrad"
-    assert with_amsgrad["weights"] != with_adam["weights"]
-    assert with_amsgrad["learning_rate"] == with_adam["learning_rate"], "Adam's automatic rate"
-
-
-def widths_of_intervals(result):
-    """The width of the interval of each collected mean."""
-    intervals = [attribute["interval"] for attribute in result["attributes"]]
-    return [high - low for low, high in intervals]
-
-
-def test_a_mechanism_from_outside_collects_means(outside, tern):
-    fleet = ["--fleet", "simulated:20000", "--no-report"]
-    words = ["collect", "--dataset", "iris", "--epsilon", "4", *fleet, "--mechanism"]
-
-    result = tern(*words, "flipped", "--flip", "0.4")
-
-    widths = widths_of_intervals(result)
-    for attribute, width in zip(result["attributes"], widths, strict=True):
-        # A whole width is two half widths: 3.9 standard deviations.
-        assert abs(attribute["mean"] - attribute["true"]) < width
-    widths_of_duchi = widths_of_intervals(tern(*words, "duchi"))
-    # It is Duchi's mechanism with more noise.
-    assert min(widths) > 1.5 * max(widths_of_duchi)
-
-
 def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
-    plain = tern("card", "design", "flipped", "--epsilon", "2")
-    assert plain["worst_case_variance"] == pytest.approx(1 / math.tanh(1) ** 2, rel=1e-5)
     flipped = tern("card", "show", "flipped", "--epsilon", "8", "--flip", "0.2")
+    # Its reports are -1 or 1; one in five is flipped, so they are divided by 1 - 2 / 5.
     assert flipped["worst_case_variance"] == pytest.approx(1 / (1 - 2 * 0.2) ** 2)
     assert "flipped" in tern("card", "list")["mechanisms"]
 
@@ -164,11 +103,9 @@ def test_a_card_of_a_mechanism_from_outside_is_designed(outside, tern):
 @pytest.mark.parametrize(
     "words",
     [
-        [*SIGNS, "--flip", "0.7"],
-        [*SIGNS, "--dead-zone", "1"],
-        [*SIGNS, "--records", "2"],  # of fedavg
-        [*TRAIN, "--dead-zone", "0.1"],  # of signs
-        [*TRAIN, "--flip", "0.1"],  # of flipped
+        [*SIGNS, "--flip", "0.7"],  # a half at most
+        [*SIGNS, "--records", "2"],  # an option of fedavg
+        [*TRAIN, "--flip", "0.1"],  # an option of the mechanism flipped
     ],
 )
 def test_wrong_options_of_extensions_are_refused_like_tern_s_own(outside, tern, words):
@@ -229,15 +166,6 @@ def test_a_driver_from_outside_runs_rounds(outside, tern, board_in_a_folder):
     assert epsilon_spent([board]) == [[result["epsilon_paid"], 12]], "12 devices paid it"
 
 
-def test_devices_of_a_driver_from_outside_refuse_beyond_their_budget(
-    outside, tern, board_in_a_folder
-):
-    fleet, _ = board_in_a_folder
-    all_devices = ["train", "--dataset", "iris", "--reports", "12", "--epsilon", "8", *fleet]
-    tern(*all_devices)
-    tern(*all_devices, code=REFUSED)
-
-
 @pytest.mark.slow
 def test_entry_points_register_extensions(tmp_path):
     for name in ("signs", "amsgrad", "flipped"):
@@ -262,37 +190,6 @@ def test_entry_points_register_extensions(tmp_path):
     result = json.loads(ended.stdout)
     assert (result["algorithm"], result["mechanism"]) == ("signs", "flipped")
     assert result["optimiser"] == "amsgrad"
-
-
-@pytest.mark.parametrize("name", ["infer", "collect"])
-def test_infer_and_collect_run_an_algorithm_from_outside(outside, tern, name):
-    same_as_ours = type("Again", (ALGORITHMS[name],), {"name": "again"})
-    ALGORITHMS.register("again", same_as_ours)
-    words = [
-        name,
-        "--dataset",
-        "iris",
-        "--epsilon",
-        "8",
-        *["--fleet", "simulated:75", "--no-report"],
-    ]
-
-    ours = tern(*words)
-    theirs = tern(*words, "--algorithm", "again", "--name", "mine")
-
-    assert theirs["algorithm"] == "again"
-    assert outcome(theirs) | {"algorithm": name} == outcome(ours)
-    assert tern(name, "--resume", "mine", "--no-report")["algorithm"] == "again"
-
-
-def test_a_lent_entry_leaves_the_registry_unchanged():
-    names = Registry("thing", "tern.things", {"first": "json:loads"})
-    names.register("mine", "own")
-    before = dict(names)
-    with names.lent("borrowed", "lent"), names.lent("first", "too"), names.lent("mine", "not"):
-        assert [names[name] for name in ("borrowed", "first", "mine")] == ["lent", "too", "not"]
-    assert dict(names) == before
-    assert list(names) == list(before)
 
 
 # tern --with FILE.py
@@ -332,13 +229,7 @@ def test_the_hint_of_an_interrupted_run_names_the_files_of_its_extensions(cut):
 
 
 @pytest.mark.parametrize(
-    ("name", "registry"),
-    [
-        ("signs", ALGORITHMS),
-        ("amsgrad", OPTIMISERS),
-        ("flipped", mechanisms.REGISTRY),
-        ("crowd", KINDS),
-    ],
+    ("name", "registry"), [("signs", ALGORITHMS), ("flipped", mechanisms.REGISTRY)]
 )
 def test_a_run_without_its_extension_names_the_missing_one(cut, tern, monkeypatch, name, registry):
     with monkeypatch.context() as missing:
@@ -347,23 +238,12 @@ def test_a_run_without_its_extension_names_the_missing_one(cut, tern, monkeypatc
         refused = tern("train", "--resume", "cut", code=USAGE)
     assert f"needs the {registry.what} '{name}'" in refused["error"]
     assert "tern --with FILE.py" in str(refused)
-    assert tern("train", "--resume", "cut", "--no-report")["algorithm"] == "signs"
-
-
-def test_an_algorithm_may_not_repeat_an_option_of_a_command(tern):
-    Path("own.py").write_text((OUTSIDE / "signs.py").read_text().replace("dead_zone", "anew"))
-    assert "--anew" in tern("--with", "own.py", *TRAIN, code=USAGE)["error"]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "there is no Python file"),
-        ("1 / 0", "ZeroDivisionError"),
-        ("import nowhere", "nowhere"),
-    ],
+    ("file", "reason"),
+    [("missing.py", "there is no Python file"), ("mine.py", "ZeroDivisionError")],
 )
-def test_a_file_that_cannot_be_loaded_is_refused(tern, content, words):
-    if content is not None:
-        Path("mine.py").write_text(content)
-    assert words in tern("--with", "mine.py", "runs", code=2)["error"]
+def test_a_file_that_cannot_be_loaded_is_refused(tern, file, reason):
+    Path("mine.py").write_text("1 / 0")
+    assert reason in tern("--with", file, "runs", code=USAGE)["error"]

@@ -13,38 +13,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import ternspecs
 from ternhost import extras
-from ternhost.errors import UsageError
-from terntools.boards import mpy
-from terntools.testing import folders
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
-FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
-BESIDE_CORE = {"ternbench", "terngateway", "ternpapers"}  # packages that can be taken away
-TAKEN_AWAY = {name for name in BESIDE_CORE & FOLDERS.keys() if not (ROOT / FOLDERS[name]).is_dir()}
-SOURCES = {
-    name: Path(folder).parent
-    for name, folder in FOLDERS.items()
-    if Path(folder).name == name and name not in TAKEN_AWAY
-}
-LISTED = {
-    package
-    for package in PROJECT["tool"]["setuptools"]["packages"]
-    if package.partition(".")[0] not in TAKEN_AWAY
-}
-DATA = {
-    "ternfirmware",
-    "ternfirmware.thumb",
-    "ternfirmware.trial",
-    "ternspecs",
-    "terntests.device",
-    "terntests.hil",
-    "terntests.spec",
-}
 
 
 def names(requirements):
@@ -52,32 +26,10 @@ def names(requirements):
     return {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
 
 
-def test_every_package_is_installed():
-    packages = set(DATA)
-    port = ROOT / "tools/terntools/emulators/qemu/port"  # Python for a device, among C
-    for name, folder in SOURCES.items():
-        for source in (ROOT / folder / name).rglob("*.py"):
-            if port not in source.parents:
-                packages.add(".".join(source.parent.relative_to(ROOT / folder).parts))
-    assert packages == LISTED
-
-
-def test_folders_of_data_are_found_as_packages():
-    assert (Path(next(iter(ternspecs.__path__))) / "cards.md").exists()
-    assert mpy.MAIN.is_file()
-    assert list(folders.DEVICE.glob("test_*.py"))
-    assert list(folders.HIL.glob("test_*.py"))
-    assert list(folders.VECTORS.glob("*.json"))
-
-
 def test_an_extra_has_the_packages_of_its_modules():
     for extra, modules in extras.EXTRAS.items():
         assert set(modules.values()) == names(EXTRAS[extra]) - {"tern-ldp"}, extra
     assert not set(EXTRAS) - set(extras.EXTRAS) - {"all", "dev"}
-
-
-def test_the_named_compiler_is_the_pinned_one():
-    assert mpy.COMPILER in EXTRAS["boards"]
 
 
 # An entry of a lock: a package and its version, the hashes of its files, and who asks for it.
@@ -114,8 +66,13 @@ def test_a_lock_fits_the_project(name):
         assert version in ranges[package], f"{package}; run: make lock"
 
 
-def test_tern_is_built_with_what_is_locked_for_it():
-    assert PROJECT["build-system"]["requires"] == GROUPS["build"]
+def test_setup_installs_no_package_without_the_hash_of_its_file():
+    script = (ROOT / "tools/setup.sh").read_text().replace("\\\n", "")
+    installs = [line for line in script.splitlines() if "pip install" in line]
+    of_tern_itself = [line for line in installs if "--no-deps --editable ." in line]
+    assert len(of_tern_itself) == 1
+    for line in installs:
+        assert line in of_tern_itself or "--require-hashes --requirement" in line, line
 
 
 def test_an_import_that_fails_names_the_extra():
@@ -125,14 +82,6 @@ def test_an_import_that_fails_names_the_extra():
     assert missing.hint == "install it with: pip install 'tern-ldp[data]'"
     assert extras.explained(ModuleNotFoundError("No module named", name="ternhost.nothing")) is None
     assert extras.explained(ImportError("cannot import name")) is None
-
-
-def test_a_missing_module_is_refused_with_its_extra(monkeypatch):
-    extras.require("yaml", "littlefs")
-    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="PyYAML is not installed") as caught:
-        extras.require("yaml")
-    assert "tern-ldp[boards]" in caught.value.hint
 
 
 def test_parsers_are_made_without_extras_and_slow_imports():

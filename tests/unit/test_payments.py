@@ -2,7 +2,6 @@
 a restored store.
 """
 
-import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
 
 from tern import wire
-from tern.ledger import EPSILON, RHO
+from tern.ledger import EPSILON
 from ternhost import datasets
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.questions import Question, round_body
@@ -49,10 +48,6 @@ def told(devices, times=1):
 # What is unknown
 
 
-def test_what_accepted_reports_explain_is_known(store):
-    assert unknown_payments(store, [board(1, COST)], told([1])) == []
-
-
 def test_a_lost_report_was_paid_for_and_the_store_explains_it(store):
     asked(store, 1, [1])
     (found,) = unknown_payments(store, [board(1, COST)], Disclosures())
@@ -73,13 +68,6 @@ def test_a_payment_counts_for_all_devices_of_its_board_and_for_no_others(store):
     assert after.prices([1, 2, 3, 9], EPSILON).tolist() == [2 * COST, 2 * COST, COST, COST]
 
 
-def test_a_payment_in_rho_has_no_pure_epsilon(store):
-    found = unknown_payments(store, [board(1, 900, measure=RHO)], Disclosures())
-    most = with_payments(Disclosures(), map(asdict, found), [1], 0).largest_loss(1e-6)
-    assert most.pure is None
-    assert most.epsilon > 0
-
-
 def test_the_accounts_of_many_boards_stay_small(store):
     boards = [board(i, 1000 + i) for i in range(1, 3001)]
     found = unknown_payments(store, boards, Disclosures())
@@ -88,15 +76,6 @@ def test_the_accounts_of_many_boards_stay_small(store):
     spent = np.array([each.spent for each in boards])
     assert np.all(after.prices(range(1, 3001), EPSILON) >= spent)
     assert len(after.report_counts()) <= 16
-
-
-def test_a_site_whose_boards_have_paid_more_than_any_of_its_devices_by_the_store(store):
-    site = np.arange(1, 11)
-    half_paid_3 = BoardBudget(site, 5, EPSILON, left=0, spent=3 * COST)
-    half_paid_1 = BoardBudget(site, 5, EPSILON, left=0, spent=COST)
-    rows = [half_paid_3, half_paid_1]
-    (found,) = unknown_payments(store, rows, told([1, 2]))
-    assert (found.first, found.last, found.amount) == (1, 10, 2 * COST)
 
 
 # Whole runs
@@ -135,13 +114,3 @@ def test_a_named_budget_includes_what_the_boards_have_paid(train, tern):
     words = [*train, "--epsilon", "1.5", "--after-round", "1", "--budget"]
     tern(*words, "3", code=REFUSED)
     tern(*words, "3.5")
-
-
-def test_a_served_run_keeps_what_was_unknown_when_it_began(train, tern):
-    shutil.copy("keys.sqlite", "copy.sqlite")
-    tern(*train)
-    shutil.copy("copy.sqlite", "keys.sqlite")
-    fleet = [word for word in train[1:] if word not in ("--reports", "1")]
-    served = tern("serve", *fleet, "--rounds", "2", "--after-round", "1")
-    result = json.loads(served.out.splitlines()[-1])
-    assert pure_for_life(result) == 2 + 2 * 2, "one report that the store does not know, and two"

@@ -1,87 +1,21 @@
-"""Pictures show exactly the numbers that they are given, have named axes, and can be read in grey."""
-
-import math
+"""The picture of a card shows its exact probabilities."""
 
 import pytest
-import sampler_walk
-from designing import shipped_card
 
 import ternhost.privacy.cards
 from tern import card as cards
-from ternhost.plots import accounts, canvas, runs
 from ternhost.plots import cards as card_plots
 from ternhost.privacy import base, certify, mechanisms
 
 
-def decoded(name, epsilon=2, levels=None):
-    return cards.decode(mechanisms.design(name, epsilon, levels=levels).card)
-
-
-def accuracy(rounds=30):
-    """The picture of a run whose accuracy grows from .8 towards .9."""
-    private = [0.8 + 0.1 * i / rounds for i in range(rounds)]
-    reports = range(100, 100 * rounds + 1, 100)
-    words = {
-        "label": "private",
-        "measure": "accuracy on held-out records",
-        "floor": "always the majority",
-    }
-    return runs.judged(private, 0.9, 0.76, reports=reports, **words)
-
-
-def of_card(card):
-    return lambda: card_plots.card_distribution(card)
-
-
-FIGURES = {
-    "accuracy": accuracy,
-    "one round": lambda: accuracy(1),
-    "bytes": lambda: runs.frame_bytes({"a": 1, "b": 112}, 17),
-    "spent": lambda: accounts.epsilon_spent({0.0: 5, 2.0: 100}, 2.0, "epsilon of a record"),
-    "three levels": of_card(decoded("three-outputs")),
-    "fifteen levels": of_card(decoded("pm-sub", levels=15)),
-    "a hierarchy": of_card(shipped_card("lhp", 2)),
-    "laplace": of_card(cards.decode(base.laplace(3, 160, 8, -200, 200))),
-}
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_axes_are_named_and_figures_can_be_saved(name, tmp_path, coarse):
-    figure = FIGURES[name]()
-    assert any(axes.get_xlabel() for axes in figure.axes)
-    assert any(axes.get_ylabel() or axes.get_yticklabels() for axes in figure.axes)
-    canvas.save(figure, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_accuracy_is_drawn_beside_the_optimum_and_the_baseline():
-    axes = accuracy(30).axes[0]
-    optimum, private, baseline = axes.get_lines()
-    assert list(private.get_xdata()) == list(range(1, 31))
-    assert private.get_ydata()[-1] == pytest.approx(0.8 + 0.1 * 29 / 30)
-    assert set(optimum.get_ydata()) == {0.9}
-    assert set(baseline.get_ydata()) == {0.76}
-    styles = {line.get_linestyle() for line in (optimum, private, baseline)}
-    assert len(styles) == 3  # they differ without colour
-
-
 def test_a_card_of_few_levels_is_drawn_exactly():
-    card = decoded("three-outputs")
+    card = mechanisms.design("three-outputs", 2).decode()
     (axes,) = card_plots.card_distribution(card, inputs=(-1, 0.25)).axes
     heights = [bar.get_height() for bar in axes.patches]
     expected = []
     for v in (-16384, 4096):  # -1 and 0.25 in fixed point
         expected += [float(p) for p in certify.distribution(card, v)]
     assert heights == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_losses_of_a_card_are_drawn_exactly():
-    card = shipped_card("pdpm", 2)
-    _, axes = card_plots.card_distribution(card).axes
-    heights = [bar.get_height() for bar in axes.patches]
-    assert heights == pytest.approx(card_plots.losses(card))
-    largest = math.log(sampler_walk.likelihood_ratio(card))
-    assert max(heights) == pytest.approx(largest, abs=1e-9)
 
 
 @pytest.mark.parametrize("v", [-16384, -5000, 0, 77, 16384])

@@ -1,14 +1,10 @@
 """Boards are found by USB id, and have the names of mpremote, the same in every command."""
 
 import pytest
-from harness.port import silent
 from serial.tools import list_ports
 from serial.tools.list_ports_common import ListPortInfo
 
-from ternhost.errors import UsageError
-from ternhost.reach import fleet
 from ternhost.reach.ports import names
-from terntools.boards import devices
 
 
 def port(name, vid, pid, serial_number):
@@ -54,23 +50,6 @@ def test_names_are_those_of_mpremote(plugged, name, port):
     assert names.resolve(name) == port
 
 
-def test_a_fleet_on_ports_takes_the_names_of_mpremote(plugged):
-    plugged(METER, PICO)
-    ports = ["/dev/ttyACM1", "/dev/ttyACM0", "/dev/ttyACM3"]
-    assert fleet.parse("port:auto, id:F00D,a3").ports == ports
-
-
-def test_an_ambiguous_or_invalid_name_lists_what_there_is(plugged):
-    plugged(ESP, PICO)
-    with pytest.raises(UsageError, match=r"/dev/ttyACM1 .*, /dev/ttyUSB0 "):
-        names.resolve("auto")
-    with pytest.raises(UsageError, match="a serial number after id:"):
-        names.resolve("id:")
-    with pytest.raises(UsageError, match="there is no board 'pico'") as caught:
-        names.resolve("pico")
-    assert "socket://" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("name", "code"),
     [("pico", 2), ("id:", 2), ("auto", 3), ("id:77", 3), ("/dev/ttyACM99", 3), ("a99", 3)],
@@ -93,8 +72,3 @@ def test_a_name_means_the_same_in_every_command(name, code, plugged, tern, tmp_p
         commands.append(["relay", name, "--broker", str(tmp_path)])
     messages = {tern(*command, code=code).err for command in commands}
     assert len(messages) == 1
-
-
-def test_a_silent_port_has_no_identity():
-    with silent() as port:
-        assert devices.identify(port) == devices.Identity(None, None, None)

@@ -32,8 +32,8 @@ def card_of(epsilon=1.0, d=28, radius=1.0):
     return cards.decode(projection.design(round(epsilon * 10**6), d, radius).card)
 
 
-@pytest.mark.parametrize("d", [1, 32, 33, 64, 65, 128])
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 4, 13, 20])
+@pytest.mark.parametrize("d", [1, 33, 128])
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4, 13, 20])
 def test_a_design_keeps_its_epsilon_and_nearly_all_of_it(epsilon, d):
     card = card_of(epsilon, d)
     body = card.body
@@ -93,31 +93,14 @@ def test_the_twin_draws_what_the_firmware_draws(epsilon, d):
         assert stream.cursor[POSITION] == lanes._position[i], "as many bytes are drawn"
 
 
-@pytest.mark.parametrize("d", [5, 64, 128])
-def test_decoding_turns_back_what_the_device_turned(d):
-    card = card_of(1, d)
-    size, rotations = card.body.size, twin.signs(card, digests(2 * card.body.size))
-    vectors = twin.decode(card, rotations, np.arange(2 * size), d)
-    padded = np.zeros((2 * size, size), np.int64)
-    padded[:, :d] = vectors
-    for i in range(3):
-        padded = twin.transform(padded * rotations[:, i])
-    # Of the vector itself (d = N) there is one coordinate left, with its sign.
-    at = np.arange(2 * size)
-    assert (padded[at, at % size] * np.where(at < size, 1, -1) > 0).all()
-    if d == size:
-        assert (np.count_nonzero(padded, axis=1) == 1).all()
-        assert (np.square(vectors.astype(np.int64)).sum(axis=1) == size**3).all()
-
-
-def _directions(name):
+def directions_of(name):
     """Gradients at the model 0 of a data set's records, Q1.14."""
     data = datasets.load(name)
     rows = data.training[:20_000]
     return -data.features[rows].astype(np.int32) * np.sign(data.labels[rows])[:, None] // 2
 
 
-def _bias(card, values, rng, least=60_000):
+def bias_of(card, values, rng, least=60_000):
     """The square of the bias of a mean of directions as a share of its square, less what sampling
     rotations adds.
     """
@@ -147,14 +130,13 @@ def _bias(card, values, rng, least=60_000):
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["flights", "flights-planned", "synthetic-logistic", "breast-cancer", "digits", "iris", "wine"],
+    "name", ["flights", "synthetic-logistic", "breast-cancer", "digits", "wine"]
 )
 def test_the_bias_on_bundled_data_is_within_what_cards_state(name):
-    values, rng = _directions(name), np.random.default_rng(1)
+    values, rng = directions_of(name), np.random.default_rng(1)
     for epsilon in (0.5, 1, 4, 8):
         least = 60_000 if epsilon < 8 else 250_000
-        bias, noise = _bias(card_of(epsilon, values.shape[1]), values, rng, least)
+        bias, noise = bias_of(card_of(epsilon, values.shape[1]), values, rng, least)
         unsure = 3 * noise * math.sqrt(2 / values.shape[1])  # three standard deviations
         assert bias + unsure < projection.BIAS, (epsilon, bias, noise)
 
@@ -163,7 +145,7 @@ def test_a_rotation_that_is_not_uniform_is_found():
     """Every device has the same four numbers: the worst case of cards.md."""
     vectors = np.zeros((20_000, 28), np.int32)
     vectors[:, :4] = 8192
-    assert 0.0015 < _bias(card_of(8), vectors, np.random.default_rng(2))[0] < 0.0025
+    assert 0.0015 < bias_of(card_of(8), vectors, np.random.default_rng(2))[0] < 0.0025
 
 
 RECORDS = np.random.default_rng(1).integers(-ONE, ONE + 1, (40_000, 11)).astype(np.int16)
@@ -171,7 +153,7 @@ RECORDS[:, 0] = ONE
 HOLDINGS = Holdings(RECORDS, np.arange(len(RECORDS)), 1)
 
 
-def _question(model=wire.LINEAR, epsilon=4.0, radius=0.5, d=10, **more):
+def question_at(model=wire.LINEAR, epsilon=4.0, radius=0.5, d=10, **more):
     made = projection.design(round(epsilon * 10**6), d, radius)
     return Question(model, [0] * d, -14, made.card, 1, range=made.range, **more)
 
@@ -186,8 +168,8 @@ def mean_of_clipped_gradients(radius):
 
 @pytest.mark.parametrize("radius", [0.3, 3.0])
 def test_reports_average_to_the_mean_of_clipped_vectors(radius):
-    at_4 = _question(epsilon=4.0, radius=radius), range(1, 20_001)
-    at_2 = _question(epsilon=2.0, radius=radius), range(20_001, 40_001)
+    at_4 = question_at(epsilon=4.0, radius=radius), range(1, 20_001)
+    at_2 = question_at(epsilon=2.0, radius=radius), range(20_001, 40_001)
     result = ask(SimulatedDriver(HOLDINGS, seed=3), [at_4, at_2])
     means = estimate.mean_of_projections(*result.cohorts)
 

@@ -2,7 +2,6 @@
 than noise does.
 """
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,12 +13,8 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import REGRESSION, synthetic
-from ternhost.learn import estimate
 from ternhost.learn.fedsgd import scout
 from ternhost.learn.ranges import Ranges, ReportedValues
-from ternhost.privacy import certify, mechanisms
-
-WITH_ZEROS = ("rr3", "pm-sub", "optimal")
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +26,6 @@ def toy(monkeypatch, here):
 # Estimating |x| from reports
 
 
-@pytest.mark.parametrize("name", WITH_ZEROS)
-@pytest.mark.parametrize("epsilon", ["1", "4"])
-def test_the_mean_score_is_the_magnitude_of_the_input(name, epsilon):
-    card = mechanisms.design(name, epsilon).decode()
-    magnitude = estimate.magnitude(card.data)
-    for x in range(-ONE, ONE + 1, ONE // 8):
-        law = np.array([float(p) for p in certify.distribution(card, x)])
-        mean = law @ magnitude.scores
-        assert mean == pytest.approx(abs(x) / ONE, abs=0.1)
-        assert law @ magnitude.scores**2 - mean**2 <= magnitude.deviation**2 + 1e-9
-
-
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
 def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
@@ -50,20 +33,6 @@ def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     assert cards.certify(substitute.card)
     assert substitute.card.epsilon <= design.card.epsilon
     assert substitute.cost <= design.cost
-
-
-def symbols_of_rounds(algorithm):
-    """The number of symbols of the card of each round."""
-    results = rounds(algorithm, fleet_of(algorithm))
-    return [result.cohorts[0].card.symbols for result in results]
-
-
-def test_every_tenth_round_uses_a_scout_for_a_card_without_magnitudes():
-    options = {"epsilon": "0.5", "reports": 1000, "group": 50}
-    scouted = symbols_of_rounds(begin("fedsgd", 1000, **options))
-    assert scouted == [3, *[2] * 9] * 2
-    fixed = symbols_of_rounds(begin("fedsgd", 1000, **options, range="2"))
-    assert fixed == [2] * 20
 
 
 # The chosen ranges
@@ -83,18 +52,6 @@ def test_the_range_narrows_as_the_residuals_of_a_regression_shrink(monkeypatch):
         begin("fedsgd", 20_000, model="linear", epsilon="1", reports=20_000)
     )
     assert ranges_of_rounds[-1] >= max(3, ranges_of_rounds[0] + 1)
-
-
-def test_unequal_classes_keep_the_range_wide(monkeypatch):
-    data = synthetic.logistic(20_000, 16, seed=2)
-    mean_ranges = {}
-    for share_of_ones in (0.5, 0.24):
-        ones = np.random.default_rng(1).random(len(data.labels)) < share_of_ones
-        relabelled = replace(data, labels=np.where(ones, ONE, -ONE).astype(np.int16))
-        monkeypatch.setattr(datasets, "load", lambda name, classes=False, data=relabelled: data)
-        algorithm = begin("fedsgd", 15_000, epsilon="4", reports=15_000)
-        mean_ranges[share_of_ones] = np.mean(ranges_of(algorithm))
-    assert mean_ranges[0.24] < mean_ranges[0.5] - 0.3
 
 
 @pytest.mark.parametrize("share", [0.24, 0.5, 0.63])

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from harness import in_process  # noqa: F401, registers inprocess:N
-from harness.in_process import InProcessLink
 
 from tern import wire
 from tern.ledger import EPSILON, RHO
@@ -45,11 +44,6 @@ def test_a_reason_that_may_change_ends_no_run(code):
     assert not nobody_will_report(result(["UNIT", code]))
 
 
-def test_records_may_come_but_their_dimension_stays():
-    assert nobody_will_report(result(["DATA"], detail=28))
-    assert not nobody_will_report(result(["DATA"], detail=0))
-
-
 # Whole runs
 
 
@@ -82,56 +76,22 @@ def assert_nothing_is_left(rounds=1):
         assert not costs.asked_disclosures(store), "a device that refused for good has paid nothing"
 
 
-WRONG_UNIT = ["--unit", "record", "--records", "20", "--life", ".1"]
-
-
 @pytest.mark.parametrize(
-    ("made", "words", "message"),
+    ("board", "words"),
     [
-        ({}, ["--dataset", "iris", "--rounds", "40"], "another dimension (28)"),
+        ({}, "train --dataset iris --rounds 40"),  # its records have another dimension
         (
             {"measure": RHO, "unit": 2},
-            WRONG_UNIT,
-            "this question is about another unit than theirs (2 records",
+            "train --unit record --records 20 --life .1",
         ),
-        ({"largest": 1_000_000}, ["--rounds", "3"], "more than they allow for one, 1"),
+        ({"largest": 1_000_000}, "train --rounds 3"),  # a report costs 2
+        ({"largest": 1_000_000}, "collect --dataset iris"),
     ],
-    ids=["dimension", "unit", "policy"],
+    ids=["dimension", "unit", "policy", "collect"],
 )
-def test_a_refused_run_is_taken_back_after_its_first_round(made, words, message, fleet, tern):
-    printed = tern("train", *fleet(**made), *words, "--json", code=errors.REFUSED)
-    assert message in printed.json["error"]
-    assert printed.json["hint"]
+def test_a_refused_run_is_taken_back_after_its_first_round(board, words, fleet, tern):
+    tern(*words.split(), *fleet(**board), code=errors.REFUSED)
     assert_nothing_is_left()
-
-
-@pytest.mark.parametrize("command", ["collect", "infer"])
-def test_other_commands_are_taken_back_too(command, fleet, tern):
-    tern(command, *fleet(largest=1_000_000), "--dataset", "iris", code=errors.REFUSED)
-    assert_nothing_is_left()
-
-
-def test_devices_whose_budget_was_not_known_are_asked_once(fleet, tern, monkeypatch):
-    monkeypatch.setattr(BoardsDriver, "budgets", property(lambda self: []))
-    words = ["--epsilon", "20", "--rounds", "6", "--json"]
-    printed = tern("train", *fleet(budget=1_000_000), *words, code=errors.REFUSED)
-    assert "2 of 2 devices refuse: their budget is spent, 1 of it is left" in printed.json["error"]
-    assert_nothing_is_left()
-
-
-def test_a_run_with_a_silent_device_stays(fleet, tern, monkeypatch):
-    send = InProcessLink.send
-
-    def deaf(self, frame):
-        if not self.name.endswith("/b"):
-            send(self, frame)
-
-    monkeypatch.setattr(InProcessLink, "send", deaf)
-    words = ["--dataset", "iris", "--rounds", "3", "--silence", "0.3", "--name", "mine"]
-    tern("train", *fleet(), *words, code=errors.REFUSED)
-    assert Path("runs/mine").exists()
-    with Store("keys.sqlite") as store:
-        assert store.run("mine").state["rounds"] == 3
 
 
 def test_a_run_that_was_interrupted_in_its_first_round_is_taken_back_later(

@@ -12,7 +12,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.privacy import mechanisms
 from ternhost.provision import keys
 from ternhost.reach.broker.presence import BoardHello, Presence
-from ternhost.reach.broker.roster import AWAKE, BoardRoster
+from ternhost.reach.broker.roster import BoardRoster
 from ternhost.reach.broker.round_requests import RoundRequests
 from ternhost.reach.broker.state import FleetState
 from ternhost.reach.refusals import explain
@@ -97,14 +97,8 @@ def fleet(store):
 TWO_QUESTIONS = (QUESTION, [SLEEPS]), (OTHER, [STAYS])
 
 
-def test_a_sleeping_device_that_was_never_online_is_not_asked(fleet):
-    """A question that waits at the broker could be answered after the round."""
-    fleet.begin(1, *TWO_QUESTIONS)
-    fleet.pass_an_hour()
-    assert set(fleet.line.asked) == {STAYS}
-
-
 def test_a_sleeping_device_with_a_retained_hello_is_not_asked(fleet):
+    """A question that waits at the broker could be answered after the round."""
     fleet.line.hello(SLEEPS, retained=True)  # hours ago
     fleet.line.hello(STAYS)
     fleet.update()
@@ -131,17 +125,6 @@ def test_a_sleeping_device_reads_the_announcement_and_is_not_asked_too(fleet):
     assert fleet.line.announcements == 1
     fleet.pass_an_hour()
     assert set(fleet.line.asked) == {STAYS}
-
-
-def test_a_sleeping_board_counts_as_asleep_though_its_hello_stays(fleet):
-    now = time.monotonic()
-    fleet.line.hello(SLEEPS)
-    fleet.update(now)
-    assert fleet.roster.asleep(now + AWAKE - 1) == []
-    assert [board.clients.start for board in fleet.roster.asleep(now + AWAKE + 1)] == [SLEEPS]
-    fleet.line.leave(SLEEPS)
-    fleet.update(now + 1)
-    assert [board.clients.start for board in fleet.roster.asleep(now + 1)] == [SLEEPS]
 
 
 def test_a_sleeping_device_is_left_out_much_later_than_a_silent_one(fleet):
@@ -207,11 +190,3 @@ def test_the_number_of_one_device_is_not_recommended_alone():
     }
     explanation = explain(RoundResult(7, "complete", 3, 0, refusals, []))
     assert explanation.hint.endswith("--after-round 7")
-
-
-@pytest.mark.parametrize(
-    ("detail", "meaning"), [(0, "cannot be read or written"), (wire.OLD_LEDGER, "an old copy")]
-)
-def test_an_old_copy_of_a_ledger_is_named(detail, meaning):
-    refusal = Refusal(1, 7, wire.ERR_LEDGER, detail)
-    assert meaning in explain(RoundResult(7, "complete", 1, 0, {1: refusal}, [])).words

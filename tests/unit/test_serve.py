@@ -6,7 +6,6 @@ Fleets on a broker: see tests/integration.
 import json
 import signal
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,8 +22,6 @@ from ternhost.reach.ports.driver import BoardsDriver
 from ternhost.run.options import RunOptions
 from ternhost.run.serve import serve
 from ternhost.run.status import END, Watcher
-from ternhost.store.runs import FINISHED, RUNNING, StoredRun
-from ternhost.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]  # each starts one or more hosts
 
@@ -55,7 +52,7 @@ def command(tern):
     return run
 
 
-@pytest.mark.parametrize("algorithm", ["fedsgd", "fedavg", "collect", "infer"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "collect", "infer"])
 def test_a_served_fleet_continues_its_count_of_rounds(algorithm, command):
     words = [*FLEET, "--algorithm", algorithm]
     first = command(*words, "--rounds", "2", code=0)
@@ -83,26 +80,6 @@ def test_a_store_has_one_served_model(command, words):
     assert "--new-model" in refused["hint"]
 
 
-def test_a_new_model_replaces_the_served_one_and_may_be_asked_in_another_way(command):
-    first = command(*FLEET, "--rounds", "1").last
-    second = command(*FLEET, "--rounds", "1", "--model", "svm", "--new-model").last
-    again = command(*FLEET, "--rounds", "2", "--model", "svm", "--quorum", "0.5").last
-    assert again["run"] == second["run"] != first["run"]
-    with Store("s.sqlite") as store:
-        assert {run.name: run.status for run in store.runs()} == {
-            first["run"]: FINISHED,
-            second["run"]: FINISHED,
-        }
-
-
-def test_a_store_in_a_directory_is_found_again(command, here):
-    (here / "mine").mkdir()
-    words = [*SIMULATED, "--store", "mine", "--no-report"]
-    first = command(*words, "--rounds", "1", code=0).last
-    second = command(*words, "--rounds", "2", code=0).last
-    assert (second["run"], second["rounds"]) == (first["run"], 2)
-
-
 def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
     words = [*warm.TERN, "serve", *FLEET, "--interval", "0.01", "--json"]
     with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
@@ -119,30 +96,6 @@ def test_a_run_without_an_end_ends_with_sigterm_and_shows_the_cost_of_a_round():
     assert result["accounting"][0]["epsilon_user_level"] == 2 * result["rounds"]
 
 
-IN_THIS_PROCESS = """
-import sys
-sys.path[:] = {path}
-from harness import in_process
-from ternhost.cli import main
-sys.exit(main())
-"""
-
-
-def test_a_signal_between_rounds_ends_the_run_with_a_result():
-    program = [sys.executable, "-c", IN_THIS_PROCESS.format(path=sys.path)]
-    fleet = ["--fleet", "inprocess:1", "--dataset", "iris", "--store", "s.sqlite"]
-    words = [*program, "serve", *fleet, "--interval", "3600", "--json"]
-    with warm.Popen(words, stdout=subprocess.PIPE, text=True) as served:
-        for line in served.stdout:
-            if json.loads(line)["event"] == END:
-                served.send_signal(signal.SIGINT)  # it waits an hour for the next round
-                break
-        rest = served.stdout.read()
-        assert served.wait(60) == 0
-    result = json.loads(rest.splitlines()[-1])
-    assert (result["event"], result["rounds"]) == ("result", 1)
-
-
 # Schedules
 
 
@@ -152,19 +105,6 @@ def served(watcher=None, deadline=60.0, **schedule):
         "fedsgd", learning, "inprocess:1", Terms(deadline=deadline), Schedule(**schedule)
     )
     return serve(options, store="s.sqlite", watcher=watcher)
-
-
-def test_rounds_begin_an_interval_apart():
-    with served(rounds=3, interval=0.5) as run:
-        began = time.monotonic()
-        run.run()
-    assert time.monotonic() - began >= 1.0
-
-
-def test_shares_of_the_devices_take_turns(command):
-    result = command(*FLEET, "--rounds", "4", "--share", "0.25").last
-    assert [entry["asked"] for entry in result["history"]] == [15] * 4
-    assert result["reports"] == 60
 
 
 def test_a_device_asked_twice_because_others_joined_counts_twice(monkeypatch):
@@ -192,40 +132,20 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
         if len(ends) == 4:
             run.stop()
 
-    with served(Watcher(status=note), deadline=0.1, patience=0.1) as run:
+    with served(Watcher(status=note), deadline=0.05, patience=0.05) as run:
         assert run.run()["reports"] == 0
     pauses = [after - before for before, after in pairwise(ends)]
     # The least time from one round to the next doubles with every silent round.
-    for pause, least in zip(pauses, (0.2, 0.4, 0.8), strict=True):
+    for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True):
         assert pause >= least
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ([], errors.USAGE, "--fleet must name the devices"),
-        (["--fleet", "port:/dev/null"], errors.USAGE, "--store must name the store"),
-        (["--fleet", "mqtt:no-such-directory"], errors.USAGE, "no-such-directory"),
-    ],
+    "words", [[], ["--fleet", "port:/dev/null"]], ids=["no fleet", "no store with keys"]
 )
-def test_a_fleet_must_be_named(words, code, message, command, here):
-    refused = command(*words, code=code).last
-    assert message in refused["error"]
+def test_a_fleet_and_its_keys_must_be_named(words, command, here):
+    command(*words, code=errors.USAGE)
     assert list(here.iterdir()) == []
-
-
-def test_a_run_under_way_keeps_its_store_to_itself(command):
-    command(*FLEET, "--rounds", "1")
-    with Store("s.sqlite") as store:
-        (first,) = store.runs()
-        store.begin_run(StoredRun("other", 2.0, RUNNING, {**first.asked, "schedule": None}, {}))
-    refused = command(*FLEET, "--rounds", "2", code=errors.USAGE).last
-    assert refused["hint"] == "tern train --resume other"
-
-
-def test_a_continued_run_keeps_its_name(command):
-    command(*FLEET, "--rounds", "1", "--name", "mine")
-    command(*FLEET, "--rounds", "2", "--name", "other", code=errors.USAGE)
 
 
 def test_a_continued_run_can_skip_round_numbers(command):
@@ -235,12 +155,3 @@ def test_a_continued_run_can_skip_round_numbers(command):
     assert [entry["round"] for entry in result["history"]] == [1, 71]
     last_number = str(2**30 - 2)
     command(*words, "--rounds", "4", "--after-round", last_number, code=errors.USAGE)
-
-
-def test_a_collection_asks_everybody_and_costs_a_report_per_round(command):
-    words = ("--algorithm", "collect", *FLEET)
-    command(*words, "--rounds", "1", "--share", "0.1", code=errors.USAGE)
-    result = command(*words, "--rounds", "3").last
-    assert result["reports"] == 3 * result["clients"] == 3 * 60
-    one_round = result["epsilon_paid"] / 3
-    assert result["options"]["epsilon"] == f"{one_round:g}"

@@ -4,12 +4,12 @@ enumeration.
 
 import itertools
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import sampler_walk
+from designing import law_of_counts
 
 from ternhost.privacy import cards, certify, laws, mechanisms, shuffling
 from ternhost.privacy.base import MICRO
@@ -24,19 +24,6 @@ def account(epsilon, reports, delta=1e-6, name=None, values=1):
     return shuffling.account(
         cards.describe(card)["epsilon_certified"] * MICRO // 1, reports, delta, card
     )
-
-
-def law_of_counts(laws_of_reports):
-    """The law of the histogram of independent reports."""
-    law = {(): Fraction(1)}
-    for of_report in laws_of_reports:
-        longer = Counter()
-        for symbols, mass in law.items():
-            for symbol, p in enumerate(of_report):
-                if p:
-                    longer[tuple(sorted((*symbols, symbol)))] += mass * p
-        law = longer
-    return law
 
 
 def worst_delta(rows, epsilon, clients):

@@ -67,11 +67,6 @@ def test_a_budget_for_life_refuses_the_run_that_exceeds_it(tern, store):
         assert len(opened.runs()) == 3
 
 
-def test_runs_in_stores_of_their_own_have_nothing_in_common(pure_for_life):
-    assert pure_for_life(*RUN, "--budget", ".1") == pytest.approx(0.1)
-    assert pure_for_life(*RUN, "--budget", ".1") == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize(
     "words", ["collect --clients 10", "infer --cluster-client-num 10", "train --reports 10"]
 )
@@ -90,14 +85,6 @@ def tern_run(opened, name):
     return name
 
 
-def test_a_run_has_the_same_result_as_ever(tern):
-    alone, stored = tern(*RUN).json, tern(*STORED).json
-    assert alone["weights"] == stored["weights"]
-    assert tern(*STORED).json["weights"] != stored["weights"], (
-        "a second run is another one, with noise of its own"
-    )
-
-
 def test_a_resumed_run_has_the_same_result_and_cost(tern, pure_for_life, monkeypatch):
     words = [*STORED, "--group", "10", "--name", "mine"]
     whole = tern(*RUN, "--group", "10").json
@@ -113,16 +100,6 @@ def test_a_resumed_run_has_the_same_result_and_cost(tern, pure_for_life, monkeyp
     resumed = tern("train", "--resume", "mine", "--json").json
     assert resumed["weights"] == whole["weights"]
     assert pure_for_life(*STORED) == pytest.approx(0.2), "after one run, and not two"
-
-
-def test_a_round_is_stored_with_its_result_or_not_at_all(tern, store):
-    tern(*STORED, "--group", "10")
-    with store() as opened:
-        rounds = opened.rounds(simulated=True)
-        assert [round_.number for round_ in rounds] == [1, 2, 3, 4, 5]
-        assert not opened.open_rounds()
-        asked = np.concatenate([cohort.devices for round_ in rounds for cohort in round_.cohorts])
-        assert sorted(asked) == list(range(1, 51))
 
 
 def test_simulated_clients_are_not_the_devices_of_the_same_ids(pure_for_life):
@@ -147,6 +124,3 @@ def test_a_served_simulated_fleet_goes_on_after_another_run_of_its_store(tern, s
     with store() as opened:
         is_served = [round_.run == "served" for round_ in opened.rounds(simulated=True)]
     assert is_served == [True, True, False, True, True]
-
-
-# Seeds

@@ -23,25 +23,6 @@ def store(store):
     return store
 
 
-def test_a_device_that_no_longer_sleeps_is_forgotten(store):
-    sleepers.set_wake(store, 3, 60)
-    sleepers.set_wake(store, 3, None)
-    assert sleepers.wakes(store) == {SLEEPS: HOUR}
-
-
-def test_the_last_message_of_a_sleeping_device_is_listed(store, tern):
-    sleepers.save_heard(store, {SLEEPS: 1000.0})
-    sleepers.save_heard(store, {})
-    assert keys.list_devices(store)[0] == keys.Device(SLEEPS, None, HOUR, 1000.0)
-    first, second, _ = tern("device", "list", "--store", str(store.path)).out.splitlines()
-    assert "wakes every 3600 s, heard 1970-01-01" in first
-    assert second.split() == [str(STAYS), "has", "a", "key"]
-
-
-def test_the_least_deadline_lets_every_device_wake_once():
-    assert sleepers.least_deadline((60, HOUR)) == DEADLINE
-
-
 @pytest.fixture
 def deadline_of(store):
     """`deadline_of(notes, interval=..., deadline=...)`: the deadline with which rounds are served."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tern import wire
 from ternhost.reach import refusals
 from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch import words
@@ -17,12 +16,6 @@ from ternhost.watch import words
 ROOT = Path(__file__).parents[2]
 REMEDIES = json.loads((ROOT / "host/ternhost/reach/refusals.json").read_text())
 ERASING = re.compile(r"flash --erase|erase the board|new id|new ID|tern provision")
-
-
-def test_a_spent_budget_is_a_promise_that_is_kept():
-    what, remedy = refusals.REMEDIES[wire.ERR_BUDGET]
-    assert "keep this promise by refusing" in what
-    assert "Erasing a board would break the promise to the people whose data it holds" in remedy
 
 
 def test_no_remedy_for_a_spent_budget_erases_a_board():

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ternhost.errors import StorageError
-from ternhost.store import store_file
 from ternhost.store.reader import Reader
 from ternhost.store.store import Store
 from terntools.emulators.process import locked
@@ -45,26 +44,6 @@ def test_a_store_that_was_opened_by_a_link_is_locked_for_everybody(path, link):
     Store(path).close()
     with Store(link):
         assert "locked" in refused(path)
-
-
-def test_nothing_is_written_beside_a_link(path, link):
-    with Store(link) as store:
-        store.add_devices({1: KEY})
-        assert [each.name for each in link.parent.iterdir()] == [link.name]
-
-
-def test_observers_see_that_a_linked_store_is_in_use(path, link):
-    with Store(path):
-        assert store_file.in_use(link)
-    assert not store_file.in_use(link)
-
-
-def test_an_observer_reads_what_was_just_written_through_a_link(store, link):
-    reader = Reader(link)
-    assert reader.snapshot().devices == 0
-    store.add_devices({1: KEY})
-    assert reader.snapshot().devices == 1
-    reader.close()
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -17,7 +17,6 @@ from branches import LeftOut, walk
 from checks import replaced
 from spec import sums as spec
 from spec.cards import sum_card
-from streams import Replay
 from test_sums import check_int16, check_units
 
 from tern import noise as leaves
@@ -70,17 +69,6 @@ def test_uniform_is_exact(n):
     del counts[None]
     assert {counts[v] for v in range(n)} == {256**size // (1 << spec.bits(n - 1))}
     assert rejected == 256**size - sum(counts[v] for v in range(n))
-
-
-def test_uniform_of_three_bytes():
-    """Too many strings to try all: it is compared with the specification's."""
-    source = random.Random(3)
-    for n in (65537, 700_001, 2**20 - 1, 2**20):
-        for _ in range(5_000):
-            data = source.randbytes(90)
-            job, plain = [0, 90], Replay(data)
-            assert leaves.uniform(data, job, n) == spec.uniform(plain.byte, n)
-            assert job[0] == plain.cursor[0]
 
 
 # a, n, b and m of a decay by a b / (n m).
@@ -201,19 +189,6 @@ def test_large_noise_is_accepted_as_often_as_it_should(parameters):
             laplace = decay(Fraction(y, t)) * (1 - decay(Fraction(1))) / 2
             acceptance = decay(Fraction((y * m * t - c * t) ** 2, 2 * c * t * m * t * t))
             assert abs(probability - laplace * acceptance) < Decimal(2) ** -100, z
-
-
-def attempts(t, c, m):
-    """How many Y a draw of Z takes on average."""
-    return 1 / float(sum(noise(t, c, m, 6 * t + 6 * math.isqrt(c * t // m + 1)).values()))
-
-
-def test_a_draw_ends_soon():
-    """At the bounds of cards.md for c and m; beyond them, it takes ever longer."""
-    assert attempts(8, 32, 1) < 5
-    assert attempts(1, 4, 1) < 9
-    assert attempts(16, 1, 4) < 12
-    assert attempts(4, 64, 1) > 900
 
 
 def renyi_moment(law, other_law, alpha):

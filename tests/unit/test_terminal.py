@@ -15,38 +15,12 @@ from harness.raw_client import wait_for
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.run.status import END, PROGRESS, Status
-from ternhost.terminal import ERASE_LINE, Progress, can_redraw, heeding_interrupts
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+from ternhost.terminal import Progress, heeding_interrupts
 
 
 @pytest.fixture(autouse=True)
 def term(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-
-
-def test_only_a_terminal_that_can_redraw_has_changing_lines(monkeypatch):
-    assert can_redraw(Terminal())
-    assert not can_redraw(io.StringIO())
-    monkeypatch.setenv("TERM", "dumb")
-    assert not can_redraw(Terminal())
-    monkeypatch.delenv("TERM")  # as on Windows
-    assert can_redraw(Terminal())
-
-
-def test_steps_replace_each_other_and_lines_stay():
-    out = Terminal()
-    with Progress("mean", stream=out) as progress:
-        progress.step("one")
-        progress.step("two")
-        progress.say("a result")
-        progress.step("three")
-    assert out.getvalue() == (
-        f"{ERASE_LINE}mean: one{ERASE_LINE}mean: two{ERASE_LINE}mean: a result\n{ERASE_LINE}mean: three{ERASE_LINE}"
-    )
 
 
 def test_without_a_terminal_a_long_step_is_repeated():
@@ -97,32 +71,6 @@ def test_without_a_terminal_progress_is_plain_lines(monkeypatch):
         "round 1/4  100/400 reports  50/s  accuracy 0.8765\n"
         "round 4/4  400/400 reports  200/s  accuracy 0.8765\n"
     )
-
-
-def test_progress_on_a_terminal_is_one_changing_line():
-    out = Terminal()
-    printer = ProgressPrinter(out)
-    printer.status(status(1, PROGRESS, figures={}))
-    printer.warn("a board is gone")
-    printer.status(status(4))
-    printer.close()
-    assert out.getvalue() == (
-        "\r\x1b[Kround 1/4  #####...............  100/400 reports  50/s\n"
-        "tern: a board is gone\n"
-        "\r\x1b[Kround 4/4  ####################  400/400 reports  200/s  accuracy 0.8765\n"
-    )
-
-
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_quiet_shows_only_warnings(stream):
-    out = stream()
-    with ProgressPrinter(out, quiet=True, every=0.001) as printer:
-        printer.say("8 boards")
-        printer.status(status(1, PROGRESS))
-        printer.status(status(4))
-        printer.warn("a board is gone")
-        time.sleep(0.02)
-    assert out.getvalue() == "tern: a board is gone\n"
 
 
 def test_a_closed_pipe_does_not_end_a_run():

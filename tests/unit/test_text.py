@@ -21,18 +21,22 @@ from tern import frames, wire
 from ternhost.errors import DeviceError
 from ternhost.store import store_file
 from ternhost.terminal import Progress
-from ternhost.text import brief, visible
+from ternhost.text import visible
 
 # Clears the screen, sets the title, overwrites the line, adds a line, reverses the direction of
 # writing.
 HOSTILE = "pico\x1b[2J\x1b]0;owned\x07\r\nround 9: all is well\x9b31m\u202eevil\u2066\u200b\u2028; mp\x00; tern \x7f9"
 HOSTILE += "; evil C"  # is no temperature
-OBEYED = {"Cc", "Cf", "Zl", "Zp"}
+CATEGORIES_OF_CONTROLS = {"Cc", "Cf", "Zl", "Zp"}
 
 
-def obeyed(text):
-    """The characters of a text that a terminal would obey, apart from ends of lines and tabs."""
-    return [each for each in text if unicodedata.category(each) in OBEYED and each not in "\n\t"]
+def control_characters(text):
+    """The characters that a terminal would obey instead of showing them, but for line ends and tabs."""
+    return [
+        each
+        for each in text
+        if unicodedata.category(each) in CATEGORIES_OF_CONTROLS and each not in "\n\t"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -42,8 +46,8 @@ def obeyed(text):
         ("a\x1b[31mb", "a\\x1b[31mb"),
         ("a\r\nb\tc", "a\\r\\nb\\tc"),
         ("\u202eb\U000e0001", "\\u202eb\\U000e0001"),
-        ("\ud800", "\\ud800"),
     ],
+    ids=["harmless", "escape sequence", "line end", "direction of writing"],
 )
 def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
     assert visible(text) == shown
@@ -51,19 +55,23 @@ def test_characters_that_a_terminal_obeys_are_escaped(text, shown):
 
 def test_errors_and_progress_are_escaped(capsys):
     error = DeviceError(f"the board says {HOSTILE}", hint=HOSTILE)
-    assert obeyed(error.message) == obeyed(error.hint) == obeyed(str(error)) == []
+    assert (
+        control_characters(error.message)
+        == control_characters(error.hint)
+        == control_characters(str(error))
+        == []
+    )
     with Progress() as progress:
         progress.say(HOSTILE)
-    assert obeyed(capsys.readouterr().err) == []
+    assert control_characters(capsys.readouterr().err) == []
 
 
 class HostileBoard(Port):
     """Answers every HELLO_REQUEST on a pty with HOSTILE, and Ctrl-B with `banner`."""
 
-    def __init__(self, banner=b"", exceptions=0, restarts=0, assessed=wire.MIXED):
+    def __init__(self, banner=b""):
         super().__init__()
         self._banner = banner
-        self._state = exceptions, restarts, 1, assessed
         self._end, self._ending = os.pipe()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -80,7 +88,8 @@ class HostileBoard(Port):
                     self._answer(struct.unpack_from("<I", receiver.frame, 1)[0])
 
     def _answer(self, nonce):
-        told = (1, 1, 1_000_000, 0, 1, 50_000, 64, *self._state, 0, 0, HOSTILE)
+        state = (0, 0, 1, wire.MIXED)  # exceptions, restarts, entropy
+        told = (1, 1, 1_000_000, 0, 1, 50_000, 64, *state, 0, 0, HOSTILE)
         os.write(self.far, b"\x00" + cobs(encoded(frames.encode_hello, nonce, *told)))
 
     def close(self):
@@ -92,20 +101,22 @@ class HostileBoard(Port):
 
 
 @pytest.mark.parametrize("command", ["runs {}", "watch {} --once", "device list --store {}"])
-def test_the_texts_in_a_store_are_escaped_and_cut(tmp_path, command, tern):
+def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
+    """The names in this store clear the screen, and add a line that begins as tern's own do."""
     path = sample_store.make(tmp_path, 50) / store_file.NAME
-    name = sample_store.spoil(path)
+    sample_store.spoil(path)
+
     printed = tern(*command.format(path).split()).out
-    assert obeyed(printed) == []
+
+    assert control_characters(printed) == []
     assert not any(line.startswith("round 9") for line in printed.splitlines())
-    if command.startswith("watch"):
-        assert brief(name)[:40] in printed
+    if command.startswith("watch"):  # a picture, which long names must not blow up
         assert len(printed) < 8000
 
 
 @pytest.fixture
 def board(request):
-    hostile = HostileBoard(*getattr(request, "param", ()))
+    hostile = HostileBoard(banner=getattr(request, "param", b""))
     yield hostile
     hostile.close()
 
@@ -116,15 +127,16 @@ def board(request):
 def test_the_text_of_a_board_is_escaped(board, command, tern):
     printed = tern(*command.format(board.port).split())
     assert "evil" in printed.out
-    assert obeyed(printed.out + printed.err) == []
+    assert control_characters(printed.out + printed.err) == []
     assert not any(line.startswith("round 9") for line in printed.out.splitlines())
     if "--json" in command:
-        assert obeyed(str(json.loads(printed.out))) == []
+        assert control_characters(str(json.loads(printed.out))) == []
 
 
 @pytest.mark.parametrize(
     "board",
-    [(), (b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> ",)],
+    [b"", b"\r\nMicroPython v\x1b[2J1 on x; evil\x1b]0;owned\x07\xe2\x80\xae with y\r\n>>> "],
+    ids=["text of its HELLO", "banner of its interpreter"],
     indirect=True,
 )
 def test_the_list_of_boards_is_escaped(board, tern, monkeypatch):
@@ -133,4 +145,4 @@ def test_the_list_of_boards_is_escaped(board, tern, monkeypatch):
     monkeypatch.setattr(list_ports, "comports", lambda: [info])
     printed = tern("devices")
     assert "evil" in printed.out or "pico" in printed.out
-    assert obeyed(printed.out + printed.err) == []
+    assert control_characters(printed.out + printed.err) == []

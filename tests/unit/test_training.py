@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tern import wire
-from ternhost.errors import UsageError
 from ternhost.learn import training
 from ternhost.learn.parameters import LARGEST_WEIGHT, quantise
-from ternhost.learn.training import RoundReports, StepSettings, Trainer, TrainingPlan
+from ternhost.learn.training import Trainer, TrainingPlan
 
 
 def settings(**changes):
@@ -67,38 +66,6 @@ def test_training_stops_after_consecutive_failures():
         4,
         [-0.5, 0, 0],
     )  # moved by the single update
-
-
-# State
-
-
-@pytest.mark.parametrize(
-    "change", [{"optimiser": {}}, {"optimiser": "x"}, {"round": None}, "round"]
-)
-def test_a_bad_state_is_refused(change):
-    state = Trainer(settings()).state()
-    if isinstance(change, str):
-        del state[change]
-    else:
-        state |= change
-    with pytest.raises(UsageError, match="stored state"):
-        Trainer(settings()).restore(state)
-
-
-# Planning
-
-
-def test_a_plan_has_the_expected_reports_and_a_bounded_learning_rate():
-    chosen = training.plan(wire.LOGISTIC, 28, RoundReports(1_500, 2, 1.0), 14)
-    assert (chosen.rounds, chosen.expected) == (14, pytest.approx(1500 * 2 / 28))
-    assert 0 < chosen.rate(1.0) == chosen.learning_rate <= 4 / (0.25 * 28)
-    assert chosen.rate(0.5) == min(2 * chosen.learning_rate, 4 / (0.25 * 28))
-    assert (
-        training.plan(
-            wire.SVM, 2, RoundReports(9, 1, 0), 1, StepSettings(learning_rate=3)
-        ).learning_rate
-        == 3
-    )
 
 
 # Parameters of a question

@@ -2,12 +2,12 @@
 the same bytes.
 """
 
-import struct
 from array import array
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from spec.cards import sum_card
 from streams import Replay
 
 from tern import card as cards
@@ -18,24 +18,14 @@ from ternhost import vectorised
 from ternhost.vectorised import ReplayLanes
 
 
-def _card(
-    norm=2,
-    unit=1,
-    radius=128,
-    reach=1 << 17,
-    tally=(92, -36),
-    noise=(512, 947, 1),
-    coarse=3,
-    bits=10,
-):
-    t, c, m = noise if norm == 2 else (noise[0], 0, 0)
-    body = struct.pack(firmware.BODY, norm, unit, radius, reach, *tally, t, c, m, coarse, bits)
-    return cards.decode(
-        struct.pack(cards.HEADER, cards.VERSION << 4 | cards.SUM, 20_000_000) + body
-    )
+def card_of(norm=2, unit=1, radius=128, reach=1 << 17, noise=(512, 947, 1), coarse=3, bits=10):
+    """A card of a sum; noise: t, c and m of Gaussian noise, of which Laplace noise has t alone."""
+    t, c, m = noise
+    shape = {"t": t, "c": c, "m": m, "coarse": coarse, "bits": bits}
+    return cards.decode(sum_card(20_000_000, norm, unit, radius, reach, 92, -36, **shape))
 
 
-def _by_firmware(card, model, parameters, exponent, records, range_=0, first=0, categories=1):
+def sums_by_firmware(card, model, parameters, exponent, records, range_=0, first=0, categories=1):
     weights = np.asarray(parameters)
     softmax = model == wire.SOFTMAX_GRADIENT
     collects = model in (wire.VALUES, wire.CATEGORIES)
@@ -115,7 +105,7 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
         d, parameters, exponent, range_, categories = some_question(random, model)
         records = some_records(random, model, d, categories, hostile)
         bits = random.uniform(0, 30) if hostile else random.uniform(12 + range_, 16 + range_)
-        card = _card(
+        card = card_of(
             norm,
             unit=int(random.choice([0, 1, 2, 7])),
             radius=int(random.choice([1, 2, 3, 127, 128, 4096])),
@@ -123,23 +113,10 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
         )
         first = int(random.integers(0, 20))  # the number of the first record
         question = model, parameters, exponent, records, range_, first, categories
-        expected, _ = _by_firmware(card, *question)
+        expected, _ = sums_by_firmware(card, *question)
         chunk = 1 << (6 + trial)  # from a client at a time to all of them
         monkeypatch.setattr(vectorised.sums, "_CHUNK", chunk)
         assert np.array_equal(vectorised.sums.sums(card, *question), expected)
-
-
-@pytest.mark.parametrize("norm", [1, 2])
-def test_numbers_of_a_unit_are_held_after_each_record(norm):
-    """Sums that leave 2**29 and come back do not depend on how they are added."""
-    rng = np.random.default_rng(norm)
-    records = np.full((3, 60, 4), 32767, np.int16)
-    records[0, 30:, 0] = -32768
-    records[1] = rng.choice([-32768, 32767], (60, 4))
-    card = _card(norm, 0, 4096, (1 << 30) - 1)
-    for model, parameters in ((wire.VALUES, [1, 1, 1]), (wire.LINEAR, [32767, 32767, -32768])):
-        asked = model, parameters, -12, records, 10
-        assert np.array_equal(vectorised.sums.sums(card, *asked), _by_firmware(card, *asked)[0])
 
 
 # t, c and m of Gaussian noise; Laplace noise has t alone.
@@ -166,7 +143,7 @@ def bytes_of_lanes(random, lanes, length):
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_noise_equals_that_of_the_firmware_draw_for_draw(norm, noise):
-    card = _card(norm, noise=noise)
+    card = card_of(norm, noise=noise)
     data = bytes_of_lanes(np.random.default_rng(noise), 400, 3000)
     lanes, job = ReplayLanes(data), card.body.job
     drawn = vectorised.sums.noise(card, lanes)
@@ -181,16 +158,16 @@ def test_noise_equals_that_of_the_firmware_draw_for_draw(norm, noise):
 @pytest.mark.parametrize(("coarse", "bits"), [(0, 16), (3, 4)])
 def test_symbols_equal_those_of_the_firmware_draw_for_draw(norm, noise, coarse, bits):
     random = np.random.default_rng(noise)
-    card = _card(norm, noise=noise, coarse=coarse, bits=bits)
+    card = card_of(norm, noise=noise, coarse=coarse, bits=bits)
     data = bytes_of_lanes(random, 100, 3000)
     records = random.integers(-16384, 16385, (100, 3, 3)).astype(np.int16)
     question = wire.LOGISTIC, [9000, -9000], -13
-    totals, _ = _by_firmware(card, *question, records, 4)
+    totals, _ = sums_by_firmware(card, *question, records, 4)
     lanes, places = ReplayLanes(data), (2, 0)
     drawn = vectorised.sums.symbols(card, lanes, totals[:, places])
     for i, row in enumerate(data):
         stream, symbols = Replay(row.tobytes()), array("H", [0, 0])
-        _, answerer = _by_firmware(card, *question, records[i : i + 1], 4)
+        _, answerer = sums_by_firmware(card, *question, records[i : i + 1], 4)
         answerer.draw(card, stream, places, symbols, 2)
         assert drawn[i].tolist() == list(symbols)
         assert lanes._position[i] == stream.cursor[POSITION]

@@ -323,6 +323,8 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
     say("a report, and where its time goes")
     report = bench.report(case, MAIN_ITERATIONS)
 
+    # On a client that was just made: what many reports leave in the heap slows a draw by a fifth.
+    bench.prepare(case)
     coordinate = {}
     plain_coordinate = {}
     for name in mechanisms:

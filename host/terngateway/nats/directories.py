@@ -382,7 +382,7 @@ def _write_server(
     if address not in LOOPBACK:
         certified_names.append(address)
     without_duplicates = list(dict.fromkeys(certified_names))
-    certificates.write_certificates(place, without_duplicates, of="server")
+    certificates.write_certificates(place, without_duplicates, kind="server")
     certificates.write_key(place / HOST_KEY)
     write_file(place / _ROUTES, secrets.token_urlsafe(16).encode(), secret=True)
 

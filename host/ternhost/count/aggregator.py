@@ -1,9 +1,10 @@
-"""Check and count the frames of devices.
+"""Checks and counts the frames of devices.
 
-The store is the only input and output, so that any link can drive this.
+Frames come as bytes, over whatever link, and all that lasts is in a store.
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Protocol
@@ -26,22 +27,24 @@ from ternhost.count.rounds import (
 )
 from ternhost.errors import UsageError
 
-# Not final: the device may answer when the same request is repeated, comes later, or is sent to it
-# alone.
+# After these errors a device may still answer: when the same request is repeated, comes later, or is
+# sent to this device alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
-# Offsets in REPORT, device u32 | round u32 | symbols | tag, and in REPORTS, round | size | rows.
+# Offsets of parts of frames (wire.md), behind the type in byte 0:
+# REPORT is type u8 | device u32 | round u32 | packed symbols | tag.
 _DEVICE_AT = 1
 _ROUND_AT = 5
 _SYMBOLS_AT = frames.end_of(wire.REPORT_FIELDS)
+# REPORTS is type u8 | round | bytes of the packed symbols of a row | rows.
 _ROWS_AT = frames.end_of(wire.REPORTS_FIELDS)
-_ID_BYTES = 4
-_ROW_BYTES = _ID_BYTES + wire.TAG_BYTES  # a row, device | symbols | tag, without its symbols
 _unpack_reports_fields = struct.Struct(wire.REPORTS_FIELDS).unpack_from
+# A row is device u32 | packed symbols | tag.
+_ID_BYTES = 4
+_ROW_BYTES = _ID_BYTES + wire.TAG_BYTES  # without the symbols
 
-# Rows of reports by round and by the size of their symbols.
-_Rows = dict[tuple[int, int], list[bytes]]
-
+# Rows of reports by round and by the number of bytes of their symbols.
+_Rows = defaultdict[tuple[int, int], list[bytes]]
 
 _WHEN_ALL_HAVE_ANSWERED = Ending()
 
@@ -62,26 +65,30 @@ class ReportStore(Protocol):
 
 
 class Aggregator:
-    """The open rounds of a store. Not thread-safe: one driver calls it."""
+    """Opens rounds, and counts the reports of devices to them.
+
+    The open rounds are in a store, so that a host that ends in between can `resume` them. Not
+    thread-safe: one driver calls it.
+    """
 
     def __init__(self, store: ReportStore) -> None:
-        """Begin without an open round: `resume` continues those of the store."""
+        """Begin without an open round; `resume` reads those of the store."""
         self.statistics = Statistics()
-        self._denied = 0  # questions that boards rejected for the tag of another key
+        self._foreign_requests = 0  # that a board rejected, because they were under another key
         self._store = store
         self._keyring = Keyring(store.keys())
-        self._rounds: dict[int, Round] = {}
+        self._rounds: dict[int, Round] = {}  # the open rounds, by number
         self._last = store.last_round()
 
     @property
     def devices(self) -> Collection[int]:
-        """All devices with a key."""
+        """The ids of all devices with a key."""
         return self._keyring.by_device.keys()
 
     @property
     def foreign(self) -> int:
-        """The number of frames that the host or a board rejected for the tag of another key."""
-        return self.statistics.forged + self._denied
+        """The number of frames that the host or a board rejected, because they were under another key."""
+        return self.statistics.forged + self._foreign_requests
 
     @property
     def last_round(self) -> int:
@@ -89,15 +96,15 @@ class Aggregator:
         return self._last
 
     def key(self, device: int) -> bytes | None:
-        """The key of a device, if it has one."""
+        """Return the key of a device, or None if it has none."""
         return self._keyring.by_device.get(device)
 
     def round(self, number: int) -> Round:
-        """An open round."""
+        """Return an open round."""
         return self._rounds[number]
 
     def in_flight(self) -> list[int]:
-        """The numbers of the open rounds, oldest first."""
+        """Return the numbers of the open rounds, oldest first."""
         return sorted(self._rounds)
 
     # Opening
@@ -110,12 +117,14 @@ class Aggregator:
         ending: Ending = _WHEN_ALL_HAVE_ANSWERED,
         run: str | None = None,
     ) -> None:
-        """Store and open a round, which begins at the time `now`.
+        """Store and open a round.
 
-        number: of the round; numbers must ascend. cohorts: the questions, each with its devices.
-        ending: when the round ends before all have answered. run: the name of the run that it is
-        part of. Raises UsageError for a question that no frame can carry, or for a device that is
-        named twice or has no key; and StorageError.
+        number: of the round, larger than all earlier ones. cohorts: the questions, each with the ids of
+        the devices that it is for. now: the time by the caller's clock. ending: when the round ends, if
+        not all devices answer. run: the name of the run to which it belongs; None: to no run.
+
+        Raises UsageError for a question that does not fit in a frame, and for a device that is named
+        twice or has no key; StorageError.
         """
         if number <= self._last:
             raise UsageError(
@@ -142,19 +151,25 @@ class Aggregator:
         self._last = number
 
     def _new_round(self, stored: StoredRound, now: float) -> Round:
-        """Begin a round. Raises UsageError for a cohort without a device, or a device named twice."""
+        """Return a round that begins at the time `now`.
+
+        Raises UsageError for a cohort without a device, and for a device that is named twice.
+        """
+        has_empty_cohort = any(len(cohort.devices) == 0 for cohort in stored.cohorts)
+        text = "a round must ask at least one device, and none twice"
+        if not stored.cohorts or has_empty_cohort:
+            raise UsageError(text)
         try:
-            if not stored.cohorts or any(len(cohort.devices) == 0 for cohort in stored.cohorts):
-                raise ValueError
             return Round(stored, now, self._keyring)
         except ValueError:
-            raise UsageError("a round must ask at least one device, and none twice") from None
+            raise UsageError(text) from None
 
     def resume(self, now: float, run: str | None = None) -> list[int]:
-        """Continue the stored open rounds (only those of `run` and of no run).
+        """Continue the open rounds of the store, with the reports that it has of them.
 
-        Returns the numbers of all open rounds. Deadlines start anew, since the length of the
-        interruption is unknown.
+        Return the numbers of all open rounds, oldest first. Deadlines are counted from `now`, since
+        nobody knows how long the interruption was. run: continue only the rounds of this run and those
+        that belong to no run; None: all.
         """
         self._keyring = Keyring(self._store.keys())
         for stored in self._store.open_rounds():
@@ -164,7 +179,11 @@ class Aggregator:
         return self.in_flight()
 
     def _resumed(self, stored: StoredRound, now: float) -> Round:
-        """The open round, with the keys that its devices had, and the reports in the store."""
+        """Return a stored round as an open one, with its reports counted.
+
+        Its devices may have got new keys since it was opened; it takes their reports under the old
+        ones, which they had then.
+        """
         keyring = self._keyring
         former_keys = self._store.keys_before(stored)
         if former_keys:
@@ -175,57 +194,60 @@ class Aggregator:
         return round_
 
     def reload_keys(self) -> None:
-        """Read the keys from the store again, and give up devices whose keys were revoked."""
+        """Read the keys from the store again; open rounds stop waiting for devices without a key."""
         self._keyring = Keyring(self._store.keys())
         self._revoke()
 
     def _revoke(self) -> None:
+        """Have each open round reject reports of devices whose key was revoked."""
         for round_ in self._rounds.values():
             round_.revoke_all_but(self._keyring.members)
 
     # Questions about open rounds
 
     def request(self, number: int, device: int) -> bytes:
-        """The ROUND frame for a device: always the same bytes."""
+        """Return the ROUND frame of a round for a device; it always has the same bytes."""
         return self._rounds[number].request(device)
 
     def for_all(self, number: int) -> bool:
-        """Whether an open round has one question for every device, so that it can be announced."""
+        """Return whether a round asks every device the same, so that it can be sent to all at once."""
         return self._rounds[number].asks_all(self._keyring.members)
 
     def announcement(self, number: int) -> bytes:
-        """As `Round.announcement`."""
+        """Return the ROUND frame for all devices at once, as `Round.announcement` does."""
         return self._rounds[number].announcement()
 
     def unanswered(self, number: int) -> list[int]:
-        """As `Round.unanswered`."""
+        """Return the devices for whose answer a round waits, ascending."""
         return self._rounds[number].unanswered
 
     def reports(self, number: int) -> int:
-        """The number of reports of an open round so far."""
+        """Return how many reports an open round has so far."""
         return self._rounds[number].reports
 
     def asked(self, number: int) -> int:
-        """The number of devices of an open round."""
+        """Return how many devices an open round asks."""
         return len(self._rounds[number].members)
 
     def costs(
         self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON
     ) -> list[int]:
-        """As `Round.costs`."""
+        """Return what a report costs each of these devices, as `Round.costs` does."""
         return self._rounds[number].costs(devices, measure)
 
     # Answers
 
     def accept(self, batch: Iterable[bytes], now: float) -> Accepted:
-        """Commit the new reports among frames, which may be in any order, then count them.
+        """Store the new valid reports among some frames, then count them, and return what was new.
 
-        Frames that are damaged, forged or of no use are only counted in `statistics`. A report
-        after the deadline is late, even in an open round. Raises StorageError, and has counted
-        nothing of the round: devices repeat their bytes if asked again.
+        Frames that are damaged, forged or not needed are only counted in `statistics`, and so is a
+        report after the deadline of its round. Raises StorageError; then no report of that round was
+        counted, and devices will send the same bytes if they are asked again.
+
+        batch: frames of devices in any order. now: the time by the caller's clock.
         """
         accepted = Accepted()
-        rows_of_reports: _Rows = {}
+        rows_of_reports: _Rows = defaultdict(list)
         for frame in batch:
             try:
                 self._sort(frame, rows_of_reports, accepted)
@@ -242,64 +264,68 @@ class Aggregator:
             accepted.reports += zip(repeat(number), devices)
         for refusal in accepted.unread:
             if refusal.code == wire.ERR_TAG:
-                self._denied += 1
+                self._foreign_requests += 1
         return accepted
 
     def _sort(self, frame: bytes, rows_of_reports: _Rows, accepted: Accepted) -> None:
-        """Sort a frame: add the rows of its reports to the others, or take an ERROR.
+        """Take the reports out of a frame, unchecked, or handle it at once if it is an ERROR.
 
-        rows_of_reports: by round and size, not yet checked. accepted: gets the refusal of an ERROR.
-        Raises FrameError for a damaged or forged frame.
+        rows_of_reports: gets the reports as rows of bytes, by their round and by the length of their
+        symbols, so that rows of the same length are checked together. accepted: gets the refusal of an
+        ERROR. Raises FrameError for a damaged or forged frame.
         """
         kind = frames.kind(frame)
-        if kind == wire.REPORT:
+        if kind == wire.REPORT:  # of one device
             symbol_bytes = len(frame) - _SYMBOLS_AT - wire.TAG_BYTES
             frames.require(symbol_bytes >= 0, "frame too short")
             number = int.from_bytes(frame[_ROUND_AT:_SYMBOLS_AT], "little")
             row = frame[_DEVICE_AT:_ROUND_AT] + frame[_SYMBOLS_AT:]
-            rows_of_reports.setdefault((number, symbol_bytes), []).append(row)
-        elif kind == wire.REPORTS:
+            rows_of_reports[number, symbol_bytes].append(row)
+        elif kind == wire.REPORTS:  # of several devices of a board
             number, symbol_bytes = _unpack_reports_fields(frame, 1)
             has_whole_rows = (len(frame) - _ROWS_AT) % (_ROW_BYTES + symbol_bytes) == 0
             frames.require(has_whole_rows, "not whole rows")
-            rows_of_reports.setdefault((number, symbol_bytes), []).append(frame[_ROWS_AT:])
+            rows_of_reports[number, symbol_bytes].append(frame[_ROWS_AT:])
         elif kind == wire.ERROR:
             self._take_error(frame, accepted)
         else:
             self.statistics.damaged += 1
 
     def _accept_rows(self, number: int, rows: batches.Bytes, now: float) -> list[int]:
-        """Commit and count the new valid reports among rows of a round; return their devices.
+        """Store and count the new valid reports among rows of bytes; return their devices.
 
-        rows: n x bytes, device | symbols | tag.
+        number: of the round that they name. rows: n x bytes, each device id | packed symbols | tag.
         """
         round_ = self._rounds.get(number)
         if round_ is None or round_.is_past_deadline(now):
             self.statistics.late += len(rows)
             return []
         device_bytes = np.ascontiguousarray(rows[:, :_ID_BYTES])
-        devices = device_bytes.view("<u4")[:, 0].astype(np.int64)
+        devices = device_bytes.view("<u4")[:, 0].astype(np.int64)  # little-endian, 32 bits
         places = round_.places_of(devices)
         is_expected = places >= 0
         if not np.all(is_expected):
             self._count_unexpected(devices[~is_expected])
-            rows, places = rows[is_expected], places[is_expected]
+            rows = rows[is_expected]
+            places = places[is_expected]
         return round_.accept(rows, places, self._store.add_reports, self.statistics)
 
     def _count_unexpected(self, devices: Integers) -> None:
-        """Count reports of devices that are not part of the round."""
+        """Count in `statistics` the reports of devices that their round did not ask."""
         has_key = self._keyring.members.find(devices) >= 0
         self.statistics.unasked += int(np.count_nonzero(has_key))
         self.statistics.unknown += int(np.count_nonzero(~has_key))
 
     def _take_error(self, frame: bytes, accepted: Accepted) -> None:
-        """Take an ERROR frame, of a device that refuses or of a board that could not read.
+        """Handle an ERROR frame: a device refuses, or a board could not read a request.
 
-        Raises FrameError for a damaged or forged frame.
+        accepted: gets the refusal. Raises FrameError for a damaged or forged frame.
         """
         device, number = frames.address(frame)
-        if device == wire.BOARD:  # a board cannot speak for a device
-            accepted.unread.append(Refusal(*host_frames.decode_error(frame, b"")))
+        if device == wire.BOARD:
+            # A board has no key, so it cannot refuse for a device; its devices may still report.
+            no_key = b""
+            accepted.unread.append(Refusal(*host_frames.decode_error(frame, no_key)))
             self.statistics.unread += 1
             return
         round_ = self._rounds.get(number)
@@ -313,9 +339,10 @@ class Aggregator:
             self._take_refusal(frame, round_, device, accepted)
 
     def _take_refusal(self, frame: bytes, round_: Round, device: int, accepted: Accepted) -> None:
-        """Take the ERROR frame of a device that was asked; raises FrameError if it is forged.
+        """Handle the ERROR frame of a device that an open round has asked.
 
-        A device that could not read its request may still answer; others have refused.
+        accepted: gets the refusal, as final, or as `unread` if the device may still answer. Raises
+        FrameError for a forged frame.
         """
         answer_key = frames.answer_key(round_.request_digest(device))
         refusal = Refusal(*host_frames.decode_error(frame, answer_key))
@@ -330,20 +357,20 @@ class Aggregator:
     # The end of a round
 
     def give_up(self, number: int, devices: Iterable[int]) -> None:
-        """As `Round.give_up`."""
+        """Have an open round stop waiting for these devices; their reports still count if they come."""
         self._rounds[number].give_up(list(devices))
 
     def abandon(self, number: int) -> None:
-        """Let a round end with the reports so far. Safe in any thread."""
+        """Have an open round end with the reports that it has. Safe in any thread."""
         round_ = self._rounds.get(number)
         if round_ is not None:
             round_.abandoned = True
 
     def ended(self, number: int, now: float) -> RoundResult | None:
-        """Close a round if it has ended by now, and return its result; else return None.
+        """Return the result of an open round and close it, if it has ended by now; else return None.
 
-        In the store it stays open until `Store.end_run_round`, so that a host that dies first
-        resumes it.
+        In the store the round stays open until `Store.end_run_round`, so that a host that is killed
+        before then resumes it.
         """
         round_ = self._rounds[number]
         how = round_.ended(now)

@@ -1,9 +1,10 @@
-"""What the reports of many rounds disclose about one device, at most.
+"""Which reports devices have made over many rounds, and the most privacy that one of them loses.
 
-A round that does not ask a device discloses nothing about it. So the reports of a device add up, and
-no other reports.
+A round that does not ask a device discloses nothing about it, so each device loses privacy only by
+its own reports.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -16,43 +17,55 @@ from ternhost.count.members import Integers, Members, integers
 from ternhost.privacy.composing import PrivacyLoss, ReportKind, compose
 from ternhost.privacy.groups import DRAWS_SHARE
 
-MOST_SIZES = 12  # numbers of mixed reports of one kind; larger ones are rounded down
-MOST_ROWS = 16  # sets of counts to compare; more are joined
+# Accounting takes time for each set of counts and each kind of report in it, so both are limited.
+MOST_SIZES = 12  # distinct numbers of mixed reports for otherwise equal kinds
+MOST_ROWS = 16  # sets of counts
 
 ReportCounts = Mapping[ReportKind, int]  # how many reports of each kind a device has made
 DeviceIds = Sequence[int] | Integers
 
 
 class _Group(NamedTuple):
-    """Devices that have each made a number of reports of one kind."""
+    """Devices that have each made the same number of reports of one kind."""
 
     kind: ReportKind
-    devices: Integers
-    times: int
+    devices: Integers  # their ids
+    times: int  # how many reports each has made
 
 
 @dataclass
 class Disclosures:
-    """The reports of devices, added up by kind."""
+    """Which reports devices have made: how many of each kind.
 
+    Reports of the same kind by the same devices are added up, so that many rounds need little
+    memory and time.
+    """
+
+    # How many reports each device has made, by their kind and the ids of the devices, as bytes.
     _times: dict[tuple[ReportKind, bytes], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
+        """Whether there are any reports."""
         return bool(self._times)
 
     def add(self, kind: ReportKind, devices: DeviceIds, times: int = 1) -> None:
-        """Add reports of one kind, so many of each of these devices."""
+        """Add `times` reports of one kind by each of these devices."""
         key = kind, integers(devices).tobytes()
         self._times[key] = self._times.get(key, 0) + times
 
     @property
     def devices(self) -> Integers:
-        """All devices that have made a report, ascending."""
-        groups = [np.frombuffer(ids, np.int64) for _, ids in self._times]
-        return np.unique(np.concatenate([integers(()), *groups]))
+        """The ids of all devices that have made a report, ascending."""
+        arrays = [integers(())]  # so that there is something to concatenate without a report
+        for _kind, packed_ids in self._times:
+            arrays.append(np.frombuffer(packed_ids, np.int64))
+        return np.unique(np.concatenate(arrays))
 
     def with_reports(self, others: Iterable[tuple[ReportKind, DeviceIds, int]]) -> "Disclosures":
-        """Return a copy with more reports: a kind, the devices, and how many of each of them."""
+        """Return a copy with more reports.
+
+        others: for each kind of report, the ids of devices, and how many reports each has made.
+        """
         both = Disclosures(dict(self._times))
         for kind, devices, times in others:
             both.add(kind, devices, times)
@@ -72,26 +85,28 @@ class Disclosures:
     def report_counts(
         self, honest: float = 1.0, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[ReportCounts]:
-        """Return the counts of reports of the devices about which most may be disclosed.
+        """Return how many reports of each kind those devices have made that may lose most privacy.
 
-        A device is left out if another one made as many reports of every kind, so that its privacy
-        loss cannot be larger.
+        One of the results belongs to the device with the largest privacy loss. A device is left out if
+        another one has made at least as many reports of every kind.
 
-        honest: the share of a site's devices that the reader does not control. of: which devices;
-        None: all. delta: the probability with which random draws of groups may have given more
-        dishonest devices a place.
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. Only honest reports hide a report in a sum. of: the ids of the
+        devices that matter; None: all. delta: the probability with which a randomly drawn group of
+        devices may have fewer honest ones than is assumed.
         """
         counts = _counts_by_device(self._groups(honest, delta), self._members(of))
-        everybody = np.full(len(counts.rows), True)
-        return counts.maximal_rows(everybody, MOST_ROWS)
+        all_rows = np.full(len(counts.rows), True)
+        return counts.maximal_rows(all_rows, MOST_ROWS)
 
     def worst_report_counts(
         self, honest: float, of: DeviceIds | None = None, delta: float = 0.0
     ) -> list[tuple[ReportKind | None, ReportCounts]]:
-        """Return what `report_counts` returns, for the worst mechanism of each report's epsilon.
+        """Return `report_counts` as if each report came from the worst mechanism of its epsilon.
 
-        That covers cards that are chosen by earlier answers. Before the counts stands the kind of
-        their devices' first report, or None if there are too many such kinds.
+        This covers mechanisms that the host chooses after it has seen earlier answers. Each result
+        comes with the kind of the devices' first report, which was chosen before any answer; it is None
+        if there are too many such kinds to tell them apart. Parameters: as of `report_counts`.
         """
         groups = []
         for group in self._groups(honest, delta):
@@ -99,8 +114,8 @@ class Disclosures:
         counts = _counts_by_device(groups, self._members(of))
         first_kinds = np.unique(counts.first)
         if len(first_kinds) > MOST_ROWS:
-            everybody = np.full(len(counts.rows), True)
-            return [(None, row) for row in counts.maximal_rows(everybody, MOST_ROWS)]
+            all_rows = np.full(len(counts.rows), True)
+            return [(None, row) for row in counts.maximal_rows(all_rows, MOST_ROWS)]
 
         worst: list[tuple[ReportKind | None, ReportCounts]] = []
         for first in first_kinds.tolist():
@@ -110,38 +125,43 @@ class Disclosures:
         return worst
 
     def prices(self, devices: DeviceIds, measure: int) -> Integers:
-        """Return what the ledger of each of these devices has paid for its reports, in millionths.
+        """Return what each device has spent on its reports, in millionths of the measure.
 
-        measure: of the ledgers, EPSILON or RHO. A ledger in epsilon refuses Gaussian noise, and has
-        not paid for it. The result is in the order of `devices`.
+        The result is in the order of `devices`. measure: what the devices' ledgers count, EPSILON or
+        RHO. A ledger that counts epsilon refuses reports with Gaussian noise, so nothing was spent on
+        them.
         """
         ids = integers(devices)
         order = np.argsort(ids, kind="stable")
         members = Members(ids[order])
-        paid = np.zeros(len(ids), np.int64)  # in ascending order of the ids
+        spent = np.zeros(len(ids), np.int64)  # in ascending order of the ids
         for (kind, packed_ids), times in self._times.items():
             if kind.gaussian and measure != RHO:
                 continue
             indices = members.find(np.frombuffer(packed_ids, np.int64).copy())
             is_member = indices >= 0
-            paid[indices[is_member]] += times * kind.price(measure)
-        in_given_order = np.empty_like(paid)
-        in_given_order[order] = paid
+            spent[indices[is_member]] += times * kind.price(measure)
+        in_given_order = np.empty_like(spent)
+        in_given_order[order] = spent
         return in_given_order
 
     def largest_loss(
         self, delta: float, honest: float = 1.0, of: DeviceIds | None = None
     ) -> PrivacyLoss:
-        """Return the privacy loss at `delta` of the device about which the reports disclose most.
+        """Return the privacy loss, at `delta`, of the device that loses most by all reports together.
 
         honest, of: as of `report_counts`.
         """
         delta_of_draws = draws_delta(delta, honest)
         counts = self.report_counts(honest, of, delta_of_draws)
-        return replace(largest_loss(counts, delta - delta_of_draws), delta=delta)
+        loss = largest_loss(counts, delta - delta_of_draws)
+        return replace(loss, delta=delta)
 
     def _groups(self, honest: float, delta: float) -> list[_Group]:
-        """Return all reports, hidden among the honest devices alone: see `report_counts`."""
+        """Return all reports, each as hidden only among the reports of honest devices.
+
+        honest, delta: as of `report_counts`.
+        """
         groups = []
         for (kind, packed_ids), times in self._times.items():
             ids = np.frombuffer(packed_ids, np.int64)
@@ -149,7 +169,7 @@ class Disclosures:
         return groups
 
     def _members(self, of: DeviceIds | None) -> Members:
-        """Return those of these devices that have made a report; None: of all devices."""
+        """Return those of these devices that have made a report. of: their ids; None: all devices."""
         if of is None:
             return Members(self.devices)
         return Members(np.intersect1d(self.devices, integers(of)))
@@ -157,20 +177,18 @@ class Disclosures:
 
 @dataclass(frozen=True)
 class _DeviceCounts:
-    """How many reports of each kind each device has made: a row a device, a column a kind.
+    """How many reports of each kind each device has made."""
 
-    first: the index in `reports` of each device's first report; -1 where it has none.
-    """
-
-    rows: Integers
-    kinds: list[ReportKind]
-    reports: list[ReportKind]
-    first: Integers
+    rows: Integers  # devices x kinds
+    kinds: list[ReportKind]  # of the columns; their mixing sizes are rounded (`_rounded_sizes`)
+    reports: list[ReportKind]  # the kinds before rounding
+    first: Integers  # of each device's first report, the index in `reports`; -1: it has none
 
     def maximal_rows(self, chosen: npt.NDArray[np.bool_], most: int) -> list[ReportCounts]:
-        """Return the counts of the chosen rows that no other row exceeds in every kind.
+        """Return the rows that no other row exceeds in every kind, as counts by kind.
 
-        If there are more than `most`, some are joined into counts that exceed all of theirs.
+        chosen: a mask of the rows that matter. most: the largest number of results; if there are more,
+        several rows are joined into their maximum, which can only overestimate the privacy loss.
         """
         if not len(self.rows):
             return []
@@ -185,7 +203,11 @@ class _DeviceCounts:
 
 
 def _counts_by_device(groups: Sequence[_Group], members: Members) -> _DeviceCounts:
-    """Count the reports of each member by kind, where the sizes of mixed reports are rounded."""
+    """Count the reports of each member by kind.
+
+    Kinds that differ only in the number of reports with which they are mixed are counted as few
+    kinds, by `_rounded_sizes`. Groups must be in the order in which the reports were made.
+    """
     reports = _distinct(group.kind for group in groups)
     rounded = _rounded_sizes(reports)
     kinds = _distinct(rounded[report] for report in reports)
@@ -206,9 +228,9 @@ def _distinct(kinds: Iterable[ReportKind]) -> list[ReportKind]:
 
 
 def draws_delta(delta: float, honest: float) -> float:
-    """Return the part of `delta` that is kept for random draws of groups.
+    """Return the part of `delta` to set aside for the event that a drawn group has few honest devices.
 
-    They matter only if some devices are dishonest: `honest` is the share of those that are not.
+    honest: the share of devices that are honest. If all are, no draw can be bad: nothing is needed.
     """
     if honest >= 1:
         return 0.0
@@ -216,26 +238,33 @@ def draws_delta(delta: float, honest: float) -> float:
 
 
 def largest_loss(counts: Iterable[ReportCounts], delta: float) -> PrivacyLoss:
-    """Return the worst privacy loss at `delta` over these counts; no loss if there are none."""
+    """Return the largest privacy loss at `delta` of several devices; no loss if there are none.
+
+    counts: for each device, how many reports of each kind it has made.
+    """
     losses = [compose(report_counts, delta) for report_counts in counts]
     if not losses:
-        return compose({}, delta)
+        no_reports: ReportCounts = {}
+        return compose(no_reports, delta)
     return max(losses, key=lambda loss: loss.epsilon)
 
 
 def _rounded_sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind]:
-    """Round down the number of reports that each report is mixed with, to few distinct numbers.
+    """Return for each kind of report one that stands for it, so that few kinds remain.
 
-    Reports that differ in nothing else keep at most MOST_SIZES numbers. A report that is mixed with
-    fewer others discloses more, so rounding down is safe. Returns the rounded report by report.
+    An intermediary mixes a report with a number of others (`mixed`). Of kinds that differ only in
+    this number, at most MOST_SIZES stay distinct: they are divided into so many parts, and each
+    part gets its smallest number. A report that is mixed with fewer others discloses more, so this
+    never underestimates the privacy loss.
     """
-    by_kind: dict[ReportKind, list[ReportKind]] = {}
+    by_unmixed: dict[ReportKind, list[ReportKind]] = defaultdict(list)
     for report in sorted(reports, key=lambda report: report.mixed):
-        by_kind.setdefault(replace(report, mixed=0), []).append(report)
+        by_unmixed[replace(report, mixed=0)].append(report)
+
     rounded: dict[ReportKind, ReportKind] = {}
-    for alike in by_kind.values():  # in ascending order of `mixed`
-        parts = np.array_split(np.arange(len(alike)), min(len(alike), MOST_SIZES))
-        for part in parts:
+    for alike in by_unmixed.values():  # each in ascending order of `mixed`
+        part_count = min(len(alike), MOST_SIZES)
+        for part in np.array_split(np.arange(len(alike)), part_count):
             smallest = alike[part[0]]
             for index in part:
                 rounded[alike[index]] = smallest
@@ -243,12 +272,12 @@ def _rounded_sizes(reports: Iterable[ReportKind]) -> dict[ReportKind, ReportKind
 
 
 def _maximal(rows: Integers, most: int) -> Integers:
-    """Return the rows that no other row exceeds in all columns.
+    """Return the rows of a matrix that no other row equals or exceeds in all columns.
 
     If there are more than `most`, the result has `most` rows instead, each of which is the maximum
     of several.
     """
-    # A row can only be exceeded by one with a larger sum.
+    # A row can only be exceeded by one with a larger sum, so those come first.
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
     maximal: list[Integers] = []
     for row in rows:
@@ -257,5 +286,6 @@ def _maximal(rows: Integers, most: int) -> Integers:
             maximal.append(row)
     joined = []
     for start in range(min(most, len(maximal))):
-        joined.append(np.max(maximal[start::most], axis=0))
+        every_most_th = maximal[start::most]
+        joined.append(np.max(every_most_th, axis=0))
     return np.array(joined)

@@ -1,4 +1,4 @@
-"""Rounds as a store keeps them, and the results of ended ones."""
+"""Rounds as a store keeps them, and the results of rounds that have ended."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from ternhost.count.questions import Question, decode_body, question_of, round_b
 
 # How a round ends.
 COMPLETE = "complete"  # every device has reported, refused or been given up
-QUORUM = "quorum"
-DEADLINE = "deadline"
+QUORUM = "quorum"  # there are enough reports
+DEADLINE = "deadline"  # the time is over
 
 Counts = npt.NDArray[np.int64]
 
@@ -25,7 +25,8 @@ Counts = npt.NDArray[np.int64]
 class Ending:
     """When a round ends before all devices have answered.
 
-    quorum: after so many reports; None: all. deadline: after so many seconds; None: never.
+    quorum: it ends after so many reports; None: after all. deadline: it ends after so many seconds;
+    None: never for that reason.
     """
 
     quorum: int | None = None
@@ -34,9 +35,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class StoredCohort:
-    """Devices of a round with the same question.
+    """The devices of a round that get the same question (a cohort).
 
-    body: its ROUND frame between the device and the tag.
+    body: the ROUND frame of the question between the device and the tag (wire.md). devices: their
+    ids.
     """
 
     body: bytes
@@ -45,23 +47,20 @@ class StoredCohort:
 
 @dataclass(frozen=True)
 class StoredRound:
-    """A round as a store keeps it, from before its first request is sent.
-
-    quorum: so many reports end it. deadline: as many seconds end it, too; None: never.
-    """
+    """A round in a store, which has it before the first request is sent."""
 
     number: int
     cohorts: Sequence[StoredCohort]
-    quorum: int
-    deadline: float | None = None
-    run: str | None = None  # its run
+    quorum: int  # so many reports end it
+    deadline: float | None = None  # so many seconds end it; None: there is no deadline
+    run: str | None = None  # the name of the run to which it belongs; None: to no run
 
 
 @dataclass(frozen=True)
 class Reports:
-    """Reports of one round.
+    """Reports to one round.
 
-    Row i of `packed` (n x bytes, uint8) holds the packed symbols of `devices[i]`.
+    packed: n x bytes; row i has the packed symbols of the report of `devices[i]`.
     """
 
     round: int
@@ -71,20 +70,17 @@ class Reports:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The refusal of a device to report, with the reason: an error code of wire.py.
+    """A device's answer that it will not report."""
 
-    Device 0 is the board.
-    """
-
-    device: int
+    device: int  # its id; 0: a board could not read a request, and its devices have not refused
     round: int
-    code: int
-    detail: int
+    code: int  # the reason: an error code of wire.py
+    detail: int  # a number that explains the reason (wire.md)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The reports of single devices: row i of `symbols` (n x k) is the report of `devices[i]`."""
+    """Reports of single devices: row i of `symbols` (n x k) is the report of `devices[i]`."""
 
     devices: npt.NDArray[np.int64]
     symbols: npt.NDArray[np.int64]
@@ -92,10 +88,16 @@ class Answers:
 
 @dataclass(frozen=True)
 class CohortCounts:
-    """How often each symbol was reported for each coordinate: `counts` is d x card.symbols.
+    """The counted reports of devices with the same question.
 
-    A projection has one row: its symbols are about all d coordinates, and `vectors` is the sum of
-    what they stand for (d, cards.md, Decoding).
+    A report has k symbols, each about one of d coordinates. Entry [j, s] of `counts` is how often
+    symbol s was reported for coordinate j (d x symbols of the card). A report of a projection has
+    one symbol, which stands for a vector of d values (cards.md, Decoding): then `counts` has one
+    row, and `vectors` is the sum of these vectors.
+
+    card: the table from which devices sample their symbols. asked: how many devices were asked.
+    answers: the reports of single devices, if the algorithm needs them. supports: for each
+    category, how many hashed answers may stand for it; None if answers are not hashed.
     """
 
     card: cards.Card
@@ -103,17 +105,17 @@ class CohortCounts:
     counts: Counts
     reports: int
     question: Question
-    answers: Answers | None = None  # where the reports of single devices are needed
+    answers: Answers | None = None
     asked: int = 0
-    supports: Counts | None = None  # of hashed answers: the reports that support each category
+    supports: Counts | None = None
     vectors: Counts | None = None
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The stored counts of a cohort, and its `vectors`, as in `CohortCounts`.
+    """The counted reports of a cohort as a store keeps them; `CohortCounts` explains the counts.
 
-    body: as in `Cohort`.
+    body: the ROUND frame of the question between the device and the tag (wire.md).
     """
 
     body: bytes
@@ -124,13 +126,17 @@ class Tally:
 
     @property
     def question(self) -> Question:
-        """The question to the cohort."""
+        """The question, decoded."""
         return question_of(decode_body(self.body))
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The result of an ended round, by cohort."""
+    """The result of a round that has ended: its refusals, and the counted reports of each cohort.
+
+    ended: COMPLETE, QUORUM or DEADLINE. asked: how many devices were asked. refusals: by device.
+    unstored: the ids of the devices of each cohort, if no store has the round.
+    """
 
     number: int
     ended: str
@@ -138,17 +144,17 @@ class RoundResult:
     reports: int
     refusals: dict[int, Refusal]
     cohorts: list[CohortCounts]
-    unstored: Sequence[Integers] = ()  # the devices of each cohort, if no store has the round
+    unstored: Sequence[Integers] = ()
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The number of refusals by the name of the error, the most frequent first."""
+        """The number of refusals by the name of their reason, the most frequent first."""
         names = Counter(wire.error_name(refusal.code) for refusal in self.refusals.values())
         return dict(names.most_common())
 
     @property
     def tallies(self) -> list[Tally]:
-        """The counts of the cohorts for the store."""
+        """The counted reports of each cohort, as a store keeps them."""
         tallies = []
         for cohort in self.cohorts:
             tally = Tally(
@@ -167,31 +173,32 @@ def with_answers(
     accepted: Sequence[Reports],
     devices_by_cohort: Sequence[Sequence[int] | Integers],
 ) -> RoundResult:
-    """Return a result that also has the reports of single devices.
+    """Return a copy of a round's result that also has the reports of single devices.
 
-    accepted: the reports of this round from the store. devices_by_cohort: the devices of each
-    cohort of the result.
+    accepted: the round's reports in the store. devices_by_cohort: for each cohort of the result,
+    the ids of its devices.
     """
     cohorts = []
-    for cohort, cohort_devices in zip(result.cohorts, devices_by_cohort, strict=True):
-        answers = _answers(cohort, accepted, Members(cohort_devices))
+    for cohort, devices in zip(result.cohorts, devices_by_cohort, strict=True):
+        answers = _answers(cohort, accepted, Members(devices))
         cohorts.append(replace(cohort, answers=answers))
     return replace(result, cohorts=cohorts)
 
 
 def _answers(cohort: CohortCounts, accepted: Sequence[Reports], members: Members) -> Answers:
-    """Unpack the reports of a cohort's members, in ascending order of the devices.
+    """Unpack the reports of a cohort's devices, in ascending order of their ids.
 
-    accepted: batches of reports, also of other cohorts of the round.
+    accepted: batches of reports, also of other cohorts. members: the devices of the cohort.
     """
-    # Each begins with an empty array, so that a cohort without a report has arrays, too.
+    # Each list begins with an empty array, so that there is something to concatenate if nobody of
+    # the cohort has reported.
     reporters: list[Integers] = [integers(())]
     symbols = [np.empty((0, cohort.k), np.int64)]
     for batch in accepted:
         is_of_cohort = members.find(batch.devices) >= 0
         if np.any(is_of_cohort):
             packed = batch.packed[is_of_cohort]
-            unpacked, _ = batches.unpack(packed, cohort.k, cohort.card.symbols)
+            unpacked, _is_valid = batches.unpack(packed, cohort.k, cohort.card.symbols)
             reporters.append(batch.devices[is_of_cohort])
             symbols.append(unpacked)
     devices = np.concatenate(reporters)

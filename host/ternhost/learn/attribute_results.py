@@ -28,9 +28,10 @@ def intervals_of(estimate: Estimate) -> list[list[float] | None]:
 
 
 def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Compute the mean squared errors of means and of frequencies, for JSON.
+    """Return the mean squared errors of estimated means and of estimated frequencies, for JSON.
 
-    Only entries whose true values are known count; an error is None if there is no such entry.
+    entries: the results of attributes. Only those whose true values are known count; an error is
+        None if there is no such entry.
     """
     mean_errors, frequency_errors = [], []  # squared, of each attribute
     for entry in entries:
@@ -38,7 +39,7 @@ def squared_errors(entries: Sequence[Mapping[str, Any]]) -> dict[str, float | No
             continue
         if "mean" in entry:
             mean_errors.append((entry["mean"] - entry["true"]) ** 2)
-        elif entry["intervals"]:
+        elif entry["intervals"]:  # somebody reported the attribute
             errors = np.subtract(entry["frequencies"], entry["true"])
             frequency_errors.append(np.mean(np.square(errors)))
     return {
@@ -55,7 +56,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def error_lines(result: Mapping[str, Any]) -> list[str]:
-    """The squared errors of a result, for people."""
+    """Return lines for people about the squared errors of a result, as far as they are known."""
     kinds = {"mean_squared_error": "means", "frequency_squared_error": "frequencies"}
     lines = []
     for name, kind in kinds.items():
@@ -65,7 +66,10 @@ def error_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def attribute_lines(result: Mapping[str, Any]) -> list[str]:
-    """The attributes of a result, for people."""
+    """Return lines for people about the attributes of a result: their means or frequencies.
+
+    A result of many attributes shows only the first ones.
+    """
     entries = result["attributes"]
     lines = []
     if any("mean" in entry for entry in entries):
@@ -75,14 +79,15 @@ def attribute_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"numbers beyond a class's safe range, from {tau:g}, are clipped; intervals do not cover that"
         )
-    lines += [_line(entry) for entry in entries[:_SHOWN]]
+    for entry in entries[:_SHOWN]:
+        lines.append(_line(entry))
     if len(entries) > _SHOWN:
         lines.append(f"and {len(entries) - _SHOWN} more")
     return lines
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    """Write a line about an attribute: its mean with the interval, or its frequencies."""
+    """Return a line about an attribute: its mean with the interval, or its frequencies."""
     if "frequencies" in entry:
         return _frequencies_line(entry)
     line = f"{entry['name']}: {entry['mean']:+.3f}"
@@ -95,16 +100,19 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 
 def _frequencies_line(entry: Mapping[str, Any]) -> str:
-    """Write a line about the most frequent categories of an attribute."""
-    reported = []  # the frequency and the number of each category that was reported
+    """Return a line about the most frequent categories of an attribute.
+
+    entry: the estimated frequency of each category; None if nobody reported the attribute.
+    """
+    frequency_and_number = []
     for number, frequency in enumerate(entry["frequencies"]):
         if frequency is not None:
-            reported.append((frequency, number))
-    reported.sort(reverse=True)
+            frequency_and_number.append((frequency, number))
+    frequency_and_number.sort(reverse=True)  # the most frequent category first
 
     words = []
-    for frequency, number in reported[:_COMMON]:
+    for frequency, number in frequency_and_number[:_COMMON]:
         words.append(f"{entry['categories'][number]} {frequency:.3f}")
-    if len(reported) > _COMMON:
-        words.append(f"{len(reported) - _COMMON} more")
+    if len(frequency_and_number) > _COMMON:
+        words.append(f"{len(frequency_and_number) - _COMMON} more")
     return f"{entry['name']}: {', '.join(words)}"

@@ -31,31 +31,39 @@ from ternhost.privacy.base import MICRO
 
 @dataclass(frozen=True)
 class Part:
-    """Attributes that one question covers."""
+    """Attributes that one question covers, of which a client reports some or all."""
 
     name: str
     columns: tuple[int, ...]  # in a record, without what comes before the attributes
     design: ReportDesign
     categories: int = 0  # of each attribute; 0: they are numbers
-    hashed: bool = False
+    hashed: bool = False  # categories are hashed to buckets before they are perturbed
 
     def question(self, width: int, first: int = 0) -> Question:
-        """Return the question for these attributes.
+        """Return the question that asks clients for these attributes.
 
-        width: the number of features in a record. first: the number of features that come before
-        the attributes; they are never asked for.
+        width: the number of features in a record.
+        first: the number of features that come before the attributes; they are never asked for.
         """
         # A flag for each feature of a record: 1 if the clients shall report it.
         is_asked = []
         for feature in range(width):
             is_asked.append(int(feature - first in self.columns))
-        card, k = self.design.card.data, self.design.k
+        model, range_, hashed_categories = wire.CATEGORIES, 0, 0
         if not self.categories:
-            range_ = range_of(self.design.tau)
-            return Question(wire.VALUES, is_asked, 0, card, k, range=range_)
-        if not self.hashed:
-            return Question(wire.CATEGORIES, is_asked, 0, card, k)
-        return Question(wire.CATEGORIES, is_asked, 0, card, k, range=1, categories=self.categories)
+            model, range_ = wire.VALUES, range_of(self.design.tau)
+        elif self.hashed:
+            range_ = 1  # for categories it means that they are hashed
+            hashed_categories = self.categories
+        return Question(
+            model=model,
+            parameters=is_asked,
+            exponent=0,
+            card=self.design.card.data,
+            k=self.design.k,
+            range=range_,
+            categories=hashed_categories,
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,17 +74,19 @@ class Part:
 
 
 def range_of(tau: float | None) -> int:
-    """Return the range r of a question for numbers that are clipped to +-tau, where tau is 2**-r.
+    """Return the range r by which a question tells devices to clip numbers to +-tau = +-2**-r.
 
-    tau: None for [-1, 1]. Raises UsageError unless it is a power of two that a frame can carry.
+    tau: None for 1, all of [-1, 1].
+    Raises UsageError unless it is a power of two that a frame can carry.
     """
     if tau is None:
         return 0
-    mantissa, exponent = math.frexp(tau)  # a power of two is 0.5 * 2**exponent
-    is_possible = mantissa == 0.5 and 0 <= 1 - exponent <= wire.MAX_RANGE
+    mantissa, exponent = math.frexp(tau)  # tau = mantissa * 2**exponent, 0.5 for a power of two
+    range_ = 1 - exponent
+    is_possible = mantissa == 0.5 and 0 <= range_ <= wire.MAX_RANGE
     must = f"of safe ranges 1, 0.5, 0.25, ... or 2**-{wire.MAX_RANGE}"
     require(is_possible, "choices", must, f"of {tau:g}")
-    return 1 - exponent
+    return range_
 
 
 def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
@@ -87,48 +97,62 @@ def columns_of(table: Table) -> dict[int, tuple[int, ...]]:
     category_counts = [0] * len(table.numeric_names)
     for categories in table.categories:
         category_counts.append(len(categories))
-    groups: dict[int, list[int]] = {}
-    for column, category_count in enumerate(category_counts):
-        groups.setdefault(category_count, []).append(column)
-    if not groups:
+    if not category_counts:
         raise UsageError("there is no attribute to collect")
-    return {category_count: tuple(groups[category_count]) for category_count in sorted(groups)}
+
+    groups = {}
+    for count in sorted(set(category_counts)):
+        columns = [i for i, own_count in enumerate(category_counts) if own_count == count]
+        groups[count] = tuple(columns)
+    return groups
 
 
 def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass) -> list[Part]:
-    """Divide the attributes of a table into the parts that clients of a class report.
+    """Divide the attributes of a table into parts, of which each client reports a single one.
 
-    A client reports one part. Raises UsageError for an attribute that cannot be reported.
+    options: the mechanism for numbers, and how many attributes a client reports at once.
+    device_class: the clients, which share an epsilon for a report.
+    Raises UsageError for an attribute that cannot be reported.
     """
     parts = []
-    for size, columns in columns_of(table).items():
-        if size == 0:
+    for category_count, columns in columns_of(table).items():
+        if category_count == 0:
             k = options.k_for([device_class], len(columns))
             parts.append(numeric_part(table, options.design(device_class, k)))
-        elif 2 <= size <= PRIME:
-            parts += _categorical_parts(options.k_rule, table, columns, size, device_class)
+        elif 2 <= category_count <= PRIME:
+            parts += _categorical_parts(
+                options.k_rule, table, columns, size=category_count, device_class=device_class
+            )
         else:
-            raise UsageError(f"a categorical attribute has 2 to {PRIME} categories, not {size}")
+            raise UsageError(
+                f"a categorical attribute has 2 to {PRIME} categories, not {category_count}"
+            )
     return parts
 
 
 def numeric_part(table: Table, design: ReportDesign) -> Part:
-    """All numbers of a table."""
+    """Return the part with all numbers of a table."""
     return Part("numbers", tuple(range(len(table.numeric_names))), design)
 
 
 def _categorical_parts(
     rule: str, table: Table, columns: tuple[int, ...], size: int, device_class: DeviceClass
 ) -> list[Part]:
-    """Make the parts of the attributes with `size` categories: one for all, or one for each.
+    """Return the parts for attributes that have the same number of categories.
 
-    Generalised randomised response, about k attributes at once, is compared with optimised local
-    hashing, about one attribute; the one with less variance is used. rule: for k.
+    Two protocols are compared, and the one with less variance is used. By generalised randomised
+    response a client reports k of the attributes at once: they make one part. By optimised local
+    hashing it reports a single one: each attribute is a part.
+
+    rule: for k, one of K_RULES.
+    columns: those of the attributes.
+    size: the number of categories of each attribute.
+    device_class: the clients, which share an epsilon for a report.
     """
     epsilon, share = device_class.epsilon, device_class.share
 
     def response_variance(k: int) -> float:
-        """The variance of a frequency by one of k randomised responses in a report."""
+        """Return the variance of a frequency by one of k randomised responses in a report."""
         return frequency_variance(_response(size, epsilon // k), size)
 
     hashing = _hashing(size, epsilon)
@@ -137,10 +161,12 @@ def _categorical_parts(
         hashed_variance = frequency_variance(hashing, size, hashed=True)
         if response_variance(k) / k <= hashed_variance:
             card = _response(size, epsilon // k)
-            design = ReportDesign(card, k, 0.0, mechanism="grr", epsilon=epsilon, share=share)
+            design = ReportDesign(
+                card, k, variance=0.0, mechanism="grr", epsilon=epsilon, share=share
+            )
             return [Part(f"of {size} categories", columns, design, categories=size)]
 
-    design = ReportDesign(hashing, 1, 0.0, mechanism="olh", epsilon=epsilon, share=share)
+    design = ReportDesign(hashing, k=1, variance=0.0, mechanism="olh", epsilon=epsilon, share=share)
     names = (*table.numeric_names, *table.categorical_names)
     parts = []
     for column in columns:
@@ -150,10 +176,13 @@ def _categorical_parts(
 
 
 def _hashing(size: int, epsilon: int) -> Card:
-    """Design the card of optimised local hashing for `size` categories, at epsilon (micro).
+    """Return the card (the table that perturbs buckets) of optimised local hashing.
 
-    The best number of buckets is e**epsilon + 1 (Wang et al. 2017); of the two integers
-    beside it, the one with less variance is chosen.
+    The best number of buckets is e**epsilon + 1 (Wang et al. 2017); of the two integers beside it,
+    the one with less variance is chosen.
+
+    size: the number of categories.
+    epsilon: in millionths.
     """
     best = 1 + math.exp(epsilon / MICRO)
     bucket_counts = {min(MAX_SYMBOLS, math.floor(best)), min(MAX_SYMBOLS, math.ceil(best))}
@@ -162,5 +191,8 @@ def _hashing(size: int, epsilon: int) -> Card:
 
 
 def _response(symbols: int, epsilon: int) -> Card:
-    """The card of generalised randomised response."""
+    """Return the card of generalised randomised response, for so many symbols.
+
+    epsilon: in millionths.
+    """
     return mechanisms.design("grr", levels=symbols, epsilon_micro=epsilon).decode()

@@ -31,11 +31,11 @@ class Population:
     """The clients that a learner can ask."""
 
     clients: int | None = None  # None: as many as the learner needs
-    most: int | None = None  # how many a learner makes where nobody names a number
-    schedule: Schedule | None = None  # of a fleet that is served
-    devices: int = 0  # at the beginning
-    knows_records: bool = True  # the host knows what clients hold
-    boards: int = 0  # that are made for the run
+    most: int | None = None  # how many clients a learner makes where the user names no number
+    schedule: Schedule | None = None  # of a fleet that is asked round after round
+    devices: int = 0  # how many there are at the beginning; 0: unknown
+    knows_records: bool = True  # whether the host knows what clients hold
+    boards: int = 0  # how many are made for the run
 
 
 class Learner:
@@ -76,7 +76,10 @@ class Learner:
     holdings: Holdings | None = None  # None: the host does not know what devices hold
 
     def __init__(self, options: Any, population: Population) -> None:
-        """Raises UsageError if the options do not suit each other or the population."""
+        """Plan the run. Raises UsageError if the options do not suit each other or the population.
+
+        options: an object of `Options`. population: the clients that can be asked.
+        """
         raise NotImplementedError
 
     # A run: until `done`, ask `cohorts` and `learn`.
@@ -87,51 +90,59 @@ class Learner:
         raise NotImplementedError
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """The questions of the next round, each with its devices.
+        """Return the questions of the next round, each with the devices that it is for.
 
         devices: all those of the run; client i is the i-th of them.
         """
         raise NotImplementedError
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Take the answers of that round; there may be none. devices: as for `cohorts`."""
+        """Learn from the answers of the last round; there may be none.
+
+        devices: as for `cohorts`.
+        """
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for the state of another learner."""
+        """Go back to a stored `state()`. Raises UsageError for the state of another learner."""
         raise NotImplementedError
 
     # What it has learned.
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The learner's part of the result of a run, for JSON. history: an entry for each round."""
+        """Return the learner's part of the result of a run, for JSON.
+
+        history: an entry for each round.
+        """
         raise NotImplementedError
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The result for people, in a few lines."""
+        """Return the result for people, in a few lines."""
         raise NotImplementedError
 
     # Optional.
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
-        """The devices from which a fleet may draw each of `cohorts` itself.
+        """Return, for each cohort of the next round, all devices that it could be drawn from.
 
-        Devices of a pool are asked equally often in a run. None: everybody is asked, or only the
-        learner can choose.
+        A fleet may then draw them itself. Devices of a pool
+        are asked equally often in a run. None: everybody is asked, or only the learner can choose.
+
+        devices: all those of the run.
         """
         return None
 
     def figures(self) -> dict[str, float]:
-        """Figures to show after every round, by name, the most important first."""
+        """Return figures to show after every round, by name, the most important first."""
         return {}
 
     def chosen(self) -> dict[str, float]:
-        """Settings that the learner chose for the last round, by name."""
+        """Return settings that the learner chose for the last round, by name."""
         return {}
 
     @property
@@ -140,29 +151,41 @@ class Learner:
         return None
 
     def references(self) -> dict[str, Any]:
-        """Figures to compare its own with, for JSON; they are known before the first round."""
+        """Return figures to compare the model with, for JSON; they are known before the first
+        round.
+        """
         return {}
 
 
 def require_clients(wanted: int | None, available: int, purpose: str, hint: str) -> None:
     """Raise UsageError if a learner wants more clients than are available.
 
-    purpose: the end of "there are N clients", such as " to ask in a round".
+    purpose: what they are for, as the end of a sentence that begins "there are N clients".
+    hint: how the user can ask for fewer.
     """
     if wanted is not None and wanted > available:
         raise UsageError(f"there are {available:,} clients{purpose}, not {wanted:,}", hint=hint)
 
 
 def require_everybody(population: Population, what: str) -> None:
-    """Raise UsageError if a fleet is served a share at a time, and `what` asks every device."""
+    """Raise UsageError if a fleet is served a share at a time, and an algorithm needs all devices.
+
+    what: the algorithm, in words.
+    """
     schedule = population.schedule
     if schedule is not None:
+        asks_everybody = schedule.share == 1
         must = f"1, as {what} asks every device in each round"
-        require(schedule.share == 1, "share", must, schedule.share)
+        require(asks_everybody, "share", must, schedule.share)
 
 
 def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
-    """Describe the card of a report, and the bytes of the report and of its request, for JSON."""
+    """Return the card of a report, and the bytes of the report and of its request, for JSON.
+
+    A card is the certified table of probabilities from which a device draws what it reports.
+
+    design: of the report. question: to which the report is the answer.
+    """
     data = design.card.data
     symbol_bytes = frames.packed_size(design.card.symbols, question.k)
     return {
@@ -175,7 +198,10 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
 
 
 def settings(chosen: Mapping[str, float]) -> list[str]:
-    """Word the settings of `Learner.chosen` for people: "clipped to 0.5", "learning rate 0.58"."""
+    """Put the settings that a learner chose for a round into words: "learning rate 0.58".
+
+    chosen: their values by name, as of `Learner.chosen`.
+    """
     words = []
     for name, value in chosen.items():
         if name == "tau":
@@ -203,5 +229,5 @@ ALGORITHMS: Registry[type[Learner]] = Registry(
 
 
 def algorithms_of(command: str) -> dict[str, type[Learner]]:
-    """The algorithms that a command runs, by name."""
+    """Return the algorithms that a command of tern can run, by name."""
     return {name: cls for name, cls in ALGORITHMS.items() if cls.command == command}

@@ -29,27 +29,34 @@ def choose(
     made: bool = True,
     served: bool = False,
 ) -> Chosen:
-    """Choose the algorithm that suits the options that the user named.
+    """Choose the algorithm that suits the options that the user named, and say why.
 
-    named: their values by name. algorithms: those of the command, by name. run_options: the names
-    of the options that every algorithm takes. made: whether the devices are made for the run, so
-    that they have each module. served: whether the fleet is served.
+    Between two algorithms there is a choice: "direct", where each device answers once, and
+    "fedsgd", with many rounds. Direct is chosen if nothing speaks against it.
+
+    named: the options that the user named: values by name.
+    algorithms: those of the command, by name; the first is the default.
+    run_options: the names of the options that every algorithm takes.
+    made: whether tern makes the devices for the run, so that they have each module of the library.
+    served: whether the fleet is asked round after round without an end.
     """
     implied = _implied_algorithm(named, algorithms)
     if implied is not None:
         return Chosen(implied, "")
-    first = next(iter(algorithms))
-    if served or first != _FEDSGD:
-        return Chosen(first, "")
+    default = next(iter(algorithms))
+    has_choice = default == _FEDSGD and not served
+    if not has_choice:
+        return Chosen(default, "")
 
+    # Which options that the user named does only one of the two algorithms have?
     direct_options = names_of(algorithms[_DIRECT].Options)
     fedsgd_options = names_of(algorithms[_FEDSGD].Options)
     only_direct = named.keys() & (direct_options - fedsgd_options)
-    if named.get("public") == "none":  # both algorithms can do without
+    if named.get("public") == "none":  # both algorithms can do without public rows
         only_direct -= {"public"}
     only_fedsgd = named.keys() - (run_options | names_of(Terms) | direct_options)
 
-    obstacle = None
+    obstacle = None  # to direct
     if only_fedsgd:
         obstacle = f": {flag(min(only_fedsgd))} is an option of it"
     elif not made and not only_direct:
@@ -69,7 +76,11 @@ def choose(
 def _implied_algorithm(
     named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
 ) -> str | None:
-    """Return the first algorithm that has the named unit or method; None if neither is named."""
+    """Return the first algorithm that has the unit of privacy, or the method, that the user named.
+
+    named: the options that the user named. algorithms: those of the command, by name.
+    Returns None if neither is named, or if no algorithm has it.
+    """
     if "unit" in named:
         for name, learner in algorithms.items():
             if "unit" in names_of(learner.Options):
@@ -82,19 +93,25 @@ def _implied_algorithm(
 
 
 def suits_direct(model: str, dataset: datasets.Dataset) -> bool:
-    """Whether one answer of each device is enough: for two classes, with declared public rows."""
+    """Tell whether one answer of each device is enough to learn a model of a data set.
+
+    That is so for two classes, if the data set declares public rows.
+    """
     return model == "logistic" and dataset.task == CLASSIFICATION and len(dataset.public) > 0
 
 
 def _has_two_classes(named: Mapping[str, Any]) -> bool:
-    """Whether the model that the options imply is one of two classes."""
+    """Tell whether the options that the user named imply a model of two classes."""
     if named.get("model") not in (None, "", "logistic"):
         return False
     return "dimension" in named or datasets.task_of(_dataset(named)) == CLASSIFICATION
 
 
 def _missing_rows(named: Mapping[str, Any]) -> str | None:
-    """Say why no public rows are known; None if there are some."""
+    """Say why no public rows are known, as the end of a sentence; None if there are some.
+
+    named: the options that the user named.
+    """
     if "public" in named:
         return ": there are to be no public rows"
     if "dimension" in named:

@@ -23,24 +23,24 @@ _MODELS = ("logistic", "softmax")  # their scores are probabilities
 
 @dataclass(frozen=True)
 class Classifier:
-    """A softmax classifier.
+    """A softmax classifier, with weights that devices can use."""
 
-    round, loss: of the model of a run its round, and its log-loss on the held-out records.
-    """
-
-    mantissas: npt.NDArray[np.int16]  # classes x features, of 2**exponent
+    mantissas: npt.NDArray[np.int16]  # the weights (classes x features), in units of 2**exponent
     exponent: int
-    round: int | None = None
-    loss: float | None = None
+    round: int | None = None  # of the run, after which it was the model
+    loss: float | None = None  # its log-loss on the held-out records in that run
 
     @classmethod
     def of(
         cls, weights: Floats, classes: int, round_: int | None = None, loss: float | None = None
     ) -> "Classifier":
-        """Quantise the weights of a model into a classifier.
+        """Make a classifier of the weights of a model, rounded as devices need it.
 
-        weights: classes * d, class by class. If there is a single class, as in logistic regression,
-        the weights of the other one are 0. round_, loss: as of the class.
+        In logistic regression only one of two classes has weights; those of the other one are 0.
+
+        weights: class by class (classes * features).
+        classes: the number of classes that have weights.
+        round_, loss: the round of a run after which these were its weights, and their log-loss.
         """
         parameters = quantise(weights)
         mantissas = np.array(parameters.mantissas, np.int16).reshape(classes, -1)
@@ -50,15 +50,19 @@ class Classifier:
 
 
 def trained(dataset: Dataset) -> Classifier:
-    """Train a classifier on the training records of a data set, by scikit-learn."""
+    """Train a classifier on the training records of a data set, by scikit-learn.
+
+    If a weight is too large for a device, all are scaled down, which keeps the predicted classes.
+    """
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
-    features, labels = dataset.features[dataset.training] / ONE, dataset.labels[dataset.training]
+    features = dataset.features[dataset.training] / ONE
+    labels = dataset.labels[dataset.training]
     regression = LogisticRegression(C=1.0, fit_intercept=False, max_iter=2000)
     weights: Floats = regression.fit(features, labels).coef_
     largest = float(np.abs(weights).max())
     scaled = weights * min(1.0, LARGEST_WEIGHT / largest)
-    return Classifier.of(scaled.reshape(-1), len(weights))
+    return Classifier.of(scaled.reshape(-1), classes=len(weights))
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,10 @@ class LearnedBy:
 
     @classmethod
     def read(cls, place: str) -> "LearnedBy":
-        """The run in a directory, or of a result.json. Raises UsageError."""
+        """Read the result of a finished run. Raises UsageError if there is none.
+
+        place: the directory of the run, or its result.json.
+        """
         path = Path(place).expanduser()
         if path.suffix != ".json":
             path /= _RESULT
@@ -91,20 +98,26 @@ class LearnedBy:
 
     @classmethod
     def _of_result(cls, directory: Path, result: Mapping[str, Any]) -> "LearnedBy":
-        """Take what is needed from the result.json of a run in this directory.
+        """Take what is needed from the result of a run.
 
+        directory: of the run. result: the object in its result.json.
         Raises UsageError if its model has no probabilities, and KeyError, TypeError and the like if
-        the file is not the result of a run that learned a model.
+        the object is not the result of a run that learned a model.
         """
         options = result["options"]
         if "weights" not in result or options["model"] not in _MODELS:
             text = f"{directory} has no model with probabilities"
             raise UsageError(text, f"name a run of {' or '.join(_MODELS)} regression")
-        classes = len(result["labels"] or ()) or 1
-        losses = {entry["round"]: entry.get(LOG_LOSS) for entry in result["history"]}
+
+        classes = 1
+        if result["labels"]:  # the names of several classes
+            classes = len(result["labels"])
+        losses: dict[int, float | None] = {}
+        for entry in result["history"]:
+            losses[entry["round"]] = entry.get(LOG_LOSS)
         last_round = max(losses, default=0)
         dataset, features = None, None
-        if result["measure"]:
+        if result["measure"]:  # the model was judged on a data set
             dataset, features = options["dataset"], tuple(result["features"])
         return cls(
             directory=directory,
@@ -124,40 +137,50 @@ class LearnedBy:
             classes = len(dataset.classes)
         _, model_dimension = self.last.mantissas.shape
         suits = classes == self.classes and dataset.dimension == model_dimension
-        if self.features:
-            suits = suits and dataset.feature_names == self.features
+        if self.features and dataset.feature_names != self.features:
+            suits = False
         if not suits:
-            hint = self.dataset and f"--dataset {self.dataset}"
+            hint = self.dataset
+            if self.dataset:
+                hint = f"--dataset {self.dataset}"
             text = f"the model of {self.directory} is of other data than {dataset.name}"
             raise UsageError(text, hint)
 
     def classifiers(self, rounds: int) -> list[Classifier]:
         """Return the models after some rounds of the run, evenly spread; the last is its result.
 
-        rounds: how many models to return; there are fewer if the run's store has fewer. Raises
-        UsageError if the store is missing or has no models.
+        rounds: how many models to return; there are fewer if the run's store has fewer.
+        Raises UsageError if the store is missing or has no models.
         """
         if rounds == 1:
             return [self.last]
-        path, own_path = self.store, self.directory / store_file.NAME
-        if not path.is_file():
-            path = own_path
-        if not path.is_file():
-            places = f"neither {self.store} nor {own_path}"
-            text = f"the models of rounds are in the run's store, which is {places}"
-            raise UsageError(text, "leave out --score-rounds, or bring the store back")
+        path = self._existing_store()
         with Store(path, create=False, beside=True) as store:
-            models = store.models(self.name)
+            models = store.models(self.name)  # by round
         assert self.last.round is not None
         numbers = sorted(models.keys() | {self.last.round})
         if len(numbers) < 2:
             raise UsageError(f"{path} has no models of earlier rounds", "leave out --score-rounds")
+
         evenly_spread = np.linspace(0, len(numbers) - 1, min(rounds, len(numbers)))
         indices = evenly_spread.round().astype(int)
         classifiers = []
         for index in indices[:-1]:
             number = numbers[index]
-            weights = np.frombuffer(models[number], "<f8")
+            weights = np.frombuffer(models[number], "<f8")  # stored as little-endian doubles
             loss = self.losses.get(number)
             classifiers.append(Classifier.of(weights, self.classes, number, loss))
         return [*classifiers, self.last]
+
+    def _existing_store(self) -> Path:
+        """Return the store of the run, which may have been moved together with its directory.
+
+        Raises UsageError if it is gone.
+        """
+        own_path = self.directory / store_file.NAME
+        for path in (self.store, own_path):
+            if path.is_file():
+                return path
+        places = f"neither {self.store} nor {own_path}"
+        text = f"the models of rounds are in the run's store, which is {places}"
+        raise UsageError(text, "leave out --score-rounds, or bring the store back")

@@ -44,12 +44,17 @@ _CHUNK = 1 << 22  # distances in memory at a time
 
 
 def noise_card(epsilon: int) -> bytes:
-    """Design a laplace card for vectors of probabilities, as bytes.
+    """Design a card that adds Laplace noise to vectors of class probabilities; returns its bytes.
 
-    epsilon: of a whole vector, in millionths. Two vectors differ by at most 2 in the L1 norm.
+    A card is the table from which a device draws its report. Two vectors of probabilities differ by
+    at most 2 in the L1 norm, so the noise has the scale 2 / epsilon.
+
+    epsilon: of a whole vector, in millionths.
     Raises UsageError.
     """
-    reach = math.ceil((1 + _REACH * 2 * MICRO / epsilon) * (1 << _GRID_BITS))
+    noise_scale = 2 * MICRO / epsilon
+    # The symbols lie on a grid, and reach _REACH scales beyond the probabilities, on both sides.
+    reach = math.ceil((1 + _REACH * noise_scale) * (1 << _GRID_BITS))
     levels = min(2 * reach + 1, _MOST_LEVELS)
     return mechanisms.design("laplace", levels=levels, grid=_GRID_BITS, epsilon_micro=epsilon).card
 
@@ -72,16 +77,20 @@ def load(name: str) -> Dataset:
 def score(
     eval_type: str, vectors: Floats, labels: Sequence[int] | npt.NDArray[Any]
 ) -> float | None:
-    """Score a clustering of vectors (n x classes), whose clusters are given by labels (n).
+    """Score how well clusters of vectors are separated.
 
-    eval_type: one of SCORES. Returns None if that is NOT_EVAL, if there are fewer than 2 clusters,
-    or if there is a cluster for each vector.
+    eval_type: the name of the score, one of SCORES.
+    vectors: n x classes.
+    labels: the cluster of each vector (n).
+    Returns None if the score is NOT_EVAL, if there are fewer than 2 clusters, or if each vector is
+    a cluster of its own.
     """
     labels = np.asarray(labels)
     clusters = len(np.unique(labels))
-    if eval_type == NOT_EVAL or not 2 <= clusters < len(vectors):
+    is_defined = 2 <= clusters < len(vectors)
+    if eval_type == NOT_EVAL or not is_defined:
         return None
-    # The order of the reports would change the last bit of a sum.
+    # Sorted, since the order of the reports would change the last bit of a sum.
     order = np.lexsort((labels, *vectors.T))
     vectors, labels = vectors[order], labels[order]
     if eval_type == SILHOUETTE_WITH_ITSELF:
@@ -94,17 +103,21 @@ def score(
 
 
 def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
-    """Compute the mean silhouette of a clustering as MindSpore's guide defines it.
+    """Return the mean silhouette of a clustering as MindSpore's guide defines it.
 
-    vectors: n x classes. labels: the cluster of each (n). The mean distance of a vector to its
-    cluster counts the vector itself, at 0. A vector that has no distance to its cluster counts 0.
+    The silhouette of a vector is (nearest - within) / max(nearest, within). `within` is the mean
+    distance to its own cluster, and `nearest` the least mean distance to another one. Unlike in the
+    usual definition, the mean distance to its own cluster counts the vector itself, at 0. A vector
+    that has no distance to its cluster counts 0.
+
+    vectors: n x classes. labels: the cluster of each (n).
     """
     from scipy.spatial.distance import cdist  # takes a while to import
 
     _, own_cluster, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     is_member = np.eye(len(sizes))[own_cluster]  # vectors x clusters, 1 or 0
     total = 0.0
-    vectors_at_once = max(1, _CHUNK // len(vectors))
+    vectors_at_once = max(1, _CHUNK // len(vectors))  # so that memory is enough
     for start in range(0, len(vectors), vectors_at_once):
         part = slice(start, start + vectors_at_once)
         # The mean distance of each vector to each cluster: vectors x clusters.
@@ -115,23 +128,26 @@ def _silhouette_with_itself(vectors: Floats, labels: Labels) -> float:
         nearest = distances.min(axis=1)
         largest = np.maximum(within, nearest)
         silhouettes = np.zeros_like(within)
-        np.divide(nearest - within, largest, silhouettes, where=within > 0)
+        np.divide(nearest - within, largest, out=silhouettes, where=within > 0)
         total += float(np.sum(silhouettes))
     return total / len(vectors)
 
 
 def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
-    """Count the clients by their reported label (n), for JSON; labels have no score.
+    """Count the clients with each label, for JSON. Labels, unlike vectors, have no score.
 
-    exact: the probabilities without noise (n x classes). The agreement is the share of clients
-    whose label is the most probable one; None if they are not given.
+    labels: what each client reported (n).
+    exact: the class probabilities of each client without noise (n x classes), if they are known.
+    The agreement is the share of clients whose label is the most probable class; it is None if
+    probabilities are not known.
     """
     sizes = {}
     for label, size in zip(*np.unique(labels, return_counts=True), strict=True):
         sizes[str(label)] = int(size)
     agreement = None
     if exact is not None:
-        agreement = float((labels == exact.argmax(axis=1)).mean())
+        keeps_label = labels == exact.argmax(axis=1)
+        agreement = float(keeps_label.mean())
     return {
         "clients": len(labels),
         "clusters": sizes,
@@ -142,10 +158,13 @@ def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Cluster vectors (n x c) by their largest entry and score them, for JSON.
+    """Group clients into clusters by the most probable class in their vectors, and score them, for
+    JSON.
 
-    exact: the vectors without noise. Without them, their score and the agreement (the share of
-    clients in the same cluster without noise) are None.
+    eval_type: the name of the score, one of SCORES.
+    vectors: the noisy class probabilities of each client (n x classes).
+    exact: the vectors without noise, if they are known. Without them, the score without noise and
+        the agreement (the share of clients in the same cluster without noise) are None.
     """
     labels = vectors.argmax(axis=1)
     evaluation = labelled(labels, exact)

@@ -44,6 +44,7 @@ from ternhost.learn.designs import (
     BudgetOptions,
     DeviceClass,
     MechanismOptions,
+    ReportDesign,
     by_class,
     class_of,
     in_privacy,
@@ -110,22 +111,32 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
 
 
 def load(name: str) -> tuple[Table, int]:
-    """Load the attributes of a data set: its table, else its features without the constant.
+    """Load the attributes that clients can report of a data set.
 
-    name: of the data set, or NAME:PATH. Also returns the number of features that come before the
-    attributes in the records of `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
+    They are the attributes of its table if it has one, otherwise its features without the constant.
+
+    name: of the data set, or NAME:PATH for one that is read from a file.
+    Also returns how many features come before the attributes in the records of boards that were
+    filled by `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
     """
     kind, _, path = name.partition(":")
     if name in datasets.TABLES:
         return datasets.TABLES[name](), 0
+
     source = datasets.SOURCES.get(kind)
     if source is not None and source.table is not None:
-        file = Path(path).expanduser() if path else None
+        file = None
+        if path:
+            file = Path(path).expanduser()
         return source.table(file), 0
+
     dataset = datasets.load(name)
-    first = int(dataset.feature_names[0] == CONSTANT)
+    first = 0
+    if dataset.feature_names[0] == CONSTANT:
+        first = 1
     features = np.delete(dataset.features, dataset.public, axis=0)  # nobody holds public rows
-    return Table(dataset.name, dataset.feature_names[first:], features[:, first:]), first
+    table = Table(dataset.name, dataset.feature_names[first:], features[:, first:])
+    return table, first
 
 
 class Held(NamedTuple):
@@ -138,32 +149,40 @@ class Held(NamedTuple):
 
 
 def held_for(name: str, population: Population, data: Table | None) -> Held:
-    """Return what clients hold: the table `data`, or, if it is None, the data set of this name.
+    """Return what clients hold, and where the attributes to collect are in their records.
 
+    name: of the data set that they hold.
+    population: the clients.
+    data: a table that they hold instead; None: the data set.
     Raises UsageError if there is no such data set, or if its records do not fit on a device.
     """
     if data is None:
         table, first = load(name)
     else:
         table, first = data, 0
-    # Boards that were provisioned with the data set hold its constant, too; nobody asks for that.
+    # Boards that were filled with the data set by themselves hold its constant, too; nobody asks
+    # for that. Records that tern hands out do not have it.
     if population.knows_records:
         first = 0
     records = table.records(table.training)
-    width = first + records.shape[1] - 1
+    width = first + records.shape[1] - 1  # without the label
     if width > wire.MAX_DIMENSION:
         raise UsageError(
             f"{table.name} has {width} attributes; a device holds up to {wire.MAX_DIMENSION}"
         )
-    return Held(table, records, first, width)
+    return Held(table=table, records=records, first=first, width=width)
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
-    """The parts of the clients of each class, of which a client reports one.
+    """Divide the attributes of a table into parts, for each class of clients.
 
-    One costs at most the epsilon of the class. Raises UsageError.
+    A client reports a single part, and spends at most the epsilon of its class on it. Raises
+    UsageError.
     """
-    return [attributes.parts_of(options, table, each) for each in options.chosen()]
+    parts_by_class = []
+    for device_class in options.chosen():
+        parts_by_class.append(attributes.parts_of(options, table, device_class))
+    return parts_by_class
 
 
 class Reports(NamedTuple):
@@ -182,45 +201,50 @@ class Collect(Learner):
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
-        """Plan which parts of their attributes the clients of each class report.
+        """Plan which parts of their attributes the clients of each class report, and the rounds.
 
-        data: what the clients hold, instead of the data set that the options name. Raises
-        UsageError if the options do not suit the data or the population.
+        A class is a group of clients with the same epsilon.
+
+        options: the `Options` of this module, or another method's.
+        population: the clients that can be asked.
+        data: what the clients hold, instead of the data set that the options name.
+        Raises UsageError if the options do not suit the data or the population.
         """
         self.options = options
         require_everybody(population, "collecting")
         self._held = held_for(options.dataset, population, data)
         self.plan = self.make_plan(self._held.table)
         self.modules = ("collect",)
+        self.designs = [_dearest_design(parts) for parts in self.plan]
+
+        # Hashed categories need each report by itself, since each device has a hash of its own.
         self.individual = False
-        self.designs = []
-        self.counts: list[list[Counts]] = []  # of each class and each of its parts, as in `plan`
-        self._reports: list[list[int]] = []  # the number of reports of each class and part
         for parts in self.plan:
             if any(part.hashed for part in parts):
                 self.individual = True
-            designs = [part.design for part in parts]
-            # Whichever part a client reports, it pays at most for the one that costs most.
-            dearest = max(designs, key=lambda design: design.cost)
-            self.designs.append(replace(dearest, epsilon=dearest.cost, what="attribute"))
+
+        # What was reported so far, of each class and each of its parts, as in `plan`.
+        self.counts: list[list[Counts]] = []
+        self._reports: list[list[int]] = []
+        for parts in self.plan:
             self.counts.append([np.zeros(part.shape, np.int64) for part in parts])
             self._reports.append([0] * len(parts))
-        self._plan_rounds(population)
         self._most = 0  # the largest number of reports in a round
-        self._round = 0
+        self._round = 0  # how many rounds have ended
+        self._plan_rounds(population)
 
     def make_plan(self, table: Table) -> list[list[Part]]:
-        """The parts of the clients of each class: see `plan`."""
+        """Divide the attributes of a table into parts, for each class of clients: see `plan`."""
         return plan(self.options, table)
 
     def _plan_rounds(self, population: Population) -> None:
-        """Set how many rounds, clients and reports there will be, and what the clients hold.
+        """Set how many rounds, clients and reports there will be, and what each client holds.
 
         Raises UsageError if the user asks for more clients than there are.
         """
         schedule = population.schedule
         self.rounds = 1
-        if schedule:
+        if schedule:  # the fleet is served round after round
             self.rounds = schedule.rounds
         self.times = self.rounds or 1
         self.clients = self.options.clients or None
@@ -234,6 +258,7 @@ class Collect(Learner):
                 self.clients = min(available, wanted)
             order = np.random.default_rng(self.options.seed).permutation(len(records))
             self.holdings = Holdings(records, order)
+
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
@@ -247,15 +272,22 @@ class Collect(Learner):
         return part.question(self._held.width, self._held.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Divide the devices of each class among its parts, in proportion to their attributes."""
+        """Return the questions of the next round, each with the devices that it is for.
+
+        The devices of each class are divided at random among the parts of the attributes, in
+        proportion to the number of attributes in each part.
+
+        devices: all devices of the run.
+        """
         cohorts: list[Cohort] = []
-        # The seed of the parts is new in each round, and not that of the classes.
-        seed = self.options.seed + ((self._round + 1) << 32)
-        for members in by_class(self.designs, devices[: self.clients], self.options.seed):
+        # Parts are drawn anew in each round, and independently of the classes, whose seed is small.
+        seed_of_parts = self.options.seed + ((self._round + 1) << 32)
+        asked = devices[: self.clients]
+        for members in by_class(self.designs, asked, self.options.seed):
             parts = self.plan[members.number]
             attribute_counts = np.array([len(part.columns) for part in parts])
             part_shares = (attribute_counts / attribute_counts.sum()).tolist()
-            part_of_device = class_of(members.devices, part_shares, seed)
+            part_of_device = class_of(members.devices, part_shares, seed_of_parts)
             for number, part in enumerate(parts):
                 part_devices = members.devices[part_of_device == number]
                 if len(part_devices):
@@ -263,8 +295,12 @@ class Collect(Learner):
         return cohorts
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Add the counts of the round to those of the class and part that each cohort reported."""
-        part_of_question = {}  # its class, and its number among the parts of the class
+        """Add the counts of a round to those of the classes and parts that reported.
+
+        devices: not needed, as the counts of the result are complete.
+        """
+        # The class of the question, and the number of its part within the class.
+        part_of_question = {}
         for class_number, parts in enumerate(self.plan):
             for part_number, part in enumerate(parts):
                 part_of_question[_key(self.question(part))] = class_number, part_number
@@ -278,7 +314,7 @@ class Collect(Learner):
         self._round += 1
 
     def state(self) -> dict[str, Any]:
-        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "round": self._round,
             "reports": self._reports,
@@ -289,16 +325,16 @@ class Collect(Learner):
     def restore(self, state: Mapping[str, Any]) -> None:
         self._round, self._most = int(state["round"]), int(state["most"])
         self._reports = [list(parts) for parts in state["reports"]]
-        self.counts = [
-            [np.array(counts, np.int64) for counts in parts] for parts in state["counts"]
-        ]
+        self.counts = []
+        for parts in state["counts"]:
+            self.counts.append([np.array(counts, np.int64) for counts in parts])
 
     # The result
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The estimates of all attributes, and how each part was reported, for JSON.
+        """Return the estimates of all attributes, and how each part was reported, for JSON.
 
-        history: not needed, as all counts are kept.
+        history: not needed, as the counts of all rounds were added up.
         """
         entries = [*self._numeric_entries(), *self.categorical_entries()]
         part_summaries = []
@@ -315,22 +351,23 @@ class Collect(Learner):
             "attributes": entries,
             "parts": part_summaries,
         }
-        if min(taus) < 1:
-            result["clipped_at"] = min(taus)
+        narrowest = min(taus)
+        if narrowest < 1:  # some clients clip their numbers to +-tau
+            result["clipped_at"] = narrowest
         return result
 
     def _by_class(self) -> list[list[Reports]]:
-        """Return what was reported so far: for each class a list of its parts, as in `plan`."""
+        """Return what was reported so far: for each class of clients, a list with its parts."""
         classes = []
         for parts, counts, reports in zip(self.plan, self.counts, self._reports, strict=True):
             class_reports = []
             for part, part_counts, part_reports in zip(parts, counts, reports, strict=True):
-                class_reports.append(Reports(part, part_counts, part_reports))
+                class_reports.append(Reports(part, counts=part_counts, reports=part_reports))
             classes.append(class_reports)
         return classes
 
     def _part_summary(self, part_reports: Reports) -> dict[str, Any]:
-        """Describe a part for JSON: its attributes, its design, and the number of its reports."""
+        """Describe a part of the attributes for JSON: how it was reported, and how often."""
         part = part_reports.part
         design = part.design
         return {
@@ -346,21 +383,26 @@ class Collect(Learner):
 
     @cached_property
     def _holders(self) -> npt.NDArray[np.int64] | None:
-        """The number of clients that hold each record (n); None where the host does not know.
+        """How many clients hold each record (n); None where the host does not know.
 
-        Clients take the records in order. If there are more clients than records, several clients
-        hold the same one.
+        Clients take the records in a fixed order. If there are more clients than records, they
+        begin again at the first record, so that several clients hold the same one.
         """
         if self.holdings is None or self.clients is None:
             return None
         order = self.holdings.order
-        passes, rest = divmod(self.clients, len(order))
+        passes = self.clients // len(order)
+        clients_left = self.clients % len(order)  # after all records were taken `passes` times
         holders = np.full(len(order), passes)
-        holders[order[:rest]] += 1
+        holders[order[:clients_left]] += 1
         return holders
 
     def _numeric_entries(self) -> list[dict[str, Any]]:
-        """Make an entry of the result for each numeric attribute that somebody reported."""
+        """Return the result of each numeric attribute that somebody reported: its mean and
+        interval.
+
+        If the host knows what clients hold, the result also has the true mean among them.
+        """
         names = self._held.table.numeric_names
         if not names:
             return []
@@ -384,8 +426,9 @@ class Collect(Learner):
                 "reports": int(reports[column]),
             }
             if self._holders is not None:
-                values = self._held.records[:, column]
-                entry["true"] = float(values @ self._holders / self._holders.sum() / ONE)
+                values = self._held.records[:, column]  # in fixed point: 1 is ONE
+                true_sum = values @ self._holders
+                entry["true"] = float(true_sum / self._holders.sum() / ONE)
             entries.append(entry)
         return entries
 
@@ -394,18 +437,25 @@ class Collect(Learner):
     ) -> tuple[Floats, Sequence[Interval | None]]:
         """Estimate the means of all numeric attributes, with their intervals.
 
-        counts: the card of each class, and its counts (numbers x symbols). taus: the safe range of
-        each class. A mean is nan where nobody reported the number.
+        counts: for each class of clients, the card (the table that perturbs values) and how often
+            each of its symbols was reported for each number (numbers x symbols).
+        taus: clients of each class clip their numbers to +-tau.
+        A mean is nan, and has no interval, where nobody reported the number.
         """
         combined = estimate.combine(counts, tau=taus)
         return combined.mean, intervals_of(combined)
 
     def categorical_entries(self) -> list[dict[str, Any]]:
-        """Make an entry of the result for each categorical attribute."""
+        """Return the result of each categorical attribute: the frequencies of its categories.
+
+        If the host knows what clients hold, the result also has the true frequencies among them.
+        """
         table = self._held.table
+        first_column = len(table.numeric_names)  # numbers come first
         entries = []
-        for column, name in enumerate(table.categorical_names, len(table.numeric_names)):
-            categories = table.categories[column - len(table.numeric_names)]
+        for i, name in enumerate(table.categorical_names):
+            column = first_column + i
+            categories = table.categories[i]
             estimated = estimate.combine_frequencies(self._reports_about(column))
             reports = int(estimated.reports[0])
             intervals = None
@@ -420,16 +470,17 @@ class Collect(Learner):
             }
             if self._holders is not None:
                 codes = self._held.records[:, column]  # the number of each record's category
-                clients = np.bincount(codes, self._holders, len(categories))
+                clients = np.bincount(codes, weights=self._holders, minlength=len(categories))
                 entry["true"] = (clients / self._holders.sum()).tolist()
             entries.append(entry)
         return entries
 
     def _reports_about(self, column: int) -> list[tuple[Card, Counts, int | None]]:
-        """Return the reports about a categorical attribute for `estimate.combine_frequencies`.
+        """Return the reports about a categorical attribute, in the form of `combine_frequencies`.
 
-        For each class and part that has the attribute: the card, the counts (categories), and the
-        number of reports if they are hashed, else None.
+        Each class and part that has the attribute gives a card, the counts of the categories, and
+        the number of reports. That is None if categories are not hashed, since it follows from the
+        counts.
         """
         rows = []
         for class_reports in self._by_class():
@@ -445,7 +496,7 @@ class Collect(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The estimates, and how many clients reported, in lines for people."""
+        """Return the estimates, and how many clients reported, in lines for people."""
         reports = counted(result["reports"], "report")
         clients = counted(result["clients"], "client")
         return [
@@ -454,6 +505,17 @@ class Collect(Learner):
             *stated(result),
             *error_lines(result),
         ]
+
+
+def _dearest_design(parts: Sequence[Part]) -> ReportDesign:
+    """Return the design of the most expensive report among the parts of a class of clients.
+
+    It stands for all of them where costs and policies are set: whichever part a client reports, it
+    spends at most that much.
+    """
+    designs = [part.design for part in parts]
+    dearest = max(designs, key=lambda design: design.cost)
+    return replace(dearest, epsilon=dearest.cost, what="attribute")
 
 
 def _finite_or_none(values: Floats) -> list[float | None]:
@@ -465,7 +527,10 @@ def _finite_or_none(values: Floats) -> list[float | None]:
 
 
 def _key(question: Question) -> tuple[Any, ...]:
-    """The parts of a question that are equal in two questions for the same attributes."""
+    """Return what tells the questions for different parts of the attributes from each other.
+
+    Two questions for the same part have the same key, which can be one of a dictionary.
+    """
     return (
         question.model,
         question.range,
@@ -476,16 +541,25 @@ def _key(question: Question) -> tuple[Any, ...]:
 
 
 def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
-    """Return the counts of a cohort in a round, in the form of `Reports.counts`.
+    """Return what the reports of a round say about the attributes of a part.
 
-    number: of the round, on which the hashes of the devices depend.
+    For plain reports these are counts of symbols (attributes x symbols). A hashed report supports
+    several categories; for these the result has the support of each category (1 x categories).
+
+    cohort: the devices that reported the part, and their answers.
+    number: of the round, on which the hash of each device depends.
     """
     if not part.hashed:
         return cohort.counts
-    if cohort.supports is not None:  # somebody else has counted them
+    if cohort.supports is not None:  # a gateway has counted the support already
         return cohort.supports[None]
     if cohort.answers is None:  # nobody has answered
         return np.zeros(part.shape, np.int64)
-    devices, symbols = cohort.answers.devices, cohort.answers.symbols[:, 0]
-    buckets = cohort.card.symbols
-    return estimate.supports(devices, symbols, number, buckets, part.categories)[None]
+    support = estimate.supports(
+        cohort.answers.devices,
+        symbols=cohort.answers.symbols[:, 0],
+        number=number,
+        buckets=cohort.card.symbols,
+        categories=part.categories,
+    )
+    return support[None]  # as a row

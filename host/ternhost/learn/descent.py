@@ -73,13 +73,16 @@ class PublicFacts:
 
 
 class Radius:
-    """The radius that clips a share of the units.
+    """The l2 norm to which the gradient of a unit is clipped, chosen so that a set share is
+    clipped.
 
-    It is a geometric update (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter for the
-    logarithm. Too small costs less than too large, so it begins with the least that may be.
+    A unit is a run of consecutive records of a board. The logarithm of the radius is updated round
+    by round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter. Too small a radius
+    costs less than too large a one, so it begins with the least that may be right.
     """
 
     def __init__(self, first: float, most: float) -> None:
+        """Begin with the radius `first`; it never grows beyond `most`."""
         self.value = first
         self.variance = _UNSURE**2  # of its logarithm
         self._least, self._most = first / 256, most
@@ -87,13 +90,17 @@ class Radius:
     def learn(self, excess: float, noise: float) -> None:
         """Move the radius so that it clips the right share of the units.
 
+        The clipped share is about linear in the logarithm of the radius, with the slope -_SLOPE. So
+        a Kalman filter estimates the logarithm of the right radius.
+
         excess: the share of units that were clipped in the last round, less what it should be.
-        noise: its standard deviation.
+        noise: the standard deviation of the noise in `excess`.
         """
-        predicted_variance = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2  # of `excess`
+        # The variance of `excess` that is expected: by the radius, by noise, and by the slope.
+        predicted_variance = self.variance * _SLOPE**2 + noise**2 + _SLOPE_ERROR**2
         gain = self.variance * _SLOPE / predicted_variance
         self.variance = self.variance * (1 - gain * _SLOPE) + _DRIFT**2
-        excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)
+        excess = min(max(excess, -_CLIPPED), 1 - _CLIPPED)  # a share is from 0 to 1
         moved = self.value * math.exp(gain * excess)
         self.value = min(max(moved, self._least), self._most)
 
@@ -120,21 +127,28 @@ class Descent:
     def __init__(self, facts: PublicFacts, size: float = 1.0) -> None:
         """Choose the number of rounds and the first radius.
 
+        facts: what everybody may know of the run.
         size: the norm |x| of a record's features, rather too small. It is at least 1, since the
-        constant is among them.
+            constant 1 is among the features.
         """
         self.facts = facts
         self.round = 0  # rounds that have ended
-        # The noise of a mean gradient in radii, if all of rho was spent at once.
+        self._record_share = 1.0  # of the nominal number of records, as believed
+        self._optimiser = _HalfMomentum(facts.values)
+
+        # The standard deviation of the noise in a mean gradient, in radii, if all of the budget was
+        # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
+        # records.
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
-        # So many rounds that the noise, not the curvature, bounds the rate.
+        # So many rounds that the noise, not the curvature, bounds the learning rate.
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
+
+        # The gradients of the records of a unit have random directions: their sum grows as
+        # sqrt(unit).
         first_radius = size * facts.residual * math.sqrt(facts.unit)
         most_radius = 2 * facts.unit * math.sqrt(facts.features)
         self._radius = Radius(first_radius, most_radius)
-        self._record_share = 1.0  # of the nominal number of records, as believed
-        self._optimiser = _HalfMomentum(facts.values)
 
     @property
     def done(self) -> bool:
@@ -157,15 +171,17 @@ class Descent:
 
     @property
     def tally(self) -> tuple[float, float]:
-        """What a clipped unit, and what any other unit, adds to the tally of the next round.
+        """What each unit adds to a tally that boards report: a clipped unit, and any other one.
 
-        Both are in the units of `radius`. The first round counts units. Later the sum is 0 if a
-        share _CLIPPED of the units are clipped, however many there are.
+        Both are in the units of `radius`. In the first round they are equal, so that the tally
+        counts units. Later the tally is 0 if a share _CLIPPED of the units are clipped, however
+        many there are.
         """
         for_clipped = _TALLY * self.radius
         if self.round == 0:
             return for_clipped, for_clipped
-        return for_clipped, -for_clipped * _CLIPPED / (1 - _CLIPPED)
+        for_other = -for_clipped * _CLIPPED / (1 - _CLIPPED)
+        return for_clipped, for_other
 
     @property
     def rho_share(self) -> float:
@@ -176,42 +192,58 @@ class Descent:
         return 1 / self.rounds
 
     def learn(self, total: Floats, tally: float, sigma: float, boards: int) -> None:
-        """End a round: learn from its sums. If no board answered, the model stays as it is.
+        """End a round: move the model along the sum of gradients that the boards reported.
 
-        total: the sums (values) of the boards that answered. tally: theirs. sigma: the standard
-        deviation of the noise that every board added to each of them. boards: how many answered.
+        If no board answered, the model stays as it is.
+
+        total: the sum of all clipped gradients, with noise (values).
+        tally: the sum of what units add to the tally (`tally`), with noise.
+        sigma: the standard deviation of the noise that each board added to each sum.
+        boards: how many answered.
         """
         if boards:
             deviation = sigma * math.sqrt(boards)
             records = self._learn_tally(tally, deviation, boards)
-            self.move(np.asarray(total, np.float64) / records, deviation / records)
+            mean_gradient = np.asarray(total, np.float64) / records
+            self.move(mean_gradient, deviation / records)
         self.round += 1
 
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
-        """Learn the number of records, or the right radius, from the tally of a round.
+        """Learn from the tally of a round how many records there are, or how many units were
+        clipped.
 
-        deviation: of the noise in the tally. boards: how many answered. Returns the number of
-        records that they are believed to have.
+        The first round counts units; the later ones correct the radius of clipping.
+
+        deviation: the standard deviation of the noise in the tally.
+        boards: how many answered.
+        Returns the number of records that they are believed to have.
         """
         for_clipped, for_other = self.tally
         facts = self.facts
         units = facts.units * boards / facts.boards  # nominal number
-        if for_clipped == for_other:  # the first round, which counts units
-            measured_share = tally / (for_clipped * units)
-            noise = deviation / (for_clipped * units)
+        counts_units = for_clipped == for_other
+        if counts_units:
+            nominal_tally = for_clipped * units
+            measured_share = tally / nominal_tally
+            noise = deviation / nominal_tally
             # The posterior mean, where the prior has the mean 1 and the deviation _UNSURE.
-            believed = 1 + (measured_share - 1) * _UNSURE**2 / (_UNSURE**2 + noise**2)
+            prior_variance = _UNSURE**2
+            believed = 1 + (measured_share - 1) * prior_variance / (prior_variance + noise**2)
             self._record_share = min(max(believed, _LEAST_RECORDS), _MOST_RECORDS)
         else:
+            # The tally is (clipped share - _CLIPPED) times this.
             scale = (for_clipped - for_other) * units * self._record_share
             self._radius.learn(tally / scale, deviation / scale)
         return facts.records * boards * self._record_share
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Make a step along the mean gradient of a record.
+        """Make a step of the model against the mean gradient of a record.
 
-        noise: the standard deviation of each value of the gradient. The rate is as the docstring of
-        the class says.
+        The learning rate is as large as the curvature of the loss allows, _STEEPNESS / (curvature
+        |x|**2). But noise alone may carry a weight no further than _WALK in all rounds; for
+        regression that is counted in residuals, whose size is unknown.
+
+        noise: the standard deviation of each value of the gradient.
         """
         facts = self.facts
         record_radius = self.radius / math.sqrt(facts.unit)
@@ -224,11 +256,12 @@ class Descent:
             walk = _WALK
         rate = _STEEPNESS / (CURVATURE[facts.model] * norm**2)
         if noise:
+            # Steps of rate r add up to a random walk of r * noise * sqrt(rounds).
             rate = min(rate, walk / (noise * math.sqrt(self.rounds)))
         self._optimiser.step(gradient, rate)
 
     def state(self) -> dict[str, Any]:
-        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "round": self.round,
             "there": self._record_share,
@@ -237,9 +270,10 @@ class Descent:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for the state of another learner."""
+        """Go back to a stored `state()`. Raises UsageError for the state of another learner."""
         with reading_state("learning from sums"):
             self._optimiser.restore(state["optimiser"])
             self.round = int(state["round"])
             self._record_share = float(state["there"])
-            self._radius.value, self._radius.variance = map(float, state["radius"])
+            radius, variance = state["radius"]
+            self._radius.value, self._radius.variance = float(radius), float(variance)

@@ -49,14 +49,19 @@ EPSILON_HELP = (
 def coordinates_by_rule(
     rule: str, epsilon: int, d: int, variance: Callable[[int], float] | None = None
 ) -> int:
-    """Choose the number k of coordinates in a report, from 1 to d, for an epsilon in millionths.
+    """Choose how many of d coordinates a report has: a number k, each at epsilon / k.
 
-    rule: one of K_RULES. variance: of one of k reported values, as a function of k; only the rule
-    VARIANCE needs it. The rules are floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021), floor(epsilon / 2.5 +
-    0.6), and the first local minimum of variance(k) / k, where variance(k) is that of one of k
-    reported values. The last one follows from the estimate, which rests on about n k / d of n
-    reports: its variance, noise and sampling together, is d / (k n) times that of a value.
+    More coordinates bring more values, but more noise in each. The rules are:
+    - PAPER: floor(epsilon / 2.5) of Zhao et al. (IEEE IoT J. 8, 2021);
+    - WIDE: floor(epsilon / 2.5 + 0.6);
+    - VARIANCE: the first local minimum of variance(k) / k. An estimate from n reports rests on
+      about n k / d values for each coordinate, so that its variance, noise and sampling together,
+      is d / (k n) times that of a value.
 
+    rule: one of K_RULES.
+    epsilon: of a report, in millionths.
+    variance: the variance of one of k reported values, as a function of k; only the rule VARIANCE
+        needs it.
     Raises UsageError for a rule of another name.
     """
     if rule not in K_RULES:
@@ -72,7 +77,8 @@ def coordinates_by_rule(
 
     if rule == WIDE:
         epsilon += _WIDER
-    return max(1, min(d, epsilon // _EPSILON_PER_VALUE))
+    by_epsilon = epsilon // _EPSILON_PER_VALUE
+    return max(1, min(d, by_epsilon))
 
 
 # Classes of devices
@@ -82,56 +88,61 @@ _SHARE_TOLERANCE = 1e-6  # of a sum of shares that were written with few digits
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Devices whose reports may cost the same, and what share of all devices they are."""
+    """A class of devices: those whose reports may cost the same epsilon."""
 
     epsilon: int  # of a report, in millionths
-    share: float = 1.0
-    tau: float | None = None  # values are clipped to this safe range, where the class has one
+    share: float = 1.0  # of all devices, that are of this class
+    # The safe range: devices clip values to +-tau. None: the class has no range of its own.
+    tau: float | None = None
 
     @classmethod
     def parse(cls, text: str, hint: str) -> "list[DeviceClass]":
-        """Parse a text `TAU:E:SHARE,...` into classes. Raises UsageError with this hint."""
+        """Parse a text such as "0.25:2:0.5,0.5:8:0.5" into classes of devices.
+
+        Each part is TAU:EPSILON:SHARE. Raises UsageError, with this hint for the user.
+        """
         classes = []
-        for name, share in shares(text, hint):
-            tau, _, epsilon = name.partition(":")
+        for tau_and_epsilon, share in shares(text, hint):
+            tau, _, epsilon = tau_and_epsilon.partition(":")
             try:
                 classes.append(cls(parse_epsilon(epsilon), share, float(tau)))
             except (ValueError, UsageError):
                 raise UsageError(
-                    f"{name!r} is not a choice of a safe range and an epsilon", hint
+                    f"{tau_and_epsilon!r} is not a choice of a safe range and an epsilon", hint
                 ) from None
         return classes
 
     @classmethod
     def of_epsilons(cls, text: str) -> "list[DeviceClass]":
-        """Parse a text `E:SHARE,...` into classes. Raises UsageError."""
+        """Parse a text such as "1:0.5,4:0.5", of EPSILON:SHARE, into classes. Raises UsageError."""
         return [cls(parse_epsilon(epsilon), share) for epsilon, share in shares(text)]
 
 
 def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
-    """Parse a text `NAME:SHARE,...` into pairs of a name and a share, which add up to exactly 1.
+    """Parse a text NAME:SHARE,... into pairs of a name and a share of the devices.
 
+    The shares may be rounded, such as 0.333; they are scaled so that they add up to exactly 1.
     Raises UsageError if a part is not of that form (with this hint), if a name is there twice, or
-    if the shares do not add up to 1.
+    if the shares are far from adding up to 1.
     """
-    classes: dict[str, float] = {}  # the share by name
+    share_of_name: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.strip().rpartition(":")
         share = _positive(number)
         if not name or share is None:
             raise UsageError(f"{part.strip()!r} is not a class of devices", hint)
-        if name in classes:
+        if name in share_of_name:
             raise UsageError(
                 f"{name} names a class of devices twice", hint="add up its shares: name it once"
             )
-        classes[name] = share
+        share_of_name[name] = share
 
-    total = sum(classes.values())
+    total = sum(share_of_name.values())
     if abs(total - 1) > _SHARE_TOLERANCE:
         raise UsageError(
             f"the shares of the devices must add up to 1, not {total:g}", hint="change a share"
         )
-    return [(name, share / total) for name, share in classes.items()]
+    return [(name, share / total) for name, share in share_of_name.items()]
 
 
 def _positive(text: str) -> float | None:
@@ -144,24 +155,30 @@ def _positive(text: str) -> float | None:
 
 
 def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indices:
-    """Assign each device to a class; return the numbers of the classes (n, from 0).
+    """Assign each device to a class at random, but always in the same way.
 
-    devices: their ids (n). parts: the share of each class. The class follows from a hash of the
-    device's id and the seed: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). So
-    it does not change with the round, the run or the other devices.
+    The class follows from a hash of the device's id and the seed, so that it does not change with
+    the round, the run or the other devices. The hash is the finaliser of SplitMix64, with its
+    constants (Steele, Lea and Flood, OOPSLA 2014).
+
+    devices: ids of devices (n).
+    parts: the share of the devices that each class gets, in the order of the classes.
+    Returns the number of each device's class (n, from 0).
     """
     ids = np.asarray(devices, np.uint64)
     if len(parts) == 1:
         return np.zeros(len(ids), np.int64)
 
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # products are meant modulo 2**64
         mixed = ids + np.uint64(0x9E3779B97F4A7C15) * np.uint64((seed + 1) % 2**64)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed ^= mixed >> np.uint64(31)
     # The upper 53 bits, as many as a float has, make a number from 0 to 1.
     uniform = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.searchsorted(np.cumsum(parts)[:-1], uniform, side="right").astype(np.int64)
+    # Class i gets the numbers from the sum of the shares before it to the sum including it.
+    upper_ends = np.cumsum(parts)
+    return np.searchsorted(upper_ends[:-1], uniform, side="right").astype(np.int64)
 
 
 # Designs
@@ -169,15 +186,19 @@ def class_of(devices: npt.ArrayLike, parts: Sequence[float], seed: int) -> Indic
 
 @dataclass(frozen=True)
 class ReportDesign:
-    """The design of a report for a class of devices: k symbols of `card`."""
+    """The design of the reports of a class of devices: k values, each perturbed by a card.
+
+    A card is a certified table of probabilities, from which a device draws the symbol that it
+    reports instead of a value.
+    """
 
     card: cards.Card
-    k: int
+    k: int  # values of a report
     variance: float  # of a reported value whose input is 0
-    mechanism: str  # its name
+    mechanism: str  # the name of the mechanism that the card is of
     epsilon: int  # millionths that the report may cost; `cost` is what it does
-    share: float = 1.0  # of the devices
-    tau: float | None = None  # the safe range, of devices that choose one
+    share: float = 1.0  # of the devices, that are of this class
+    tau: float | None = None  # the safe range: devices clip values to +-tau
     what: str = "coordinate"  # the word for one value of the report
 
     @property
@@ -187,31 +208,31 @@ class ReportDesign:
 
     @property
     def policy(self) -> Policy:
-        """The policy of devices of the class: what a report may cost, and as much for life."""
+        """The limits that devices of the class enforce: for one report, and for life the same."""
         most = max(self.epsilon, self.cost)
         return Policy(most, most)
 
     @property
     def report(self) -> ReportKind:
-        """The kind of its reports."""
+        """The privacy loss of one report, in the form that many reports are composed from."""
         exact = ReportKind.of(self.card, self.k)
         if exact.cost == self.cost:
             return exact
         return ReportKind(self.cost)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """This number of reports of a device of the class, by kind."""
+        """Return how many reports of each kind a device makes, if it reports so many times."""
         return {self.report: times}
 
     def release(self, times: int) -> Release:
-        """The release of a device of the class in this number of reports."""
+        """Return what a device of the class releases if it reports so many times."""
         what = self.what
         if self.tau is not None:
             what = f"{what} (tau {self.tau:g})"
-        return Release(what, self.card.epsilon, self.k, times)
+        return Release(what, self.card.epsilon, values=self.k, times=times)
 
     def summary(self, times: int) -> dict[str, Any]:
-        """The class for JSON, and what `times` reports cost each of its devices."""
+        """Return the design for JSON, and what `times` reports cost each device of the class."""
         return {
             "epsilon": self.epsilon / MICRO,
             "tau": self.tau,
@@ -236,9 +257,16 @@ class ClassMembers(NamedTuple):
 def by_class(
     designs: Sequence[ReportDesign], devices: npt.ArrayLike, seed: int
 ) -> list[ClassMembers]:
-    """Group devices by class, in the order of `designs`; classes without a device are left out."""
+    """Divide devices into classes that each have a report design of their own.
+
+    designs: the design of each class, and what share of all devices it gets.
+    devices: ids of devices.
+    seed: says which device is of which class: see `class_of`.
+    The classes have the order of `designs`; those without a device are left out.
+    """
     ids = np.asarray(devices, np.int64)
-    classes = class_of(ids, [design.share for design in designs], seed)
+    shares_of_classes = [design.share for design in designs]
+    classes = class_of(ids, shares_of_classes, seed)
     groups = []
     for number, design in enumerate(designs):
         members = ids[classes == number]
@@ -250,21 +278,30 @@ def by_class(
 def pools_of(
     designs: Sequence[ReportDesign], asked: npt.ArrayLike, everybody: npt.ArrayLike, seed: int
 ) -> list[Indices] | None:
-    """Return the devices from which those of each asked class were chosen.
+    """Return, for each class of devices that a round asks, all devices that are of the class.
 
-    asked: the devices of a round. For each class that has some of them, the result has all devices
-    of the class, in the order of `by_class`. It is None if a round asks everybody.
+    The devices that the round asks were drawn from these.
+
+    designs: the design of each class.
+    asked: ids of the devices of a round.
+    everybody: ids of all devices of the run.
+    seed: says which device is of which class: see `class_of`.
+    The result has the order of `by_class` for the devices of the round. It is None if the round
+    asks everybody.
     """
     if len(np.asarray(asked)) == len(np.asarray(everybody)):
         return None
-    members_of_class = {}
+    all_of_class = {}
     for members in by_class(designs, everybody, seed):
-        members_of_class[members.number] = members.devices
-    return [members_of_class[members.number] for members in by_class(designs, asked, seed)]
+        all_of_class[members.number] = members.devices
+    return [all_of_class[members.number] for members in by_class(designs, asked, seed)]
 
 
 def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
-    """Return all classes, or, of more than `most`, only the cheapest and the dearest one."""
+    """Return the classes to show to people: all, or the cheapest and the dearest of too many.
+
+    cost: what a class costs. most: how many are not too many.
+    """
     if len(classes) <= most:
         return classes
     return [min(classes, key=cost), max(classes, key=cost)]
@@ -289,7 +326,10 @@ def _card_file(path: str) -> str:
 
 
 def epsilons_option(*instead_of: str) -> Any:
-    """The option of personalised budgets. instead_of: the options of one epsilon for all."""
+    """Return the option by which each class of devices gets an epsilon of its own.
+
+    instead_of: names of the options that give all devices the same epsilon.
+    """
     return in_privacy(
         None,
         "personalised budgets: epsilon of each class of devices, and its share of the devices",
@@ -309,7 +349,7 @@ class BudgetOptions(OptionGroup):
         self.classes()
 
     def classes(self) -> list[DeviceClass]:
-        """The classes of devices that the options name: one, or one for each epsilon.
+        """Return the classes of devices that the options name: one, or one for each epsilon.
 
         Raises UsageError.
         """
@@ -351,36 +391,45 @@ class MechanismOptions(OptionGroup):
             )
 
     def k_for(self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False) -> int:
-        """Return how many of d coordinates are in a report: as named, or by the rule.
+        """Return how many of d coordinates a report has: as the user named it, or by the rule.
 
-        All classes report the same number, which suits the class of the least epsilon.
+        All classes of devices report the same number. It suits the class of the least epsilon,
+        whose reports are the noisiest.
+
         of_gradients: whether the values are gradients, for which a mechanism may have another card.
         Raises UsageError unless the number is from 1 to d.
         """
-        least = DeviceClass(min(device_class.epsilon for device_class in classes))
-
-        @cache
-        def variance(k: int) -> float:
-            """The variance of one of k reported values, for inputs that are uniform on [-1, 1]."""
-            design = self.design(least, k, of_gradients=of_gradients)
-            return certify.moments(design.card).even_second_moment()
-
+        least_epsilon = min(device_class.epsilon for device_class in classes)
         if self.k is not None:
             k = self.k
         elif self.card is not None and self.k_rule == VARIANCE:
-            card = _given_card(self.card, 1, least.epsilon)
-            k = min(d, least.epsilon // card.epsilon)
+            # The card is given, and so is its epsilon: as many values as the budget allows.
+            card = _given_card(self.card, 1, least_epsilon)
+            k = min(d, least_epsilon // card.epsilon)
         else:
-            k = coordinates_by_rule(self.k_rule, least.epsilon, d, variance)
+            least_class = DeviceClass(least_epsilon)
+
+            @cache
+            def variance(k: int) -> float:
+                """Return the variance of one of k reported values, if inputs are uniform on [-1,
+                1].
+                """
+                design = self.design(least_class, k, of_gradients=of_gradients)
+                return certify.moments(design.card).even_second_moment()
+
+            k = coordinates_by_rule(self.k_rule, least_epsilon, d, variance)
         require(1 <= k <= d, "k", f"1 to {d}, the number of coordinates", k)
         return k
 
     def design(
         self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
     ) -> ReportDesign:
-        """Design a report of k values, each at epsilon / k of the class.
+        """Design the reports of a class of devices: k values, each at epsilon / k.
 
-        of_gradients: as of `k_for`. Raises UsageError for a card that cannot be averaged.
+        The values are perturbed by the card that the user gave, or by one of the named mechanism.
+
+        of_gradients: whether the values are gradients, for which a mechanism may have another card.
+        Raises UsageError for a card whose reports have no unbiased mean.
         """
         epsilon = device_class.epsilon
         if self.card is not None:
@@ -390,8 +439,14 @@ class MechanismOptions(OptionGroup):
             use = None
             if of_gradients:
                 use = mechanisms.GRADIENTS
-            mechanism_options = tuple(sorted((self.mechanism_options or {}).items()))
-            card = _designed_card(self.mechanism, self.levels, epsilon // k, use, mechanism_options)
+            named_options = self.mechanism_options or {}
+            card = _designed_card(
+                mechanism=self.mechanism,
+                levels=self.levels,
+                epsilon=epsilon // k,
+                use=use,
+                mechanism_options=tuple(sorted(named_options.items())),  # can be a key of the cache
+            )
             mechanism = self.mechanism
 
         try:
@@ -419,10 +474,14 @@ def _designed_card(
     use: str | None,
     mechanism_options: tuple[tuple[str, Any], ...],
 ) -> cards.Card:
-    """Design the card of a mechanism at an epsilon in millionths.
+    """Return the card of a mechanism: the table by which it perturbs one value.
 
-    use: what the values are, where the mechanism has several cards. mechanism_options: pairs of a
-    name and a value. The card is cached, since some cards take seconds to design, and the search for k needs them, too.
+    Cards are cached, since some take seconds to design, and the search for k needs them, too.
+
+    levels: the number of symbols, if the mechanism leaves a choice.
+    epsilon: of one value, in millionths.
+    use: what the values are, where the mechanism has several cards; None: anything.
+    mechanism_options: pairs of a name and a value.
     """
     design = mechanisms.design(
         mechanism, levels=levels, epsilon_micro=epsilon, use=use, **dict(mechanism_options)
@@ -432,9 +491,11 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    """Decode a card, and check that k values of it cost at most epsilon (micro).
+    """Decode a card that the user gave, and check that k values of it cost at most epsilon.
 
-    text: the card in hexadecimal digits. Raises UsageError.
+    text: the card in hexadecimal digits.
+    epsilon: in millionths.
+    Raises UsageError if they cost more.
     """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")
     if k * card.epsilon > epsilon:

@@ -15,9 +15,10 @@ Devices = npt.NDArray[np.int64]
 
 
 def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
-    """Return the devices of these clients (n).
+    """Return the ids of some devices of a run: those of these clients (n).
 
-    A range of devices is never expanded into an array of all of them.
+    devices: the ids of all devices. A range of them is never expanded into an array.
+    clients: their numbers; client i is the i-th device.
     """
     if isinstance(devices, range):
         return devices.start + clients
@@ -26,17 +27,24 @@ def take(devices: Sequence[int] | Devices, clients: Indices) -> Devices:
 
 
 def clients_of(devices: Sequence[int] | Devices, some: Devices) -> Indices:
-    """Return the clients that some of the devices are (n): the inverse of `take`."""
+    """Return which clients some devices of a run are (n): the inverse of `take`.
+
+    devices: the ids of all devices, in any order; client i is the i-th of them.
+    some: the ids of those to look up (n).
+    """
     if isinstance(devices, range):
         return some - devices.start
-    # `devices` may be in any order, so search them through a sorted view.
     order = np.argsort(devices)
-    clients: Indices = order[np.searchsorted(np.asarray(devices), some, sorter=order)]
+    positions = np.searchsorted(np.asarray(devices), some, sorter=order)  # among sorted devices
+    clients: Indices = order[positions]
     return clients
 
 
 def ranges_of(devices: Sequence[int] | Devices) -> list[tuple[int, int]]:
-    """Join consecutive devices to ranges; return the first and the last device of each."""
+    """Join consecutive devices to ranges; return the first and the last device of each.
+
+    For example, the devices 1, 2, 3, 7 give (1, 3) and (7, 7).
+    """
     ranges: list[tuple[int, int]] = []
     for device in map(int, devices):
         if ranges:
@@ -52,7 +60,12 @@ class Turns:
     """Whose turn it is: every client takes part once, in random order, before any does again."""
 
     def __init__(self, clients: int, group: int, seed: int) -> None:
-        """group: the number of clients in a round."""
+        """Begin before the first round.
+
+        clients: how many there are.
+        group: how many a round asks.
+        seed: of the random order.
+        """
         self.clients = clients
         self._group = max(1, min(group, clients))
         self._seed = seed
@@ -65,9 +78,11 @@ class Turns:
         self._last: Indices = self._queue  # the group of the last of them
 
     def group(self, number: int) -> Indices:
-        """Return the clients (from 0) of a round (number, from 0).
+        """Return the clients (from 0) that a round asks.
 
         It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
+
+        number: of the round, from 0.
         """
         if self._group == self.clients:
             return np.arange(self.clients)
@@ -78,10 +93,11 @@ class Turns:
         return self._last
 
     def _draw(self) -> None:
-        """Draw the group of the next round."""
+        """Draw the clients of the next round from the queue, which is refilled when it runs out."""
         if len(self._queue) < self._group:
-            # Those who still wait for their turn come last in the next pass, too, so that nobody
-            # is twice in a group.
+            # Everybody gets another turn. Those who still wait for theirs come last in the new
+            # pass,
+            # too, so that nobody is twice in a group.
             not_waiting = np.setdiff1d(np.arange(self.clients), self._queue)
             next_pass = [self._rng.permutation(not_waiting), self._rng.permutation(self._queue)]
             self._queue = np.concatenate([self._queue, *next_pass])

@@ -48,7 +48,7 @@ _REPORTS = 20_000
 _MOMENTS = 0.15  # share of the devices that report features, without public rows
 _ROUNDS = 2  # with public rows
 _ROUNDS_WITHOUT_ROWS = 6
-_NARROWEST = 4  # range of a coordinate
+_NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
 # From where descent is better: `Observations.limited` if the rows suit, else `certain`.
@@ -105,20 +105,26 @@ class Direct(Learning):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Plan the rounds, and choose what a report is about.
 
-        data: to learn from, instead of the data set that the options name. Raises UsageError for a
-        model other than logistic regression, or for more reports than there are devices.
+        options: the `Options` of this module.
+        population: the devices that can be asked.
+        data: to learn from, instead of the data set that the options name.
+        Raises UsageError for a model other than logistic regression, or for more reports than there
+        are devices.
         """
         super().__init__(options, population, data)
         if self.model != "logistic":
             hint = "name --algorithm fedsgd, or --model logistic"
             raise UsageError(f"one answer of each device learns no {self.model} model", hint)
+
+        # What is known, and what has been learned from it.
         self._public = self._public_rows()
         self._observations = self._empty_observations(None)
         self._features: Observation | None = None  # the mean direction of the features
         self._model = self._observations.weights
-        self._descent: FedSGD | None = None
-        self._round = 0
+        self._descent: FedSGD | None = None  # by which the second half of the devices goes on
+        self._round = 0  # how many have ended
 
+        # The plan.
         expected = options.reports or population.clients or population.devices or _REPORTS
         self._second_half = slice(expected // 2, expected)  # of the clients
         self._plan_rounds(expected)
@@ -127,7 +133,11 @@ class Direct(Learning):
         self.holdings = self._training_records(reserved=self._public.reserved)
 
     def _public_rows(self) -> public.PublicRows:
-        """Return the public rows that the options name, else those that the data set declares."""
+        """Return features of records that everybody may know, to stand for those of the devices.
+
+        They are the rows that the user names, else those that the data set declares to be public,
+        unless the devices are to report their features instead.
+        """
         text = self.options.public
         if not text:
             text = "none"
@@ -138,8 +148,9 @@ class Direct(Learning):
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.
 
-        expected: the number of reports of the run. Raises UsageError if there are fewer devices, or
-        if the second half of them cannot go on by descent.
+        expected: the number of reports of the run.
+        Raises UsageError if there are fewer devices, or if the second half of them cannot go on by
+        descent as the user wants.
         """
         schedule, then = self._population.schedule, self.options.then
         if schedule:
@@ -162,7 +173,7 @@ class Direct(Learning):
         self.rounds = min(rounds, expected)
 
     def _modules(self) -> tuple[str, ...]:
-        """The modules of boards that its questions need."""
+        """Return the modules of the device library that the questions need on boards."""
         modules = []
         if self._feature_share > 0:
             modules.append("collect")
@@ -180,19 +191,21 @@ class Direct(Learning):
         return float(self.options.moments)
 
     def _empty_observations(self, features: Observation | None) -> Observations:
-        """Return observations that have no answer yet, with the rows that stand for the population.
+        """Return observations without any answer, with rows that stand for the population.
 
-        These are the public rows. If there are none, they are made up.
+        These are the public rows. If there are none, rows are made up.
 
-        features: the mean direction of the features that devices have reported, if any has.
+        features: the mean direction x / |x| of the devices' features, as far as they have reported
+            it; None: nothing is known, and made-up features have the mean 0.
         """
         if self._public.rows is not None:
             return Observations(LOGISTIC, self._public.rows)
         direction = None
         if features is not None:
-            # The estimator of James and Stein (1961) shrinks all but the constant's entry, which is
+            # The estimator of James and Stein (1961) shrinks all values but the constant's, which
+            # is
             # known to be large: noise in all directions would look like features that vary
-            # together.
+            # together. The factor is 1 - (d - 2) variance / |direction|**2, or 0.
             direction = features.gradient.copy()
             noise = (self.d - 2) * features.variance
             squared_length = float(direction[1:] @ direction[1:])
@@ -200,10 +213,12 @@ class Direct(Learning):
         return Observations(LOGISTIC, made_up(self.d, direction), invented=True)
 
     def _choose_designs(self, reports: int) -> None:
-        """Choose whether a report has the whole gradient or k coordinates, by the expected error.
+        """Choose what a report has: one symbol about the whole gradient, or k coordinates of it.
 
-        reports: of the run. Sets `designs`, and `_range`: devices clip a coordinate to
-        +-2**-_range; None if reports are about the whole gradient.
+        The choice has the least expected error of the model's scores. Sets `designs`, and `_range`,
+        the r by which devices clip a coordinate to +-2**-r; that is None for whole gradients.
+
+        reports: the number of reports of the run.
         """
         classes: list[DeviceClass] = self.options.classes()
         self._vector_designs = []
@@ -234,30 +249,34 @@ class Direct(Learning):
     def _variance_of_coordinates(
         self, designs: Sequence[ReportDesign], range_: int, rows: Floats
     ) -> float:
-        """Return the variance of a coordinate of the mean gradient, as of a single report.
+        """Return the variance of a coordinate of the mean gradient, estimated from a single report.
 
-        designs: of each class. range_: values are multiplied by 2**range_ before they are clipped.
-        rows: public ones (n x d); at the model 0 a gradient is half a row, up to its sign.
+        A report has k of the d coordinates, so that it is d / k times the variance of a reported
+        value.
+
+        designs: the report of each class of devices.
+        range_: values are multiplied by 2**range_ before they are clipped to [-1, 1].
+        rows: public features (n x d). At the model 0 a gradient is half a row, up to its sign.
         """
         values = np.clip(rows / 2 * 2.0**range_, -1, 1)
         second_moments = []
         for design in designs:
             second_moments.append(certify.moments(design.card).mean_second_moment(values))
-        scale = 4.0**-range_
-        # Only k of d coordinates are in a report.
+        scale = 4.0**-range_  # the square of 2**-range_, to go back to the scale of gradients
         return _combined_variance(designs, second_moments) * scale * self.d / designs[0].k
 
     def _error_at(
         self, variance: float, radius: float | None = None, tau: float | None = None
     ) -> float:
-        """Return the expected error of scores after one answer at the model 0.
+        """Return the squared error of scores that is expected after one answer at the model 0.
 
-        variance: of the noise in each value of the answer. radius: the norm to which devices clip
-        their gradients, or tau: the size to which they clip each value.
+        variance: of the noise in each value of the mean gradient.
+        radius: the norm to which devices clip whole gradients, if they do.
+        tau: the size to which they clip each value, if they do.
         """
         zeros = np.zeros(self.d)
         question = Observation(
-            asked=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
+            weights=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
         )
         return self._observations.promise(question)
 
@@ -276,13 +295,22 @@ class Direct(Learning):
     # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Ask the devices of the next round for gradients, and a share of them for features."""
+        """Return the questions of the next round, each with the devices that it is for.
+
+        Most devices are asked for their gradients. Without public rows, a share of them is asked
+        for features instead. A class of devices has an epsilon, and so a report design, of its own.
+
+        devices: all devices of the run; of a served fleet, those that have not answered.
+        """
         if self._descent:
             return self._descent.cohorts(devices[self._second_half])
         seed = self.options.seed
         group = take(devices, self._group_of(len(devices)))
         feature_share = self._feature_share
-        reports_features = class_of(group, [1 - feature_share, feature_share], seed + 1) == 1
+        # Drawn independently of the classes of devices, which depend on the seed itself.
+        kind_of_report = class_of(group, [1 - feature_share, feature_share], seed + 1)
+        reports_features = kind_of_report == 1
+
         cohorts: list[Cohort] = []
         for members in by_class(self.designs, group[~reports_features], seed):
             cohorts.append((self.question_for(members.design), members.devices))
@@ -291,10 +319,12 @@ class Direct(Learning):
         return cohorts
 
     def _group_of(self, clients: int) -> Devices:
-        """Return the clients (from 0) that the next round asks.
+        """Return which clients the next round asks, as numbers from 0.
 
-        A served fleet draws them at random from the `clients` that have not answered. In a run the
-        rounds ask one part of the clients after the other.
+        In a run each round asks another part of the clients. A served fleet draws at random from
+        those that have not answered.
+
+        clients: how many there are, or how many have not answered.
         """
         schedule = self._population.schedule
         if schedule:
@@ -304,16 +334,19 @@ class Direct(Learning):
         return np.arange(self._asked_by(self._round), self._asked_by(self._round + 1))
 
     def _asked_by(self, rounds: int) -> int:
-        """The number of clients that have been asked after so many rounds."""
+        """Return how many clients have been asked after so many rounds."""
         assert self.rounds is not None
         assert self.reports is not None
         return self.reports * rounds // self.rounds
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question for the gradient of the devices of this design's class."""
+        """Return the question to a class of devices: for their gradients at the model so far.
+
+        design: of the reports of the class.
+        """
         weights, radius = self._observations.question()
         range_ = self._range
-        if range_ is None:
+        if range_ is None:  # whole gradients, whose card depends on the radius of clipping
             design, range_ = projections.with_radius(design, self.d, radius)
         parameters = quantise(weights)
         return Question(
@@ -327,14 +360,27 @@ class Direct(Learning):
         )
 
     def _feature_question(self, design: ReportDesign) -> Question:
-        """The question for the direction of the features."""
-        design, range_ = projections.with_radius(design, self.d, 1.0)  # |x| is at least 1
-        return Question(VALUES, [1] * self.d, 0, design.card.data, 1, range=range_)
+        """Return the question to a class of devices: for the direction of their features.
+
+        design: of reports about whole vectors.
+        """
+        least_norm = 1.0  # of the features, as the constant 1 is among them: so all are clipped
+        design, range_ = projections.with_radius(design, self.d, least_norm)
+        return Question(
+            model=VALUES,
+            parameters=[1] * self.d,  # all features are asked for
+            exponent=0,
+            card=design.card.data,
+            k=1,
+            range=range_,
+        )
 
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Fit the model to all answers so far, or make a step of descent.
+        """Fit the model to all answers so far, or make a step of descent if that has begun.
+
+        After the first half of the devices, descent begins if it is expected to be better.
 
         devices: as for `cohorts`.
         """
@@ -359,14 +405,17 @@ class Direct(Learning):
             self._observations.add(observation)
 
         has_answers = bool(feature_cohorts or gradient_cohorts)
-        if has_answers and self.last_gradient:
+        has_gradients = self.last_gradient is not None  # of this or an earlier round
+        if has_answers and has_gradients:
             self._observations.fit()
             self._model = self._observations.lengthened()
         if self._is_half_done and self._descent_is_better():
             self._descend()
 
     def _learn_features(self, cohorts: Sequence[CohortCounts]) -> None:
-        """Make up rows anew, by the mean direction of the features in all reports so far.
+        """Make up rows anew, by the mean direction of the features that devices have reported.
+
+        The gradients that were observed so far stay; only the rows change.
 
         cohorts: of this round, whose devices reported the direction of their features.
         """
@@ -375,7 +424,6 @@ class Direct(Learning):
         if self._features:
             joined = self._features.joined(observation)
         self._features = joined or observation
-        # The gradients that were observed so far stay; only the rows change.
         state = self._observations.state()
         self._observations = self._empty_observations(self._features)
         self._observations.restore(state)
@@ -391,9 +439,11 @@ class Direct(Learning):
         return asked > 0 and asked == self._second_half.start
 
     def _descent_is_better(self) -> bool:
-        """Whether the second half of the devices shall go on by descent.
+        """Tell whether the second half of the devices shall go on by descent.
 
-        That is so if the user wants it, or if descent is expected to learn more from them.
+        That is so if the user wants it, or if descent is expected to learn more from them: if rows
+        that suit the population are too few for such clear answers, or if no rows suit and the
+        first gradient is clear.
         """
         then = self.options.then
         if then != "auto" or self.last_gradient is None:
@@ -408,7 +458,7 @@ class Direct(Learning):
         for name in names_of(LearningOptions):
             shared_options[name] = getattr(self.options, name)
         reports = self._second_half.stop - self._second_half.start
-        # Its reports cost no more than an answer.
+        # A report of the descent costs no more than an answer would have.
         classes = [DeviceClass(design.cost, design.share) for design in self.designs]
         descent = FedSGD(
             options=FedSGD.Options(**shared_options, reports=reports),
@@ -429,7 +479,7 @@ class Direct(Learning):
     # State and result
 
     def state(self) -> dict[str, Any]:
-        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         features, descent = None, None
         if self._features:
             features = [self._features.gradient.tolist(), self._features.variance]
@@ -444,14 +494,14 @@ class Direct(Learning):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for the state of another learner."""
+        """Go back to a stored `state()`. Raises UsageError for the state of another learner."""
         with reading_state("one answer of each device"):
             self._round = int(state["round"])
             self.last_gradient = state["last"]
             if state["features"]:
                 direction, variance = state["features"]
                 self._features = Observation(
-                    asked=np.zeros(self.d),
+                    weights=np.zeros(self.d),
                     gradient=np.array(direction, float),
                     variance=float(variance),
                     radius=1.0,
@@ -463,7 +513,10 @@ class Direct(Learning):
                 self._descend().restore(state["descent"])
 
     def optimisation(self) -> dict[str, Any]:
-        """What updated the model, its learning rate if there was one, and why it stopped."""
+        """Return how the model was updated, for JSON.
+
+        It is the optimiser, its learning rate if there was one, and why the training stopped.
+        """
         if self._descent:
             descent = self._descent.optimisation()
             return {**descent, "optimiser": f"direct, then {descent['optimiser']}"}
@@ -473,7 +526,10 @@ class Direct(Learning):
         return {"stopped": stopped, "optimiser": "direct", "learning_rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The result of learning, with how well the public rows suited, and the descent, if any.
+        """Return the result of learning, for JSON.
+
+        Beside what all algorithms have, it tells how well the public rows suited the population,
+        and whether descent followed.
 
         history: an entry for each round; those of the descent come last.
         """
@@ -501,7 +557,9 @@ class Direct(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The result in lines for people, also of the public rows and of the descent, if any."""
+        """Return the result in lines for people, also about the public rows and the descent, if
+        any.
+        """
         lines = [*super().summary(result), _rows_line(result)]
         then = result["then"]
         if then:
@@ -512,7 +570,10 @@ class Direct(Learning):
 
 
 def _rows_line(result: Mapping[str, Any]) -> str:
-    """Say in a line for people which rows showed the second moment of the features."""
+    """Return a line for people about the rows that showed how the features of records vary.
+
+    These are public rows, made-up ones by the devices' reports, or none.
+    """
     rows = result["public_rows"]
     name = rows["from"]
     if not name and result["options"].get("moments") == 0:
@@ -534,10 +595,13 @@ def _rows_line(result: Mapping[str, Any]) -> str:
 
 
 def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[float]) -> float:
-    """Return the variance of a value if all classes are combined by inverse variance.
+    """Return the variance of a value, if the reports of all classes are combined by inverse
+    variance.
 
-    variances: of one report of each class. The result, divided by the number of reports, is the
-    variance of the estimate.
+    It is that of a single report; an estimate from n reports has an n-th of it.
+
+    designs: of each class, which is a share of the devices.
+    variances: of a report of each class.
     """
     precision = 0.0
     for design, variance in zip(designs, variances, strict=True):
@@ -546,20 +610,22 @@ def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[floa
 
 
 def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estimate]:
-    """Turn the reports of all classes about one question into an observation.
+    """Turn the answers of all classes of devices to one question into an observation.
 
-    The noise is taken to be the same in each value. A value that nobody reported counts as 0, which
-    raises the variance of all. Also returns the estimated means.
+    An observation has the mean gradient, and one variance for the noise in all of its values. A
+    value that nobody reported counts as 0, which raises that variance. Also returns the estimated
+    means with their intervals.
     """
     question = cohorts[0].question  # the same for all classes but for the card
     tau = 2.0**-question.range
     radius = None
-    if cohorts[0].vectors is None:
-        counts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        means = estimate.combine(counts, bound=True, tau=tau)
-    else:
+    has_projections = cohorts[0].vectors is not None
+    if has_projections:
         radius = projection.real_radius(projection.of(cohorts[0].card), question.range)
         means = estimate.mean_of_projections(*cohorts)
+    else:
+        counts = [(cohort.card, cohort.counts) for cohort in cohorts]
+        means = estimate.combine(counts, bound=True, tau=tau)
 
     weights = np.zeros(len(means.mean))
     if question.model == LOGISTIC:
@@ -571,7 +637,7 @@ def observation_of(cohorts: Sequence[CohortCounts]) -> tuple[Observation, Estima
         mean_square = float(np.square(errors[is_reported]).mean())
         variance = mean_square * len(is_reported) / max(1, is_reported.sum())
     observation = Observation(
-        asked=weights,
+        weights=weights,
         gradient=np.nan_to_num(means.mean),
         variance=variance,
         radius=radius,

@@ -19,6 +19,7 @@ from tern import card as cards
 from tern.card import Card
 from tern.collect import PRIME
 from tern.fixed import ONE
+from tern.sums import Sum
 from ternhost import vectorised
 from ternhost.count.questions import values_of
 from ternhost.count.rounds import CohortCounts
@@ -41,25 +42,27 @@ _AT_ONCE = 1 << 21  # hashes in memory at a time
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means of d coordinates in units of [-1, 1], with normal intervals at CONFIDENCE.
+    """Estimated means of d coordinates in units of [-1, 1], with normal intervals at CONFIDENCE.
 
     They are nan without reports. They are not clamped to [-1, 1], since that would bias them.
     """
 
     mean: Floats
     standard_error: Floats
-    low: Floats
+    low: Floats  # the lower end of the interval
     high: Floats
-    reports: Counts
+    reports: Counts  # how many have the coordinate
 
     @classmethod
     def of(cls, mean: Floats, error: Floats, reports: Counts) -> Self:
-        """The estimate of these means and standard errors."""
+        """Return the estimate of these means and standard errors, with its intervals."""
         half = QUANTILE * error
-        return cls(mean, error, mean - half, mean + half, reports)
+        return cls(
+            mean=mean, standard_error=error, low=mean - half, high=mean + half, reports=reports
+        )
 
     def summary(self) -> dict[str, Any]:
-        """For JSON: a list for each field, by coordinate, with None where there are no reports."""
+        """Return the estimate for JSON: lists by coordinate, with None where there is no report."""
         return {
             "confidence": CONFIDENCE,
             "mean": _numbers(self.mean),
@@ -85,13 +88,21 @@ class _CardValues(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _card_values(data: bytes) -> _CardValues:
-    """Return the unbiased value of each symbol of a card, and the worst moments of a report."""
+    """Return the value of each symbol of a card, such that the mean of reported values is unbiased.
+
+    Also returns the variance and the second moment of one reported value at the worst input. data:
+    the card as bytes.
+    """
     card = cards.decode(data)
     moments = certify.moments(card)
     values = np.array([float(value) for value in certify.values(card)])
     values.setflags(write=False)
     worst_variance, _ = moments.worst_variance()
-    return _CardValues(values, float(worst_variance), float(moments.worst_second_moment()))
+    return _CardValues(
+        values=values,
+        worst_variance=float(worst_variance),
+        worst_second_moment=float(moments.worst_second_moment()),
+    )
 
 
 def symbol_values(card: Card) -> Floats:
@@ -112,26 +123,35 @@ class Magnitude:
 
 @lru_cache(maxsize=256)
 def magnitude(card: bytes) -> Magnitude | None:
-    """Fit the estimator of the mean of |x| from the reports of a card.
+    """Find scores of a card's symbols whose mean over many reports is the mean of |x|.
 
-    card: its bytes. Returns None if the estimator is poor or impossible, as for Duchi's card, whose
-    two symbols tell nothing of the size.
+    A device draws its symbol with probabilities p(symbol | x) that depend on its value x. The
+    scores s are fitted by least squares at several inputs, so that sum(p(symbol | x) * s) is about
+    |x| at each; a little weight on their variance keeps them small.
+
+    card: its bytes.
+    Returns None if the estimator is poor or impossible, as for Duchi's card, whose two symbols tell
+    nothing of the size.
     """
     inputs = np.arange(-ONE, ONE + 1, ONE // _SIZES)
+    sizes = np.abs(inputs) / ONE
     decoded = cards.decode(card)
     # The probability of each symbol at each input: inputs x symbols.
     probabilities = np.array([distribution(decoded, int(x)) for x in inputs])
-    sizes = np.abs(inputs) / ONE
-    # Least squares for scores whose mean is |x|, with a little weight on their variance. It is
-    # solved over the inputs, which are few: a laplace card may have 65,535 symbols.
+
+    # With P the probabilities, D the diagonal matrix of their means and n inputs, the least of |P s
+    # - sizes|**2 + _STEADY n s^T D s is s = D^-1 P^T (P D^-1 P^T + _STEADY n I)^-1 sizes. So only a
+    # system of inputs x inputs is solved: a laplace card may have 65,535 symbols.
     mean_probabilities = np.maximum(probabilities.mean(axis=0), np.finfo(np.float64).tiny)
     relative = probabilities / mean_probabilities
     system = relative @ probabilities.T + _STEADY * len(inputs) * np.eye(len(inputs))
     scores = relative.T @ np.linalg.solve(system, sizes)
 
-    means = probabilities @ scores  # of the score at each input
+    # How good they are: the bias and the variance of a report's score at each input.
+    means = probabilities @ scores
     errors = means - sizes
-    deviation = float(np.sqrt((probabilities @ scores**2 - means**2).max()))
+    variances = probabilities @ scores**2 - means**2
+    deviation = float(np.sqrt(variances.max()))
     if np.abs(errors).max() > _BIASED or deviation > _BLUNT:
         return None
     return Magnitude(scores, deviation)
@@ -146,20 +166,20 @@ def combine(
     bound: bool = False,
     tau: float | Sequence[float] = 1.0,
 ) -> Estimate:
-    """Estimate the mean of each coordinate from the counts of one or several cohorts.
+    """Estimate the mean of each coordinate from the reports of one or several cohorts of devices.
 
-    cohorts: the card of each, and its counts (d x card.symbols). They are combined by inverse
-    variance: a cohort's weight at a coordinate is its reports there over the card's worst-case
-    variance. It depends on no report's content, so the result is unbiased if cohorts differ in
-    their budgets only. The interval covers the mean of the population from which the reporters were
-    drawn.
+    The estimates of the cohorts are combined by inverse variance: a cohort's weight at a coordinate
+    is its number of reports there, over the worst-case variance of its card. It depends on no
+    report's content, so the result is unbiased if cohorts differ in their budgets only. The
+    intervals cover the mean of the population from which the reporters were drawn.
 
-    bound: take the variance of each cohort from its card instead of its sample: the worst-case
-    second moment, which V(x) + Var(x) does not exceed. Below 30 reports that is done in any case.
-
-    tau: the factor by which values were divided before they were clipped, of all cohorts or of
-    each. Means are multiplied by it, and are unbiased for values within it.
-
+    cohorts: for each its card (the table that perturbs values), and how often each symbol was
+        reported for each coordinate (d x symbols).
+    bound: whether to take the variance of a report from the card instead of the sample. It is the
+        worst-case second moment, which noise and spread of the values together do not exceed. For
+        fewer than 30 reports that is done in any case.
+    tau: devices divided their values by tau before they clipped them to [-1, 1]; one number for all
+        cohorts, or one for each. Means are multiplied by it, and are unbiased for values within it.
     Raises ValueError for counts of another shape.
     """
     weights, means, variances, reports = [], [], [], []  # of each cohort, by coordinate
@@ -172,7 +192,7 @@ def combine(
         reports.append(means_of_cohort.reports)
 
     weight = np.array(weights)  # cohorts x d
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # nan where nobody reported
         share = weight / weight.sum(axis=0)
         combined = (share * means).sum(axis=0)
         error = np.sqrt((share**2 * variances).sum(axis=0))
@@ -189,9 +209,13 @@ class _CohortMeans(NamedTuple):
 
 
 def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) -> _CohortMeans:
-    """Estimate the means of one cohort: see `combine`.
+    """Estimate the mean of each coordinate from the reports of one cohort of devices.
 
-    scale: its tau. Raises ValueError for counts of another shape.
+    card: the table that perturbs values.
+    counts: how often each symbol was reported for each coordinate (d x symbols).
+    scale: values were divided by it before they were clipped.
+    bound: whether to take the variance of a report from the card instead of the sample.
+    Raises ValueError for counts of another shape.
     """
     values, worst_variance, worst_second_moment = _card_values(bytes(card.data))
     matrix = np.asarray(counts, np.int64)
@@ -199,7 +223,7 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
         raise ValueError(f"counts must be d x {card.symbols}, not {matrix.shape}")
 
     reports = matrix.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # replaced below where nobody reported
         mean = matrix @ values / reports
         sample_variance = (matrix @ values**2 - reports * mean**2) / (reports - 1)
     is_sample_used = (reports >= _LARGE) & (not bound)
@@ -216,9 +240,12 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
 def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
     """Estimate the mean of the vectors of all reporting clients, in units of [-1, 1].
 
-    Each vector was clipped to its card's radius. Classes of devices are combined by inverse
-    variance. The mean has a small bias (cards.md, projection). Raises ValueError for cards that are
-    no projections.
+    Each client clipped its vector to the radius of its card, and reported a single symbol, which
+    stands for a random direction. The sum of these directions, times a unit, is the sum of the
+    vectors, with a small bias (cards.md, projection). Cohorts are combined by inverse variance.
+
+    cohorts: for each, the sum of the reported directions, and the number of reports.
+    Raises ValueError for cards that are no projections.
     """
     weighted_sum = np.zeros(values_of(cohorts[0].question))
     precision = 0.0  # of the mean: its inverse variance
@@ -227,11 +254,12 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
         if cohort.vectors is None:
             raise ValueError("these cards are no projections")
         body, range_ = projection.of(cohort.card), cohort.question.range
-        weight = 1 / projection.variance(body, range_)
+        weight = 1 / projection.variance(body, range_)  # of one report
         weighted_sum += weight * projection.unit(body, range_) * cohort.vectors
         precision += weight * cohort.reports
         reports += cohort.reports
-    with np.errstate(divide="ignore", invalid="ignore"):
+
+    with np.errstate(divide="ignore", invalid="ignore"):  # nan if nobody reported
         mean = weighted_sum / precision
         error = np.sqrt(1 / np.full(len(mean), precision))
     return Estimate.of(mean, error, np.full(len(mean), reports))
@@ -243,48 +271,63 @@ def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
 def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
     """Estimate the total of each value over all reporting clients, and its standard error.
 
-    cohorts: of one question, or of questions that differ in their cards. Totals are in real units;
-    the tally, which comes last, is in its own integer units. Both are nan for a value that nobody
-    reported. If a report has k of v values, a total is the sum over the clients that reported the
-    value, divided by their share. The error is that of the noise alone.
+    Totals are in real units, but for the tally, which comes last and is in its own integer units.
+    Both are nan for a value that nobody reported. If a report has k of v values, a total is the sum
+    over the clients that reported the value, divided by their share. The error is that of the noise
+    alone.
+
+    cohorts: counts of reported symbols for the same question, or for questions that differ in their
+        cards (the tables of noise).
     Raises ValueError for cards that are no sums.
     """
-    # Counts of one question, from several cohorts or sites, are added up.
+    # Counts of the same card and question, from several cohorts or sites, are added up.
     pools: dict[tuple[bytes, int, int], tuple[Any, int]] = {}
     for cohort in cohorts:
         key = bytes(cohort.card.data), cohort.question.range, cohort.k
         counts, reports = pools.get(key, (0, 0))
         pools[key] = counts + cohort.counts, reports + cohort.reports
 
-    total, variance = np.zeros((2, len(cohorts[0].counts)))
+    value_count = len(cohorts[0].counts)
+    total, variance = np.zeros(value_count), np.zeros(value_count)
     for (card_data, range_, _), (counts, reports) in pools.items():
         card = cards.decode(card_data)
         if card.shape != cards.SUM:
             raise ValueError("totals need cards of sums")
         body = sums.of(card)
-        symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
-        values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
-        if symbol_width > 1:  # the mean of these steps is half a step below the symbol's
-            values_of_symbols = values_of_symbols - 0.5
+        pool_total, variance_of_report = _total_in_grid_steps(body, counts)
 
-        value_reports = counts.sum(axis=1)  # the reports that have each value
+        # From the clients that reported a value to all that reported, and to real units.
+        value_reports = counts.sum(axis=1)
         inverse_share = reports / np.maximum(value_reports, 1)
         scale = np.where(value_reports > 0, inverse_share, np.nan)
-        scale[:-1] *= sums.grid(body, range_)  # all but the tally, to real units
-        # The variance of a uniform integer among `symbol_width`, beside that of the noise.
-        rounding_variance = (symbol_width**2 - 1) / 12
-        total += scale * (counts @ values_of_symbols)
-        variance += scale**2 * value_reports * (sums.variance(body) + rounding_variance)
+        scale[:-1] *= sums.grid(body, range_)  # all but the tally
+        total += scale * pool_total
+        variance += scale**2 * value_reports * variance_of_report
     return total, np.sqrt(variance)
+
+
+def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
+    """Return the total of each reported value in grid steps, and the variance of one report.
+
+    body: the card of a sum. counts: how often each symbol was reported (values x symbols).
+    """
+    symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
+    values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
+    if symbol_width > 1:  # the mean of these steps is half a step below the symbol's
+        values_of_symbols = values_of_symbols - 0.5
+    # The variance of a uniform integer among `symbol_width`, beside that of the noise.
+    rounding_variance = (symbol_width**2 - 1) / 12
+    return counts @ values_of_symbols, sums.variance(body) + rounding_variance
 
 
 # Shares and frequencies
 
 
 def share_interval(share: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval for a share that was observed in n trials.
+    """Return Wilson's 95 % interval for a share p that was observed in n trials.
 
-    It is valid near 0, near 1, and for few trials. Source: Wilson, Journal of the American
+    With z = 1.96 it is (p + z**2 / (2 n) +- z sqrt(p (1 - p) / n + z**2 / (4 n**2))) / (1 + z**2 /
+    n). It is valid near 0, near 1, and for few trials. Source: Wilson, Journal of the American
     Statistical Association 22, 1927.
     """
     scale = 1 + QUANTILE**2 / n
@@ -297,14 +340,18 @@ def share_interval(share: float, n: int) -> tuple[float, float]:
 def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
     """Return the probabilities that a report supports its sender's category, and any other one.
 
-    hashed: whether categories are hashed before they are perturbed. Both protocols are pure (Wang
-    et al., USENIX Security 2017): generalised randomised response (a window card with W = 1) and,
-    with hashed categories (arithmetic.md), optimised local hashing. Raises ValueError for other
-    cards.
+    From these two the frequency of each category follows without bias (Wang et al., USENIX Security
+    2017). There are two protocols: generalised randomised response, where a report supports the
+    category that it names, and optimised local hashing, where it supports all categories in a
+    bucket.
+
+    card: the table by which categories, or buckets, are perturbed.
+    hashed: whether categories are hashed to buckets first (arithmetic.md).
+    Raises ValueError for a card that is no randomised response.
     """
     if card.shape != cards.WINDOW or card.window != 1:
         raise ValueError("frequencies need a window card of window 1")
-    same = card.threshold / cards.T
+    same = card.threshold / cards.T  # the probability of the true symbol
     other = (1 - same) / (card.symbols - 1)
     if hashed:
         # Two categories share a bucket with the probability `collision`.
@@ -317,7 +364,11 @@ def frequency_law(card: Card, hashed: bool = False) -> tuple[float, float]:
 def frequency_variance(card: Card, categories: int, hashed: bool = False) -> float:
     """Return the variance of a frequency that is estimated from one report.
 
-    All categories are taken to be equally frequent. hashed: as of `frequency_law`.
+    A report supports a category with the probability s, and the estimate is (support - other) /
+    (same - other), so that the variance is s (1 - s) / (same - other)**2. All categories are taken
+    to be equally frequent.
+
+    card: the table that perturbs categories. hashed: whether they are hashed to buckets first.
     """
     same, other = frequency_law(card, hashed)
     support = other + (same - other) / categories
@@ -327,44 +378,57 @@ def frequency_variance(card: Card, categories: int, hashed: bool = False) -> flo
 def supports(
     devices: npt.ArrayLike, symbols: Counts, number: int, buckets: int, categories: int
 ) -> Counts:
-    """Count how many hashed reports of a round support each category; returns (categories).
+    """Count how many hashed reports of a round support each category.
 
-    A report supports the categories that its device hashes to the reported bucket. symbols: the
-    bucket that each of these devices reported (n). number: of the round, on which hashes depend.
+    Each device hashes categories to buckets in its own way, and reports a bucket. Its report
+    supports all categories that the device hashes to it.
+
+    devices: ids of the devices (n).
+    symbols: the bucket that each of them reported (n).
+    number: of the round, on which hashes depend.
+    buckets: the number of buckets.
+    categories: the number of categories, which is also the length of the result.
     """
     ids = np.asarray(devices, np.int64)
     counts = np.zeros(categories, np.int64)
-    devices_at_once = max(1, _AT_ONCE // categories)
+    devices_at_once = max(1, _AT_ONCE // categories)  # so that memory is enough
     for start in range(0, len(ids), devices_at_once):
         end = start + devices_at_once
         hashes = vectorised.hashes(ids[start:end], number)
         # The bucket of each category on each device: devices x categories.
-        hashed = vectorised.hashed(hashes, np.arange(categories)[None], buckets)
-        counts += np.count_nonzero(hashed == symbols[start:end, None], axis=0)
+        bucket_of_category = vectorised.hashed(hashes, np.arange(categories)[None], buckets)
+        is_supported = bucket_of_category == symbols[start:end, None]
+        counts += np.count_nonzero(is_supported, axis=0)
     return counts
 
 
 def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]]) -> Estimate:
-    """Estimate the frequencies of categories, without bias, from the reports of several classes.
+    """Estimate the frequency of each category, without bias, from the reports of several classes.
 
-    classes: of devices; for each its card, how many of its reports support each category
-    (categories), and the number of its reports if they are hashed, else None. A class's weight is
-    its reports over the variance of one report at a frequency of 0. Frequencies are nan without
-    reports. Source: Wang et al., USENIX Security 2017.
+    A class of devices has reports of the same epsilon. From the share s of its reports that support
+    a category, the frequency is (s - other) / (same - other), where same and other are the
+    probabilities of support of `frequency_law`. The weight of a class is its number of reports over
+    the variance of one report at a frequency of 0. Source: Wang et al., USENIX Security 2017.
+
+    classes: for each its card (the table that perturbs categories), how many of its reports support
+        each category (categories), and the number of its reports. That is None if categories are
+        not hashed, since then each report supports exactly one.
+    Frequencies are nan without reports.
     """
     _, first_counts, _ = classes[0]
-    weighted_sum, variance = np.zeros((2, len(np.asarray(first_counts))))
+    category_count = len(np.asarray(first_counts))
+    weighted_sum, variance = np.zeros(category_count), np.zeros(category_count)
     weight_sum = np.float64(0)
     reports = 0
     for card, counts, hashed_reports in classes:
         supporting = np.asarray(counts, np.int64)
-        if hashed_reports is None:  # each report supports exactly one category
+        if hashed_reports is None:
             class_reports = int(supporting.sum())
         else:
             class_reports = hashed_reports
         if not class_reports:
             continue
-        same, other = frequency_law(card, hashed_reports is not None)
+        same, other = frequency_law(card, hashed=hashed_reports is not None)
         support_share = supporting / class_reports
         weight = class_reports * (same - other) ** 2 / (other * (1 - other))
         weighted_sum += weight * (support_share - other) / (same - other)
@@ -378,7 +442,7 @@ def combine_frequencies(classes: Sequence[tuple[Card, npt.ArrayLike, int | None]
         weight_sum = weight_sum + weight
         reports += class_reports
 
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # nan without reports
         frequencies = weighted_sum / weight_sum
         errors = np.sqrt(variance) / weight_sum
-    return Estimate.of(frequencies, errors, np.full(len(frequencies), reports))
+    return Estimate.of(frequencies, errors, np.full(category_count, reports))

@@ -1,4 +1,5 @@
-"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an epsilon.
+"""PLDP-FL: federated averaging of perturbed models, each client with a safe range tau and an
+epsilon.
 
 Source: Shen et al., Entropy 2023, 25, 485; FedAvg: McMahan et al., AISTATS 2017. In a round a share
 gamma of the clients trains E epochs in batches of B (tern.local) and reports how far k of d weights
@@ -56,7 +57,11 @@ _average = partial(option, group="fedavg")
 
 
 def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Return classes of equal shares, for pairs of a safe range tau and a whole epsilon."""
+    """Return classes of devices of equal shares.
+
+    taus_and_epsilons: for each class its safe range (values are clipped to +-tau) and a whole
+        epsilon.
+    """
     share = 1 / len(taus_and_epsilons)
     classes = []
     for tau, epsilon in taus_and_epsilons:
@@ -119,7 +124,8 @@ class Options(MechanismOptions, LearningOptions):
         require(self.rounds >= 1, "rounds", "1 or more", self.rounds)
         in_order = self.share is None or 0 < self.share <= 1
         require(in_order, "share", "above 0 and at most 1", self.share)
-        require(1 <= self.local_epochs <= 255, "local_epochs", "1 to 255", self.local_epochs)
+        in_order = 1 <= self.local_epochs <= 255  # a byte of the frame
+        require(in_order, "local_epochs", "1 to 255", self.local_epochs)
         require(0 <= self.local_rate <= MAX_RATE, "local_rate", f"0 to {MAX_RATE}", self.local_rate)
         require(self.weights in WEIGHTS, "weights", " or ".join(WEIGHTS), self.weights)
 
@@ -133,7 +139,8 @@ class Options(MechanismOptions, LearningOptions):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that --choices names, of epsilon and of tau: "1" to "3" each.
+        """The modes of the paper that --choices names: one of epsilon and one of tau, each "1" to
+        "3".
 
         It is empty if the option names something else.
         """
@@ -143,7 +150,11 @@ class Options(MechanismOptions, LearningOptions):
         return match.groups()
 
     def chosen(self) -> list[DeviceClass]:
-        """The classes of clients, each with a safe range and an epsilon. Raises UsageError."""
+        """Return the classes of clients that the options name, each with an epsilon and a safe
+        range.
+
+        Clients clip the change of a weight to the safe range, +-tau. Raises UsageError.
+        """
         if self.choices is None:
             return [replace(device_class, tau=self.tau) for device_class in self.classes()]
         if self.choices in MODES:
@@ -154,23 +165,31 @@ class Options(MechanismOptions, LearningOptions):
 
 
 def of_the_paper(epsilon_mode: str, tau_mode: str) -> list[DeviceClass]:
-    """Return the classes of clients in two modes of the paper, each "1" to "3".
+    """Return the classes of clients in two modes of the paper of PLDP-FL, each "1" to "3".
 
-    There is a class of equal share for each pair of an epsilon and a tau of these modes.
+    A mode says from which values clients draw their epsilon or their tau. Each pair of an epsilon
+    and a tau is a class, and all classes are equally large.
     """
-    pairs = list(product(EPSILONS[DRAWN[epsilon_mode]], TAUS[DRAWN[tau_mode]]))
-    share = 1 / len(pairs)
-    return [DeviceClass(parse_epsilon(epsilon), share, tau) for epsilon, tau in pairs]
+    epsilons = EPSILONS[DRAWN[epsilon_mode]]
+    taus = TAUS[DRAWN[tau_mode]]
+    share = 1 / (len(epsilons) * len(taus))
+    classes = []
+    for epsilon, tau in product(epsilons, taus):
+        classes.append(DeviceClass(parse_epsilon(epsilon), share, tau))
+    return classes
 
 
 def range_units(design: ReportDesign) -> int:
-    """The safe range of a design in fine units."""
+    """Return the safe range tau of a design as a frame carries it: a whole number of units of FINE."""
     assert design.tau is not None
     return round(design.tau / FINE)
 
 
 def second_moment(design: ReportDesign) -> float:
-    """Return the second moment of a reported value at the worst input, in units of the weights."""
+    """Return the second moment of a reported weight change at the worst input.
+
+    Reports are on the scale [-1, 1]; the result is on the scale of the weights, tau times that.
+    """
     of_scaled_values = float(certify.moments(design.card).worst_second_moment())
     tau = range_units(design) * FINE
     return of_scaled_values * tau**2
@@ -184,9 +203,12 @@ class FedAvg(Learning):
     draws_groups = True
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """Design the reports of each class, and plan the rounds.
+        """Design the reports of each class of clients, and plan the rounds.
 
-        data: to learn from, instead of the data set that the options name. Raises UsageError.
+        options: the `Options` of this module.
+        population: the clients that can be asked.
+        data: to learn from, instead of the data set that the options name.
+        Raises UsageError.
         """
         super().__init__(options, population, data)
         self.modules = ("local",)
@@ -198,43 +220,49 @@ class FedAvg(Learning):
         failures = TrainingPlan.failures
         if population.schedule:  # a served fleet goes on when nobody reports
             failures = None
-        # The server's step is the mean move itself: a rate of 1, and nothing that stops the run
+        # The server's step is the mean change itself: a rate of 1, and nothing that stops the run
         # before its last round.
-        self.trainer = Trainer(
-            TrainingPlan(
-                model=MODELS[self.model],
-                dimension=self.d,
-                rounds=self.rounds,
-                expected=1.0,
-                learning_rate=1.0,
-                regularisation=0.0,
-                patience=None,
-                failures=failures,
-            )
+        plan = TrainingPlan(
+            model=MODELS[self.model],
+            dimension=self.d,
+            rounds=self.rounds,
+            expected=1.0,
+            learning_rate=1.0,
+            regularisation=0.0,
+            patience=None,
+            failures=failures,
         )
+        self.trainer = Trainer(plan)
 
     def _make_designs(self) -> list[ReportDesign]:
-        """Design the reports of each class of clients. Raises UsageError."""
+        """Design the report of each class of clients: the changes of k of the d weights.
+
+        Usually the epsilon of a class is that of a whole report. In the modes of the paper of
+        PLDP-FL it is that of one weight, and a report has all weights. Raises UsageError.
+        """
         options, classes = self.options, self.options.chosen()
         options.require_one_epsilon(len(classes))
+        designs = []
         if not options.modes:
             k = options.k_for(classes, self.d)
-            designs = [options.design(device_class, k) for device_class in classes]
-            return [replace(design, what="weight") for design in designs]
+            for device_class in classes:
+                design = options.design(device_class, k)
+                designs.append(replace(design, what="weight"))
+            return designs
 
-        # In the paper the epsilon of a class is that of one weight, and a report has all of them.
         k = options.k or self.d
         require(1 <= k <= self.d, "k", f"1 to {self.d}, the number of coordinates", k)
-        designs = []
         for device_class in classes:
-            design = options.design(device_class, 1)
-            designs.append(replace(design, k=k, epsilon=design.epsilon * k, what="weight"))
+            design_of_weight = options.design(device_class, 1)
+            epsilon_of_report = design_of_weight.epsilon * k
+            designs.append(replace(design_of_weight, k=k, epsilon=epsilon_of_report, what="weight"))
         return designs
 
     def _plan_rounds(self) -> None:
         """Set how many rounds, clients and reports there will be, and what the clients hold.
 
-        Raises UsageError if the number of clients of a run, and so its cost, is unknown.
+        A served fleet follows its schedule instead of the options. Raises UsageError if the number
+        of clients of a run, and so its cost, is unknown.
         """
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
@@ -244,22 +272,22 @@ class FedAvg(Learning):
         else:
             self.rounds, self._share = self.options.rounds, self.options.share
             self.clients = self.options.clients or None
-        self.holdings = self._make_holdings()
+        self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
         group = self._group(clients)
+        self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
             self.reports = None
-        else:
-            if not clients:
-                text = "the number of clients of this fleet is unknown, and the cost depends on it"
-                raise UsageError(text, "give --clients, or name the --store with their keys")
-            self.clients = clients
-            self.reports = self.options.rounds * group
-        self.times = most_turns(max(1, clients), group, self.rounds or 1)
+            return
+        if not clients:
+            text = "the number of clients of this fleet is unknown, and the cost depends on it"
+            raise UsageError(text, "give --clients, or name the --store with their keys")
+        self.clients = clients
+        self.reports = self.options.rounds * group
 
     def _group(self, clients: int) -> int:
-        """Return the number of clients that a round asks, of so many clients in all."""
+        """Return how many of `clients` clients a round asks."""
         if self._share is None:
             group: int = clients // self.options.rounds
         else:
@@ -267,7 +295,7 @@ class FedAvg(Learning):
         return max(1, group)
 
     def _make_holdings(self) -> Holdings | None:
-        """Give each client its records, and set the number of clients.
+        """Return which training records each client holds, and set the number of clients.
 
         Returns None if the host does not know what clients hold. Raises UsageError if there are too
         few records.
@@ -286,6 +314,7 @@ class FedAvg(Learning):
             )
             raise UsageError(text, "ask for fewer --records")
 
+        # As many clients as the user names, else as the fleet has or makes, else as get records.
         available = self._population.clients or most_clients
         wanted = self._population.clients or self._population.most or most_clients
         clients = self.clients or min(most_clients, wanted)
@@ -299,23 +328,39 @@ class FedAvg(Learning):
     # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Return the question of the next round to each class, with the devices that it is for.
+
+        devices: all devices of the run.
+        """
         parts = by_class(self.designs, self._group_of(devices), self.options.seed)
         return [(self.question_for(part.design), part.devices) for part in parts]
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        """Return, for each class that the next round asks, all devices that it could ask.
+
+        A fleet may draw the devices of the round from these itself. devices: all devices of the
+        run. Returns None if the round asks everybody.
+        """
         everybody = take(devices, np.arange(len(devices)))
         return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)
 
     def _group_of(self, devices: Sequence[int] | Devices) -> Devices:
-        """The devices of the next round."""
+        """Return the devices that the next round asks, of all `devices` of the run."""
         clients = len(devices)
         return take(devices, self._turn(clients, self._group(clients), self.trainer.round))
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question for a class of clients: to train the model on their own records."""
+        """Return the question to a class of clients: train the model on your own records.
+
+        Clients report how far each weight has moved.
+
+        design: of the reports of the class.
+        """
         options = self.options
-        batch = min(options.batch or options.records, options.records, MAX_BATCH)
-        model = LOCAL + self.trainer.plan.model
+        batch = options.records
+        if options.batch:
+            batch = min(options.batch, options.records)
+        model = LOCAL + self.trainer.plan.model  # the number that means local training of the model
         if self.classes > 1:
             model = LOCAL_SOFTMAX
         return Question(
@@ -324,7 +369,7 @@ class FedAvg(Learning):
             exponent=EXPONENT,
             card=design.card.data,
             k=design.k,
-            batch=batch,
+            batch=min(batch, MAX_BATCH),
             local=(options.local_epochs, options.local_rate, range_units(design)),
             classes=self.classes,
         )
@@ -332,23 +377,28 @@ class FedAvg(Learning):
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Move the model by the mean of the clients' moves.
+        """Move the model as far as the clients moved it on average, in their local training.
 
-        A move is where a client began its training, less where it ended. A round without a report
-        counts as failed. devices: not needed, as each cohort's counts are complete.
+        A round without a report counts as failed.
+
+        devices: not needed, as the counts of the result are complete.
         """
         if not result.reports:
             self.trainer.fail()
             return
         parts = [(self._design_of(cohort), cohort) for cohort in result.cohorts]
+        # Clients report where a weight began less where it ended.
         change = combine(parts, self.options.weights)
-        # Clients began at quantised weights. Against the gradient w - (start - change), a step of
-        # rate 1 leads to start - change.
+        # They began at quantised weights, `start`, so the model shall move from w to start -
+        # change. That is a step of rate 1 against the gradient w - (start - change).
         start = _mantissas(self.trainer.weights) * 2.0**EXPONENT
         self.trainer.update(self.trainer.weights - start - change, np.ones(self.d))
 
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
-        """Return the design of the class that a cohort is of, by its safe range and its card."""
+        """Return the report design of the class of clients that a cohort is of.
+
+        The class is known by the safe range of the question and by the card.
+        """
         _, _, cohort_tau = cohort.question.local
         for design in self.designs:
             if range_units(design) == cohort_tau and design.card.data == cohort.card.data:
@@ -357,16 +407,18 @@ class FedAvg(Learning):
 
 
 def _mantissas(weights: Floats) -> Indices:
-    """The weights from which the clients of the next round start."""
+    """Return the weights from which clients start their training, as multiples of 2**EXPONENT."""
     return np.rint(weights / 2.0**EXPONENT).astype(np.int64)
 
 
 def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) -> Floats:
-    """Estimate the mean move of each weight of the model (d) from the reports of each class.
+    """Estimate the mean change of each weight of the model (d) from the clients' reports.
 
-    parts: the design and the counts of each class. weights: how much a report of a class counts,
-    CLIENTS (all the same) or VARIANCE (inverse variance). A weight that nobody reported does not
-    move.
+    It is the weighted mean of the estimates of all classes of clients. A weight that nobody
+    reported does not move.
+
+    parts: for each class its report design, and how often each symbol was reported.
+    weights: how much a report counts: CLIENTS (all the same), or VARIANCE (inverse variance).
     """
     _, first_cohort = parts[0]
     d = len(first_cohort.counts)
@@ -375,7 +427,9 @@ def combine(parts: Sequence[tuple[ReportDesign, CohortCounts]], weights: str) ->
         report_weight = 1.0
         if weights == VARIANCE:
             report_weight = 1 / second_moment(design)
-        class_weight = cohort.counts.sum(axis=1) * report_weight
+        reports = cohort.counts.sum(axis=1)  # of each coordinate
+        class_weight = reports * report_weight
+        # Reports are on the scale [-1, 1], as shares of tau.
         scaled_mean = np.nan_to_num(estimate.combine([(cohort.card, cohort.counts)]).mean)
         tau = range_units(design) * FINE
         weighted_sum += class_weight * scaled_mean * tau

@@ -79,22 +79,26 @@ class GroupOptions(LearningOptions):
         """Raise UsageError for a group or rounds that the number of reports does not allow."""
         require(self.reports is None or self.reports >= 1, "reports", "1 or more", self.reports)
         most = self.reports or _UNLIMITED
-        require(0 <= self.group <= most, "group", f"1 to {most}, all the reports", self.group)
+        must = f"1 to {most}, all the reports"
+        require(0 <= self.group <= most, "group", must, self.group)  # 0: tern chooses
         in_order = not self.rounds or 0 < self.rounds <= most
-        require(in_order, "rounds", f"1 to {most}, all the reports", self.rounds)
-        ranges.parse(self.range)
+        require(in_order, "rounds", must, self.rounds)
+        ranges.parse(self.range)  # raises UsageError for a range that cannot be
 
     def planned(self, devices: int) -> Self:
-        """Return these options with `reports`, `group` and `rounds` filled in.
+        """Return these options with the numbers that the user left out: reports, group and rounds.
+
+        Without `reports`, each device reports once, or, if `rounds` is named, in every round.
 
         devices: how many there are; 0: as many as the run needs.
         """
-        # Without --reports, each device reports once, or, with --rounds, in every round.
         reports = self.reports
         if reports is None and self.rounds and devices:
             reports = self.rounds * devices
         if reports is None:
-            reports = min(_REPORTS, devices or _REPORTS)
+            reports = _REPORTS
+            if devices:
+                reports = min(_REPORTS, devices)
 
         if self.rounds:
             group = _ceil(reports, self.rounds)
@@ -102,12 +106,14 @@ class GroupOptions(LearningOptions):
             group = self.group
         else:
             group = max(_GROUP, _ceil(reports, _ROUNDS))
-        group = min(group, reports, devices or reports)
+        group = min(group, reports)
+        if devices:
+            group = min(group, devices)
         return replace(self, reports=reports, group=group, rounds=_ceil(reports, group))
 
 
 def _ceil(dividend: int, divisor: int) -> int:
-    """The quotient, rounded up."""
+    """Return the quotient of two integers, rounded up."""
     return -(-dividend // divisor)
 
 
@@ -132,11 +138,19 @@ class FedSGD(Learning):
     ) -> None:
         """Plan the reports, the rounds, and the steps of the model.
 
-        data: to learn from, instead of the data set that the options name. classes: of devices,
-        instead of those that the options name. Raises UsageError for a plan that cannot be.
+        options: the `Options` of this module, or another algorithm's with the same fields.
+        population: the devices that can be asked.
+        data: to learn from, instead of the data set that the options name.
+        classes: groups of devices that each have an epsilon of their own, instead of those that the
+            options name.
+        Raises UsageError for a plan that cannot be.
         """
         super().__init__(options, population, data)
-        self._device_classes = options.classes() if classes is None else classes
+        self._device_classes: Sequence[DeviceClass]
+        if classes is None:
+            self._device_classes = options.classes()
+        else:
+            self._device_classes = classes
         self.designs = self.make_designs()
         if self.classes > 1:
             self.modules = ("softmax",)
@@ -145,31 +159,38 @@ class FedSGD(Learning):
         self._plan_training()
 
     def make_designs(self) -> list[ReportDesign]:
-        """Design the reports of each class of devices.
+        """Design the report of each class of devices, which share an epsilon.
 
-        A report has the gradient projected onto one of many directions, or k coordinates of it.
-        Raises UsageError.
+        A report has either k coordinates of the gradient, each perturbed by a mechanism, or, with
+        the mechanism "projection", one symbol about the whole gradient. Raises UsageError for
+        options that contradict each other.
         """
         options, classes = self.options, self._device_classes
         options.require_one_epsilon(len(classes))
-        if options.mechanism == projections.NAME and options.card is None:
+        has_projections = options.mechanism == projections.NAME and options.card is None
+        if has_projections:
             if options.k or options.levels or options.mechanism_options:
                 text = "a projection is about all coordinates, on a radius that is learned"
                 raise UsageError(text, "leave out --k, --levels and the mechanism's options")
             return [projections.design(device_class, self.d) for device_class in classes]
 
         k = options.k_for(classes, self.d, of_gradients=True)
-        return [options.design(device_class, k, of_gradients=True) for device_class in classes]
+        designs = []
+        for device_class in classes:
+            designs.append(options.design(device_class, k, of_gradients=True))
+        return designs
 
     def _plan_rounds(self) -> None:
-        """Set how many rounds, clients and reports there will be.
+        """Set how many rounds, clients and reports the run has, and how many clients a round asks.
 
-        Raises UsageError if the group of a round is larger than the fleet.
+        A served fleet follows its schedule instead of these options. Raises UsageError if the group
+        of a round is larger than the fleet.
         """
         schedule = self._population.schedule
         available = self._population.clients or self._population.devices  # 0: as many as needed
         if schedule:
-            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self.rounds = schedule.rounds
+            self.reports = self.clients = None  # they grow as long as the fleet is served
             self._group: int = schedule.group(available)  # devices of a full round
             self.times = most_turns(max(1, available), self._group, schedule.rounds or 1)
             return
@@ -180,33 +201,43 @@ class FedSGD(Learning):
         planned = self.options.planned(available)
         self.options = planned
         self.rounds, self.reports, self._group = planned.rounds, planned.reports, planned.group
-        self.clients = min(planned.reports, available or planned.reports)
+        # Each client reports once, or, if the reports are more than the clients, several times.
+        self.clients = planned.reports
+        if available:
+            self.clients = min(planned.reports, available)
         self.times = _ceil(planned.reports, self.clients)
 
     def _make_holdings(self) -> Holdings | None:
-        """Give the clients their records; None if the host does not know them.
+        """Return which training records each client holds; None if the host does not know them.
 
-        Raises UsageError if clients that are made for the run are more than the records.
+        Raises UsageError if the run makes its own clients, each with one record, and there are
+        fewer records than reports.
         """
         holdings = self._training_records()
-        # Clients that exist already report as often as it takes.
-        if holdings is not None and self._population.clients is None:
+        makes_clients = self._population.clients is None
+        if holdings is not None and makes_clients:
             record_count = len(holdings.order)
             hint = f"ask for at most --reports {record_count}"
             require_clients(self.clients, record_count, ", each of which reports once", hint)
         return holdings
 
     def _plan_training(self) -> None:
-        """Set what follows from the expected noise: the ranges, and the rate of the optimiser."""
+        """Choose what follows from the expected noise: the first range, and the learning rate.
+
+        The range says how far devices clip their values. Sets `trainer`, which makes the steps of
+        the model.
+        """
         options, schedule = self.options, self._population.schedule
         model = MODELS[self.model]
         horizon = self.rounds or 1  # rounds for which the rate is chosen
         if schedule:
             horizon = schedule.planned
-        coordinates = self.designs[0].k  # of a report
+        coordinates = self.designs[0].k  # about which a report says something
         if self._projects:
             coordinates = self.d
-        # The estimates of all classes are combined by inverse variance: their precisions add up.
+
+        # The estimates of all classes of devices are combined by inverse variance, so that their
+        # precisions add up.
         precision = sum(design.share / design.variance for design in self.designs)
         variance = 1 / precision
 
@@ -221,8 +252,9 @@ class FedSGD(Learning):
         )
         fixed_range = ranges.parse(options.range)
         self._ranges = Ranges(reported, fixed_range)
-        self._tau = 2.0**-self._ranges.exponent  # of the last round
-        # The designs of rounds that also find out how large values are.
+        self._tau = 2.0**-self._ranges.exponent  # values of the last round were clipped to +-tau
+        # The designs of rounds that also find out how large values are; it need not be found out if
+        # the range is fixed.
         self._scouts = self.designs
         if fixed_range is None:
             self._scouts = [scout(design) for design in self.designs]
@@ -237,7 +269,7 @@ class FedSGD(Learning):
         plan = training.plan(
             model=model,
             dimension=self.d,
-            reports=RoundReports(self._group, coordinates, variance),
+            reports=RoundReports(devices=self._group, k=coordinates, variance=variance),
             rounds=self.rounds,
             settings=settings,
             gives_up=schedule is None,
@@ -245,17 +277,25 @@ class FedSGD(Learning):
         self.trainer = Trainer(plan)
 
     def begin_at(self, weights: Floats) -> None:
-        """Begin at these weights (d) instead of 0."""
+        """Begin the training at these weights (d) instead of 0."""
         self.trainer.begin_at(weights)
 
     @property
     def _projects(self) -> bool:
+        """Whether a report is about the whole gradient instead of k coordinates of it."""
         return self.designs[0].mechanism == projections.NAME
 
     # Questions
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Ask the group of the next round, each class of its devices with a card of its own."""
+        """Return the questions of the next round, each with the devices that it is for.
+
+        The round asks one group of devices. All get the same model, and each class of devices gets
+        a card (the table that perturbs values) for its own epsilon. Every SCOUTED-th round uses
+        cards that also show how large values are.
+
+        devices: all devices of the run.
+        """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         designs = self.designs
         if self.trainer.round % ranges.SCOUTED == 0:
@@ -266,27 +306,43 @@ class FedSGD(Learning):
         return cohorts
 
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
+        """Return, for each class that the next round asks, all devices that it could ask.
+
+        A fleet may draw the devices of the round from these itself. devices: all devices of the
+        run. Returns None if the round asks everybody.
+        """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
-        clients = min(self.clients or len(devices), len(devices))
-        everybody = take(devices, np.arange(clients))
+        client_count = len(devices)
+        if self.clients:
+            client_count = min(self.clients, client_count)
+        everybody = take(devices, np.arange(client_count))
         return pools_of(self.designs, group, everybody, self.options.seed)
 
     def _group_of(self, clients: int, number: int) -> Devices:
-        """Return the clients (from 0) that a round (number, from 0) asks.
+        """Return which clients a round asks, as numbers from 0.
 
-        The last round of a run may ask fewer clients than the others.
+        Clients are asked in order if each reports once, and in shuffled turns if they report
+        several times or if the fleet is served. The last round of a run may ask fewer clients than
+        the others.
+
+        clients: how many there are.
+        number: of the round, from 0.
         """
         schedule = self._population.schedule
         if schedule:
             return self._turn(clients, schedule.group(clients), number)
-        start = number * self._group
+        start = number * self._group  # the reports before this round
         end = min(start + self._group, self.options.reports)
-        if self.times > 1:  # clients report several times, in shuffled turns
+        if self.times > 1:
             return self._turn(clients, self._group, number)[: end - start]
         return np.arange(start, end)
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question of the next round for the class of this design."""
+        """Return the question of the next round to a class of devices: for the gradient at the
+        model.
+
+        design: of the reports of the class.
+        """
         parameters, range_ = self.trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
             design, range_ = projections.with_radius(design, self.d, self._radius)
@@ -303,65 +359,73 @@ class FedSGD(Learning):
 
     @property
     def _radius(self) -> float:
-        """The radius of the next round's projections.
+        """The l2 norm to which devices clip whole gradients in the next round.
 
-        A fixed range names it; otherwise it follows from the size of coordinates.
+        The user may have named it by a fixed range; otherwise it follows from the mean size of the
+        coordinates so far.
         """
-        if ranges.parse(self.options.range) is not None:
+        has_fixed_range = ranges.parse(self.options.range) is not None
+        if has_fixed_range:
             return float(2.0**-self._ranges.exponent)
         return projections.radius(self._ranges.mean_size, self.d)
 
     # Answers
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Make a step of the model along the mean gradient of the round.
+        """Make a step of the model along the mean gradient of the reports of a round.
 
-        The classes of devices are combined by inverse variance. A round without a report counts as
-        failed. devices: not needed, as each cohort's counts are complete.
+        The reports also show how large values are, from which the range of the next round follows.
+        A round without a report counts as failed.
+
+        devices: not needed, as the counts of the result are complete.
         """
         if not result.reports:
             self.trainer.fail()
             return
-        if result.cohorts[0].vectors is not None:
+        has_projections = result.cohorts[0].vectors is not None
+        if has_projections:
             self._learn_from_projections(result)
             return
 
         self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all classes
         mean, reports = self.estimate_of(result.number, result.cohorts, self._tau)
         weights = self.trainer.weights
-        kept = self._ranges.kept(self._tau)
+        curvature_kept = self._ranges.kept(self._tau)  # by clipping, before this round changes it
         self._ranges.learn(weights, mean, reports, result.cohorts)
         # The constant comes first among the features; clipping biases its gradient.
         mean[0] -= self._ranges.skew(weights, self._tau)
-        self.trainer.update(self.direction(mean), reports, self._tau, kept)
+        self.trainer.update(self.direction(mean), reports, tau=self._tau, kept=curvature_kept)
 
     def _learn_from_projections(self, result: RoundResult) -> None:
-        """Step along the mean gradient where each report is about a whole gradient."""
+        """Make a step along the mean gradient of a round whose reports are about whole gradients."""
         first = result.cohorts[0]
         means = estimate.mean_of_projections(*result.cohorts)
         self.last_gradient = {"round": result.number, **means.summary()}
         body = projection.of(first.card)
-        self._tau = projection.real_radius(body, first.question.range)
+        self._tau = projection.real_radius(body, first.question.range)  # of the clipped gradients
         reports = means.reports.astype(np.float64)
-        self.trainer.update(self.direction(means.mean), reports, self._tau)
+        self.trainer.update(self.direction(means.mean), reports, tau=self._tau)
 
     def direction(self, mean: Floats) -> Floats:
-        """The direction (d) that the model moves against: the mean gradient.
+        """Return the direction (d) that the model moves against: the mean gradient.
 
-        Another algorithm may override it.
+        A subclass may override it, for another algorithm.
         """
         return mean
 
     def estimate_of(
         self, number: int, cohorts: Sequence[CohortCounts], tau: float
     ) -> tuple[Floats, Floats]:
-        """Estimate the mean gradient of a round from the counts of all classes.
+        """Estimate the mean gradient of a round from the reports of all classes of devices.
 
-        number: of the round. tau: the size to which devices clipped their values. Returns the mean
-        (d), and the number of reports of each coordinate (d).
+        number: of the round, for the stored `last_gradient`.
+        cohorts: the counts of reported symbols, of each class.
+        tau: devices clipped their values to +-tau.
+        Returns the mean (d), and the number of reports of each coordinate (d).
         """
         counts = [(cohort.card, cohort.counts) for cohort in cohorts]
-        # `bound`, since a coordinate may have few reports.
+        # A coordinate may have few reports, whose sample variance says little: so the bound by the
+        # card is used.
         means = estimate.combine(counts, bound=True, tau=tau)
         self.last_gradient = {"round": number, **means.summary()}
         return means.mean, means.reports.astype(np.float64)
@@ -385,7 +449,7 @@ class FedSGD(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The result in lines for people; the last one says how values were clipped."""
+        """Return the result in lines for people; the last one says how values were clipped."""
         lines = super().summary(result)
         if result["taus"]:
             chosen_by = "tau, by --range"
@@ -399,18 +463,24 @@ class FedSGD(Learning):
 
 
 def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of rounds of each tau, which is written as text."""
+    """Return how many rounds clipped values to each tau, which is the key, as text.
+
+    history: an entry for each round of a run.
+    """
     return dict(Counter(f"{entry['tau']:g}" for entry in history))
 
 
 def scout(design: ReportDesign) -> ReportDesign:
     """Return a design of the same cost whose reports also show how large values are.
 
-    It is the given design if its card shows it already, or if no card of this cost can.
+    Some rounds are asked with it, to find out how far values should be clipped. Randomised response
+    with three outputs (rr3) shows the mean of |x|. The result is the given design if its own card
+    shows that already, or if no card of this cost can.
     """
     if design.mechanism == "lhp":
         return design
-    if design.mechanism != projections.NAME and estimate.magnitude(design.card.data) is not None:
+    is_projection = design.mechanism == projections.NAME
+    if not is_projection and estimate.magnitude(design.card.data) is not None:
         return design
     card = mechanisms.design("rr3", epsilon_micro=design.card.epsilon).decode()
     if estimate.magnitude(card.data) is None:

@@ -38,7 +38,9 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import UNIT_HELP, parse_unit
 
 _STEPS = 128  # grid steps of a radius
-_ROUNDING = 1e-12  # a share of the budget that a float error must not turn into a micro-rho less
+# A share of the budget that is added before it is rounded down to whole micro-rho, so that the
+# error of a float does not cost one of them.
+_ROUNDING = 1e-12
 _UNIT_SHOWN = "device; with sums, record"  # a run without options protects the device
 _LIFE_HELP = (
     "epsilon, at --delta, for life, which the run spends: that a record or run was there; with --unit device, what "
@@ -58,13 +60,17 @@ class UnitOptions(OptionGroup):
     def check(self) -> None:
         """Raise UsageError for a unit, budget or number of records that cannot be."""
         unit = parse_unit(self.unit)
-        self.budget_in_rho()  # raises for an epsilon or delta that makes no sense
-        require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)
+        self.budget_in_rho()  # raises UsageError for an epsilon or delta that makes no sense
+        require(1 <= self.records <= 65535, "records", "1 to 65535", self.records)  # a uint16
         require(unit <= self.records, "unit", f"at most --records, {self.records}", unit)
 
     def budget_in_rho(self) -> int:
-        """The budget for life in micro-rho. Raises UsageError."""
-        epsilon = parse_epsilon(self.life, 1000 * MICRO, "--life") / MICRO
+        """Return the budget for life in micro-rho of zCDP, which is that (epsilon, delta).
+
+        Raises UsageError.
+        """
+        most_epsilon = 1000 * MICRO
+        epsilon = parse_epsilon(self.life, most_epsilon, "--life") / MICRO
         return sums.rho_of(epsilon, sums.parse_delta(self.delta))
 
 
@@ -96,11 +102,12 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """Return how many reports of each kind a device makes in the whole run.
+        """Return how many reports of each kind a device makes in the whole run, for its privacy
+        loss.
 
-        It is always one report, whatever `times` is: the cards differ from round to round, so all
-        reports of a device are accounted for together, as a single one that spends the whole
-        budget.
+        The result always has one report, whatever `times` is. The cards (tables of noise) differ
+        from round to round, and together they spend the whole budget; so all reports of a device
+        are accounted for as a single one of that cost.
         """
         body = sums.of(self.card)
         normal = gaussian_curve.rho_of_cards(self.epsilon, body)
@@ -108,11 +115,23 @@ class SumDesign(ReportDesign):
         return {report: 1}
 
     def release(self, times: int) -> Release:
-        """What a device releases in this number of rounds, within its budget for life."""
-        return Release("sums over units", self.cost, 1, times, RHO, True, self.epsilon)
+        """Return what a device releases in so many rounds, within its budget for life."""
+        return Release(
+            what="sums over units",
+            epsilon=self.cost,
+            values=1,
+            times=times,
+            measure=RHO,
+            gaussian=True,
+            total=self.epsilon,
+        )
 
     def summary(self, times: int) -> dict[str, Any]:
-        """The design for JSON; it spends the whole budget, however many times a device reports."""
+        """Return the design for JSON, with what it costs.
+
+        A device spends the whole budget for life, however many `times` it reports; every cost in
+        rho is also given as the epsilon at `delta`.
+        """
         life = sums.epsilon_of(self.epsilon, self.delta)
         return {
             **super().summary(times),
@@ -131,10 +150,13 @@ class FedSum(Learning):
     Options: ClassVar[Any] = Options
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """Plan the descent and its first round.
+        """Plan the descent of the model, and its first round.
 
-        data: to learn from, instead of the data set that the options name. Raises UsageError if the
-        fleet is served, or if a report fits no frame.
+        options: the `Options` of this module.
+        population: the boards that can be asked.
+        data: to learn from, instead of the data set that the options name.
+        Raises UsageError if the fleet is served round after round without an end, or if a report
+        fits no frame.
         """
         super().__init__(options, population, data)
         if population.schedule is not None:
@@ -144,9 +166,17 @@ class FedSum(Learning):
             raise UsageError(
                 f"a report of {self.d} sums fits no frame", "use fewer features or classes"
             )
+        self.modules = ("sums",)
+        if self.classes > 1:
+            self.modules = ("softmax", "sums")
 
+        # What is protected: runs of `unit` consecutive records (0: the device).
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
+        self._budget: int = options.budget_in_rho()
+        self._spent = 0  # micro-rho
+
+        # Who reports, and which records each board holds, where tern hands them out.
         self.clients = population.clients or population.boards or population.devices or None
         boards = max(1, self.clients or 0)
         feature_count = self.d // self.classes
@@ -155,8 +185,7 @@ class FedSum(Learning):
         if self.dataset is not None and population.knows_records:
             self.holdings = self.deal(self.dataset, boards)
 
-        self._budget: int = options.budget_in_rho()
-        self._spent = 0  # micro-rho
+        # How the model moves.
         facts = PublicFacts(
             model=MODELS[self.model],
             features=feature_count,
@@ -168,14 +197,13 @@ class FedSum(Learning):
         )
         self._descent = descent_for(facts, public_rows.rows)
         self._plan_round()
-        self.modules = ("sums",)
-        if self.classes > 1:
-            self.modules = ("softmax", "sums")
 
     def deal(self, data: Dataset, boards: int, *, again: bool = False) -> Holdings:
-        """Deal all training records but the public ones to the boards.
+        """Deal the training records to the boards at random, all but those that are public.
 
-        again: as of `datasets.holdings.deal`.
+        boards: how many there are; each gets `options.records` records.
+        again: whether several boards may get the same records if there are too few; otherwise that
+            raises UsageError.
         """
         positions = np.setdiff1d(data.training, self.reserved)
         records = data.records(np.arange(len(data.labels)))
@@ -185,8 +213,9 @@ class FedSum(Learning):
     def _plan_round(self) -> None:
         """Set the number of rounds, and design the report of the next round.
 
-        The card of the report costs the round's share of the budget, rounded down. Raises
-        UsageError if that is nothing.
+        A report has the sum of the clipped gradients of the board's units, and a tally that counts
+        the clipped ones, all with Gaussian noise. It costs the round's share of the budget, rounded
+        down. Raises UsageError if that is nothing.
         """
         descent, options = self._descent, self.options
         self.rounds = self.times = descent.rounds
@@ -198,10 +227,11 @@ class FedSum(Learning):
         if not cost:
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
-        clipped_tally, other_tally = descent.tally
-        units = 1  # of a board
+        units = 1  # of a board: all of its records are one unit
         if self.unit:
             units = math.ceil(options.records / self.unit)
+        # What a clipped unit, and what any other, adds to the tally: in grid steps of the radius.
+        clipped_tally, other_tally = descent.tally
         plan = sums.SumPlan(
             cost=cost,
             unit=self.unit,
@@ -210,14 +240,14 @@ class FedSum(Learning):
             clipped=round(clipped_tally / descent.radius * _STEPS),
             kept=round(other_tally / descent.radius * _STEPS),
             units=units,
-            values=self.d + 1,
+            values=self.d + 1,  # and the tally
         )
-        design = sums.design(plan)
-        self._range = design.range
+        made = sums.design(plan)
+        self._range = made.range
         report = SumDesign(
-            card=cards.decode(design.card),
+            card=cards.decode(made.card),
             k=self.d + 1,
-            variance=design.sigma**2,
+            variance=made.sigma**2,
             mechanism="gaussian",
             epsilon=self._budget,
             delta=self.delta,
@@ -233,12 +263,15 @@ class FedSum(Learning):
         return quantise(self._descent.model).values  # as devices get it
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Ask every board the same question."""
+        """Return the question of the next round, with the devices that it is for: all of them."""
         everybody = take(devices, np.arange(len(devices)))
         return [(self.question_for(self.designs[0]), everybody)]
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question of the next round: the model, and the card of the sums."""
+        """Return the question of the next round: for the sum of the units' gradients at the model.
+
+        design: of the report, with the card that adds the noise.
+        """
         parameters = quantise(self._descent.weights)
         return Question(
             model=MODELS[self.model],
@@ -251,14 +284,17 @@ class FedSum(Learning):
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Take the sums of the boards that answered, and plan the next round."""
-        (cohort,) = result.cohorts
+        """Move the model along the sum of gradients that a round brought, and plan the next round.
+
+        devices: not needed, as the sums are over all boards that answered.
+        """
+        (cohort,) = result.cohorts  # all boards get the same question
         self._spent += int(cohort.card.epsilon)
         totals = np.zeros(self.d + 1)
         if cohort.reports:
             totals, _ = sums_of(cohort)
         body = sums.of(cohort.card)
-        grid_step = sums.grid(body, cohort.question.range)
+        grid_step = sums.grid(body, cohort.question.range)  # in real units
         # The tally comes last; it is counted in grid steps, and the descent takes real units.
         self._descent.learn(
             total=totals[:-1],
@@ -287,7 +323,10 @@ class FedSum(Learning):
         }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The result of learning, with what has been spent of the budget for life, for JSON."""
+        """Return the result of learning, with what was spent of the budget for life, for JSON.
+
+        history: an entry for each round.
+        """
         return {
             **super().result(history),
             "delta": self.delta,
@@ -298,7 +337,9 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The result in lines for people, the last of which is about sums instead of coordinates."""
+        """Return the result in lines for people, the last of which is about sums instead of
+        coordinates.
+        """
         lines = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
         lines[-1] = f"{values}, with discrete Gaussian noise"

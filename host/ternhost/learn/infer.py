@@ -1,4 +1,5 @@
-"""Protected inference: every client classifies a record of its own and reports once, under exact noise.
+"""Protected inference: every client classifies a record of its own and reports once, under exact
+noise.
 
 It reports either its class probabilities under Laplace noise, which show clusters and certainty, or
 its label by randomised response, which is far more accurate for its epsilon. Clients that tern
@@ -97,18 +98,19 @@ class Options(NoiseOptions):
         scores = clustering.SCORES
         require(self.eval_type in scores, "eval_type", " or ".join(scores), self.eval_type)
         require(self.score_rounds >= 1, "score_rounds", "1 or more", self.score_rounds)
-        if self.score_rounds > 1 and self.classifier is None:
+        scores_several_models = self.score_rounds > 1
+        if scores_several_models and self.classifier is None:
             raise UsageError(
                 "--score-rounds needs --classifier", "name the run whose rounds are scored"
             )
 
-        # The default type is as good as none where clients report labels.
+        # Labels have no score. The default type of score is as good as none for them: nobody asked.
         types_without_vectors = (clustering.NOT_EVAL, clustering.SILHOUETTE_SCORE)
         if self.answer == LABEL and self.eval_type not in types_without_vectors:
             text = f"--eval-type {self.eval_type} is of vectors, and labels have no such score"
             raise UsageError(text, "leave it out, or name --answer vector")
         has_score = self.answer != LABEL and self.eval_type != clustering.NOT_EVAL
-        if self.score_rounds > 1 and not has_score:
+        if scores_several_models and not has_score:
             text = "--score-rounds scores vectors, and there is no score with --answer label or --eval-type NOT_EVAL"
             raise UsageError(text, "leave out --score-rounds, or these")
 
@@ -127,15 +129,21 @@ class Infer(Learner):
     rounds_option = "score_rounds"
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """Load or train the classifier, and plan the rounds; evaluate at once if no device reports.
+        """Load or train the classifier, and plan the rounds in which clients classify their
+        records.
 
-        data: instead of the data set that the options name; its held-out records are the clients'.
+        If results get no noise of a card, which is for simulations alone, no client is asked: they
+        are computed at once.
+
+        options: the `Options` of this module.
+        population: the clients that can be asked.
+        data: instead of the data set that the options name; clients hold its held-out records.
         Raises UsageError for options that do not suit each other or the population.
         """
         self.options = options
         require_everybody(population, "inference")
         data = self._load(data, population.knows_records)
-        self._round = 0
+        self._round = 0  # how many have ended
         self._evaluation: dict[str, Any] | None = None  # the last one
         self._figures: dict[str, float] = {}  # of the last round
         # The figures of each model, where no device is asked.
@@ -159,9 +167,11 @@ class Infer(Learner):
     def _load(self, data: Dataset | None, knows_records: bool) -> Dataset | None:
         """Set the classifiers, and return the data set whose held-out records the clients hold.
 
-        data: the data set, instead of the one that the options name. knows_records: whether the
-        host gives the clients their records; if not, and the classifier is that of a run, there is
-        no data set.
+        The classifiers are the models of a finished run, or one that is trained for this.
+
+        data: the data set, instead of the one that the options name.
+        knows_records: whether the host gives the clients their records. If it does not, and the
+            classifier is that of a run, no data set is needed: the result is None.
         """
         options = self.options
         if options.classifier is None:
@@ -182,7 +192,10 @@ class Infer(Learner):
     def _plan_rounds(self, population: Population, data: Dataset | None) -> None:
         """Set how many rounds, clients and reports there will be, and what the clients hold.
 
-        data: the data set whose held-out records they hold. Raises UsageError.
+        There is a round for each classifier; a served fleet is asked over and over.
+
+        data: the data set whose held-out records the clients hold.
+        Raises UsageError if there are too few clients.
         """
         options, schedule = self.options, population.schedule
         self.clients = options.cluster_client_num or None
@@ -216,13 +229,16 @@ class Infer(Learner):
 
     @property
     def _is_protected(self) -> bool:
-        """Whether devices report, with noise that a card has."""
+        """Whether clients report, with the noise of a card; if not, results are simulated."""
         options = self.options
         has_noise = options.privacy_eval_type != clustering.NOT_ENCRYPT
         return bool(has_noise and options.unprotected is None)
 
     def _require_simulation(self, population: Population) -> None:
-        """Raise UsageError unless the fleet is simulated: devices protect what they send."""
+        """Raise UsageError unless the fleet is simulated.
+
+        Only a simulation can do with little noise or none: real devices protect what they send.
+        """
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
             self.options.classes()  # refuses noise that no board has
@@ -232,8 +248,12 @@ class Infer(Learner):
             raise UsageError(text, "compare with the score without noise, or ask a simulated fleet")
 
     def _design(self, device_class: DeviceClass) -> ReportDesign:
-        """Design the report of a class: a randomised label, or probabilities with Laplace noise."""
-        epsilon, share = device_class.epsilon, device_class.share
+        """Design the report of a class of clients, which share an epsilon.
+
+        It is the label by randomised response, or the vector of class probabilities with Laplace
+        noise.
+        """
+        epsilon = device_class.epsilon
         if self._is_label:
             classes = len(self._classifier.mantissas)
             card = mechanisms.design("grr", levels=classes, epsilon_micro=epsilon).decode()
@@ -247,7 +267,7 @@ class Infer(Learner):
             variance=0.0,  # no step of a model depends on it
             mechanism=mechanism,
             epsilon=epsilon,
-            share=share,
+            share=device_class.share,
             what=what,
         )
 
@@ -263,11 +283,18 @@ class Infer(Learner):
         return self._classifiers[min(self._round, len(self._classifiers) - 1)]
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
+        """Return the question of the next round to each class, with the devices that it is for.
+
+        devices: all devices of the run.
+        """
         parts = by_class(self.designs, devices[: self.clients], self.options.seed)
         return [(self._question(part.design), part.devices) for part in parts]
 
     def _question(self, design: ReportDesign) -> Question:
-        """Return the question to a class of devices: to classify their record with the model."""
+        """Return the question to a class of clients: classify your record with this model.
+
+        design: of the reports of the class.
+        """
         classifier = self._classifier
         classes = len(classifier.mantissas)
         reported_values = classes
@@ -283,6 +310,7 @@ class Infer(Learner):
         )
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
+        """Evaluate the answers of a round, if there are any. devices: all devices of the run."""
         self._figures = {}
         if result.reports:
             self._evaluation = self._evaluate_round(result, devices)
@@ -292,7 +320,13 @@ class Infer(Learner):
     def _evaluate_round(
         self, result: RoundResult, devices: Sequence[int] | Devices
     ) -> dict[str, Any]:
-        """Evaluate the answers of a round, for JSON: clusters, scores, and shares of the classes."""
+        """Return the clusters of a round's answers, their score, and the share of each class, for
+        JSON.
+
+        The share of a class is that of the labels, or its mean probability.
+
+        devices: all devices of the run.
+        """
         results, reporters = [], []
         for cohort in result.cohorts:
             if cohort.answers is not None:
@@ -304,8 +338,8 @@ class Infer(Learner):
         clients = clients_of(devices, ids[is_known])
         evaluation = self._evaluate(np.concatenate(results)[is_known], clients)
 
-        # The share of each class among labels, or its mean probability.
         if self._is_label:
+            # With one label in a report, all counts are in row 0; labels are not hashed (None).
             label_counts = [(cohort.card, cohort.counts[0], None) for cohort in result.cohorts]
             shares = estimate.combine_frequencies(label_counts)
         else:
@@ -314,7 +348,9 @@ class Infer(Learner):
         return evaluation | {"shares": _shares(shares.mean, shares.low, shares.high)}
 
     def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Decode symbols (n x k) into labels (n), or into vectors of probabilities (n x classes)."""
+        """Decode the symbols of reports (n x k) into labels (n), or vectors of probabilities (n x
+        classes).
+        """
         if self._is_label:
             labels: npt.NDArray[Any] = symbols[:, 0]
             return labels
@@ -322,16 +358,19 @@ class Infer(Learner):
         return vectors
 
     def _compute(self, clients: Devices) -> None:
-        """Evaluate each model on results that no device would send, with little noise or none.
+        """Evaluate each model on results with less noise than any card has, or with none.
 
-        This is for simulations alone: the noise is in floats. clients: from 0.
+        This is for simulations alone: no device would send such results, and the noise is in
+        floats.
+
+        clients: numbers from 0.
         """
         for model_number in range(len(self._classifiers)):
             results = self._exact(clients)
             laplace_eps = self.options.unprotected
             if laplace_eps is not None:
                 rng = np.random.default_rng([self.options.seed, model_number])
-                results = results + rng.laplace(0, 1 / laplace_eps, results.shape)
+                results = results + rng.laplace(loc=0, scale=1 / laplace_eps, size=results.shape)
             class_shares = results.mean(axis=0)
             if self._is_label:
                 results = results.argmax(axis=1)
@@ -342,15 +381,17 @@ class Infer(Learner):
             self._round += 1
 
     def _exact(self, clients: Devices) -> Floats:
-        """The class probabilities of these clients without noise (n x classes)."""
+        """Return the class probabilities of these clients' records without noise (n x classes)."""
         assert self.holdings is not None
-        rows = self.holdings.rows(clients)[:, 0, :-1]
-        return probabilities(self._classifier.mantissas, self._classifier.exponent, rows) / ONE
+        features = self.holdings.rows(clients)[:, 0, :-1]  # of the only record, without its label
+        classifier = self._classifier
+        return probabilities(classifier.mantissas, classifier.exponent, features) / ONE
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
-        """Return the clusters of results, their scores, and the settings of the noise, for JSON.
+        """Return the clusters of clients' results, their score, and the settings of the noise, for
+        JSON.
 
-        results: labels (n), or vectors (n x classes), of these clients.
+        results: labels (n), or vectors of probabilities (n x classes), of these clients (n).
         """
         exact = None
         if self.holdings is not None:
@@ -360,9 +401,10 @@ class Infer(Learner):
         return self.noise_settings() | clustering.cluster(self.options.eval_type, results, exact)
 
     def _figures_of(self, evaluation: Mapping[str, Any]) -> dict[str, float]:
-        """Return the figures of an evaluation that are known, by name.
+        """Return the figures of an evaluation by name, without those that are unknown.
 
-        The loss is that of the model in its own run, if the models of several rounds are scored.
+        If the models of several rounds of a run are scored, the loss of the model in its own run is
+        one of them.
         """
         values = {name: evaluation[name] for name in _FIGURES}
         if self.options.score_rounds > 1:
@@ -385,10 +427,12 @@ class Infer(Learner):
     # The result
 
     def noise_settings(self) -> dict[str, Any]:
-        """Return the settings of the noise for JSON, of the class of devices that pays most.
+        """Return the settings of the noise for JSON, for the class of devices with the largest
+        epsilon.
 
-        They have the true epsilon beside MindSpore's setting, which is half of it. For vectors, they
-        also have the noise that a probability gets at most, and with which probability.
+        MindSpore's setting laplace_eval_eps is half of the true epsilon; both are in the result.
+        For vectors, it also has a bound of the noise of a probability, and how often the noise is
+        within it.
         """
         options = self.options
         laplace_eps = options.unprotected
@@ -411,31 +455,37 @@ class Infer(Learner):
         return settings
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The last evaluation, the scores of all models, and what it cost, for JSON.
+        """Return the last evaluation, the scores of all models, and what it cost, for JSON.
 
         history: an entry with the figures of each round.
         """
         classes, features = self._classifier.mantissas.shape
+        evaluation = self._evaluation or _NOTHING_YET
         result = {
             "dataset": self.options.dataset,
             "classes": classes,
             "features": features,
             "answer": self.options.answer,
-            **(self._evaluation or _NOTHING_YET),
+            **evaluation,
             "scores": self._scores(history),
         }
-        if self.designs:
-            result["budgets"] = [each.summary(self.times) for each in self.designs]
-            result |= report_summary(self.designs[0], self._question(self.designs[0]))
+        if self.designs:  # clients have reported
+            first_design = self.designs[0]
+            result["budgets"] = [design.summary(self.times) for design in self.designs]
+            result |= report_summary(first_design, self._question(first_design))
         return result
 
     def _scores(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the figures of each evaluation, with the number of a round.
 
         If several models of a finished run are scored, it is the round in which each was learned;
-        otherwise it is the round of this run. history: an entry with the figures of each round.
+        otherwise it is the round of this run.
+
+        history: an entry with the figures of each round.
         """
-        figures_of_rounds: Sequence[Mapping[str, Any]] = self._computed or history
+        figures_of_rounds: Sequence[Mapping[str, Any]] = history
+        if self._computed:  # without rounds
+            figures_of_rounds = self._computed
         if self.options.score_rounds > 1:
             rounds = [classifier.round for classifier in self._classifiers]
         else:
@@ -451,11 +501,13 @@ class Infer(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The scores, the noise, and the clusters and shares of the classes, in lines for people."""
+        """Return lines for people: the scores, the noise, the clusters, and the shares of classes."""
         group, value = "cluster", "mean probability"
         if result.get("answer") == LABEL:
             group, value = "label", "share"
-        sizes = [f"{label}: {size}" for label, size in result["clusters"].items()]
+        sizes = []
+        for label, size in result["clusters"].items():
+            sizes.append(f"{label}: {size}")
         shares = []
         for label, share in result.get("shares", {}).items():
             shares.append(f"{label}: {_share(share)}")
@@ -471,9 +523,9 @@ class Infer(Learner):
 def _shares(
     class_shares: Floats, low: Floats | None = None, high: Floats | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return the share of each class by the class's number, for JSON.
+    """Return the share of each class for JSON, with the class's number as the key.
 
-    low, high: the ends of the shares' intervals, unless the shares are exact.
+    low, high: the ends of the shares' intervals; None if the shares are exact.
     """
     shares = {}
     for number, share in enumerate(class_shares.tolist()):
@@ -488,20 +540,20 @@ def _shares(
 
 
 def _score_line(result: Mapping[str, Any]) -> str:
-    """Write a line about the score of the clusters, and about what the noise changed.
+    """Return a line for people about the score of the clusters, and what the noise changed.
 
-    The agreement is the share of clients that are in the same cluster without noise; it is unknown
-    where devices have records of their own.
+    The noise changed the score, and the cluster of some clients; both are unknown where devices
+    have records of their own.
     """
     is_label = result.get("answer") == LABEL
-    is_comparable = result["agreement"] is not None
+    has_comparison = result["agreement"] is not None  # with results without noise
     parts = []
     if not is_label and result.get("eval_type") not in (None, clustering.NOT_EVAL):
         score = f"{result['eval_type']} {_score(result['score'])}"
-        if is_comparable:
+        if has_comparison:
             score += f"   (without noise {_score(result['score_without_noise'])})"
         parts.append(score)
-    if is_comparable:
+    if has_comparison:
         group = "cluster"
         if is_label:
             group = "label"
@@ -514,24 +566,28 @@ def _score(value: float | None) -> str:
 
 
 def _score_range_lines(result: Mapping[str, Any]) -> list[str]:
-    """Say in a line how the score and the loss changed from the first scored model to the last.
+    """Return a line that says how score and loss changed from the first model to the last.
 
     There is no line unless two or more models have a score.
     """
-    scores = [score for score in result.get("scores", ()) if score["score"] is not None]
+    scores = []
+    for score in result.get("scores", ()):
+        if score["score"] is not None:
+            scores.append(score)
     if len(scores) < 2:
         return []
     first, last = scores[0], scores[-1]
     line = f"score {first['score']:.4f} to {last['score']:.4f}"
-    if None not in (first["loss"], last["loss"]):
+    if first["loss"] is not None and last["loss"] is not None:
         line += f", log-loss {first['loss']:.4f} to {last['loss']:.4f}"
     return [f"{line}, from round {first['round']} to round {last['round']}"]
 
 
 def _noise_lines(result: Mapping[str, Any]) -> list[str]:
-    """Write a line about the reports, or about what is wrong with noise that no device adds.
+    """Return a line for people about the reports, and MindSpore's setting of their noise.
 
-    It also names MindSpore's setting. There is no line if results are exact.
+    If results were simulated with less noise than devices add, the line says what is wrong with
+    that. There is no line if results are exact.
     """
     true_epsilon = result.get("epsilon_true")
     if true_epsilon is None:

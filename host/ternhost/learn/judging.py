@@ -44,8 +44,11 @@ _Z = NormalDist().inv_cdf(0.975)
 def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
     """Return the names of the figures that judge a model, the most informative one first.
 
-    model: its number (wire.md). Data with numeric labels has only the squared error. AUC needs
-    held-out records of both classes; it comes before accuracy if one class is much more frequent.
+    Data with numeric labels have only the squared error. For classes there is the accuracy, and the
+    log-loss if the model gives probabilities. The AUC needs held-out records of both classes; it
+    comes before the accuracy if one class is much more frequent.
+
+    model: its number (wire.md).
     """
     if dataset.task not in (CLASSIFICATION, MULTICLASS):
         return (SQUARED_ERROR,)
@@ -98,22 +101,28 @@ def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
 
 
 def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
-    """The figures of a model (d weights, or classes * d) on the held-out records, by name."""
+    """Return the figures of a model on the held-out records, by name.
+
+    weights: of the model (d, or classes * d).
+    """
     features, labels = dataset.judged
     z = scores(features, weights)
     return {name: _figure(name, z, labels) for name in measures(dataset, model)}
 
 
 def _figure(name: str, z: Floats, labels: Floats) -> float:
+    """Return a figure, such as the accuracy, of scores z (n, or n x classes)."""
     if name == AUC:
         return _auc(z, labels > 0)
     return float(_by_record(name, z, labels).mean())
 
 
 def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
-    """Return what each record (n) contributes to a figure that is a mean over records.
+    """Return what each record contributes to a figure that is a mean over records (n).
 
-    name: of the figure, any but AUC. z: the scores (n, or n x classes).
+    name: of the figure, any but AUC.
+    z: the scores of a model (n, or n x classes).
+    labels: the true labels: numbers in fixed point, signs, or class numbers (n).
     """
     has_several_classes = z.ndim > 1
     if name == SQUARED_ERROR:
@@ -131,10 +140,12 @@ def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
 
 
 def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
-    """Return the share of pairs of a positive and a negative record whose scores are in that order.
+    """Return the AUC: the share of pairs of records in which the positive one scores higher.
 
-    z: the scores (n). positive: which records are positive (n). Ties count half. Scores are rounded
-    to _STEPS steps of their range, since counting takes a fifth of the time of sorting.
+    A pair has a positive and a negative record; ties count half. Scores are rounded to _STEPS steps
+    of their range, and counted: that takes a fifth of the time of sorting.
+
+    z: the scores (n). positive: which records are positive (n).
     """
     least = z.min()
     score_range = z.max() - least
@@ -145,18 +156,21 @@ def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
     # The counts of negative records by step, then those of positive ones.
     counts = np.bincount(step + _STEPS * positive, minlength=2 * _STEPS)
     negatives, positives = counts.reshape(2, _STEPS)
-    negatives_below = negatives.cumsum() - negatives / 2
-    return float(positives @ negatives_below / (negatives.sum() * positives.sum()))
+    negatives_below = negatives.cumsum() - negatives / 2  # with half of those at the same step
+    pairs = negatives.sum() * positives.sum()
+    return float(positives @ negatives_below / pairs)
 
 
 # Intervals
 
 
 def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[float]]:
-    """The 95 % confidence intervals of `figures`, by name.
+    """Return the 95 % confidence intervals of a model's figures, by name.
 
     They are for records like the held-out ones, and not for other runs: Wilson's for accuracy,
     Newcombe's for AUC, and the normal one for mean losses.
+
+    weights: of the model (d, or classes * d).
     """
     features, labels = dataset.judged
     z = scores(features, weights)
@@ -191,23 +205,26 @@ def interval_of(
 
 
 def auc_interval(auc: float, positive: int, negative: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of an AUC on these numbers of records.
+    """Return the 95 % confidence interval of an AUC.
 
-    Source: Newcombe, Statistics in Medicine 25, 2006, method 5. It inverts Hanley and McNeil's
-    variance, so that it stays valid for few records and within [0, 1].
+    It has all values of the true AUC from which the observed one is less than 1.96 standard
+    deviations away, by the variance of Hanley and McNeil. So it stays valid for few records and
+    within [0, 1]. Source: Newcombe, Statistics in Medicine 25, 2006, method 5.
+
+    positive, negative: the numbers of records that the AUC is about.
     """
     mean_count = (positive + negative) / 2 - 1  # N* of the paper
     pairs = positive * negative
 
     def is_plausible(true_auc: float) -> bool:
-        """Whether the AUC is within 1.96 standard deviations of this true value."""
+        """Tell whether the interval has this value of the true AUC."""
         of_positives = mean_count * (1 - true_auc) / (2 - true_auc)
         of_negatives = mean_count * true_auc / (1 + true_auc)
         variance = true_auc * (1 - true_auc) * (1 + of_positives + of_negatives) / pairs
         return (true_auc - auc) ** 2 < _Z * _Z * variance
 
     def bound(end: float) -> float:
-        """Find the plausible value nearest to `end`, 0 or 1, by halving the interval."""
+        """Return the end of the interval on the side of `end`, 0 or 1, found by bisection."""
         plausible, implausible = auc, end
         for _ in range(_HALVINGS):
             middle = (plausible + implausible) / 2
@@ -230,18 +247,25 @@ def counts(dataset: Dataset) -> dict[str, int]:
 
 
 def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
-    """The figures of the baseline: the majority, guessing, the share of each class, the mean label."""
+    """Return the figures of the answer that knows no features, by name.
+
+    It is the majority class, guessing, the share of each class, or the mean label.
+    """
     return {name: _baseline(name, dataset) for name in measures(dataset, model)}
 
 
 def _baseline(name: str, dataset: Dataset) -> float:
-    """Return a figure, on the held-out records, of the answer that knows no features."""
+    """Return a figure, on the held-out records, of the best answer that knows no features.
+
+    It is guessing for the AUC, the mean label for numbers, the most frequent class for accuracy,
+    and the share of each class as its probability for the log-loss.
+    """
     _, labels = dataset.judged
     if name == AUC:
         return 0.5
     if name == SQUARED_ERROR:
         mean = dataset.labels[dataset.training].mean()
-        return float(np.mean((labels - mean) ** 2)) / ONE**2
+        return float(np.mean((labels - mean) ** 2)) / ONE**2  # labels are in units of 1 / ONE
 
     shares = dataset.shares  # of each class among the training records
     class_of_record = (labels > 0).astype(np.int64)

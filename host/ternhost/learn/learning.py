@@ -62,8 +62,10 @@ class ModelOptions(OptionGroup):
             in_order = 2 <= self.labels <= MAX_DIMENSION
             require(in_order, "labels", f"2 to {MAX_DIMENSION}", self.labels)
 
+        # Without a data set nobody but the user knows the number of classes.
         needs_labels = self.dimension is not None and self.model == "softmax"
-        if needs_labels != (self.labels is not None):
+        has_labels = self.labels is not None
+        if needs_labels != has_labels:
             text = "--labels is for softmax regression on records that only the devices know, which needs it"
             raise UsageError(text, "name --model softmax, --dimension and --labels together")
         if self.dimension is not None:
@@ -72,7 +74,7 @@ class ModelOptions(OptionGroup):
 
     @property
     def model_name(self) -> str:
-        """The model that was named, else the one that suits the labels."""
+        """The name of the model to train: as the user named it, else the one that suits the labels."""
         if self.model:
             return self.model
         if self.dimension is not None:
@@ -109,18 +111,22 @@ class Learning(Learner):
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
         """Load the data set, and find out the size of the model.
 
-        data: to learn from, instead of the data set that the options name. Raises UsageError for a
-        model that does not suit the data, or that has more weights than a device computes.
+        options: the options of the algorithm, with those of `ModelOptions` among them.
+        population: the devices that can be asked.
+        data: to learn from, instead of the data set that the options name.
+        Raises UsageError for a model that does not suit the data, or that has more weights than a
+        device computes.
         """
         self.options = options
         self._population = population
         self.model: str = options.model_name
         self.dataset = self._dataset_for(data)  # None: only the devices know their records
         self.classes = self._class_count()
-        self.d = self.classes * self._feature_count()
+        features = self._feature_count()
+        self.d = self.classes * features  # weights of the model
         if self.d > MAX_VALUES:
             hint = f"a device computes at most {MAX_VALUES:,}: use fewer classes or features"
-            text = f"{self.classes} classes of {self._feature_count()} features have {self.d:,} weights"
+            text = f"{self.classes} classes of {features} features have {self.d:,} weights"
             raise UsageError(text, hint)
         self.last_gradient: dict[str, Any] | None = None  # of the last round that estimated one
         self._turns: Turns | None = None
@@ -128,8 +134,8 @@ class Learning(Learner):
     def _dataset_for(self, data: Dataset | None) -> Dataset | None:
         """Return the data set to learn from; None if only the devices know their records.
 
-        data: the data set, instead of the one that the options name. Raises UsageError if it does
-        not suit the model or the fleet.
+        data: the data set, instead of the one that the options name.
+        Raises UsageError if it does not suit the model or the fleet.
         """
         options = self.options
         dataset = data
@@ -141,7 +147,8 @@ class Learning(Learner):
             )
             raise UsageError(text, "name a --dataset, or a fleet of boards: port:... or mqtt:...")
 
-        if dataset and dataset.task == REGRESSION and self.model != SUITED[REGRESSION]:
+        has_numeric_labels = dataset is not None and dataset.task == REGRESSION
+        if dataset and has_numeric_labels and self.model != SUITED[REGRESSION]:
             text = (
                 f"a {self.model} model tells classes, and the labels of {dataset.name} are numbers"
             )
@@ -149,7 +156,7 @@ class Learning(Learner):
         return dataset
 
     def _class_count(self) -> int:
-        """The number of classes that have weights of their own: 1 but in softmax regression."""
+        """Return how many classes have weights of their own: 1 except in softmax regression."""
         if self.model != "softmax":
             return 1
         if self.dataset:
@@ -157,7 +164,7 @@ class Learning(Learner):
         return int(self.options.labels)
 
     def _feature_count(self) -> int:
-        """The number of features, the constant among them."""
+        """Return the number of features of a record, the constant among them."""
         if self.dataset:
             return self.dataset.dimension
         return int(self.options.dimension)
@@ -165,10 +172,11 @@ class Learning(Learner):
     def _training_records(
         self, per_client: int = 1, reserved: Indices | tuple[()] = ()
     ) -> Holdings | None:
-        """The training records in random order, `per_client` for each client.
+        """Give the training records to the clients in random order.
 
-        None if the host does not know what clients hold. reserved: positions of records that no
-        client gets.
+        per_client: the number of records of each client.
+        reserved: positions of records that no client gets.
+        Returns None if the host does not know what clients hold.
         """
         if self.dataset is None or not self._population.knows_records:
             return None
@@ -178,7 +186,10 @@ class Learning(Learner):
         return Holdings(records, order, per_client)
 
     def _turn(self, clients: int, group: int, number: int) -> Indices:
-        """The clients (from 0) of the group whose turn it is in a round (from 0)."""
+        """Return the clients that a round asks, if all take turns (numbers from 0).
+
+        clients: how many there are. group: how many a round asks. number: of the round, from 0.
+        """
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)
         return self._turns.group(number)
@@ -196,8 +207,11 @@ class Learning(Learner):
 
     @property
     def averaged(self) -> Averaged:
+        """The model so far, in the form in which devices can use it."""
         parameters = quantise(self.weights)
-        model = SOFTMAX if self.classes > 1 else MODELS[self.model]
+        model = MODELS[self.model]
+        if self.classes > 1:
+            model = SOFTMAX
         return Averaged(model, parameters.mantissas, parameters.exponent, self.classes)
 
     def question_for(self, design: ReportDesign) -> Question:
@@ -219,9 +233,11 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """The figures of the optimum and of the baseline, and how many records judge both.
+        """Return what the model's figures are compared with, for JSON: the optimum and the
+        baseline.
 
-        The optimum is without privacy. The baseline is the answer that knows no features.
+        The optimum is the same model without privacy. The baseline is the answer that knows no
+        features. Both are judged on the held-out records, whose number is in the result, too.
         """
         if self.dataset is None:
             return {"measures": []}
@@ -235,17 +251,21 @@ class Learning(Learner):
         }
 
     def optimum(self) -> Floats:
-        """The weights of the same model, fitted to all training records without privacy (d).
+        """Return the weights of the same model, fitted to all training records without privacy (d).
 
         Algorithms without regularisation of their own are compared at the usual one: without any,
         records that a line separates have no optimum.
         """
         assert self.dataset is not None
-        regularisation = getattr(self.options, "regularisation", TrainingPlan.regularisation)
+        usual = TrainingPlan.regularisation
+        regularisation = getattr(self.options, "regularisation", usual)
         return optimum(MODELS[self.model], self.dataset, regularisation)
 
     def optimisation(self) -> dict[str, Any]:
-        """What updated the model, its learning rate in the last round, and why it stopped."""
+        """Return how the model was updated, for JSON.
+
+        It is the optimiser, its learning rate in the last round, and why the training stopped.
+        """
         trainer = self.trainer
         return {
             "stopped": trainer.stopped,
@@ -254,19 +274,23 @@ class Learning(Learner):
         }
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The model, how good it is, and what it cost, for JSON.
+        """Return the model, how good it is, and what it cost, for JSON.
 
         history: an entry for each round, for subclasses whose result depends on it.
         """
         design = self.designs[0]
+        question = self.question_for(design)
         return {
+            # How good the model is.
             **self._judged(),
-            **report_summary(design, self.question_for(design)),
+            # What a report was, and what it cost.
+            **report_summary(design, question),
             "bytes_per_report_float32": report_bytes(4 * self.d),
             "classes": [design.summary(self.times) for design in self.designs],
             **self.optimisation(),
             "levels": design.card.symbols,
             "k": design.k,
+            # The model.
             "d": self.d,
             "features": self._feature_names(),
             "labels": self._class_names(),
@@ -275,13 +299,15 @@ class Learning(Learner):
         }
 
     def _feature_names(self) -> list[str]:
-        """The names of the features: those of the data set, or "x0", "x1" and so on."""
+        """Return the names of the features: those of the data set, or "x0", "x1" and so on."""
         if self.dataset:
             return list(self.dataset.feature_names)
         return [f"x{i}" for i in range(self._feature_count())]
 
     def _class_names(self) -> list[str] | None:
-        """The names of the classes in the order of their weights, None if there is one of them."""
+        """Return the names of the classes in the order of their weights; None if only one has
+        weights.
+        """
         if self.classes == 1:
             return None
         if self.dataset:
@@ -291,8 +317,10 @@ class Learning(Learner):
     def _judged(self) -> dict[str, Any]:
         """Judge the model on the held-out records, for JSON.
 
-        Each figure has an entry with its name, and others for its interval, for the baseline, and
-        for the optimum with its interval.
+        Each figure, such as "auc", has its value under its name, and further values under the name
+        with a suffix: "auc_interval", "auc_baseline", "auc_optimum" and "auc_optimum_interval". The
+        baseline is the answer that knows no features, and the optimum the same model without
+        privacy.
         """
         if self.dataset is None:
             return {"measure": None, "task": None}
@@ -323,7 +351,10 @@ class Learning(Learner):
 
 
 def _figure_lines(result: Mapping[str, Any]) -> list[str]:
-    """Write a line for each figure of a model, and one more if it is no better than chance."""
+    """Return a line for each figure of a model, and one more if it is no better than chance.
+
+    A line has the figure, its interval, and the figures of the optimum and of the baseline.
+    """
     if result["measure"] is None:  # the host has no records to judge the model on
         return []
 
@@ -341,7 +372,10 @@ def _figure_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _chance_lines(result: Mapping[str, Any]) -> list[str]:
-    """Say in a line that the most important figure of a model is chance; no line if it is not."""
+    """Return a line that says that the model's main figure is no better than chance, and why.
+
+    There is no line if the figure is better.
+    """
     name = result["measure"]
     reported_values = result["reports"] * result["k"]
     if reported_values < result["d"]:
@@ -355,7 +389,8 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
 
     low, high = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
-    if low <= baseline <= high or not judging.better(name, result[name], baseline):
+    interval_has_baseline = low <= baseline <= high
+    if interval_has_baseline or not judging.better(name, result[name], baseline):
         return [
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
             "answer that knows no features: the figure is chance; a few boards with many records "
@@ -365,10 +400,10 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _report_lines(result: Mapping[str, Any]) -> list[str]:
-    """Write lines for people about how many reports there were, and what each had."""
-    has_range = result["classes"][0]["tau"] is not None
+    """Return lines for people about how many reports there were, and what each had."""
     values = "coordinates of the gradient"
-    if has_range:  # clients train by themselves, and report how far their weights have moved
+    clips_to_tau = result["classes"][0]["tau"] is not None
+    if clips_to_tau:  # clients train by themselves, and report how far their weights have moved
         values = "weights"
     part = projections.part(result["mechanism"], result["k"])
     return [
@@ -380,15 +415,16 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write a line for people about each class of devices, if there are several.
+    """Return a line for people about each class of devices, if there are several.
 
-    classes: as of `ReportDesign.summary`. Of many classes, only those that spend the least and the
-    most have a line.
+    Of many classes, only those that spend the least and the most have a line.
+
+    classes: the summary of each class, as of `ReportDesign.summary`.
     """
     if len(classes) == 1:
         return []
     lines = []
-    shown = ends(classes, lambda each: float(each["epsilon_paid"]))
+    shown = ends(classes, cost=lambda summary: float(summary["epsilon_paid"]))
     if len(shown) < len(classes):
         lines.append(
             f"  {len(classes)} classes of clients, of which these spend the least and the most:"

@@ -15,40 +15,67 @@ _ROUNDED = 0.01  # the hinge's corner is a parabola of this width, so that there
 
 
 def _squares(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """Half of the squared residuals; labels are numbers in Q1.14."""
+    """Return half of each squared residual, and the residuals, which are its derivative by the
+    score.
+
+    labels: numbers in fixed point, where ONE stands for 1.
+    """
     residual = scores - labels / ONE
     return residual**2 / 2, residual
 
 
 def _logistic(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """The logistic losses log(1 + exp(-margin)); the sign of a label is its class.
+    """Return the logistic loss of each record, and its derivative by the score (n each).
 
-    They are computed from exp(-|score|), which cannot overflow.
+    The loss is log(1 + exp(-margin)), where the margin is the score times the sign of the label, -1
+    or 1. Both are computed from exp(-|score|), which cannot overflow.
+
+    labels: only their signs count.
     """
     sign = np.where(labels > 0, 1.0, -1.0)
     margin = sign * scores
     small = np.exp(-np.abs(scores))
     losses = np.log1p(small) + np.maximum(-margin, 0)
-    return losses, -sign * np.where(margin > 0, small, 1) / (1 + small)
+    # 1 / (1 + exp(margin)), the probability of the other class.
+    probability_of_error = np.where(margin > 0, small, 1) / (1 + small)
+    return losses, -sign * probability_of_error
 
 
 def _hinge(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """The hinge losses max(0, 1 - margin), with a rounded corner; a label's sign is its class."""
+    """Return the hinge loss of each record, and its derivative by the score (n each).
+
+    The loss is max(0, 1 - margin), where the margin is the score times the sign of the label, -1 or
+    1. Its corner is rounded to a parabola, so that there is a derivative everywhere.
+
+    labels: only their signs count.
+    """
     sign = np.where(labels > 0, 1.0, -1.0)
     shortfall = np.maximum(1 - sign * scores, 0)  # of the margin, from 1
-    losses = np.where(shortfall < _ROUNDED, shortfall**2 / (2 * _ROUNDED), shortfall - _ROUNDED / 2)
+    parabola = shortfall**2 / (2 * _ROUNDED)
+    line = shortfall - _ROUNDED / 2
+    losses = np.where(shortfall < _ROUNDED, parabola, line)
     return losses, -sign * np.minimum(shortfall / _ROUNDED, 1)
 
 
 def _cross_entropy(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """The cross-entropy of softmax regression: scores are n x classes, labels are class numbers."""
-    true_class = (np.arange(len(scores)), labels.astype(np.int64))  # an entry of each row
+    """Return the cross-entropy of each record in softmax regression, and its derivatives.
+
+    The loss is -log p[label], where p are the class probabilities, the softmax of the scores. Its
+    derivative by the score of class c is p[c] - 1[c = label].
+
+    scores: n x classes. labels: class numbers (n).
+    Returns the losses (n) and the derivatives (n x classes).
+    """
+    record_numbers = np.arange(len(scores))
+    true_class = (record_numbers, labels.astype(np.int64))  # the index of one score in each row
     shifted = scores - scores.max(axis=1, keepdims=True)  # so that no exponential overflows
-    slopes = np.exp(shifted)
-    total = slopes.sum(axis=1)
-    slopes /= total[:, None]  # now these are the probabilities of the classes
+    probabilities = np.exp(shifted)
+    total = probabilities.sum(axis=1)
+    probabilities /= total[:, None]
+    losses = np.log(total) - shifted[true_class]
+    slopes = probabilities
     slopes[true_class] -= 1
-    return np.log(total) - shifted[true_class], slopes
+    return losses, slopes
 
 
 LOSSES: dict[int, Loss] = {

@@ -39,10 +39,10 @@ from ternhost.text import counted
 
 _what = partial(option, group="what to collect")
 _STEPS = 4096  # grid steps of a radius: as many as there may be
-_STEPS_AT_TINY_RHO = 128  # where a report costs less than _TINY
-_TINY = 100  # micro-rho
+_STEPS_AT_TINY_RHO = 128  # where a report costs less than _TINY_RHO
+_TINY_RHO = 100  # micro-rho
 # Records of a unit, up to which no sum of theirs can be cut off at 2**29 (arithmetic.md).
-_LONG = 2048
+_LONG_RUN = 2048
 _LEAST_BITS = 8  # of the symbol of a sum
 _MOST_BITS = 16
 _MOST_SUMS = sums.MOST_BYTES - 1  # of a report, beside the tally, at _LEAST_BITS each
@@ -64,33 +64,41 @@ class Options(UnitOptions):
 
 @dataclass(frozen=True)
 class _Part:
-    """The attributes of one round."""
+    """The attributes that one round asks for, and how devices report their sums."""
 
-    columns: tuple[int, ...]
-    categories: int  # of each attribute; 0: numbers
+    columns: tuple[int, ...]  # numbers of the attributes, in the order of the table
+    categories: int  # of each attribute; 0: they are numbers
     design: SumDesign
-    tally: int  # grid steps that a unit adds
-    range: int
-    slack: float  # of a unit's number, for the rounding
+    tally: int  # grid steps that each unit adds to the count of units
+    range: int  # the r of the question: devices multiply values by 2**r
+    slack: float  # by how much rounding may change the value of a unit, at most
 
     @property
     def name(self) -> str:
         return f"of {self.categories} categories" if self.categories else "numbers"
 
     def question(self, width: int, first: int) -> Question:
-        """Return the question of the round.
+        """Return the question that asks devices for the sums of these attributes.
 
-        width: the number of features in a record. first: the number of features that come before
-        the attributes; they are never asked for.
+        width: the number of features in a record.
+        first: the number of features that come before the attributes; they are never asked for.
         """
         # A flag for each feature of a record: 1 if the devices shall sum it.
         is_asked = []
         for feature in range(width):
             is_asked.append(int(feature - first in self.columns))
-        card, k = self.design.card.data, self.design.k
+        model, range_ = wire.VALUES, self.range
         if self.categories:
-            return Question(wire.CATEGORIES, is_asked, 0, card, k, classes=self.categories)
-        return Question(wire.VALUES, is_asked, 0, card, k, range=self.range)
+            model, range_ = wire.CATEGORIES, 0
+        return Question(
+            model=model,
+            parameters=is_asked,
+            exponent=0,
+            card=self.design.card.data,
+            k=self.design.k,
+            classes=self.categories or 1,
+            range=range_,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,10 +118,13 @@ class Means(Learner):
     modules = ("sums",)
 
     def __init__(self, options: Any, population: Population, data: Table | None = None) -> None:
-        """Plan one round for each group of attributes, and share the budget out among them.
+        """Plan one round for each group of attributes, and share the privacy budget out among them.
 
-        data: what the devices hold, instead of the data set that the options name. Raises
-        UsageError if the fleet is served, or if the attributes cannot be summed.
+        options: the `Options` of this module.
+        population: the devices that can be asked.
+        data: what the devices hold, instead of the data set that the options name.
+        Raises UsageError if the fleet is served round after round without an end, or if the
+        attributes cannot be summed.
         """
         self.options = options
         if population.schedule is not None:
@@ -121,31 +132,40 @@ class Means(Learner):
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
         self._held = held_for(options.dataset, population, data)
         self._table = self._held.table
-        groups = self._groups()
+
+        # What is protected: runs of `unit` consecutive records, or all records of a device.
         self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
         self._units = 1  # of a device: all of its records are one unit
         if self.unit:
             self._units = math.ceil(options.records / self.unit)
+
+        # Who reports, and which records each device holds, where tern hands them out.
         self.clients = population.clients or population.boards or population.devices or None
         if population.knows_records:
             stock = Holdings(self._held.records, self._table.training, options.records)
-            self.holdings = deal(stock, self._table.name, self.clients or 1, options.seed)
+            self.holdings = deal(
+                stock, name=self._table.name, boards=self.clients or 1, seed=options.seed
+            )
 
-        self._budget: int = options.budget_in_rho()
+        # The rounds, each of which asks every device.
+        groups = self._groups()
+        self._budget: int = options.budget_in_rho()  # for all rounds, in micro-rho of zCDP
         self._parts = self._plan_parts(groups)
         self.rounds = self.times = len(groups)
         self.reports = None
         if self.clients is not None:
             self.reports = self.clients * self.rounds
         designs = [part.design for part in self._parts]
-        self.designs = [max(designs, key=lambda design: design.cost)]
+        dearest = max(designs, key=lambda design: design.cost)
+        self.designs = [dearest]  # it stands for all in what the run needs of boards
         self._answers: list[dict[str, Any]] = []  # one for each round that has ended
 
     def _groups(self) -> list[tuple[tuple[int, ...], int]]:
-        """Divide the attributes among rounds, so that the sums of each round fit into a report.
+        """Divide the attributes among rounds, so that the sums of each round fit into one report.
 
-        Returns for each round its columns, and the number of categories of each (0: numbers).
-        Raises UsageError for an attribute with too few or too many categories.
+        A number needs one sum, and an attribute with n categories needs n. Returns for each round
+        its columns, and the number of categories of each (0: numbers). Raises UsageError for an
+        attribute with too few or too many categories.
         """
         groups = []
         for category_count, columns in columns_of(self._table).items():
@@ -155,54 +175,47 @@ class Means(Learner):
                     f"not {category_count}"
                 )
                 raise UsageError(text, "collect at the device's unit, without --unit")
-            columns_per_round = _MOST_SUMS // max(1, category_count)
+            sums_per_column = max(1, category_count)
+            columns_per_round = _MOST_SUMS // sums_per_column
             for start in range(0, len(columns), columns_per_round):
                 groups.append((columns[start : start + columns_per_round], category_count))
         return groups
 
     def _plan_parts(self, groups: Sequence[tuple[tuple[int, ...], int]]) -> list[_Part]:
-        """Plan each round of `_groups`, with a share of the budget for each of its attributes."""
+        """Plan a round for each group of attributes, with a share of the budget for each attribute.
+
+        groups: the columns of each round and the number of their categories, as of `_groups`.
+        """
         attribute_count = sum(len(columns) for columns, _ in groups)
-        largest_cost = min(self._budget, MAX_EPSILON)  # of one report, in micro-rho
+        # In micro-rho, of all rounds together; no card may cost more than MAX_EPSILON.
+        total_cost = min(self._budget, MAX_EPSILON)
         parts = []
         for columns, categories in groups:
-            cost = largest_cost * len(columns) // attribute_count
+            cost = total_cost * len(columns) // attribute_count
             parts.append(self._part(columns, categories, cost))
         return parts
 
+    @property
+    def _records_per_unit(self) -> int:
+        """The number of records of a unit: of all of the device's, if the device is the unit."""
+        return int(self.unit or self.options.records)
+
     def _part(self, columns: tuple[int, ...], categories: int, cost: int) -> _Part:
-        """Plan the round about these columns, which costs a device at most `cost` micro-rho.
+        """Plan the round that asks for the sums of these columns.
 
-        No unit is clipped, as its numbers are at most those of its records. All symbols are wide
-        enough for any sum with its noise. If no report has room for such symbols, the round costs
-        half as much, which makes the noise larger and the symbols coarser.
+        Each device sends the sums over its records and a tally, the count of its units, with
+        discrete Gaussian noise on all of them. No unit is clipped, as its values are at most those
+        of its records. A symbol has room for the largest sum and its noise. If the symbols of all
+        sums do not fit into a report, the round costs half as much, which makes the noise larger
+        and the grid of the sums coarser.
+
+        categories: the number of categories of each column; 0: they are numbers.
+        cost: what the round may cost a device, in micro-rho of zCDP.
         """
-        run_length = self.unit or self.options.records  # records of a unit
-        value_count = len(columns) * (categories or 1)
-        least_record_radius = 1
-        if run_length > _LONG:
-            least_record_radius = 2
-        radius = run_length * max(math.sqrt(len(columns)), least_record_radius)
-        steps = _STEPS
-        if cost < _TINY:
-            steps = _STEPS_AT_TINY_RHO
-        tally = round(steps / value_count**0.25)  # least variance of a quotient near 1
-        largest_sum = self._units * max(tally, math.ceil(run_length * steps / radius))
-
-        fine = _FINE_BITS_OF_NUMBERS
-        if categories:
-            fine = 0
-        plan = sums.SumPlan(
-            cost=cost,
-            unit=self.unit,
-            radius=radius,
-            units=self._units,
-            steps=steps,
-            clipped=tally,
-            kept=tally,
-            values=value_count + 1,  # and the tally
-            bits=_LEAST_BITS,
-            fine=fine,
+        plan = self._sum_plan(columns, categories, cost)
+        largest_sum = self._units * max(
+            plan.clipped,  # of the tally
+            math.ceil(self._records_per_unit * plan.steps / plan.radius),  # of any other sum
         )
         made = _narrowest_design(plan, largest_sum)
         if made is None:
@@ -221,9 +234,45 @@ class Means(Learner):
             columns=columns,
             categories=categories,
             design=design,
-            tally=tally,
+            tally=plan.clipped,
             range=made.range,
-            slack=sums.grid(sums.of(card), made.range) / 2,
+            slack=sums.grid(sums.of(card), made.range) / 2,  # half a grid step
+        )
+
+    def _sum_plan(self, columns: tuple[int, ...], categories: int, cost: int) -> sums.SumPlan:
+        """Say what a card has to do that adds noise to the sums of these columns and to a tally.
+
+        The parameters are those of `_part`.
+        """
+        records = self._records_per_unit
+        sum_count = len(columns) * max(1, categories)
+
+        # The l2 norm of a unit: a record has the norm sqrt(columns) at most, as each value is at
+        # most 1. (Of a category's flags, one is 1.)
+        record_radius = math.sqrt(len(columns))
+        if records > _LONG_RUN:
+            record_radius = max(record_radius, 2)
+        radius = records * record_radius
+
+        steps = _STEPS
+        if cost < _TINY_RHO:
+            steps = _STEPS_AT_TINY_RHO
+        # This gives the least variance to a quotient near 1 of a sum and the tally.
+        tally = round(steps / sum_count**0.25)
+        fine = _FINE_BITS_OF_NUMBERS
+        if categories:  # flags are whole numbers
+            fine = 0
+        return sums.SumPlan(
+            cost=cost,
+            unit=self.unit,
+            radius=radius,
+            units=self._units,
+            steps=steps,
+            clipped=tally,  # what a clipped unit adds to the tally, and what any other adds
+            kept=tally,
+            values=sum_count + 1,  # and the tally
+            bits=_LEAST_BITS,
+            fine=fine,
         )
 
     @property
@@ -234,13 +283,18 @@ class Means(Learner):
         return part.question(self._held.width, self._held.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
-        """Ask every device for the sums of the next part."""
+        """Ask every device for the sums of the next group of attributes."""
         return [(self._question(self._parts[len(self._answers)]), devices)]
 
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
-        """Keep the totals of the round and their standard errors: zeros if nobody reported."""
-        (cohort,) = result.cohorts
-        totals, errors = np.zeros((2, len(cohort.counts)))
+        """Store the totals of a round over all devices, with their standard errors.
+
+        They are 0 if nobody reported. devices: not needed, since totals do not depend on who
+        reported.
+        """
+        (cohort,) = result.cohorts  # all devices get the same question
+        value_count = len(cohort.counts)
+        totals, errors = np.zeros(value_count), np.zeros(value_count)
         if cohort.reports:
             totals, errors = sums_of(cohort)
         answer = {"totals": totals.tolist(), "errors": errors.tolist(), "reports": result.reports}
@@ -255,9 +309,9 @@ class Means(Learner):
     # The result
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The estimates of all attributes, and the number of records, for JSON.
+        """Return the estimates of all attributes, and the number of records, for JSON.
 
-        history: not needed, as the answers of all rounds are kept.
+        history: not needed, as the answers of all rounds are stored.
         """
         entry_of_column: dict[int, dict[str, Any]] = {}
         part_summaries = []
@@ -267,27 +321,35 @@ class Means(Learner):
             record_counts.append(record_count)
             entry_of_column |= self._entries(part, answer, record_count)
             part_summaries.append(self._part_summary(part, answer["reports"]))
+
         entries = [entry_of_column[column] for column in sorted(entry_of_column)]
         most_exact = min(record_counts, key=lambda count: count.error)
+        cost_of_all = sum(part.design.cost for part in self._parts)  # in micro-rho
         return {
+            # What was asked.
             "dataset": self.options.dataset,
             "method": "sums over units",
             "clients": max(answer["reports"] for answer in self._answers),
+            # What was learned.
             **squared_errors(entries),
             "attributes": entries,
             "records": most_exact.records,
             "records_error": most_exact.error,
+            # What it cost, and of which reports.
             "unit": self.unit,
             "delta": self.delta,
-            "rho": sum(part.design.cost for part in self._parts) / MICRO,
+            "rho": cost_of_all / MICRO,
             "parts": part_summaries,
         }
 
     def _count(self, part: _Part, answer: Mapping[str, Any]) -> _Count:
-        """Estimate the number of records from the tally of a round, which counts units.
+        """Estimate the number of records of all devices from the tally of a round.
 
-        The tally is the last value of an answer. The last unit of a device may be shorter than the
-        others, so a unit stands for the average number of records of a unit.
+        The tally, the last value of an answer, counts units in grid steps. The last unit of a
+        device may be shorter than the others, so each unit counts as the average number of records
+        of a unit.
+
+        answer: the totals of the round and their standard errors.
         """
         records_per_unit = self.options.records / self._units
         records_per_step = records_per_unit / part.tally
@@ -297,7 +359,9 @@ class Means(Learner):
         )
 
     def _part_summary(self, part: _Part, reports: int) -> dict[str, Any]:
-        """Describe a round for JSON: its attributes, its design, and the number of its reports."""
+        """Describe a round for JSON: its attributes, how they were reported, and by how many
+        devices.
+        """
         attribute_count = len(part.columns)
         return {
             "name": part.name,
@@ -311,12 +375,16 @@ class Means(Learner):
     def _entries(
         self, part: _Part, answer: Mapping[str, Any], count: _Count
     ) -> dict[int, dict[str, Any]]:
-        """Make the entry (attribute_results.py) of each column of a round.
+        """Return the result of each attribute of a round, by its column.
 
-        answer: the totals and standard errors of the round. count: of the records of all devices.
+        A result has the form of an entry of attribute_results.py: a mean or frequencies, with
+        intervals.
+
+        answer: the totals and standard errors of the round; each attribute has a slice of them.
+        count: the estimated number of records of all devices, by which totals are divided.
         """
         names = (*self._table.numeric_names, *self._table.categorical_names)
-        sums_per_column = part.categories or 1
+        sums_per_column = max(1, part.categories)
         entries = {}
         for i, column in enumerate(part.columns):
             of_column = slice(i * sums_per_column, (i + 1) * sums_per_column)
@@ -341,10 +409,13 @@ class Means(Learner):
         errors: Sequence[float],
         count: _Count,
     ) -> dict[str, Any]:
-        """Make the part of a column's entry that has the frequencies of its categories.
+        """Return the estimated frequency of each category of an attribute, with its interval.
 
-        totals: the number of records of each category. errors: their standard errors. count: of the
-        records of all devices.
+        If the host knows what the devices hold, the result has the true frequencies, too.
+
+        totals: the number of records of each category, with noise.
+        errors: the standard errors of the totals.
+        count: the estimated number of records of all devices.
         """
         categories = self._table.categories[column - len(self._table.numeric_names)]
         frequencies, intervals = [], []
@@ -352,6 +423,7 @@ class Means(Learner):
             frequency, interval = self._quotient(part, total, error, count)
             frequencies.append(frequency)
             intervals.append(interval)
+
         entry = {
             "categories": list(categories),
             "frequencies": frequencies,
@@ -359,8 +431,8 @@ class Means(Learner):
         }
         values = self._values(column)
         if values is not None:
-            held = np.bincount(values, minlength=part.categories)
-            entry["true"] = (held / len(values)).tolist()
+            record_counts = np.bincount(values, minlength=part.categories)
+            entry["true"] = (record_counts / len(values)).tolist()
         return entry
 
     def _quotient(
@@ -368,6 +440,8 @@ class Means(Learner):
     ) -> tuple[float, list[float] | None]:
         """Divide a total by the number of records; return the mean and its 95 % interval.
 
+        total, error: a sum over all records, and the standard error that its noise gives it.
+        count: the estimated number of records.
         The interval also covers the rounding on the devices. It is None if there may be no record.
         """
         mean = 0.0
@@ -377,11 +451,11 @@ class Means(Learner):
         if interval is None:
             return mean, None
         low, high = interval
-        rounding = part.slack * self._units / self.options.records  # of a record, at most
-        return mean, [low - rounding, high + rounding]
+        most_rounding = part.slack * self._units / self.options.records  # of a record's value
+        return mean, [low - most_rounding, high + most_rounding]
 
     def _values(self, column: int) -> npt.NDArray[np.int16] | None:
-        """Return the values of all devices in a column, None if the host does not know them."""
+        """Return the values of all devices in a column; None if the host does not know them."""
         if self.holdings is None:
             return None
         values: npt.NDArray[np.int16] = self.holdings.records[self.holdings.order, column]
@@ -389,27 +463,33 @@ class Means(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """The estimates and the number of records, in lines for people."""
+        """Return the estimates and the number of records, in lines for people."""
         reports = f"{counted(result['reports'], 'report')} about {result['records']:,.0f} records"
+        half_interval = QUANTILE * result["records_error"]
         return [
             "intervals are for the noise",
             *attribute_lines(result),
-            f"{reports} (+-{QUANTILE * result['records_error']:.0f}) in {result['seconds']:.1f} s",
+            f"{reports} (+-{half_interval:.0f}) in {result['seconds']:.1f} s",
             *error_lines(result),
         ]
 
 
 def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
-    """Design the plan's card with the fewest bits that hold every sum and its noise.
+    """Design a card for noisy sums whose symbols have as few bits as possible.
 
-    largest_sum: of a device, in grid steps. Returns None if no number of bits is enough that lets
-    all sums fit into a report.
+    Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
+    deviations.
+
+    plan: what the card has to do; its number of bits is not used.
+    largest_sum: the largest absolute sum of a device, in grid steps.
+    Returns None if no number of bits is enough that lets all sums fit into a report.
     """
     most_bits = min(_MOST_BITS, 8 * sums.MOST_BYTES // plan.values)
     for bits in range(_LEAST_BITS, most_bits + 1):
         made = sums.design(replace(plan, bits=bits))
         body = sums.of(cards.decode(made.card))
         noise = math.sqrt(sums.variance(body))
+        # A symbol is a signed integer, and stands for 2**coarse grid steps.
         largest_symbol = 2 ** (body.coarse + bits - 1)
         if largest_sum + _NOISE_REACH * noise < largest_symbol:
             return made
@@ -419,17 +499,20 @@ def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | 
 def fieller(
     numerator: float, numerator_error: float, denominator: float, denominator_error: float
 ) -> list[float] | None:
-    """Return the 95 % interval of a quotient of two independent normal estimates.
+    """Return the 95 % interval of the quotient a / b of two independent normal estimates.
 
-    The errors are standard errors. Returns None if the denominator may be 0. Source: Fieller,
-    Journal of the Royal Statistical Society B 16, 1954: the interval has all quotients q with
-    (a - q b)**2 <= z**2 (a_error**2 + q**2 b_error**2), a quadratic inequality.
+    It has all quotients q for which a - q b is within z = 1.96 standard deviations of 0: (a - q
+    b)**2 <= z**2 (a_error**2 + q**2 b_error**2), a quadratic inequality in q. Source: Fieller,
+    Journal of the Royal Statistical Society B 16, 1954.
+
+    The errors are standard errors. Returns None if b may be 0: then the interval has no end.
     """
     z_squared = QUANTILE**2
+    # The inequality in the form quadratic * q**2 - 2 * linear * q + constant <= 0.
     quadratic = denominator * denominator - z_squared * denominator_error**2
-    if denominator <= 0 or quadratic <= 0:
-        return None
     linear = numerator * denominator
     constant = numerator * numerator - z_squared * numerator_error**2
+    if denominator <= 0 or quadratic <= 0:
+        return None
     root = math.sqrt(max(0.0, linear * linear - quadratic * constant))
     return [(linear - root) / quadratic, (linear + root) / quadratic]

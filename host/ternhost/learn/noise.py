@@ -1,4 +1,5 @@
-"""Options of reports in protected inference and of their noise, also as MindSpore Federated has them.
+"""Options of reports in protected inference and of their noise, also as MindSpore Federated has
+them.
 
 Its guide to the protection of inference results takes 1 for the L1 sensitivity of a vector of
 probabilities, and noise of scale 1 / laplace_eval_eps. The sensitivity is 2, so the true epsilon is
@@ -93,15 +94,21 @@ class NoiseOptions(OptionGroup):
             raise UsageError(text, "name --epsilon, or --answer vector")
 
         if self.privacy_eval_type == NOT_ENCRYPT:
-            for name in ("epsilon", "epsilons", "noise"):
-                if getattr(self, name) is not None:
-                    text = f"--{name} says how much noise there is, and {NOT_ENCRYPT} that there is none"
-                    raise UsageError(text, hint="give one of them")
+            self._require_no_amount_of_noise()
         elif self.unprotected is None:
-            self.classes()  # an epsilon that makes no sense is refused here
+            self.classes()  # raises UsageError for an epsilon that makes no sense
+
+    def _require_no_amount_of_noise(self) -> None:
+        """Raise UsageError if an option says how much noise there is."""
+        for name in ("epsilon", "epsilons", "noise"):
+            if getattr(self, name) is not None:
+                text = (
+                    f"--{name} says how much noise there is, and {NOT_ENCRYPT} that there is none"
+                )
+                raise UsageError(text, hint="give one of them")
 
     def classes(self) -> list[DeviceClass]:
-        """The classes of clients, each with the true epsilon of a result.
+        """Return the classes of clients, each with the true epsilon of a report.
 
         Raises UsageError for an epsilon that makes no sense, or at which no device reports.
         """
@@ -109,20 +116,20 @@ class NoiseOptions(OptionGroup):
             return DeviceClass.of_epsilons(self.epsilons)
         if self.epsilon is not None:
             return [DeviceClass(parse_epsilon(self.epsilon))]
-        true = 2 * self.setting
-        if true > _MOST:
-            text = f"no device reports at a true epsilon of {true:,.10g}, above {_MOST}"
+        true_epsilon = 2 * self.setting
+        if true_epsilon > _MOST:
+            text = f"no device reports at a true epsilon of {true_epsilon:,.10g}, above {_MOST}"
             raise UsageError(
                 text, "vectors of a simulated fleet show what it does: --fleet simulated:1000"
             )
-        return [DeviceClass(parse_epsilon(true))]
+        return [DeviceClass(parse_epsilon(true_epsilon))]
 
     @property
     def setting(self) -> Decimal:
-        """laplace_eval_eps: as named, or the one at which noise is at most `noise`.
+        """MindSpore's laplace_eval_eps: as named, or the one at which noise is at most `noise`.
 
-        The probability of that is 1 - exp(-noise laplace_eval_eps). Raises UsageError unless it is
-        above 0.
+        Laplace noise of scale 1 / laplace_eval_eps is at most x with the probability p = 1 - exp(-x
+        laplace_eval_eps), so the latter is -log(1 - p) / x. Raises UsageError unless it is above 0.
         """
         if self.noise is not None:
             probability = self.probability or PROBABILITY
@@ -131,7 +138,7 @@ class NoiseOptions(OptionGroup):
             setting = Decimal(self.laplace_eval_eps)
             if setting.is_finite() and setting > 0:
                 return setting
-        except ArithmeticError:
+        except ArithmeticError:  # it is no number
             pass
         raise UsageError(
             f"--laplace-eval-eps {self.laplace_eval_eps} must be a number above 0, half of the true epsilon",
@@ -140,9 +147,10 @@ class NoiseOptions(OptionGroup):
 
     @property
     def unprotected(self) -> float | None:
-        """The setting laplace_eval_eps if no card has so little noise; None if there is a card.
+        """MindSpore's laplace_eval_eps if it is too large for any device, else None.
 
-        Then a simulation adds the noise in floats. Raises UsageError.
+        A true epsilon above _MOST has so little noise that no device reports with it; then a
+        simulation adds the noise in floats. Raises UsageError.
         """
         is_noisy_vector = self.answer == VECTOR and self.privacy_eval_type == LAPLACE
         if not is_noisy_vector or self.epsilon is not None or self.epsilons is not None:

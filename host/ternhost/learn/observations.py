@@ -1,4 +1,5 @@
-"""Where the optimum is, by noisy mean gradients and public rows: features of records without labels.
+"""Where the optimum is, by noisy mean gradients and public rows: features of records without
+labels.
 
 Let h be the mean of a label by a model. A gradient asked for at weights v has the mean E[(h(x v) -
 h(x w)) x], with w the optimum and E over the population. Public rows stand for the population, so
@@ -45,39 +46,53 @@ _MEAN = 0.9  # of |x|**2, the most that may be of the mean x
 
 @dataclass(frozen=True)
 class Observation:
-    """A mean gradient, and how the devices were asked for it."""
+    """A noisy mean gradient over many devices, and the question that they answered with it.
 
-    asked: Floats  # the weights (values)
-    gradient: Floats  # (values)
+    A gradient has a value for each weight of the model (values = classes * features).
+    """
+
+    weights: Floats  # the model at which the devices computed their gradients (values)
+    gradient: Floats  # the mean gradient, with noise (values)
     variance: float  # of the noise of each value
-    radius: float | None = None  # the l2 norm to which a device clipped its gradient
-    tau: float | None = None  # the size to which it clipped each value
+    radius: float | None = None  # the l2 norm to which a device clipped its gradient; None: none
+    tau: float | None = None  # the absolute size to which it clipped each value; None: none
 
     def clipped(self, gradients: Floats) -> Floats:
-        """Clip gradients (n x values) as the devices do: each value, or the whole vector."""
+        """Clip gradients in the same way as the devices did: each value, or the whole vector.
+
+        gradients: n x values, one gradient in a row. The result has the same shape.
+        """
         if self.tau is not None:
             gradients = np.clip(gradients, -self.tau, self.tau)
         if self.radius is not None:
             norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-            gradients = gradients * np.minimum(1, self.radius / np.maximum(norms, _TINY))
+            shrinkage = np.minimum(1, self.radius / np.maximum(norms, _TINY))
+            gradients = gradients * shrinkage
         return gradients
 
     def joined(self, other: "Observation") -> "Observation | None":
-        """Combine two observations by inverse variance; None if they answer different questions."""
+        """Combine two observations of the same mean gradient into one that is more precise.
+
+        Both are weighted by their inverse variance. Returns None if they answer different
+        questions, that is, if the devices computed gradients at other weights or clipped them in
+        another way.
+        """
         same_clip = (self.radius, self.tau) == (other.radius, other.tau)
-        if not same_clip or not np.array_equal(self.asked, other.asked):
+        same_weights = np.array_equal(self.weights, other.weights)
+        if not same_clip or not same_weights:
             return None
-        other_weight = self.variance / max(self.variance + other.variance, _TINY)
-        own_weight = 1 - other_weight
-        gradient = own_weight * self.gradient + other_weight * other.gradient
-        return replace(self, gradient=gradient, variance=own_weight * self.variance)
+        # The share of `other` is (1 / other.variance) / (1 / self.variance + 1 / other.variance).
+        other_share = self.variance / max(self.variance + other.variance, _TINY)
+        own_share = 1 - other_share
+        gradient = own_share * self.gradient + other_share * other.gradient
+        return replace(self, gradient=gradient, variance=own_share * self.variance)
 
 
 class Expected(NamedTuple):
-    """An answer as a model expects it."""
+    """The mean gradient that devices are expected to report if the optimum is at given weights."""
 
-    mean: Floats  # gradient (values)
-    variance: float  # of each value of the mean, as the rows are few
+    mean: Floats  # the expected mean gradient (values)
+    variance: float  # of each value of it: the error that is due to the small number of rows
 
 
 class Observations:
@@ -89,10 +104,14 @@ class Observations:
     def __init__(
         self, model: int, rows: Floats, classes: int = 1, *, invented: bool = False
     ) -> None:
-        """Begin without an answer.
+        """Begin without any observation, at weights of 0.
 
-        model: its number (wire.md). rows: public rows (n x features), the constant 1 first.
-        classes: that have weights of their own. invented: the rows are `made_up`.
+        model: the number of the model: LINEAR, LOGISTIC or SOFTMAX_GRADIENT (wire.md).
+        rows: features of records that stand for the population (n x features), the constant 1
+            first.
+        classes: the number of classes that have weights of their own; 1 except for softmax
+            regression.
+        invented: whether the rows are `made_up`, since no public rows are known.
         """
         self.model = model
         self.classes = classes
@@ -100,25 +119,36 @@ class Observations:
         self._rows = rows
         self._answers: list[Observation] = []
         self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (values)
-        self.suited: bool = True  # the rows to the population, as far as known
-        # Chi-squared for each direction in which rows do not vary: about 1 if they are right.
+
+        # Whether the rows are of the same population as the devices' records, as far as known.
+        self.suited: bool = True
+        # Chi-squared for each direction in which rows do not vary: about 1 if the rows are right.
         self.misfit = 1.0
-        self._uncorrelated_fit = self.weights  # the model by uncorrelated features
+        # The weights that the first gradient gives if features are taken to be uncorrelated.
+        self._uncorrelated_fit = self.weights
 
     @property
     def certain(self) -> float:
-        """The square of the first gradient over what its noise alone has."""
+        """The signal-to-noise ratio of the first gradient: its mean square over the noise's
+        variance.
+        """
         first = self._answers[0]
-        return float(np.square(first.gradient).mean() / max(first.variance, _TINY))
+        mean_square = np.square(first.gradient).mean()
+        return float(mean_square / max(first.variance, _TINY))
 
     @property
     def limited(self) -> float:
-        """The variance of the first expected gradient, as the rows are few, over that of its noise."""
+        """How far the small number of rows, and not the noise of the answers, limits the fit.
+
+        It is a ratio of two variances of the first gradient: that of what the rows let one expect,
+        which is large if the rows are few, and that of the noise.
+        """
         first = self._answers[0]
-        return self._expected(first, self.weights).variance / max(first.variance, _TINY)
+        variance_by_rows = self._expected(first, self.weights).variance
+        return variance_by_rows / max(first.variance, _TINY)
 
     def add(self, answer: Observation) -> None:
-        """Take an answer; if it is to the same question as the last one, the two are combined."""
+        """Add an observation; it is merged with the last one if both answer the same question."""
         joined = None
         if self._answers:
             joined = self._answers[-1].joined(answer)
@@ -126,15 +156,18 @@ class Observations:
             self._answers[-1] = joined
         else:
             self._answers.append(answer)
-        if len(self._answers) == 1:  # the first one is new, or better known
+
+        first_has_changed = len(self._answers) == 1  # it is new, or more precise than before
+        if first_has_changed:
             self._judge()
 
     # The fit
 
     def fit(self) -> Floats:
-        """Fit the weights to all answers, and return them (values).
+        """Fit the weights of the model to all observations, and return them (values).
 
-        If the rows do not suit the population, the weights go along the first gradient.
+        If the rows are of another population than the devices' records, they are not used: the
+        weights approach those that the first gradient gives for uncorrelated features.
         """
         for _ in range(_STEPS):
             if self.suited:
@@ -144,16 +177,21 @@ class Observations:
         return self.weights
 
     def _step(self) -> None:
-        """Make a Gauss-Newton step of the length that explains the answers best, or none.
+        """Move the weights by a damped Gauss-Newton step: the one that explains the answers best.
 
-        Far from the optimum answers are not linear in the weights, so that a whole step may
-        overshoot.
+        The step leads towards the solution of the linearised equations. Far from the optimum the
+        answers are not linear in the weights, so that a whole step may overshoot. So several
+        shorter steps, and none at all, are compared by their penalised chi-squared.
         """
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
+
+        # Step lengths of 0.7, 0.35, 0.175 and so on, in a column: one row of `moved` for each of
+        # them.
         lengths = _STEP / 2.0 ** np.arange(_HALVED)[:, None]
-        moved = self.weights + lengths * (posterior.mean - self.weights)  # a row for each length
+        moved = self.weights + lengths * (posterior.mean - self.weights)
         candidates = [self.weights, *np.clip(moved, -LARGEST_WEIGHT, LARGEST_WEIGHT)]
+
         losses = []
         for weights in candidates:
             prior_loss = weights @ weights / posterior.variance
@@ -161,10 +199,13 @@ class Observations:
         self.weights = candidates[int(np.argmin(losses))]
 
     def lengthened(self) -> Floats:
-        """Return the last fit, multiplied by the factor of _LENGTHS that explains the answers best.
+        """Return the fitted weights, multiplied by the factor that explains the answers best
+        (values).
 
-        Shrinking makes models of classes that are easily told apart too short, which spoils their
-        probabilities. Made-up rows show nothing of it.
+        `fit` shrinks weights towards 0. For classes that are easily told apart this makes the
+        weights too short, which spoils the predicted probabilities; a factor from 1 to 2.5 repairs
+        that. Rows that are made up, or that do not suit the population, cannot show the right
+        length: then the weights stay as they are.
         """
         if self._invented or not self.suited or not self.weights.any():
             return self.weights
@@ -174,13 +215,17 @@ class Observations:
         return min(candidates, key=self._unexplained)
 
     def deviations(self) -> Floats:
-        """The posterior standard deviation of each weight (values)."""
+        """Return the standard deviation of each weight of the fit, given all observations (values)."""
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
         return np.asarray(np.sqrt(np.diag(posterior.covariance)))
 
     def _unexplained(self, weights: Floats) -> float:
-        """Return the chi-squared of all answers, if these weights were the optimum."""
+        """Return the chi-squared of all observations, if these weights were the optimum.
+
+        It is the sum over all observations of |expected - observed gradient|**2 / variance, where
+        the variance is that of the noise plus that of the expectation.
+        """
         chi_squared = 0.0
         for answer in self._answers:
             expected = self._expected(answer, weights)
@@ -190,242 +235,330 @@ class Observations:
         return chi_squared
 
     def _system(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Make linear equations of all answers, which hold near these weights.
+        """Return the normal equations A w = b of the optimum w, by all observations.
 
-        Returns the precision matrix (values x values), and the matrix times the solution (values).
+        Each observation is linearised near `weights`, w0. With its Hessian H and the mean gradient
+        g0 that would be expected if w0 were the optimum, its gradient g is about g0 - H (w - w0).
+        So H w = H w0 + g0 - g, up to noise of some variance v. The sums over all observations are A
+        = H^T H / v (values x values) and b = H^T (H w0 + g0 - g) / v (values).
         """
         precision = np.zeros((len(weights), len(weights)))
         target = np.zeros_like(weights)
         for answer in self._answers:
             hessian = self._hessian(answer, weights)
             expected = self._expected(answer, weights)
-            answer_weight = 1 / max(answer.variance + expected.variance, _TINY)
-            # Near `weights`, hessian @ w = hessian @ weights + expected.mean - gradient.
+            inverse_variance = 1 / max(answer.variance + expected.variance, _TINY)
             right_side = hessian @ weights + expected.mean - answer.gradient
-            precision += answer_weight * hessian.T @ hessian
-            target += answer_weight * hessian.T @ right_side
+            precision += inverse_variance * hessian.T @ hessian
+            target += inverse_variance * hessian.T @ right_side
         return precision, target
 
     # Questions
 
     def question(self) -> tuple[Floats, float]:
-        """Choose the weights (values) at which to ask next, and the radius of clipping.
+        """Choose the next question to the devices: at which weights, and clipped to which norm.
 
-        The gradients at the fitted model tell more than those at the model 0 if the fit is good
-        enough. There the radius keeps a share _WHOLE of the gradients unclipped.
+        Gradients at the fitted model tell more than those at the model 0, but only once the fit is
+        good enough. At the fitted model the radius is such that a share _WHOLE of the gradients
+        stays unclipped. Returns the weights (values) and the l2 norm for clipping.
         """
-        if not self._answers or not self.suited or self.certain < SURE:
+        is_fit_usable = bool(self._answers) and self.suited and self.certain >= SURE
+        if not is_fit_usable:
             return np.zeros_like(self.weights), DIRECTION
+
         means = self._means(self.weights)
-        row_lengths = np.linalg.norm(self._rows, axis=1)[:, None]
-        # Each row may have either label: the size of its gradient for label 0, then for label 1,
-        # and the probability of that label.
-        sizes = (row_lengths * np.hstack([means, 1 - means])).ravel()
+        row_norms = np.linalg.norm(self._rows, axis=1)[:, None]
+        # Each row may have either label. With label 0 its gradient has the norm |x| * mean, with
+        # label 1 |x| * (1 - mean); `means` are the probabilities of label 1.
+        norms = (row_norms * np.hstack([means, 1 - means])).ravel()
         probabilities = np.hstack([1 - means, means]).ravel()
-        # The radius is a quantile of the sizes.
-        order = sizes.argsort()
+        # The radius is the _WHOLE quantile of these norms, weighted by their probabilities.
+        order = norms.argsort()
         cumulated = probabilities[order].cumsum()
-        quantile = cumulated.searchsorted(_WHOLE * probabilities.sum())
-        return self.weights, max(float(sizes[order[quantile]]), _LEAST_RADIUS)
+        quantile_index = cumulated.searchsorted(_WHOLE * probabilities.sum())
+        radius = float(norms[order[quantile_index]])
+        return self.weights, max(radius, _LEAST_RADIUS)
 
-    def promise(self, asked: Observation) -> float:
-        """Return the expected squared error of scores after a single answer to a question.
+    def promise(self, question: Observation) -> float:
+        """Return the squared error of a model's scores that is expected after one answer.
 
-        It does not depend on the answer's gradient. The less, the better: it compares mechanisms
-        and clips. Before the answer, scores have a variance of 4.
+        It serves to compare ways to ask: the mechanism that adds the least noise, and the clipping
+        that loses the least. Scores w.x of an unknown optimum w have a variance of 4 before the
+        answer; the result is what is left of it.
+
+        question: says how devices clip, and how large the noise is; its gradient is not used.
         """
-        hessian = self._hessian(asked, asked.asked)
-        expected = self._expected(asked, asked.asked)
-        # The variance of scores is w.T @ second_moment @ w, for weights w of mean 0.
+        hessian = self._hessian(question, question.weights)
+        expected = self._expected(question, question.weights)
+        noise = question.variance + expected.variance
+
+        # For weights w of mean 0, the variance of scores is w.T @ second_moments @ w, where
+        # second_moments has the block X^T X / n for each class.
         second_moment = self._rows.T @ self._rows / len(self._rows)
         second_moments = np.kron(np.eye(self.classes), second_moment)
+        # The prior of each weight has a variance such that the scores have a variance of 4.
         prior_precision = np.eye(len(second_moments)) * np.trace(second_moments) / 4
-        variance = asked.variance + expected.variance
-        precision = hessian.T @ hessian / variance + prior_precision
-        return float(np.trace(np.linalg.solve(precision, second_moments)))
+        posterior_precision = hessian.T @ hessian / noise + prior_precision
+        return float(np.trace(np.linalg.solve(posterior_precision, second_moments)))
 
     # The rows
 
     def _judge(self) -> None:
-        """Decide by the first gradient whether the rows suit the population.
+        """Decide by the first gradient whether the rows suit the population; set what follows from
+        it.
 
-        The rows are compared with uncorrelated features of the same curvature: which of them
-        explain the gradient with more evidence? Sets `suited` and `misfit`.
+        Two hypotheses explain the gradient: that the population's features are like the rows, or
+        that its features are uncorrelated, with the same mean curvature of the loss. Rows do not
+        suit if the second has much more evidence, or if the gradient is not 0 in directions in
+        which rows hardly vary. Sets `suited`, `misfit`, and the weights to use if the rows do not
+        suit.
         """
         first = self._answers[0]
         zeros = np.zeros_like(self.weights)
         hessian = self._hessian(first, zeros)
+        # The first gradient was asked for at weights of 0, so that hessian @ w = target up to
+        # noise.
         target = self._expected(first, zeros).mean - first.gradient
         variance = max(first.variance, _TINY)
-        fitted = _solution(hessian, target, variance).mean
-        fitted = np.clip(fitted, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        variance += self._expected(first, fitted).variance
+        rough_fit = _solution(hessian, target, variance).mean
+        rough_fit = np.clip(rough_fit, -LARGEST_WEIGHT, LARGEST_WEIGHT)
+        variance += self._expected(first, rough_fit).variance  # the error that few rows cause
 
         uncorrelated = self._uncorrelated(hessian)
         by_rows = _solution(hessian, target, variance)
         by_uncorrelated = _solution(uncorrelated, target, variance)
+        self._uncorrelated_fit = _along(by_uncorrelated.mean, uncorrelated, hessian)
 
-        # Directions in which the rows hardly vary: the gradient should have only noise there.
+        excess = self._excess(hessian, target, variance, by_rows.variance)
+        log_odds = by_rows.evidence - by_uncorrelated.evidence  # for the rows
+        # Clear answers have little noise, and no rows explain them fully: so they need more doubt.
+        doubt = _DOUBT * (1 + self.certain / SURE)
+        if self._invented:
+            self.suited = log_odds >= 0
+        else:
+            self.suited = log_odds >= -doubt and excess <= doubt
+
+    def _excess(
+        self, hessian: Floats, target: Floats, variance: float, prior_variance: float
+    ) -> float:
+        """Return the evidence that a gradient has more than noise where rows hardly vary.
+
+        It is the gain in log-likelihood if the variance in these directions is fitted
+        instead of known. Sets `misfit`.
+
+        hessian, target: of the equation hessian @ w = target (values x values, and values).
+        variance: of the noise of each value of `target`.
+        prior_variance: the variance that each weight has before the answer.
+        """
         directions, curvatures, _ = np.linalg.svd(hessian)
-        is_silent = np.square(curvatures) * min(by_rows.variance, _STEEP) < variance
+        # In these directions the optimum moves the gradient by less than its noise.
+        signal_variance = np.square(curvatures) * min(prior_variance, _STEEP)
+        is_silent = signal_variance < variance
         chi_squared = np.square(directions.T[is_silent] @ target) / variance
         self.misfit = 1.0
         if is_silent.any():
             self.misfit = float(chi_squared.mean())
-        # The evidence of a larger variance there.
-        excess = len(chi_squared) / 2 * (self.misfit - 1 - math.log(max(self.misfit, 1.0)))
 
-        odds = by_rows.evidence - by_uncorrelated.evidence  # logarithm
-        doubt = _DOUBT * (1 + self.certain / SURE)  # no rows explain clear answers fully
-        if self._invented:
-            self.suited = odds >= 0
-        else:
-            self.suited = min(odds, -excess) >= -doubt
-        self._uncorrelated_fit = _along(by_uncorrelated.mean, uncorrelated, hessian)
+        # For n values of mean square r in standard deviations, fitting the variance gains
+        # n / 2 (r - 1 - log r) if r is above 1. Too small a variance is no sign against the rows.
+        larger_misfit = max(self.misfit, 1.0)
+        return len(chi_squared) / 2 * (self.misfit - 1 - math.log(larger_misfit))
 
     def _uncorrelated(self, hessian: Floats) -> Floats:
-        """Return the Hessian of uncorrelated features with the same mean curvature."""
-        classes, d = self.classes, self._rows.shape[1]
-        by_class_and_feature = hessian.reshape(classes, d, classes, d)
-        # For each pair of classes, the mean of the block's diagonal.
-        mean_curvature = np.einsum("iaja->ij", by_class_and_feature) / d
-        return np.kron(mean_curvature, np.eye(d))
+        """Return the Hessian that uncorrelated features of the same mean curvature would have.
+
+        hessian: of the rows. Both matrices (values x values) have a block of features x features
+            for each pair of classes. Each block becomes the identity times the mean of its
+            diagonal.
+        """
+        classes, features = self.classes, self._rows.shape[1]
+        blocks = hessian.reshape(classes, features, classes, features)
+        diagonal_sums = np.einsum("iaja->ij", blocks)  # of the block of classes i and j
+        return np.kron(diagonal_sums / features, np.eye(features))
 
     # What the rows expect
 
-    def _gradients(self, asked: Observation) -> tuple[Floats, Floats]:
-        """Express the rows' gradients, at the weights of a question, by their mean labels.
+    def _gradients(self, question: Observation) -> tuple[Floats, Floats]:
+        """Return the gradient of each row, at the weights of a question, as a function of its
+        label.
 
-        Returns each row's gradient where its mean labels are 0 (n x classes x features), and by how
-        much it falls with each mean label (n x features).
+        A clipped gradient is linear in the mean label y of the row, for each class: g(y) = at_zero
+        - y * slope. Returns at_zero (n x classes x features), the gradient for a mean label of 0,
+        and slope (n x features), which all classes share. Without clipping, at_zero is the
+        prediction times x, and slope is x.
         """
-        predicted = self._means(asked.asked)
+        predicted = self._means(question.weights)
         if self.model == LOGISTIC:
-            # The clipped gradient of each row with label 0, and with label 1.
-            negative = asked.clipped(self._rows * (predicted - 0))
-            positive = asked.clipped(self._rows * (predicted - 1))
-            return negative[:, None], negative - positive
+            # A record has the label 0 or 1, and its gradient (prediction - label) x is clipped.
+            with_label_0 = question.clipped(self._rows * (predicted - 0))
+            with_label_1 = question.clipped(self._rows * (predicted - 1))
+            return with_label_0[:, None], with_label_0 - with_label_1
         return predicted[:, :, None] * self._rows[:, None], self._rows
 
-    def _expected(self, asked: Observation, weights: Floats) -> Expected:
-        """Return the answer to a question that is expected if these weights are the optimum."""
-        gradients, falls = self._gradients(asked)
-        mean_labels = self._means(weights)
-        of_rows = gradients - mean_labels[:, :, None] * falls[:, None]
-        of_rows = of_rows.reshape(len(self._rows), -1)  # n x values
-        variance_of_mean = float(np.square(of_rows).mean()) / len(of_rows)
-        return Expected(of_rows.mean(axis=0), variance_of_mean)
+    def _expected(self, question: Observation, weights: Floats) -> Expected:
+        """Return the mean gradient that answers a question, if the optimum is at these weights.
 
-    def _hessian(self, asked: Observation, weights: Floats) -> Floats:
-        """Return by how much the expected mean gradient falls with each weight.
-
-        The result (values x values) has a block of features x features for each pair of classes.
+        The optimum gives the mean label y of each row, and so its gradient at_zero - y * slope
+        (`_gradients`), which is averaged over the rows.
         """
-        n, d = self._rows.shape
-        classes = self.classes
-        means = self._means(weights)
-        _, falls = self._gradients(asked)
-        blocks = np.empty((classes, d, classes, d))
+        at_zero, slope = self._gradients(question)
+        mean_labels = self._means(weights)  # n x classes
+        gradients = at_zero - mean_labels[:, :, None] * slope[:, None]  # n x classes x features
+        gradients = gradients.reshape(len(self._rows), -1)  # n x values
+        mean_square = float(np.square(gradients).mean())
+        return Expected(mean=gradients.mean(axis=0), variance=mean_square / len(gradients))
+
+    def _hessian(self, question: Observation, weights: Floats) -> Floats:
+        """Return the Hessian: the derivative of the expected mean gradient by the optimum, negated.
+
+        For classes i and j its block (features x features) is F^T diag(s_ij) X / n. X are the n
+        rows. F are the slopes of their gradients (`_gradients`), which are X itself without
+        clipping. s_ij is the derivative, for each row, of the mean label of class i by the score of
+        class j.
+
+        question: says where the gradient is taken, and how it is clipped.
+        weights: the optimum, around which the mean gradient is linearised (values).
+        The result is values x values.
+        """
+        rows, classes = self._rows, self.classes
+        row_count, features = rows.shape
+        mean_labels = self._means(weights)
+        _, slope = self._gradients(question)
+        blocks = np.empty((classes, features, classes, features))
         for i in range(classes):
             for j in range(classes):
-                # The derivative of the mean label of class i by the score of class j, of each row.
                 if self.model == LINEAR:
-                    slopes = np.ones(n)
-                else:
-                    slopes = means[:, i] * ((i == j) - means[:, j])
-                blocks[i, :, j] = (falls * slopes[:, None]).T @ self._rows / n
-        return blocks.reshape(classes * d, -1)
+                    derivative = np.ones(row_count)
+                else:  # of softmax, which for one class is the logistic function: p_i (1[i = j] - p_j)
+                    is_same = float(i == j)
+                    derivative = mean_labels[:, i] * (is_same - mean_labels[:, j])
+                blocks[i, :, j] = (slope * derivative[:, None]).T @ rows / row_count
+        return blocks.reshape(classes * features, classes * features)
 
     def _means(self, weights: Floats) -> Floats:
-        """Return the mean label of each row by a model (n x classes): for classes, probabilities."""
-        z: Floats = self._rows @ weights.reshape(self.classes, -1).T
+        """Return the mean label that a model predicts for each row (n x classes).
+
+        For classes it is their probability: the softmax of the scores, or their logistic function
+        if there is a single score.
+        """
+        scores: Floats = self._rows @ weights.reshape(self.classes, -1).T
         if self.model == LINEAR:
-            return z
+            return scores
         if self.model == LOGISTIC:
-            return (1 + np.tanh(z / 2)) / 2
-        exponentials = np.exp(z - z.max(axis=1, keepdims=True))
+            return (1 + np.tanh(scores / 2)) / 2  # = 1 / (1 + exp(-scores)), without overflow
+        largest = scores.max(axis=1, keepdims=True)  # subtracted, so that no exponential overflows
+        exponentials = np.exp(scores - largest)
         return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
 
     # State
 
     def state(self) -> dict[str, Any]:
-        """All that changes, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         answers = []
         for answer in self._answers:
-            asked, gradient = answer.asked.tolist(), answer.gradient.tolist()
-            answers.append([asked, gradient, answer.variance, answer.radius, answer.tau])
+            weights, gradient = answer.weights.tolist(), answer.gradient.tolist()
+            answers.append([weights, gradient, answer.variance, answer.radius, answer.tau])
         return {"weights": self.weights.tolist(), "seen": answers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for something else."""
+        """Go back to a stored `state()`. Raises UsageError if it is not one of such a model."""
         (self.weights,) = read_vectors(state, len(self.weights), "weights")
         with reading_state("learning from gradients"):
             self._answers = []
-            for asked, gradient, variance, radius, tau in state["seen"]:
-                answer = Observation(np.array(asked), np.array(gradient), variance, radius, tau)
+            for weights, gradient, variance, radius, tau in state["seen"]:
+                answer = Observation(
+                    weights=np.array(weights),
+                    gradient=np.array(gradient),
+                    variance=variance,
+                    radius=radius,
+                    tau=tau,
+                )
                 self._answers.append(answer)
             if self._answers:
                 self._judge()
 
 
 def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
-    """Scale weights so that they are as long as the rows' curvature in their direction allows.
+    """Scale weights to the length that minimises the loss of the rows in their direction.
 
-    weights: fitted to a gradient with the Hessian of uncorrelated features. hessian: of the rows.
+    A quadratic loss with the Hessian H and the linear term b is least at the multiple (w.b) / (w^T
+    H w) of w, and for a fit to uncorrelated features b is about U w.
+
+    weights: w, fitted to a gradient under the assumption that features are uncorrelated.
+    uncorrelated: U, the Hessian that this assumption implies (values x values).
+    hessian: H, that of the rows (values x values).
     """
     curvature = weights @ hessian @ weights
-    if curvature <= 0:
+    if curvature <= 0:  # the rows do not vary in this direction
         return weights * 0.0
-    return np.asarray(weights * (weights @ uncorrelated @ weights / curvature))
+    factor = weights @ uncorrelated @ weights / curvature
+    return np.asarray(weights * factor)
 
 
 def made_up(features: int, direction: Floats | None = None) -> Floats:
-    """Make up rows (n x features) that are spread evenly around their mean.
+    """Make up rows of features that stand for a population of which no public rows are known.
 
-    direction: the mean of x / |x| (features), as far as known. Its first value is the mean of 1 /
-    |x|, which gives the size of the rows. Without it, the features have uniform variance.
+    They are spread evenly around their mean, without correlations. The result (n x features) has as
+    many rows as the next power of two above the number of features.
+
+    direction: the mean of x / |x| over the population (features), as far as known. Its first value
+        is the mean of 1 / |x|, since the first feature is the constant 1; this gives the size of
+        the rows. None: the other features have the mean 0 and the variance of uniform values on
+        [-1, 1].
     """
     mean = np.eye(features)[0]  # the constant 1, and 0 for all other features
     squared_norm = 1 + (features - 1) / 3  # the mean of |x|**2; 1/3 is that of a uniform feature
     if direction is not None:
-        inverse_norm = min(max(float(direction[0]), features**-0.5), 1.0)
+        least_inverse_norm = features**-0.5  # as |x|**2 is at most the number of features
+        inverse_norm = min(max(float(direction[0]), least_inverse_norm), 1.0)
         squared_norm = inverse_norm**-2
-        others = direction[1:] / inverse_norm
-        most = math.sqrt(max(_MEAN * squared_norm - 1, 0) / max(others @ others, _TINY))
-        mean = np.concatenate([[1.0], others * min(1.0, most)])
+        # The mean of the other features; it is shortened if it would leave no variance.
+        other_means = direction[1:] / inverse_norm
+        most_squared = max(_MEAN * squared_norm - 1, 0)
+        most_factor = math.sqrt(most_squared / max(other_means @ other_means, _TINY))
+        mean = np.concatenate([[1.0], other_means * min(1.0, most_factor)])
 
     # The columns of a Hadamard matrix are uncorrelated signs; the constant does not vary.
     size = 1 << (features - 1).bit_length()  # the next power of two
     signs = transform(np.eye(size, dtype=np.int32))
     spread = signs[:, :features].astype(np.float64)
     spread[:, 0] = 0
+    # What the mean leaves of |x|**2 is shared among the features that vary.
     variance = max(squared_norm - mean @ mean, 0) / max(features - 1, 1)
     return np.asarray(mean + spread * math.sqrt(variance))
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posterior of weights w ~ N(0, variance)."""
+    """The posterior distribution of weights whose prior is normal, with mean 0."""
 
-    mean: Floats
-    covariance: Floats
-    variance: float
-    evidence: float  # its logarithm, up to a constant of the observations
+    mean: Floats  # (values)
+    covariance: Floats  # (values x values)
+    variance: float  # that the prior gives to each weight
+    evidence: float  # log-likelihood of the observations, up to a constant that depends on them
 
 
 def shrink(precision: Floats, target: Floats) -> Posterior:
-    """Compute the posterior of weights w, whose prior is normal with mean 0.
+    """Solve noisy linear equations A w = b for weights w, which a normal prior shrinks towards 0.
 
-    The observations are target = precision w + noise with the covariance `precision` (values x
-    values). The variance of the prior is the one with the most evidence (empirical Bayes).
+    The noise of b has the covariance A, as the noise of normal equations has. The prior is w ~ N(0,
+    v I), and v is the one of _VARIANCES with the most evidence (empirical Bayes). The posterior of
+    w then has the covariance C = (A + I / v)^-1 and the mean C b, and the logarithm of the evidence
+    is (b^T C b - log det(I + v A)) / 2.
+
+    precision: A (values x values). target: b (values).
     """
     eigenvalues, directions = np.linalg.eigh(precision)
-    eigenvalues = np.maximum(eigenvalues, 0)  # which rounding may have made negative
-    along = directions.T @ target
-    # The posterior variance of w along each eigenvector: prior variances x directions.
-    posterior_variances = 1 / (eigenvalues + 1 / _VARIANCES[:, None])
-    log_volumes = np.log1p(eigenvalues * _VARIANCES[:, None])
-    evidence = 0.5 * (np.square(along) * posterior_variances - log_volumes).sum(axis=1)
+    eigenvalues = np.maximum(eigenvalues, 0)  # rounding may have made some negative
+    target_by_direction = directions.T @ target
+
+    # Along each eigenvector everything is a scalar. Arrays are prior variances x directions.
+    prior_variances = _VARIANCES[:, None]
+    posterior_variances = 1 / (eigenvalues + 1 / prior_variances)
+    explained = np.square(target_by_direction) * posterior_variances  # b^T C b
+    log_determinants = np.log1p(eigenvalues * prior_variances)
+    evidence = 0.5 * (explained - log_determinants).sum(axis=1)
+
     best = int(evidence.argmax())
     covariance = directions * posterior_variances[best] @ directions.T
     return Posterior(
@@ -437,5 +570,5 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
 
 
 def _solution(hessian: Floats, target: Floats, variance: float) -> Posterior:
-    """Compute the posterior of w, given target = hessian w + noise of this variance."""
+    """Return the posterior of weights w, given hessian @ w = target up to noise of this variance."""
     return shrink(hessian.T @ hessian / variance, hessian.T @ target / variance)

@@ -1,4 +1,6 @@
-"""Optimisers: they move `weights`, where the next gradient is taken, and average them into a `model`."""
+"""Optimisers: they move `weights`, where the next gradient is taken, and average them into a
+`model`.
+"""
 
 import math
 from collections.abc import Mapping
@@ -82,7 +84,11 @@ class Averaging:
         self._move(self.weights - rate * gradient)
 
     def _move(self, weights: Floats) -> None:
-        """Move to these weights, as far as devices can take them, and update the average."""
+        """Move to these weights, as far as devices can take them, and update the weighted average.
+
+        With t steps made, the new weights get the share 4 / (3 + t), so that each iterate counts
+        about as the cube of its number (Shamir and Zhang, ICML 2013).
+        """
         self.weights = np.clip(weights, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         self._steps += 1
         share = (self._POWER + 1) / (self._POWER + self._steps)  # of the last iterate
@@ -102,18 +108,21 @@ class Averaging:
 
     @staticmethod
     def automatic_rate(noise: Noise) -> float:
-        """Return the rate that lets noise grow to a set share of the loss's scale.
+        """Return the learning rate that lets noise grow to a set share of the loss's scale.
 
-        After T steps of rate r, noise in w.x has a standard deviation of up to r sqrt(T d
-        variance), if |x|**2 <= d. So with n reports the path r T grows as sqrt(n), and the size of
-        a group hardly matters. The rate is capped where gradient descent without noise would
+        After T steps of rate r, the noise in a score w.x has a standard deviation of up to r sqrt(T
+        d variance), if |x|**2 <= d. So with n reports the path r T grows as sqrt(n), and the size
+        of a group hardly matters. The rate is capped where gradient descent without noise would
         overshoot.
+
+        noise: the noise of each gradient in a run, and what else the rate depends on.
         """
-        largest = 4 / (CURVATURE[noise.model] * noise.dimension * noise.kept)
+        curvature = CURVATURE[noise.model] * noise.dimension * noise.kept
+        largest = 4 / curvature
         if noise.variance <= 0:
             return largest
-        noisy = _NOISE[noise.model] / math.sqrt(noise.rounds * noise.dimension * noise.variance)
-        return min(largest, noisy)
+        walk_per_rate = math.sqrt(noise.rounds * noise.dimension * noise.variance)
+        return min(largest, _NOISE[noise.model] / walk_per_rate)
 
 
 class Momentum(Averaging):
@@ -155,7 +164,11 @@ class Adam(Averaging):
         self._square: Floats = np.zeros(dimension)
 
     def step(self, gradient: Floats, rate: float) -> None:
-        """Move by the mean gradient over its root mean square, both without their initial bias."""
+        """Move the weights by Adam's rule, at a learning rate.
+
+        The step is the running mean of gradients over their running root mean square. Both begin at
+        0; this bias is divided out, as in the paper.
+        """
         self._mean = self._FIRST * self._mean + (1 - self._FIRST) * gradient
         self._square = self._SECOND * self._square + (1 - self._SECOND) * gradient**2
         steps = self._steps + 1
@@ -181,14 +194,17 @@ class Adam(Averaging):
 
 
 def read_vectors(state: Mapping[str, Any], dimension: int, *names: str) -> list[Floats]:
-    """Read the vectors (dimension) of these names from a stored state.
+    """Read the vectors of these names from the stored state of a run.
 
-    Raises UsageError if one is missing, or has another dimension.
+    Each has `dimension` values. Raises UsageError if one is missing, or has another number of them.
     """
-    with reading_state("training"):
-        vectors = [np.array(state[name], np.float64) for name in names]
-    if any(vector.shape != (dimension,) for vector in vectors):
-        raise UsageError("the stored state of training is of a model of another dimension")
+    vectors = []
+    for name in names:
+        with reading_state("training"):
+            vector = np.array(state[name], np.float64)
+        if vector.shape != (dimension,):
+            raise UsageError("the stored state of training is of a model of another dimension")
+        vectors.append(vector)
     return vectors
 
 

@@ -11,24 +11,33 @@ from ternhost.datasets import Dataset
 from ternhost.learn.losses import LOSSES
 from ternhost.learn.parameters import Floats
 
-_VERSION = 1  # of losses.py: count up to fit anew what is in the cache
+_VERSION = 1  # of losses.py; count up if a loss changes, so that cached optima are fitted anew
 
 
 def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """Return the weights (d, or classes * d) of the least penalised mean loss on training records.
+    """Return the weights that fit the training records best, without privacy.
 
-    They are cached. The penalty is regularisation / 2 times the sum of their squares.
+    They have the least mean loss plus regularisation / 2 times the sum of their squares. They are
+    cached in a file, whose name has a hash of all that they depend on.
+
+    model: the number of the model (wire.md).
+    The result has a weight for each feature, of each class (d, or classes * d).
     """
     shape, classes = dataset.features.shape, len(dataset.classes)
     key = hashlib.sha256(f"{_VERSION} {model} {regularisation!r} {shape} {classes}".encode())
     for part in (dataset.features, dataset.labels, dataset.training):
         key.update(np.ascontiguousarray(part).data)
     path = cache_root() / "optima" / f"{dataset.name}-{key.hexdigest()[:24]}.npy"
-    return kept_file(path, np.load, lambda: fit(model, dataset, regularisation), np.save)
+
+    def make() -> Floats:
+        """Return the weights if they are not in the cache."""
+        return fit(model, dataset, regularisation)
+
+    return kept_file(path, np.load, make, np.save)
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """Compute what `optimum` returns, by L-BFGS-B."""
+    """Fit weights to the training records by L-BFGS-B: see `optimum`, which caches them."""
     from scipy.optimize import minimize  # takes half a second to import
 
     features = dataset.features[dataset.training] / ONE
@@ -40,11 +49,11 @@ def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
         classes = len(dataset.classes)
 
     def penalised_loss(weights: Floats) -> tuple[float, Floats]:
-        """The penalised loss at these weights (classes * d), and its gradient."""
-        scores = features @ weights.reshape(classes, d).T
+        """Return the mean loss plus the penalty at weights (classes * d), and its gradient."""
+        scores = features @ weights.reshape(classes, d).T  # n x classes
         if classes == 1:
             scores = scores[:, 0]
-        losses, slopes = loss(scores, labels)
+        losses, slopes = loss(scores, labels)  # the slopes are derivatives by the scores
         gradient = (slopes.reshape(n, classes).T @ features / n).reshape(-1)
         penalised = float(losses.mean() + regularisation / 2 * weights @ weights)
         return penalised, gradient + regularisation * weights

@@ -47,9 +47,11 @@ class Parameters:
 
 
 def quantise(weights: npt.ArrayLike) -> Parameters:
-    """Quantise weights to int16 mantissas of the finest power of two that holds the largest.
+    """Round the weights of a model to integers, as a question carries them to devices.
 
-    Weights beyond +-LARGEST_WEIGHT are clipped. Raises ValueError unless all are finite.
+    A weight becomes a 16-bit mantissa times 2**exponent, with a single exponent for all: the least
+    for which the largest weight fits. Weights beyond +-LARGEST_WEIGHT are clipped. Raises
+    ValueError unless all are finite.
     """
     clipped = np.asarray(weights, np.float64)
     if not np.isfinite(clipped).all():

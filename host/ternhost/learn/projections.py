@@ -17,10 +17,15 @@ _SHORT = 0.6
 
 
 def design(device_class: DeviceClass, values: int) -> ReportDesign:
-    """Design a report about a whole vector, whose norm devices clip to 1.
+    """Design a report that is about a whole vector, such as a gradient, at once.
 
-    values: the number of values in the vector. The design's `variance` is that of the noise in each
-    value of the mean vector, for one report. Raises UsageError.
+    Devices clip the vector to the norm 1, and report one symbol, which stands for a random
+    direction near it. The design's `variance` is that of each value of the mean vector, for one
+    report.
+
+    device_class: the devices, which share an epsilon.
+    values: the number of values in the vector.
+    Raises UsageError.
     """
     projected = projection.design(device_class.epsilon, values, 1.0)
     return ReportDesign(
@@ -35,19 +40,23 @@ def design(device_class: DeviceClass, values: int) -> ReportDesign:
 
 
 def with_radius(report: ReportDesign, values: int, radius: float) -> tuple[ReportDesign, int]:
-    """Return the same report with vectors clipped to this radius, and the range of its question.
+    """Return the same design for vectors that devices clip to another norm, the radius.
 
     values: the number of values in the vector.
+    Also returns the range r of the question: devices multiply values by 2**r.
     """
     projected = projection.design(report.card.epsilon, values, radius)
     return replace(report, card=cards.decode(projected.card)), projected.range
 
 
 def radius(size: float, values: int) -> float:
-    """Return the radius of clipping for gradients whose coordinates have this mean size.
+    """Return the norm to which devices should clip gradients.
 
-    values: the number of coordinates. If sizes are exponential with mean m, their mean square is
-    2 m**2.
+    It is a share of a typical gradient's norm. If the sizes of coordinates are exponential with
+    mean m, their mean square is 2 m**2, and the norm of d of them is about m sqrt(2 d).
+
+    size: m, the mean absolute value of a coordinate.
+    values: d, the number of coordinates.
     """
     return _SHORT * size * math.sqrt(2 * values)
 

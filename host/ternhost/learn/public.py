@@ -32,16 +32,20 @@ class PublicRows:
 
 
 def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
-    """Find the public rows that the option --public names.
+    """Find the public rows, features of records that are nobody's secret, for the option --public.
 
-    text: a CSV file, a number of rows of the data set, or none. d: the number of features. seed: of
-    the choice among the data set's records. Raises UsageError.
+    text: the value of the option: the name of a CSV file, a number of rows of the data set, or
+        "none".
+    dataset: that the devices learn from; None if only they know their records.
+    d: the number of features.
+    seed: of the run, for the choice among the data set's records.
+    Raises UsageError for fewer rows than features, or for a file that cannot be used.
     """
     if text in ("", "none"):
         return PublicRows()
     if not text.isdecimal():
-        constant = dataset is None or dataset.feature_names[0] == CONSTANT
-        rows = read(Path(text), d, constant)
+        has_constant = dataset is None or dataset.feature_names[0] == CONSTANT
+        rows = read(Path(text), d, constant=has_constant)
         _require_enough(rows, d)
         return PublicRows(rows, name=f"the rows of {text}")
 
@@ -66,7 +70,8 @@ def _require_enough(rows: Floats, d: int) -> None:
 def read(path: Path, d: int, constant: bool = True) -> Floats:
     """Read rows of d features each (n x d) from a CSV file; a label after them is left out.
 
-    constant: the first feature must be the constant 1. Raises UsageError.
+    constant: whether the first feature must be the constant 1.
+    Raises UsageError if it is not, or if the file cannot be used.
     """
     rows: Floats = read_csv(path, most=d) / ONE
     wrong = np.flatnonzero(rows[:, 0] != 1)

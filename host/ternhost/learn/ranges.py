@@ -64,7 +64,10 @@ _NORMAL: Floats = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9
 
 
 def parse(text: str) -> int | None:
-    """Parse the option `--range`: a number, or None for auto. Raises UsageError."""
+    """Parse the option --range: a number r, by which values are clipped to +-2**-r, or "auto".
+
+    Returns None for "auto". Raises UsageError.
+    """
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) > MAX_RANGE:
@@ -86,14 +89,15 @@ class ReportedValues:
 
 
 class Belief:
-    """An estimate of a number near 0, which starts from a normal prior of this standard deviation."""
+    """An estimate of a number near 0, which begins with a normal prior of mean 0."""
 
     def __init__(self, deviation: float) -> None:
+        """Begin with a prior of this standard deviation."""
         self.precision = deviation**-2
         self.total = 0.0  # of the independent estimates, each times its precision
 
     def add(self, value: float, variance: float) -> None:
-        """Take another estimate of the number, of this variance, into account."""
+        """Take another, independent estimate of the number into account."""
         self.total += value / variance
         self.precision += 1 / variance
 
@@ -104,32 +108,37 @@ class Belief:
 
 
 class Sizes:
-    """The mean size of reported values, estimated from the counts of recent rounds."""
+    """The mean absolute value of what devices report, estimated from the counts of recent rounds."""
 
     def __init__(self, memory: float, prior: float) -> None:
         """Begin without any counts.
 
-        memory: the number of rounds that count. prior: the mean as long as no card shows it.
+        memory: about how many rounds count; older ones fade out.
+        prior: the mean as long as no reports show it.
         """
-        self._forget = 1 - 1 / memory
+        self._forget = 1 - 1 / memory  # by which a round counts less than the next one
         self.mean = prior
         self.seen = 0.0  # reported values, weighted by age
         self.total = 0.0  # estimated sum of min(|x|, tau) over them
         self.deviation = 0.0  # of the estimate from one value
 
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
-        """Add the sizes that the counts of a round show; earlier rounds count a little less.
+        """Add the sizes of the values that were reported in a round.
 
-        tau: the size to which devices clipped their values. cohorts: those whose cards do not show
-        sizes are left out.
+        The scores of a card's symbols have the mean |x|, so that the mean score of the reports
+        estimates the mean size.
+
+        tau: devices clipped their values to +-tau, and reported them as shares of it.
+        cohorts: counts of the reported symbols; cards whose symbols show no sizes are left out.
         """
         reported_values, size_sum, deviation = 0.0, 0.0, 0.0
         for cohort in cohorts:
             magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is None:
                 continue
+            symbol_counts = cohort.counts.sum(axis=0)  # over all coordinates
             reported_values += float(cohort.counts.sum())
-            size_sum += float(cohort.counts.sum(axis=0) @ magnitude.scores)  # in units of tau
+            size_sum += float(symbol_counts @ magnitude.scores)  # in units of tau
             deviation = max(deviation, magnitude.deviation)
         if reported_values:
             self.total = self._forget * self.total + tau * size_sum
@@ -137,51 +146,64 @@ class Sizes:
             self.deviation = deviation
 
     def update_mean(self, tau: float) -> None:
-        """Set the mean from what is known, of values that were clipped at tau."""
+        """Estimate the mean size anew from the sums so far, of values that were clipped to +-tau."""
         if not self.seen:
             return
-        caution = _CAUTION * tau * self.deviation / math.sqrt(self.seen)
-        self.mean = _mean_size(self.total / self.seen + caution, tau)
+        # Too small a range costs more than too large a one: so the size is estimated a bit high.
+        standard_error = tau * self.deviation / math.sqrt(self.seen)
+        clipped_mean = self.total / self.seen + _CAUTION * standard_error
+        self.mean = _mean_size(clipped_mean, tau)
 
     def change_range(self, tau: float) -> None:
-        """Replace what is remembered by what values clipped at another tau would have shown."""
-        self.total = self.seen * self.mean * -math.expm1(-tau / self.mean)
+        """Replace the sums so far by what values clipped to another +-tau would have shown.
+
+        If sizes are exponential with mean m, the mean of min(|x|, tau) is m (1 - exp(-tau / m)).
+        """
+        unclipped_share = -math.expm1(-tau / self.mean)
+        self.total = self.seen * self.mean * unclipped_share
 
 
 class Ranges:
     """Chooses the range of each round from the counts of earlier ones."""
 
     def __init__(self, reported: ReportedValues, fixed: int | None = None) -> None:
-        """Choose the range of the first round by the priors.
+        """Choose the range of the first round by what is usual, before any report.
 
-        reported: the values of the whole run. fixed: the range of all rounds, if the user named it.
+        With a range r, devices clip their values to +-2**-r.
+
+        reported: what devices report in the whole run.
+        fixed: the range of all rounds, if the user named it; None: it is chosen for each round.
         """
         self._reported = reported
         self._fixed = fixed
+        # The variance of all values together, for a range of 0: d**2 V / (k n), as in the module's
+        # docstring.
         self._noise = reported.values**2 * reported.variance / reported.reported
         self._classes = 1
         if reported.model == SOFTMAX_GRADIENT:
             self._classes = reported.classes
+
         self._taus = _TAUS
         if reported.model == SVM:
             # The hinge's residual is 0 or 1: a gradient that is not 0 is as large as its feature.
             self._taus = _TAUS[:_SVM_RANGES]
         # At a model of 0 a residual is at most 1/2 for two classes, else at most 1, so that this
-        # range is lossless.
+        # range clips nothing.
         lossless = 0
         if reported.model == LOGISTIC:
             lossless = 1
-        self.exponent = lossless  # tau is 2**-exponent
+        self.exponent = lossless  # the range: tau is 2**-exponent
         if fixed is not None:
             self.exponent = fixed
+
+        # What is learned of the values: their mean size, and the share of positive labels less 1/2.
         memory = max(_LEAST_MEMORY, _MEMORY * reported.rounds)
-        self._sizes = Sizes(memory, _PRIOR_SIZE * 2.0**-lossless)
-        # The share of positive labels, less 1/2.
+        self._sizes = Sizes(memory, prior=_PRIOR_SIZE * 2.0**-lossless)
         self._always = Belief(_SHARE)  # from all rounds
         self._early = Belief(_SHARE)  # mostly from those whose model is near 0
-        self._rounds = 0  # with evidence of it
+        self._rounds = 0  # that showed something of the share
         if fixed is None:
-            self._choose()  # by the priors
+            self._choose()
 
     @property
     def mean_size(self) -> float:
@@ -194,18 +216,23 @@ class Ranges:
         return self._reported.model == LOGISTIC
 
     def kept(self, tau: float) -> float:
-        """Return the share of values that a round does not clip at tau.
+        """Return the share of values that are not clipped, if devices clip to +-tau.
 
-        Clipping leaves the same share of the loss's curvature.
+        Sizes are taken to be exponential, so it is 1 - exp(-tau / mean size). Clipping leaves the
+        same share of the loss's curvature, on which the learning rate depends.
         """
         return -math.expm1(-tau / self.mean_size)
 
     def skew(self, weights: Floats, tau: float) -> float:
-        """Return the bias that clipping at tau leaves in the constant's mean gradient.
+        """Return the bias that clipping to +-tau leaves in the mean gradient of the constant
+        feature.
 
-        weights: the model (d), the constant's weight first. If they are right, the gradient would
-        be 0 without clipping. The rarer class has the larger residuals, and loses more of them.
-        Scores are taken to be normal around the constant's weight.
+        The rarer class has the larger residuals, and loses more of them by clipping. Without
+        clipping the mean would be 0 if the weights are right. It is computed for logistic
+        regression; other models have 0.
+
+        weights: the model (d), the constant's weight first. Scores are taken to be normal around
+            it.
         """
         if not self._learns_share:
             return 0.0
@@ -213,82 +240,99 @@ class Ranges:
         # The probabilities of both classes at nine equally likely scores.
         positive = 1 / (1 + np.exp(-weights[0] - score_deviation * _NORMAL))
         negative = 1 - positive
-        # The residual of a record is the probability of the other class.
-        clipped = negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)
-        return float(clipped.mean())
+        # The residual of a record is the probability of the other class, and is clipped at tau.
+        mean_residual = negative * np.minimum(positive, tau) - positive * np.minimum(negative, tau)
+        return float(mean_residual.mean())
 
     def learn(
         self, weights: Floats, mean: Floats, reports: Floats, cohorts: Sequence[CohortCounts]
     ) -> None:
-        """Learn from a round at these weights (d), and choose the next range.
+        """Learn from the reports of a round how large values are, and choose the next range.
 
-        mean: the mean gradient (d). reports: of each coordinate (d). cohorts: their counts.
+        weights: the model at which the gradients of the round were taken (d).
+        mean: the mean gradient that was estimated (d).
+        reports: the number of reports of each coordinate (d).
+        cohorts: the counts of the reported symbols.
         """
         reporting = [cohort for cohort in cohorts if cohort.counts.sum()]
         if self._fixed is not None or not reporting:
             return
         tau = 2.0 ** -reporting[0].question.range
         # Sizes at another range, of a round that was asked before it changed, do not add up.
-        if tau == 2.0**-self.exponent:
+        is_current_range = tau == 2.0**-self.exponent
+        if is_current_range:
             self._sizes.learn(tau, reporting)
         if self._learns_share and reports[0]:
-            self._learn_share(tau, weights, float(mean[0]), float(reports[0]))
+            self._learn_share(tau, weights, mean=float(mean[0]), reports=float(reports[0]))
         self._choose()
 
     def _learn_share(self, tau: float, weights: Floats, mean: float, reports: float) -> None:
-        """Learn the share of positive labels from the constant's gradient in a round.
+        """Learn the share of positive labels from the gradient of the constant feature in a round.
 
-        weights: the model (d) at which it was asked for. mean: the estimated gradient, from this
-        number of reports.
+        That gradient is (1 - share) * negative_size - share * positive_size, where the sizes are
+        the clipped residuals of a negative and of a positive record.
+
+        tau: devices clipped their values to +-tau.
+        weights: the model at which the gradient was taken (d), the constant's weight first.
+        mean: the gradient, estimated from this number of reports.
         """
-        # The probability of a positive label, of a record of which nothing else is known.
+        # The probability of a positive label, for a record of which nothing else is known.
         positive = 1 / (1 + math.exp(-weights[0]))
-        # The sizes of the gradients of a negative and of a positive record. The mean gradient is
-        # (1 - share) negative_size - share positive_size.
         negative_size = min(positive, tau)
         positive_size = min(1 - positive, tau)
         sizes = negative_size + positive_size
-        excess = (negative_size - mean) / sizes - 0.5  # of the share over 1/2
-        noise = self._reported.variance / reports * (tau / sizes) ** 2
+        share = (negative_size - mean) / sizes
+        excess = share - 0.5
+        noise = self._reported.variance / reports * (tau / sizes) ** 2  # the variance of `excess`
         self._always.add(excess, noise)
-        # The unknown effect of the features' means is alike in all rounds. With weights, later
-        # rounds show little more.
+        # The unknown effect of the features' means is alike in all rounds, and grows with the
+        # weights. So it counts more with each round: later rounds show little more.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
         self._early.add(excess, noise + self._rounds * unknown)
 
     def _choose(self) -> None:
-        """Choose the range of the least expected error."""
+        """Choose the range of the least expected error, by all that is known of the values."""
         self._sizes.update_mean(2.0**-self.exponent)
-        exponent = int(np.argmin(self._errors(self._taus)))
+        exponent = int(np.argmin(self._errors(self._taus)))  # tau i of the candidates is 2**-i
         if exponent != self.exponent:
             self._sizes.change_range(2.0**-exponent)
             self.exponent = exponent
 
     def _errors(self, taus: Floats) -> Floats:
-        """Return the expected squared error at each tau: noise, clipping, and unequal classes.
+        """Return the squared error of the mean gradient that is expected at each tau.
 
-        The parts are those of the module's docstring.
+        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. The three
+        parts are those of the module's docstring: noise, clipping, and unequal classes.
         """
         mean = self.mean_size
-        clipped_share = np.exp(-taus / mean)
-        error: Floats = self._noise * (taus / -np.expm1(-taus / mean)) ** 2
-        error += self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
+        clipped_share = np.exp(-taus / mean)  # sizes are taken to be exponential
+        unclipped_share = -np.expm1(-taus / mean)
+        noise = self._noise * (taus / unclipped_share) ** 2
+        clipping = self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
+        error: Floats = noise + clipping
         if self._reported.model == LOGISTIC:
             class_error = _class_error(self._rarer_share(), taus)
             error += (_CENTRED + _LEANING * clipped_share) * class_error
         elif self._reported.model == SOFTMAX_GRADIENT:
-            error += _FEATURE * self._classes * _class_error(1 / self._classes, taus)
+            share_of_class = 1 / self._classes
+            error += _FEATURE * self._classes * _class_error(share_of_class, taus)
         return error
 
     def _rarer_share(self) -> float:
-        """Return the share of the rarer class's labels, as far below 1/2 as is expected."""
+        """Return the expected share of the rarer class among the labels, less than 1/2.
+
+        The square of its distance from 1/2 is expected to be the square of the estimate plus its
+        variance. The estimate from early rounds is used if it is further away, beyond its own
+        variance.
+        """
         early_square = self._early.mean**2 - 1 / self._early.precision
-        expected_square = max(self._always.mean**2, early_square) + 1 / self._always.precision
+        squared_estimate = max(self._always.mean**2, early_square)
+        expected_square = squared_estimate + 1 / self._always.precision
         return max(0.5 - math.sqrt(expected_square), _RAREST)
 
     def state(self) -> dict[str, Any]:
-        """All that changes, for JSON."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "exponent": self.exponent,
             "sizes": self._sizes.total,
@@ -301,7 +345,7 @@ class Ranges:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for something else."""
+        """Go back to a stored `state()`. Raises UsageError for anything else."""
         with reading_state("the range"):
             self._sizes.total = float(state["sizes"])
             self._sizes.seen = float(state["seen"])
@@ -314,9 +358,12 @@ class Ranges:
 
 
 def _mean_size(clipped: float, tau: float) -> float:
-    """Return the mean of exponential sizes whose mean is `clipped` once they are clipped at tau.
+    """Return the mean of exponentially distributed sizes, given their mean after clipping at tau.
 
-    It is the solution m of m (1 - exp(-tau / m)) = clipped, found by bisection.
+    It is the solution m of m (1 - exp(-tau / m)) = clipped, found by bisection. Results above
+    _LARGEST_MEAN are cut off, as no value is larger than 1.
+
+    clipped: the mean of min(size, tau), which noise may have made too small or too large.
     """
     clipped = min(max(clipped, _LEAST_CLIPPED_MEAN), _MOST_CLIPPED_SHARE * tau)
     low, high = clipped, 100 * tau
@@ -331,12 +378,15 @@ def _mean_size(clipped: float, tau: float) -> float:
 
 
 def _class_error(positives: float, taus: Floats) -> Floats:
-    """Return the squared bias of the constant's gradient at each tau.
+    """Return the squared bias that clipping to +-tau leaves where classes are unequally frequent.
 
-    positives: the share of positive labels, p. Negative records have residuals of size p, positive
-    ones of size 1 - p. The bias is divided by the share of the loss's curvature that clipping
-    leaves. A size beyond tau leaves a part of its curvature, since residuals are not all of these
-    two sizes.
+    It is that of the constant feature's mean gradient, at each tau. With a share p of positive
+    labels, negative records have residuals of size p, and positive ones of size 1 - p. Clipping
+    takes max(size - tau, 0) from each. The bias is the difference of what both classes lose,
+    divided by the share of the loss's curvature that clipping leaves: min(1, tau / size)**2 of each
+    class, as residuals are not all of these two sizes.
+
+    positives: p.
     """
     negatives = 1 - positives
     lost_by_negatives = negatives * np.maximum(positives - taus, 0)

@@ -22,9 +22,15 @@ _GUARD = 0.2  # the share of rho that the first round spends
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
-    """Return the learner that suits these public rows (n x features), or their absence."""
-    # The hinge's Hessian needs labels.
-    if rows is None or len(rows) < ENOUGH or facts.model == SVM:
+    """Return the learner for a run whose boards send sums: one that uses public rows, or plain
+    descent.
+
+    facts: what everybody may know of the run.
+    rows: features of records that are nobody's secret (n x features); None: there are none.
+    """
+    are_enough = rows is not None and len(rows) >= ENOUGH
+    # The hinge loss of an SVM has a Hessian that needs labels, which rows do not have.
+    if rows is None or not are_enough or facts.model == SVM:
         return Descent(facts)
     return Refit(facts, rows)
 
@@ -33,9 +39,10 @@ class Refit(Descent):
     """Newton's method on all observations, shrunk by evidence."""
 
     def __init__(self, facts: PublicFacts, rows: Floats) -> None:
-        """Begin with a first round that finds out whether the rows fit.
+        """Begin with a first round that finds out whether the rows suit the population.
 
-        rows: features (n x features), real numbers.
+        facts: what everybody may know of the run.
+        rows: features of records that are nobody's secret (n x features), as real numbers.
         """
         typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
         super().__init__(facts, typical_norm)
@@ -62,12 +69,14 @@ class Refit(Descent):
         return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Fit the model to all gradients so far, or, if the rows do not fit, make a step.
+        """Fit the model to the gradients of all rounds, or, if the rows do not suit, make a step.
 
-        gradient: the mean gradient of a record. noise: its standard deviation.
+        gradient: the mean gradient of a record in the last round (values).
+        noise: the standard deviation of each value of it.
         """
         if self.fits:
-            self._observations.add(Observation(self.weights, gradient, noise**2))
+            observation = Observation(self.weights, gradient, variance=noise**2)
+            self._observations.add(observation)
             if not self._observations.suited:
                 self._give_up()
         if self.fits:
@@ -76,7 +85,7 @@ class Refit(Descent):
             super().move(gradient, noise)
 
     def _give_up(self) -> None:
-        """Go on without the rows: what was asked so far is the first round of a descent."""
+        """Go on by descent, without the rows; the rounds so far count as the first ones of it."""
         self.fits = False
         self.rounds = self._rounds_of_descent
 

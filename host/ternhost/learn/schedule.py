@@ -41,8 +41,8 @@ class Schedule:
         """Raise UsageError for an option out of bounds."""
         require(self.model_every >= 1, "model_every", "1 or more rounds", self.model_every)
         require(0 <= self.interval < 1e9, "interval", "0 or more seconds", self.interval)
-        must = "above 0 and at most 86400 seconds"
-        require(0 < self.patience <= 86_400, "patience", must, self.patience)
+        is_within_a_day = 0 < self.patience <= 86_400
+        require(is_within_a_day, "patience", "above 0 and at most 86400 seconds", self.patience)
         for name in ("rounds", "horizon"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "1 or more", value)
@@ -54,7 +54,7 @@ class Schedule:
         return self.horizon or self.rounds or _HORIZON
 
     def group(self, devices: int) -> int:
-        """The number of devices that a round asks."""
+        """Return how many of `devices` devices a round asks."""
         return max(1, round(self.share * devices))
 
 
@@ -81,10 +81,9 @@ class Terms:
         if self.deadline is not None:
             in_order = 0 < self.deadline <= _LONGEST
             require(in_order, "deadline", f"above 0 and at most {_LONGEST} seconds", self.deadline)
-        require(
-            0 < self.silence <= 86_400, "silence", "above 0 and at most 86400 seconds", self.silence
-        )
+        is_within_a_day = 0 < self.silence <= 86_400
+        require(is_within_a_day, "silence", "above 0 and at most 86400 seconds", self.silence)
 
     def reports(self, asked: int) -> int:
-        """The number of reports that ends a round."""
+        """Return the number of reports that ends a round in which so many devices were asked."""
         return max(1, round(self.quorum * asked))

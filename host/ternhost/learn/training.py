@@ -40,7 +40,7 @@ class TrainingPlan:
     noise: Noise | None = None  # from which the learning rate follows; None: it was named
 
     def __post_init__(self) -> None:
-        """Check each setting. Raises UsageError for one that no run can follow."""
+        """Raise UsageError for settings that no run can follow."""
         require(self.model in MODELS.values(), "model", f"one of {MODELS}", self.model)
         most_weights = MAX_DIMENSION
         if self.model == SOFTMAX_GRADIENT:
@@ -54,16 +54,18 @@ class TrainingPlan:
             raise UsageError(
                 f"a round must bring more than 0 reports of a coordinate, not {self.expected:g}"
             )
-        require(0 < self.learning_rate < math.inf, "learning_rate", "above 0", self.learning_rate)
-        require(
-            0 <= self.regularisation < math.inf, "regularisation", "0 or more", self.regularisation
-        )
+        in_order = 0 < self.learning_rate < math.inf
+        require(in_order, "learning_rate", "above 0", self.learning_rate)
+        in_order = 0 <= self.regularisation < math.inf
+        require(in_order, "regularisation", "0 or more", self.regularisation)
 
     def rate(self, tau: float, kept: float = 1.0) -> float:
         """Return the learning rate of a round: the less noise, the larger it is.
 
-        tau: the size to which devices clip their values. kept: the share of the loss's curvature
-        that clipping leaves, as in `Noise`. A rate that the user named is the same in all rounds.
+        A rate that the user named is the same in all rounds.
+
+        tau: devices clip their values to +-tau, to which the noise is proportional.
+        kept: the share of the loss's curvature that is left in spite of clipping.
         """
         if self.noise is None:
             return self.learning_rate
@@ -103,12 +105,15 @@ def plan(
     *,
     gives_up: bool = True,
 ) -> TrainingPlan:
-    """Plan a run: how the model moves in each round, and when the run stops.
+    """Plan the training of a model: its learning rate, and when the run stops.
 
-    model: the number of the model whose gradients devices report (wire.md). dimension: the number
-    of its weights, over all classes. reports: of a full round. rounds: None if the run has no end.
-    gives_up: whether the run stops early if the model no longer moves, or if nobody reports. Raises
-    UsageError for a plan that no run can follow.
+    model: the number of the model whose gradients devices report (wire.md).
+    dimension: the number of its weights, over all classes.
+    reports: those of a full round.
+    rounds: how many there are; None if the run has no end.
+    settings: how a round moves the model.
+    gives_up: whether the run stops early if the model no longer moves, or if nobody reports.
+    Raises UsageError for a plan that no run can follow.
     """
     _check_reports(reports, dimension)
     expected = reports.devices * reports.k / dimension  # reports of each coordinate in a round
@@ -123,11 +128,11 @@ def plan(
         )
         learning_rate = OPTIMISERS.named(settings.optimiser).automatic_rate(noise)
 
-    # With noise, an estimate of 0 is no sign of a gradient of 0.
+    # With noise, an estimate of 0 is no sign of a gradient of 0, so it does not end the run.
     tolerance = TrainingPlan.tolerance
     if reports.variance:
         tolerance = 0.0
-    patience, failures = None, None
+    patience, failures = None, None  # the run never gives up
     if rounds is not None and gives_up:
         patience, failures = TrainingPlan.patience, TrainingPlan.failures
     return TrainingPlan(
@@ -135,18 +140,20 @@ def plan(
         dimension=dimension,
         rounds=rounds,
         expected=expected,
+        # How a round moves the model.
         learning_rate=learning_rate,
+        noise=noise,
+        optimiser=settings.optimiser,
         regularisation=settings.regularisation,
+        # When the run stops early.
         tolerance=tolerance,
         patience=patience,
         failures=failures,
-        optimiser=settings.optimiser,
-        noise=noise,
     )
 
 
 def _check_reports(reports: RoundReports, dimension: int) -> None:
-    """Raise UsageError for reports that cannot teach a model of so many weights."""
+    """Raise UsageError for reports that cannot train a model of `dimension` weights."""
     require(1 <= reports.devices < math.inf, "group", "1 or more", reports.devices)
     must = f"1 to {dimension}, the number of coordinates"
     require(1 <= reports.k <= dimension, "k", must, reports.k)
@@ -188,7 +195,7 @@ class Trainer:
         return quantise(self.optimiser.weights)
 
     def begin_at(self, weights: Floats) -> None:
-        """Begin at these weights (d) instead of 0."""
+        """Begin the training at these weights (d) instead of 0."""
         start = weights.tolist()
         self.optimiser.restore({**self.optimiser.state(), "weights": start, "average": start})
 
@@ -197,27 +204,27 @@ class Trainer:
     ) -> None:
         """End a round: move the model along the mean gradient, and decide whether the run stops.
 
-        mean: the mean gradient (d). reports: the number of reports of each coordinate (d, or one
-        number for all). Every report moves the model equally: half of the expected reports make
-        half a step. Where nobody reported, the mean may be anything, nan included. tau, kept: as in
-        `TrainingPlan.rate`. Raises ValueError for arrays of other shapes, a mean that is not
-        finite, or a run that has stopped.
+        Every report moves the model equally: half of the expected reports make half a step.
+
+        mean: the mean gradient (d). Where nobody reported it may be anything, nan included.
+        reports: the number of reports of each coordinate (d), or one number for all.
+        tau: devices clipped their values to +-tau.
+        kept: the share of the loss's curvature that is left in spite of clipping.
+        Raises ValueError for arrays of other shapes, a mean that is not finite, or a run that has
+        stopped.
         """
         self._require_running()
         counts = np.asarray(reports, np.float64)
         gradient = np.asarray(mean, np.float64)
-        if gradient.shape != self.weights.shape or counts.shape not in (gradient.shape, ()):
-            shapes = f"{gradient.shape} and {counts.shape}"
-            raise ValueError(
-                f"mean and reports need {self.plan.dimension} coordinates, not shapes {shapes}"
-            )
+        self._require_shapes(gradient, counts)
         gradient = np.where(counts > 0, gradient, 0.0)
         if not np.isfinite(gradient).all():
             raise ValueError("the gradient is not finite")
 
         before = self.weights
         plan = self.plan
-        direction = gradient * (counts / plan.expected) + plan.regularisation * before
+        share_of_step = counts / plan.expected
+        direction = gradient * share_of_step + plan.regularisation * before
         self.rate = plan.rate(tau, kept)
         self.optimiser.step(direction, self.rate)
 
@@ -229,11 +236,20 @@ class Trainer:
         self._failed = 0
         self._end_round()
 
-    def fail(self) -> None:
-        """End a round that had no report: the model stays as it is.
+    def _require_shapes(self, gradient: Floats, counts: Floats) -> None:
+        """Raise ValueError unless there is a value for each weight (`counts` may be one number)."""
+        has_shapes = gradient.shape == self.weights.shape and counts.shape in (gradient.shape, ())
+        if not has_shapes:
+            shapes = f"{gradient.shape} and {counts.shape}"
+            raise ValueError(
+                f"mean and reports need {self.plan.dimension} coordinates, not shapes {shapes}"
+            )
 
-        A round with any report is an `update`, since each report is unbiased. Raises ValueError if
-        the run has stopped.
+    def fail(self) -> None:
+        """End a round that brought no report: the model stays as it is.
+
+        A round with even one report is an `update` instead, since each report is unbiased. Raises
+        ValueError if the run has stopped.
         """
         self._require_running()
         self._failed += 1
@@ -244,18 +260,21 @@ class Trainer:
             raise ValueError(f"training has stopped ({self.stopped}): its learner must be `done`")
 
     def _end_round(self) -> None:
-        """Count the round, and set `stopped` if the plan ends here."""
+        """Count the round, and set `stopped` to the reason if the run ends here."""
         self.round += 1
         plan = self.plan
-        if plan.failures is not None and self._failed >= plan.failures:
+        nobody_reports = plan.failures is not None and self._failed >= plan.failures
+        is_still = plan.patience is not None and self._still >= plan.patience
+        has_no_more_rounds = plan.rounds is not None and self.round >= plan.rounds
+        if nobody_reports:
             self.stopped = QUORUM
-        elif plan.patience is not None and self._still >= plan.patience:
+        elif is_still:
             self.stopped = CONVERGED
-        elif plan.rounds is not None and self.round >= plan.rounds:
+        elif has_no_more_rounds:
             self.stopped = ROUNDS
 
     def state(self) -> dict[str, Any]:
-        """All that changes in a run, for JSON; `restore` takes it back exactly."""
+        """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "round": self.round,
             "stopped": self.stopped,
@@ -266,7 +285,9 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back a `state()`. Raises UsageError for that of another model, or anything else."""
+        """Go back to a stored `state()`. Raises UsageError for that of another model, or anything
+        else.
+        """
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round = int(state["round"])
@@ -274,7 +295,7 @@ class Trainer:
             self._still = int(state["still"])
             self._failed = int(state["failed"])
             self.rate = float(state["rate"])
-        # A run that had done all of its rounds may have been given more.
+        # The run may have been given more rounds since it stopped after the last one.
         has_more_rounds = self.plan.rounds is None or self.plan.rounds > self.round
         if self.stopped == ROUNDS and has_more_rounds:
             self.stopped = None

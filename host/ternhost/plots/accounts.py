@@ -17,12 +17,14 @@ def epsilons(
     curves: Mapping[str, Sequence[float | None]],
     title: str,
 ) -> Figure:
-    """Draw up to four accounts of epsilon against a number of reports or rounds, on log axes.
+    """Draw up to four ways to account for epsilon, against the number of reports or rounds.
 
-    at: these numbers. across, up: the labels of the two axes. curves: the epsilons of each account
-    by its name; None where an account has no answer.
+    Both axes are logarithmic. at: the numbers of reports or rounds. across, up: the labels of the
+    two axes. curves: by the name of each way, its epsilon at each of these numbers; None where it
+    has no answer.
     """
     figure, axes = single(3.6)
+    # Of each curve: the style of its line, its marker, and its colour.
     styles = (("-", "o", DARK), ("--", "s", MIDDLE), ("-.", "^", SHADES[1]), (":", "", INK))
     for (name, bounds), (line, marker, colour) in zip(curves.items(), styles, strict=False):
         if not any(bounds):
@@ -31,15 +33,15 @@ def epsilons(
         axes.plot(at, heights, line, marker=marker, markersize=4, color=colour, label=name)
     axes.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
     axes.set_title(title, fontsize="medium", pad=40)
-    legend_above(axes, 2)
+    legend_above(axes, columns=2)
     return figure
 
 
 def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figure:
-    """Draw how many clients spent which epsilon in all, beside the epsilon that a run allows.
+    """Draw as bars how many clients have spent each epsilon, and the epsilon of the run as a line.
 
-    spent: the number of clients by epsilon. allowed: the epsilon of the run. what: the data that it
-    protects, in words.
+    spent: the number of clients by the epsilon that they have spent. allowed: what the run may cost
+    a client, as an epsilon. what: a label that says what the epsilon is about.
     """
     figure, axes = single(2.1)
     epsilons = sorted(spent)
@@ -50,27 +52,30 @@ def epsilon_spent(spent: Mapping[float, int], allowed: float, what: str) -> Figu
     labels = [f"{spent[epsilon]:,} at {rounded(epsilon)}" for epsilon in epsilons]
     axes.bar_label(bars, labels=labels, padding=4, bbox={"color": "white", "pad": 1.5})
     axes.axvline(allowed, linestyle="--", color=MIDDLE, label=f"of this run: {rounded(allowed)}")
-    axes.set(xlim=(-width, largest + 2 * width), ylim=(0, max(clients) * 1.3))
+
+    room_for_labels = 1.3
+    axes.set(xlim=(-width, largest + 2 * width), ylim=(0, max(clients) * room_for_labels))
     axes.set(xlabel=f"spent by a client: {what}", ylabel="clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    legend_above(axes, 2)
+    axes.yaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
+    legend_above(axes, columns=2)
     return figure
 
 
 def beliefs(epsilons: Sequence[tuple[str, float]], priors: Sequence[float]) -> Figure:
-    """Draw what an observer may come to believe after reports, at most.
+    """Draw how certain an observer can become of something about a device, by its reports.
 
-    epsilons: pairs of a name and an epsilon, a row of the picture for each. priors: up to three
-    beliefs before the reports, a line in each row.
+    epsilons: pairs of a name and an epsilon; each is a row of the picture. priors: up to three
+    probabilities that the observer assigns to it before the reports. Each row has a line for each
+    of them, which leads from this probability to the largest one that is possible afterwards.
     """
-    names = [name for name, _ in epsilons]
+    names = [name for name, _epsilon in epsilons]
     figure, axes = single(1.0 + 0.62 * len(names))
     styles = (("o", DARK), ("s", MIDDLE), ("^", SHADES[1]))
-    rows = np.arange(len(names))[::-1]
-    for i, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
-        heights = rows + 0.22 * (1 - i)  # three lines in a row, one below the other
-        after = [believed(prior, epsilon) for _, epsilon in epsilons]
+    rows = np.arange(len(names))[::-1]  # the first row is at the top
+    for number, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
+        heights = rows + 0.22 * (1 - number)  # three lines in a row, one below the other
+        after = [believed(prior, epsilon) for _name, epsilon in epsilons]
         label = f"from {100 * prior:g} %"
         axes.hlines(heights, prior, after, color=colour, linewidth=2)
         axes.plot([prior] * len(rows), heights, "|", color=INK, markersize=9)

@@ -28,8 +28,8 @@ LIGHT = "#a9bfd3"
 GRID = "#dddddd"
 SHADES = (DARK, "#4f83b5", LIGHT, "#dfa36b", MIDDLE)
 HATCHES = ("", "//", "..", "\\\\", "xx")
-SMALL = 9  # points
-LONGEST = 40  # characters of a name
+SMALL = 9  # size of small text in points
+LONGEST = 40  # characters of a name in a picture
 LEGEND: dict[str, Any] = {
     "frameon": False,
     "fontsize": SMALL,
@@ -37,9 +37,9 @@ LEGEND: dict[str, Any] = {
     "handlelength": 1.4,
 }
 
-WIDTH = 4.2  # inches: text stays readable where the picture is as wide as a phone
-DPI = 240
-# Colours of a picture inside a page follow the page's scheme. A background is transparent.
+WIDTH = 4.2  # inches: text stays readable if the picture is shrunk to the width of a phone
+DPI = 240  # of PNG files
+# In a page, these colours become variables of the page's style, which has a dark scheme, too.
 _VARIABLES = {
     "#000000": "ink",
     INK: "ink",
@@ -54,12 +54,12 @@ _VARIABLES = {
 
 
 def blank(width: float, height: float) -> Figure:
-    """An empty figure of that many inches."""
+    """Return an empty figure of this width and height in inches."""
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def single(height: float) -> tuple[Figure, Axes]:
-    """A figure of that many inches with one pair of axes."""
+    """Return a figure of this height in inches, of the usual width, and its only axes."""
     figure = blank(WIDTH, height)
     axes = figure.subplots()
     dress(axes)
@@ -67,39 +67,40 @@ def single(height: float) -> tuple[Figure, Axes]:
 
 
 def dress(axes: Axes) -> None:
-    """Give axes the look of all the pictures here."""
+    """Give axes the look that all pictures have: a light grid, no frame above and at the right."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def legend_above(axes: Axes, columns: int) -> None:
-    """Put the legend over the axes, where it hides nothing."""
+    """Put the legend above the axes, where it hides nothing. columns: of the legend."""
     axes.legend(
         loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, borderaxespad=0.3, **LEGEND
     )
 
 
 def plain(name: str, most: int = LONGEST) -> str:
-    """A name from a table of data as a picture shows it.
+    """Return a name from a table of data as it can be written in a picture.
 
-    Dollars do not make a formula of it, as they would in matplotlib.
+    It is shortened to `most` characters, and dollar signs are escaped: matplotlib would read what
+    is between two of them as a formula.
     """
     return brief(name, most).replace("$", r"\$")
 
 
 def check_place(path: Path) -> None:
-    """Check that a picture can be written to `path`, before it is drawn.
+    """Check that a picture can be written to `path`, before the work of drawing it.
 
-    Raises UsageError for a name with an unknown ending, StorageError for a place that cannot be
-    written to.
+    Raises UsageError for a name with an unknown ending, StorageError if it cannot be written there.
     """
     formats = blank(1, 1).canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in ("", *formats):
+    ending = path.suffix[1:].lower()  # without its dot
+    if ending not in ("", *formats):
         text = f"{path}: there is no format {path.suffix}"
         raise UsageError(text, "end its name in .png, .svg or .pdf")
-    # A file is replaced, which writes to its folder; something else, such as a device, is written
-    # to itself (see `replacing`).
+    # A file is replaced by a new one, which needs permission to write to its folder. A device or a
+    # pipe is written to itself (`replacing`).
     place = path.parent
     if path.exists() and not path.is_file():
         place = path
@@ -109,29 +110,32 @@ def check_place(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file, whole or not at all.
+    """Write a figure to a file; if that fails, the old file stays.
 
-    Its format is what the ending of the name says, by default PNG. Raises StorageError.
+    The ending of the name says in which format; without an ending it is PNG. Raises StorageError.
     """
+    ending = path.suffix[1:]  # without its dot
     with (
         storage_errors("make room, or choose another folder", f"{path} cannot be written"),
         replacing(path) as temporary,
     ):
-        figure.savefig(temporary, dpi=DPI, format=path.suffix[1:] or "png")
+        figure.savefig(temporary, dpi=DPI, format=ending or "png")
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
-    figure.set_layout_engine("none")  # another format needs no other layout
+    # The layout has been computed. Computing it again for another format would take time.
+    figure.set_layout_engine("none")
     return buffer.getvalue()
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return a figure as an SVG element of a page, whose font and colours it takes.
+    """Return a figure as an SVG element, to be put into an HTML page.
 
-    name: of the picture, which makes its ids differ from those of other pictures in the page.
+    It uses the page's font, and colours that are variables of the page's style. name: of the
+    picture; it makes the ids in the element differ from those of other pictures in the page.
     """
     buffer = StringIO()
     no_metadata = {"Date": None, "Creator": None}
@@ -139,13 +143,16 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     element = buffer.getvalue()
 
-    # Leave out what a page does not need: the prologue, metadata, ids that nothing refers to, the
-    # fixed size, name spaces and fonts.
-    element = element[element.index("<svg") :]
+    # Remove what a page does not need.
+    prologue_end = element.index("<svg")
+    element = element[prologue_end:]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    element = re.sub(r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"', "", element)
-    element = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:(?=href)', "", element)
-    element = re.sub(r'font-family: [^;"]*(; )?', "", element)
+    unused_ids_and_sizes = r' id="[\w.]+_\d+"| (width|height)="[\d.]+pt"'
+    element = re.sub(unused_ids_and_sizes, "", element)
+    name_spaces = r' xmlns(:xlink)?="[^"]*"|xlink:(?=href)'
+    element = re.sub(name_spaces, "", element)
+    fonts = r'font-family: [^;"]*(; )?'
+    element = re.sub(fonts, "", element)
     for colour, variable in _VARIABLES.items():
         element = element.replace(colour, f"var(--{variable})")
     return element

@@ -26,9 +26,9 @@ from ternhost.plots.canvas import (
 from ternhost.privacy import cards, certify, projection
 from ternhost.privacy.base import MICRO
 
-_FEW = 8  # outputs that fit as groups of bars
-_MOST_STEMS = 400
-_SEPARATE = 64  # outputs between which there is room for a gap
+_FEW = 8  # so many outputs are drawn as groups of bars, more as lines
+_MOST_STEMS = 400  # lines of a panel
+_SEPARATE = 64  # so many lines have a gap between them
 
 
 def card_distribution(
@@ -36,19 +36,20 @@ def card_distribution(
 ) -> Figure:
     """Draw the exact distribution of a card's outputs for some inputs from -1 to 1.
 
-    A second panel shows how much each output can disclose about the input, if outputs differ in
-    that. title: of the picture; empty: none.
+    A card is the certified table from which a device samples its report. If some outputs disclose
+    more than others, a second panel shows the privacy loss of each. title: of the picture; empty:
+    none.
     """
     values = np.array(cards.output_values(card))
-    rows = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
+    probabilities = np.array([cards.distribution(card, round(x * ONE)) for x in inputs])
     loss = np.zeros(1)
-    if card.shape != SUM:  # Gaussian noise has no bound
+    if card.shape != SUM:  # Gaussian noise has no largest loss
         loss = losses(card)
 
     are_few = len(values) <= _FEW
     heights = [2.6 if are_few else 4.0]  # of the panels, in inches
-    outputs_differ = bool(np.ptp(loss) > 1e-3 * loss.max())
-    if outputs_differ:
+    losses_differ = bool(np.ptp(loss) > 1e-3 * loss.max())
+    if losses_differ:
         heights.append(1.9)
     title_height = 0.0
     if title:
@@ -59,18 +60,19 @@ def card_distribution(
     if title:
         figure.suptitle(title, fontsize="large")
     if are_few:
-        _bars(upper, values, rows, inputs)
+        _bars(upper, values, probabilities, inputs)
     else:
-        _rows(upper, values, rows, inputs, card.shape)
-    if outputs_differ:
-        _loss_panel(lower[0], values, loss, certified=(card.epsilon or 0) / MICRO)
+        _rows(upper, values, probabilities, inputs, card.shape)
+    if losses_differ:
+        certified = (card.epsilon or 0) / MICRO
+        _loss_panel(lower[0], values, loss, certified)
     return figure
 
 
 def _loss_panel(figure: SubFigure, values: Floats, loss: Floats, certified: float) -> None:
     """Draw the privacy loss of each output, and the certified epsilon as a line above.
 
-    values, loss: of each output.
+    values: for which the outputs stand. loss: of each output (`losses`).
     """
     axes = figure.subplots()
     dress(axes)
@@ -84,30 +86,34 @@ def _loss_panel(figure: SubFigure, values: Floats, loss: Floats, certified: floa
     highest = max(certified, float(loss.max())) * 1.08
     axes.set(ylim=(0, highest), xlabel="reported value", ylabel="log-likelihood ratio")
     axes.set_title("What it can tell about x, at most (epsilon)", fontsize="medium", pad=24)
-    legend_above(axes, 2)
+    legend_above(axes, columns=2)
 
 
 def _label_outputs(axes: Axes, values: Floats) -> None:
+    """Write the value of each output below its bar; the bars are at 0, 1, 2, ..."""
     axes.set_xticks(range(len(values)), [f"{value:.3g}" for value in values])
 
 
-def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float]) -> None:
-    """Draw the probabilities of few outputs as groups of bars, with a bar for each input.
+def _bars(
+    figure: SubFigure, values: Floats, probabilities: Floats, inputs: Sequence[float]
+) -> None:
+    """Draw the probabilities of a few outputs as groups of bars, with a bar for each input.
 
-    values: of the outputs. rows: a row of probabilities for each input.
+    values: for which the outputs stand. probabilities: inputs x outputs.
     """
     axes = figure.subplots()
     dress(axes)
-    width = 0.84 / len(inputs)
-    for i, (probabilities, x) in enumerate(zip(rows, inputs, strict=True)):
-        # The bars of a group are centred about its output.
-        places = np.arange(len(values)) + (i - (len(inputs) - 1) / 2) * width
+    width = 0.84 / len(inputs)  # the rest of 1 is the gap between two groups
+    for number, (row, x) in enumerate(zip(probabilities, inputs, strict=True)):
+        # Bars of a group lie side by side, and its middle is at the number of its output.
+        bars_from_middle = number - (len(inputs) - 1) / 2
+        places = np.arange(len(values)) + bars_from_middle * width
         axes.bar(
             places,
-            probabilities,
+            row,
             width,
-            color=SHADES[i % len(SHADES)],
-            hatch=HATCHES[i % len(HATCHES)],
+            color=SHADES[number % len(SHADES)],
+            hatch=HATCHES[number % len(HATCHES)],
             edgecolor=INK,
             linewidth=0.6,
             label=f"x = {x:g}",
@@ -116,71 +122,85 @@ def _bars(figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[floa
     axes.set(xlabel="reported value", ylabel="probability")
     axes.grid(visible=False, axis="x")
     axes.set_title("What is reported for an input x", fontsize="medium", pad=24)
-    legend_above(axes, len(inputs))
+    legend_above(axes, columns=len(inputs))
 
 
 def _rows(
-    figure: SubFigure, values: Floats, rows: Floats, inputs: Sequence[float], shape: int
+    figure: SubFigure, values: Floats, probabilities: Floats, inputs: Sequence[float], shape: int
 ) -> None:
-    """Draw the probabilities of many outputs as lines, in a panel for each input.
+    """Draw the probabilities of many outputs as vertical lines, in a panel for each input.
 
-    values: of the outputs. rows: a row of probabilities for each input. shape: of the card.
+    values: for which the outputs stand. probabilities: inputs x outputs. shape: of the card.
     """
     panels = figure.subplots(len(inputs), 1, sharex=True, sharey=True)
-    for axes, probabilities, x in zip(panels, rows, inputs, strict=True):
+    for axes, row, x in zip(panels, probabilities, inputs, strict=True):
         dress(axes)
-        _stems(axes, values, probabilities)
+        _stems(axes, values, row)
         if shape != PROJECTION:  # its outputs are directions, on which no input lies
             axes.axvline(x, color=MIDDLE, linestyle="--")
         if shape == MIXTURE:  # a few outputs are far more likely than the others
             axes.set_yscale("log")
-            axes.set_ylim(rows.min() / 2, rows.max() * 2)
+            axes.set_ylim(probabilities.min() / 2, probabilities.max() * 2)
         else:
-            axes.set_ylim(0, rows.max() * 1.1)
+            axes.set_ylim(0, probabilities.max() * 1.1)
             axes.yaxis.set_major_locator(MaxNLocator(2))
         axes.text(1.01, 0.5, f"x = {x:g}", transform=axes.transAxes, va="center")
     figure.supylabel("probability", fontsize="medium")
-    output, title = "reported value", "What is reported for an input x (dashed)"
+    x_label = "reported value"
+    title = "What is reported for an input x (dashed)"
     if shape == PROJECTION:
-        output = "cosine of the reported direction with the vector"
+        x_label = "cosine of the reported direction with the vector"
         title = "What is reported for a vector of x radii"
-    panels[-1].set_xlabel(output)
+    panels[-1].set_xlabel(x_label)
     panels[0].set_title(title, fontsize="medium")
 
 
 def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None:
-    """Draw a line up from the axis for each output; an area would join the halves of a mixture.
+    """Draw a vertical line for each output, from the axis up to its height.
 
-    values, heights: of the outputs. If they are many, several neighbours share a line, which is as
-    high as the highest of them.
+    A filled area would be wrong: it would join outputs between which there are none. If there are
+    many outputs, several neighbours share a line, which is as high as the highest of them.
+
+    values: for which the outputs stand. heights: of each output. label: for the legend.
     """
     outputs_of_stem = math.ceil(len(values) / _MOST_STEMS)
     if outputs_of_stem > 1:
         order = np.argsort(values)
-        firsts = np.arange(0, len(values), outputs_of_stem)
+        firsts = np.arange(0, len(values), outputs_of_stem)  # the first output of each line
         values = values[order][firsts]
         heights = np.maximum.reduceat(heights[order], firsts)
-    # The width of a line in points: a share of the place that each output has. The axes take about
-    # 0.8 of the picture's width; an inch has 72 points.
-    share = 0.7 if len(values) <= _SEPARATE else 1.1
-    width = min(4.0, max(0.5, share * 72 * 0.8 * WIDTH / len(values)))
-    axes.vlines(values, np.finfo(float).tiny, heights, color=DARK, linewidth=width, label=label)
+
+    # The axes take about 0.8 of the picture's width, and an inch has 72 points. A line takes a share
+    # of the room that an output has there: with a gap to the next one, if there are few.
+    points_of_output = 72 * 0.8 * WIDTH / len(values)
+    share = 1.1
+    if len(values) <= _SEPARATE:
+        share = 0.7
+    width = min(4.0, max(0.5, share * points_of_output))
+    bottom = np.finfo(float).tiny  # above 0, which a logarithmic axis does not have
+    axes.vlines(values, bottom, heights, color=DARK, linewidth=width, label=label)
 
 
 def losses(card: Card) -> Floats:
-    """Return the privacy loss of each output: its largest log-likelihood ratio of two inputs."""
+    """Return the privacy loss of each output of a card.
+
+    This is the maximum over all inputs x and y of ln(P(output | x) / P(output | y)).
+    """
     if card.shape == LAPLACE:
-        # The likelihood falls by exp(-s/t) with each step between input and output.
-        one = 1 << card.grid_bits
-        outputs = np.abs(np.arange(card.lowest, card.lowest + card.symbols))
-        farthest = outputs + one  # steps to the farthest input
-        nearest = np.maximum(outputs - one, 0.0)
+        # With each step of the grid between input and output, the likelihood falls by exp(-s / t).
+        one = 1 << card.grid_bits  # the steps from 0 to 1
+        outputs = np.abs(np.arange(card.lowest, card.lowest + card.symbols))  # steps from 0
+        farthest = outputs + one  # steps to the input -1 or 1, whichever is farther
+        nearest = np.maximum(outputs - one, 0.0)  # 0 if the output is itself a possible input
         difference: Floats = farthest - nearest
         return difference * (card.s / card.t)
     if card.shape == PROJECTION:
+        # Each direction has weight a if it is near the vector, otherwise b.
         body = projection.of(card)
         return np.full(card.symbols, math.log(body.a / body.b))
-    rows = [certify.at_knot(card, knot) for knot in range(len(certify.knots(card)))]
-    likelihoods = np.array(rows, np.float64)  # a row for each knot, a column for each output
+    # Between two knots the probabilities of a card are linear, so extremes are at the knots.
+    knot_count = len(certify.knots(card))
+    rows = [certify.at_knot(card, knot) for knot in range(knot_count)]
+    likelihoods = np.array(rows, np.float64)  # knots x outputs
     losses: Floats = np.log(likelihoods.max(axis=0) / likelihoods.min(axis=0))
     return losses

@@ -27,7 +27,16 @@ from ternhost.plots.canvas import (
     single,
 )
 
-_FAR = 3  # times the height of a curve
+_FAR = 3  # times the height of a curve: what is farther away would flatten it
+_MOST_MARKERS = 20  # of a curve
+# How an estimate with its interval looks.
+_ESTIMATE: dict[str, Any] = {
+    "fmt": "o",
+    "markersize": 4,
+    "color": DARK,
+    "ecolor": MIDDLE,
+    "capsize": 2.5,
+}
 
 
 def judged(
@@ -40,49 +49,60 @@ def judged(
     measure: str,
     floor: str,
 ) -> Figure:
-    """Draw a model's measure after every round, beside the optimum without privacy.
+    """Draw the quality of a model after each round, beside that of a model without privacy.
 
-    private: the measure after each round. baseline: the measure of the answer that ignores the
-    features, shown if it is near. reports: how many there were by the end of each round, for a
-    second axis. label, floor: the names of the model and of that answer.
+    private: the quality after each round.
+    optimum: that of the same kind of model, fitted without privacy.
+    baseline: that of an answer that ignores the features, such as always the majority. It is not
+    shown if it is so far away that the curve would look flat.
+    reports: how many reports there were by the end of each round, for a second axis.
+    label: the name of the model. measure: that of the quality. floor: that of the baseline.
     """
     figure, axes = single(2.9)
+    rounds = len(private)
     axes.axhline(optimum, linestyle="--", color=MIDDLE, label="without privacy")
     axes.plot(
-        np.arange(1, len(private) + 1),
+        np.arange(1, rounds + 1),
         private,
         linestyle="-",
         marker="o",
         markersize=5,
         color=DARK,
-        markevery=max(1, math.ceil(len(private) / 20)),
+        markevery=max(1, math.ceil(rounds / _MOST_MARKERS)),
         label=label,
     )
-    least, most = min(*private, optimum), max(*private, optimum)
-    distance = max(least - baseline, baseline - most)
-    if distance < _FAR * (most - least):  # else it would flatten the curve
+    lowest = min(*private, optimum)
+    highest = max(*private, optimum)
+    distance = max(lowest - baseline, baseline - highest)  # negative if it is between them
+    if distance < _FAR * (highest - lowest):
         axes.axhline(baseline, linestyle=":", color=INK, label=floor)
-        least, most = min(least, baseline), max(most, baseline)
-    room = max(1e-4, 0.12 * (most - least))
+        lowest = min(lowest, baseline)
+        highest = max(highest, baseline)
+
+    margin = max(1e-4, 0.12 * (highest - lowest))
     axes.set(
         xlabel="round",
         ylabel=measure,
-        xlim=(0.5, len(private) + 0.5),
-        ylim=(least - room, most + room),
+        xlim=(0.5, rounds + 0.5),
+        ylim=(lowest - margin, highest + margin),
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if measure.startswith("accuracy"):
-        decimals = _decimals_of_percent(most - least)
+        decimals = _decimals_of_percent(highest - lowest)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
-    if np.all(np.diff([0, *reports]) > 0):  # else it would not be an axis
+    every_round_had_reports = bool(np.all(np.diff([0, *reports]) > 0))
+    if every_round_had_reports:  # otherwise several rounds would be at the same place of the axis
         _reports_axis(axes, reports)
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
     return figure
 
 
 def _decimals_of_percent(height: float) -> int:
-    """Return how many decimals of per cent tell the ticks of an axis of this height apart."""
+    """Return how many decimals of a percentage tell the ticks of an axis apart.
+
+    height: of the axis, from its lowest to its highest value (1: 100 %).
+    """
     if height > 0.05:
         return 0
     if height > 0.005:
@@ -91,48 +111,54 @@ def _decimals_of_percent(height: float) -> int:
 
 
 def _reports_axis(axes: Axes, reports: Sequence[int]) -> None:
-    """Add a second axis above: the number of reports by the end of each round."""
+    """Add a second horizontal axis, above, that shows reports instead of rounds.
+
+    reports: how many there were by the end of each round.
+    """
     counts = np.array([0, *reports], np.float64)
     rounds = np.arange(len(counts))
 
-    # The two conversions between the axes: of numbers or arrays.
+    # Matplotlib needs the conversions between both axes, of numbers and of arrays.
     def reports_at(round_number: Any) -> Any:
+        """Return how many reports there were by a round, interpolated within it."""
         return np.interp(round_number, rounds, counts)
 
     def round_at(report_count: Any) -> Any:
+        """Return the round by which there were so many reports, as the inverse of `reports_at`."""
         return np.interp(report_count, counts, rounds)
 
     top = axes.secondary_xaxis("top", functions=(reports_at, round_at))
     top.set_xlabel("reports so far")
     top.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    top.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    top.xaxis.set_major_formatter(lambda value, _position: f"{value:,.0f}")
 
 
 def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
-    """Draw how many bytes frames have on the wire, and how many times as many as the first.
+    """Draw the length of frames as bars, and how many times as long as the first one they are.
 
-    contents: the bytes of content by the name of the frame. overhead: the bytes of header and tag
+    contents: the bytes of content of each frame, by its name. overhead: the bytes of header and tag
     that each frame has besides.
     """
     figure, axes = single(0.9 + 0.42 * len(contents))
-    rows = np.arange(len(contents))[::-1]
+    rows = np.arange(len(contents))[::-1]  # the first row is at the top
     sizes = np.array(list(contents.values()))
     bar: dict[str, Any] = {"height": 0.6, "edgecolor": INK}
     axes.barh(rows, overhead, color=LIGHT, label="header and tag", **bar)
     axes.barh(rows, sizes, left=overhead, color=MIDDLE, hatch="//", label="content", **bar)
 
     totals = overhead + sizes
-    most = totals.max()
+    longest = totals.max()
     for row, total in zip(rows, totals, strict=True):
         label = f"{total} bytes"
         if total != totals[0]:
             label += f"\n{total / totals[0]:.1f} times as many"
-        axes.text(total + most * 0.02, row, label, va="center", fontsize=SMALL)
+        axes.text(total + longest * 0.02, row, label, va="center", fontsize=SMALL)
+    room_for_labels = 1.75
     axes.set_yticks(rows, list(contents))
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set(xlim=(0, most * 1.75), xlabel="bytes of one frame, before COBS")
-    legend_above(axes, 2)
+    axes.set(xlim=(0, longest * room_for_labels), xlabel="bytes of one frame, before COBS")
+    legend_above(axes, columns=2)
     return figure
 
 
@@ -144,25 +170,21 @@ def gradient(
     confidence: float,
     across: str = "gradient (1: the clipping bound)",
 ) -> Figure:
-    """Draw the estimated means of coordinates with their confidence intervals.
+    """Draw estimated means with their confidence intervals, one in each row.
 
-    names: of the coordinates. mean, low, high: the mean of each and the ends of its interval; nan
+    names: of the rows. mean, low, high: of each row, the estimate and the ends of its interval; nan
     where nobody reported. confidence: of the intervals, from 0 to 1. across: the label of the axis.
     """
     figure, axes = single(0.9 + 0.17 * len(names))
-    rows = np.arange(len(names))[::-1]
-    bars = np.array([mean - low, high - mean])  # the lengths of both halves
+    rows = np.arange(len(names))[::-1]  # the first row is at the top
+    half_lengths = np.array([mean - low, high - mean])  # below and above the mean
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.errorbar(
         mean,
         rows,
-        xerr=bars,
-        fmt="o",
-        markersize=4,
-        color=DARK,
-        ecolor=MIDDLE,
-        capsize=2.5,
+        xerr=half_lengths,
         label=f"mean, and its interval of at least {100 * confidence:g} %",
+        **_ESTIMATE,
     )
     axes.set_yticks(rows, [plain(name) for name in names], fontsize=SMALL)
     axes.set(ylim=(-0.8, len(names) - 0.2), xlabel=across)
@@ -172,13 +194,13 @@ def gradient(
 
 @dataclass(frozen=True)
 class Shares:
-    """Estimated frequencies of an attribute's n categories."""
+    """The estimated frequencies of the n categories of an attribute."""
 
-    name: str
+    name: str  # of the attribute
     categories: Sequence[str]
-    shares: Floats
-    interval: Floats  # 2 x n: the lower and upper ends
-    true: Floats | None = None  # if known
+    shares: Floats  # the estimates
+    interval: Floats  # 2 x n: the lower ends of their confidence intervals, then the upper ends
+    true: Floats | None = None  # the true frequencies, if known
 
 
 def frequencies(attributes: Sequence[Shares]) -> Figure:
@@ -186,11 +208,12 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
     columns = 2
     rows = math.ceil(len(attributes) / columns)
     most_categories = max(len(attribute.categories) for attribute in attributes)
-    figure = blank(WIDTH, 0.6 + rows * (0.7 + 0.2 * most_categories))
+    height_of_row = 0.7 + 0.2 * most_categories  # inches
+    figure = blank(WIDTH, 0.6 + rows * height_of_row)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, attribute in zip(panels, attributes, strict=False):
         _draw_frequencies(axes, attribute)
-    for axes in panels[len(attributes) :]:
+    for axes in panels[len(attributes) :]:  # places without an attribute
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, **LEGEND)
@@ -198,19 +221,16 @@ def frequencies(attributes: Sequence[Shares]) -> Figure:
 
 
 def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
-    """Draw the frequencies of an attribute: estimates with intervals, and the truth if known."""
+    """Draw an attribute's frequencies: the estimates with intervals, and the true ones if known."""
     dress(axes)
-    rows = np.arange(len(attribute.categories))[::-1]
+    rows = np.arange(len(attribute.categories))[::-1]  # the first row is at the top
+    half_lengths = np.abs(attribute.interval - attribute.shares)  # below and above the estimate
     axes.errorbar(
         attribute.shares,
         rows,
-        xerr=np.abs(attribute.interval - attribute.shares),
-        fmt="o",
-        markersize=4,
-        color=DARK,
-        ecolor=MIDDLE,
-        capsize=2.5,
+        xerr=half_lengths,
         label="estimate, and its interval of 95 %",
+        **_ESTIMATE,
     )
     if attribute.true is not None:
         axes.plot(
@@ -232,9 +252,10 @@ def _draw_frequencies(axes: Axes, attribute: Shares) -> None:
 
 
 def clusters(sizes: Mapping[str, int]) -> Figure:
-    """Draw the number of clients in each cluster as bars. sizes: by the cluster's name."""
+    """Draw as bars how many clients are in each cluster. sizes: this number by cluster."""
     figure, axes = single(2.1)
-    names, counts = list(sizes), list(sizes.values())
+    names = list(sizes)
+    counts = list(sizes.values())
     bars = axes.bar(names, counts, width=0.6, color=MIDDLE, edgecolor=INK)
     axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=3)
     axes.set(xlabel="cluster", ylabel="clients")
@@ -243,30 +264,30 @@ def clusters(sizes: Mapping[str, int]) -> Figure:
 
 
 def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
-    """Draw a score of clusters, with and without noise, against the model's falling loss.
+    """Draw a score of clusters after each round, with and without noise.
 
-    rows: by round; each has `round`, `score`, `score_without_noise` and `loss`. A curve of scores
-    is left out if one is None; if a loss is None, the axis shows rounds instead. measure: the name
-    of the score.
+    The horizontal axis shows the loss of the model, which falls from round to round; if it is not
+    known, the number of the round.
+
+    rows: one for each round, with `round`, `score`, `score_without_noise` and `loss`. A curve is
+    left out if one of its scores is None. measure: the name of the score.
     """
     figure, axes = single(2.9)
-    by_loss = all(row["loss"] is not None for row in rows)
-    column = x_label = "round"
-    if by_loss:
+    has_losses = all(row["loss"] is not None for row in rows)
+    column, x_label = "round", "round"
+    if has_losses:
         column, x_label = "loss", "log-loss"
     x = [row[column] for row in rows]
-    scores_with_noise = [row["score"] for row in rows]
-    scores_without_noise = [row["score_without_noise"] for row in rows]
-    if None not in scores_with_noise:
-        axes.plot(x, scores_with_noise, "-o", markersize=4.5, color=DARK, label="with noise")
-    if None not in scores_without_noise:
-        axes.plot(
-            x, scores_without_noise, "--s", markersize=4.5, color=MIDDLE, label="without noise"
-        )
+    with_noise = [row["score"] for row in rows]
+    without_noise = [row["score_without_noise"] for row in rows]
+    if None not in with_noise:
+        axes.plot(x, with_noise, "-o", markersize=4.5, color=DARK, label="with noise")
+    if None not in without_noise:
+        axes.plot(x, without_noise, "--s", markersize=4.5, color=MIDDLE, label="without noise")
     axes.set(xlabel=x_label, ylabel=measure, xmargin=0.08, ymargin=0.15)
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=not by_loss))
-    axes.xaxis.set_inverted(by_loss)
-    if by_loss:
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=not has_losses))
+    axes.xaxis.set_inverted(has_losses)  # so that later rounds are at the right
+    if has_losses:
         _name_round(axes, rows[0], "left")
         _name_round(axes, rows[-1], "right")
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
@@ -274,9 +295,9 @@ def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
 
 
 def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
-    """Write the number of a round below its point.
+    """Write the number of a round below its point in the picture of `scores`.
 
-    row: of `scores`. side: of the text, "left" or "right", that is at the point.
+    row: as of `scores`. side: the end of the text that is below the point, "left" or "right".
     """
     point = row["loss"], row["score"]
     axes.annotate(

@@ -23,12 +23,19 @@ MEASURES = ("epsilon", "rho")  # by tern.ledger.EPSILON and RHO
 
 @dataclass(frozen=True)
 class Release:
-    """Something that a client reports several times, at `epsilon` (micro) for each of its `values`.
+    """Something that a client reports several times, and what its ledger pays for it.
 
-    what: one value, in words; the first word takes the plural. values: in a report; a vector that
-    is protected as a whole is one. times: how many reports. measure: of the ledger that pays.
-    gaussian: `epsilon` is micro-rho, which only a ledger in rho can pay. total: of all reports
-    where they differ, else 0. Raises RefusedError for Gaussian noise and a ledger in epsilon.
+    what: one value, in words; the first word takes the plural, as in "value of a gradient".
+    epsilon: the price of each value, in micro-epsilon.
+    values: how many values a report has; a vector that is protected as a whole counts as one.
+    times: how many reports the client sends.
+    measure: what the paying ledger counts: `ledger.EPSILON` or `ledger.RHO`.
+    gaussian: whether the noise is Gaussian; then `epsilon` is micro-rho, which only a ledger in rho
+    can pay.
+    total: the price of all reports together where their prices differ; 0: it is epsilon times
+    values times times.
+
+    Raises RefusedError for Gaussian noise and a ledger in epsilon.
     """
 
     what: str
@@ -57,25 +64,29 @@ class Release:
     @property
     def user_level(self) -> int:
         """The price of all reports, in millionths of the measure."""
-        return self.total or self.each * self.values * self.times
+        if self.total:
+            return self.total
+        return self.each * self.values * self.times
 
     @property
     def words(self) -> str:
-        """Describe the release, such as "2 reports of 3 values, each value at epsilon 0.5".
+        """The release in words, such as "2 reports of 3 values, each value at epsilon 0.5".
 
-        The text goes into messages: how often, what, and at which price in the ledger's measure.
+        The text says how often something is reported, what, and at which price. It goes into
+        messages.
         """
         reports = "one report"
         if self.times > 1:
             reports = f"{self.times} reports"
         if self.total:
             return f"{reports} of {self.what}"
+
         # Only the first word of `what` takes the plural: "3 values of a gradient".
-        noun, *qualifiers = self.what.split()
+        noun, *rest_of_what = self.what.split()
         values = f"one {noun}"
         if self.values > 1:
             values = f"{self.values} {noun}s"
-        text = " ".join([f"{reports} of {values}", *qualifiers])
+        text = " ".join([f"{reports} of {values}", *rest_of_what])
         if self.values > 1:
             text += f", each {noun}"
         elif self.times > 1:
@@ -87,9 +98,12 @@ class Release:
 class PrivacyAccount:
     """The releases of a client in a run (of each client, if all are alike), and its budget.
 
-    releases: all in one measure. budget: in millionths of it; None: no limit is known. who: the
-    client, in words. delta: of a total in rho. Raises RefusedError where the budget does not cover
-    the releases: an account is made before a run starts.
+    releases: what the client reports; all are paid in one measure.
+    budget: what its ledger has left, in millionths of that measure; None: no limit is known.
+    who: the client, in words. delta: at which a total in rho is converted to an epsilon.
+
+    An account is made before a run starts. Raises RefusedError if the budget does not cover the
+    releases.
     """
 
     releases: tuple[Release, ...]
@@ -99,7 +113,8 @@ class PrivacyAccount:
 
     def __post_init__(self) -> None:
         """Check that the releases have one measure, and that the budget covers them."""
-        if len({release.measure for release in self.releases}) > 1:
+        measures = {release.measure for release in self.releases}
+        if len(measures) > 1:
             raise ValueError("releases in two measures")
         if self.budget is not None and self.user_level > self.budget:
             raise RefusedError(
@@ -122,6 +137,7 @@ class PrivacyAccount:
 
     @property
     def _amount(self) -> str:
+        """The cost of all releases together in words, such as "epsilon 1.5"."""
         return f"{self.measure} {self.user_level / MICRO:g}"
 
     @property
@@ -131,13 +147,14 @@ class PrivacyAccount:
     def words(self, span: str = "in total") -> str:
         """Return a sentence on what the ledger pays: the total and the releases.
 
-        span: the period, in words. `guarantee` states what this protects, and how well.
+        span: the period of time, in words. What this protects, and how well, is stated by
+        `guarantee`.
         """
         return f"{self.who} spends {self._amount} {span}: {self._releases_in_words}"
 
     @property
     def epsilon(self) -> float:
-        """The total as an epsilon: of a ledger in rho at `delta`."""
+        """The total cost as an epsilon; if the ledger counts rho, as the epsilon at `delta`."""
         if self.measure == "rho":
             return sums.epsilon_of(self.user_level, self.delta)
         return self.user_level / MICRO
@@ -159,27 +176,32 @@ class PrivacyAccount:
                 f"{measure}_user_level": release.user_level / MICRO,
             }
             releases.append(fields)
+
         budget = None
+        epsilon_of_budget = None
         if self.budget is not None:
             budget = self.budget / MICRO
+            if measure == "rho":
+                epsilon_of_budget = sums.epsilon_of(self.budget, self.delta)
         summary: dict[str, Any] = {
             "releases": releases,
             f"{measure}_user_level": self.user_level / MICRO,
             f"{measure}_budget": budget,
         }
         if measure == "rho":
-            summary |= {"delta": self.delta, "epsilon_user_level": self.epsilon}
-            summary["epsilon_budget"] = None
-            if self.budget is not None:
-                summary["epsilon_budget"] = sums.epsilon_of(self.budget, self.delta)
+            summary["delta"] = self.delta
+            summary["epsilon_user_level"] = self.epsilon
+            summary["epsilon_budget"] = epsilon_of_budget
         return summary
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of every client, in millionths of the measure.
+    """The limits that every client enforces, in millionths of the measure.
 
-    largest: the largest cost of one report. budget: for life. Raises UsageError out of bounds.
+    largest: the largest cost of one report. budget: the total cost of all reports for life.
+    measure: what the ledger counts: `ledger.EPSILON` or `ledger.RHO`. Raises UsageError if a limit
+    is out of bounds.
     """
 
     largest: int

@@ -18,14 +18,15 @@ from tern.fixed import EXP_BITS, MAX_EPSILON, exp_lower
 from ternhost.errors import UsageError
 from ternhost.privacy import certify
 
-MICRO = 1_000_000
+MICRO = 1_000_000  # amounts of epsilon and rho are integers in millionths
 
 
 @dataclass(frozen=True)
 class Design:
-    """A card, and how it came about.
+    """A card (the certified table from which a device draws its report), and how it came about.
 
-    `epsilon` is the requested one (micro); the card claims the least it keeps.
+    mechanism: the name of the mechanism that designed it. epsilon: the requested one (micro); the
+    card itself claims the least epsilon that it keeps. notes: remarks for the user.
     """
 
     mechanism: str
@@ -34,7 +35,7 @@ class Design:
     notes: tuple[str, ...] = ()
 
     def decode(self) -> Card:
-        """The decoded card.
+        """Return the decoded card.
 
         Raises UsageError for a hierarchy, sum or projection, whose symbols stand for no values.
         """
@@ -68,24 +69,30 @@ def parse_epsilon(
         if value.is_finite():
             micro = int(value * MICRO)
     if not 1 <= micro <= most:
-        text = f"{option.lstrip('-')} {text} is not a number from 0.000001 to {most // MICRO}"
+        name = option.lstrip("-")
+        text = f"{name} {text} is not a number from 0.000001 to {most // MICRO}"
         raise UsageError(text, f"give it in decimal, for example {option} 1.5")
     return micro
 
 
 def exp_bound(epsilon: int) -> Fraction:
-    """A rational lower bound of e**epsilon (micro-epsilon): the one that the certificate uses."""
+    """Return a rational number just below e**epsilon: the one that the certificate uses.
+
+    epsilon: micro.
+    """
     return Fraction(exp_lower(epsilon), 1 << EXP_BITS)
 
 
 def posterior(epsilon: int) -> Fraction:
-    """Return an upper bound, in whole thousandths, of an observer's belief after one report.
+    """Return an observer's strongest belief after one report, in thousandths, rounded up.
 
-    The belief is the probability of a guess that was 1/2 before the report: odds grow by
-    e**epsilon at most. epsilon: micro.
+    The belief is the probability of a guess that was 1/2 before the report. Its odds, which were 1,
+    become e**epsilon at most. epsilon: micro.
     """
-    odds = exp_bound(epsilon + 1)  # a millionth more: above e**epsilon
-    return Fraction(math.ceil(1000 * odds / (1 + odds)), 1000)
+    # `exp_bound` is below e**epsilon; with a millionth more it is above.
+    odds = exp_bound(epsilon + 1)
+    belief = odds / (1 + odds)
+    return Fraction(math.ceil(1000 * belief), 1000)
 
 
 def check_levels(levels: int | None, default: int, least: int, most: int) -> int:
@@ -104,41 +111,44 @@ def check_levels(levels: int | None, default: int, least: int, most: int) -> int
 
 
 def table(levels: Sequence[int], rows: Sequence[Sequence[int]]) -> bytes:
-    """Encode a table card (cards.md): the counts out of T of each level at each knot.
+    """Encode a table card (cards.md), which has the probability of each level at each knot.
 
-    levels: the symbols' integer levels. rows: one for each of the 2**p + 1 knots, with a count for
-    each level. The card stores cumulative counts; the last one is always T and is left out.
+    levels: the integer level that each output stands for. rows: one for each of the 2**p + 1 knots
+    (inputs evenly spaced from -1 to 1), with the probability of each level, as a count out of T.
     Raises CardError for rows that are out of the format's bounds.
     """
-    knot_bits = (len(rows) - 2).bit_length()
-    are_rows = all(sum(row) == T and min(row) >= 1 for row in rows)
-    if len(rows) != (1 << knot_bits) + 1 or not are_rows:
+    knot_bits = (len(rows) - 2).bit_length()  # p
+    are_laws = all(sum(row) == T and min(row) >= 1 for row in rows)
+    if len(rows) != (1 << knot_bits) + 1 or not are_laws:
         raise cards.CardError("rows are not 2**p + 1 rows of positive counts that add up to T")
     body = struct.pack(cards.TABLE_BODY, knot_bits, len(levels))
     body += struct.pack(f"{len(levels)}b", *levels)
     for row in rows:
-        body += struct.pack(f"<{len(row) - 1}I", *accumulate(row[:-1]))
+        # A card has cumulative counts. The last one is always T and is left out.
+        cumulative = list(accumulate(row[:-1]))
+        body += struct.pack(f"<{len(cumulative)}I", *cumulative)
     return finish(cards.TABLE, body)
 
 
 def window(levels: int, width: int, threshold: int) -> bytes:
-    """Encode a window card: N levels and the width of a window.
+    """Encode a window card: its number of levels, and the width of its window in levels.
 
-    An output lies in the window with probability threshold / T.
+    An output lies in the window around the input with probability threshold / T.
     """
     return finish(cards.WINDOW, struct.pack(cards.WINDOW_BODY, levels, width, threshold))
 
 
 def laplace(grid_bits: int, t: int, s: int, lowest: int, highest: int) -> bytes:
-    """Encode a laplace card: grid step 2**-grid_bits, noise scale t/s steps.
+    """Encode a laplace card, which adds Laplace noise on a grid and clamps the result.
 
-    Its outputs are from lowest to highest, in steps.
+    The grid has steps of 2**-grid_bits, the noise has the scale t/s steps, and the outputs go from
+    `lowest` to `highest` steps.
     """
     return finish(cards.LAPLACE, struct.pack(cards.LAPLACE_BODY, grid_bits, t, s, lowest, highest))
 
 
 def mixture(threshold: int, first: bytes, second: bytes) -> bytes:
-    """Encode a mixture card: the first card with probability threshold / T, else the second."""
+    """Encode a mixture card: it uses the first card with probability threshold / T, else the second."""
     head = struct.pack(cards.MIXTURE_BODY, threshold, len(first))
     return finish(cards.MIXTURE, head + first + second)
 
@@ -148,9 +158,9 @@ def finish(shape: int, body: bytes) -> bytes:
 
     shape: the kind of card, as in `tern.card`. Raises CardError if no epsilon up to 20 is kept.
     """
-    tag = cards.VERSION << 4 | shape
-    draft = cards.decode(struct.pack(cards.HEADER, tag, MAX_EPSILON) + body)
-    epsilon = certify.epsilon_certified(draft)
+    tag = cards.VERSION << 4 | shape  # the first byte: the version above, the shape below
+    draft_header = struct.pack(cards.HEADER, tag, MAX_EPSILON)
+    epsilon = certify.epsilon_certified(cards.decode(draft_header + body))
     if epsilon is None:
         raise cards.CardError("the card keeps no epsilon up to 20")
     return struct.pack(cards.HEADER, tag, epsilon) + body
@@ -159,8 +169,8 @@ def finish(shape: int, body: bytes) -> bytes:
 def checked(mechanism: str, epsilon: int, card: bytes, *notes: str) -> Design:
     """Return the Design of `card`, after checking that it keeps `epsilon` and is exactly unbiased.
 
-    epsilon: micro. notes: remarks for the user. A card that fails is a mistake in the mechanism, so
-    this raises AssertionError.
+    mechanism: the name of the one that made the card. epsilon: micro. notes: remarks for the user.
+    A card that fails is a mistake in the mechanism's code, so this raises AssertionError.
     """
     decoded: Card = cards.decode(card)
     if not cards.certify(decoded, epsilon) or decoded.epsilon > epsilon:

@@ -72,20 +72,24 @@ def decode(data: bytes, name: str = "the card") -> Card:
 
 
 def _decoded(data: bytes) -> Card:
-    """Decode a card, and raise CardError also for another version or a biased hierarchy."""
-    if data[:1] and data[0] >> 4 != cards.VERSION:
+    """Decode the bytes of a card, with more checks than a device makes.
+
+    Raises CardError also for a card of another version of the format, and for a hierarchy that is
+    biased or whose ranges are not equal.
+    """
+    if data[:1] and data[0] >> 4 != cards.VERSION:  # the upper half of the first byte
         raise CardError(f"it does not begin as one of version {cards.VERSION} does")
     card: Card = cards.decode(data)
     if card.shape == HIERARCHY:
         try:
-            certify.moments(card)
+            certify.moments(card)  # raises CardError for ranges that are not equal
         except Biased:
             raise CardError("not a card of LHP: biased") from None
     return card
 
 
 def fraction(value: Fraction) -> str:
-    """`value` as "num/den"."""
+    """Return a fraction as the text "numerator/denominator"."""
     return f"{value.numerator}/{value.denominator}"
 
 
@@ -143,7 +147,7 @@ def _accuracy(card: Card) -> dict[str, Any]:
 
 
 def unit_of(data: bytes) -> int:
-    """The unit that a card protects: 0 for a whole client."""
+    """Return how many consecutive records a card protects; 0 stands for the whole device."""
     card = cards.decode(data)
     if card.shape != SUM:
         return 0
@@ -151,14 +155,14 @@ def unit_of(data: bytes) -> int:
 
 
 def measure(card: Card) -> str:
-    """What a card claims and keeps: "rho" (sums with Gaussian noise) or "epsilon"."""
+    """Return the measure of a card's privacy: "rho" for sums with Gaussian noise, else "epsilon"."""
     if card.shape == SUM and sums.of(card).norm == sums.L2:
         return "rho"
     return "epsilon"
 
 
 def _measured(card: Card, certified: int | None) -> dict[str, Any]:
-    """Return the epsilon or rho that the card claims, and the one that it keeps.
+    """Return the fields of `describe` with the epsilon or rho that a card claims and keeps.
 
     certified: what it keeps, in millionths of its measure; None if it keeps none.
     """
@@ -166,8 +170,10 @@ def _measured(card: Card, certified: int | None) -> dict[str, Any]:
     kept = None
     if certified is not None:
         kept = certified / MICRO
+    # Every card has the fields for epsilon; a card in rho has its own beside them.
     fields: dict[str, Any] = {"epsilon_claimed": None, "epsilon_certified": None}
-    fields |= {f"{name}_claimed": card.epsilon / MICRO, f"{name}_certified": kept}
+    fields[f"{name}_claimed"] = card.epsilon / MICRO
+    fields[f"{name}_certified"] = kept
     if card.shape == SUM and name == "epsilon":
         # A ledger in rho pays for a sum with Laplace noise, too.
         fields["rho_certified"] = None
@@ -206,11 +212,14 @@ def describe_design(design: Design) -> dict[str, Any]:
 
 
 def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> dict[str, Any]:
-    """Certify the bytes of a card at `epsilon` or `rho` (micro; default: its claim).
+    """Certify the bytes of a card, and say why it is certified or why not.
 
-    Returns the fields of `describe`, whether it is `certified`, and the `reason` in words. Bytes
-    that are no card are not certified. Raises UsageError for a limit in the measure that the card
-    does not have: a sum with Gaussian noise keeps rho, any other card epsilon.
+    epsilon, rho: the limit to certify at, in millionths; by default it is what the card claims. A
+    sum with Gaussian noise has a limit in rho, any other card one in epsilon; UsageError is raised
+    for a limit in the other measure.
+
+    Returns the fields of `describe`, whether the card is `certified`, and the `reason` in words.
+    Bytes that are no card are not certified.
     """
     try:
         card = _decoded(data)
@@ -219,15 +228,20 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
         return {"certified": False, "epsilon_certified": None, "reason": reason}
 
     name = measure(card)
-    limit, other, limit_of_other = epsilon, "rho", rho
+    limit = epsilon
+    other_name = "rho"
+    other_limit = rho
     if name == "rho":
-        limit, other, limit_of_other = rho, "epsilon", epsilon
-    if limit_of_other is not None:
-        raise UsageError(f"this card keeps {name}, not {other}", f"give it as --{name}")
+        limit = rho
+        other_name = "epsilon"
+        other_limit = epsilon
+    if other_limit is not None:
+        raise UsageError(f"this card keeps {name}, not {other_name}", f"give it as --{name}")
     if limit is None:
-        limit = card.epsilon
+        limit = card.epsilon  # what it claims, in its own measure
     description = describe(card)
-    certified = cards.certify(card, limit) and cards.certify(card)
+    keeps_its_claim = cards.certify(card)
+    certified = cards.certify(card, limit) and keeps_its_claim
     reason = _reason(card, limit, description)
     return {"certified": certified, name: limit / MICRO, "reason": reason, **description}
 
@@ -235,10 +249,11 @@ def check(data: bytes, epsilon: int | None = None, rho: int | None = None) -> di
 def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
     """Explain why a card is certified at this limit, or why not.
 
-    limit: of epsilon or rho, micro. description: of `describe`.
+    limit: of epsilon or rho, in millionths. description: the fields of `describe` for this card.
     """
     name = measure(card)
-    claimed, kept = description[f"{name}_claimed"], description[f"{name}_certified"]
+    claimed = description[f"{name}_claimed"]
+    kept = description[f"{name}_certified"]
     if kept is None:
         reason = f"it keeps no {name} up to 20"
     elif not cards.certify(card, limit):
@@ -249,6 +264,7 @@ def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
         reason = f"it keeps {name} {kept}"
         if card.epsilon > limit:
             reason += f", though it claims {claimed}, which a device would charge"
+    # Shapes from SUM on are sums and projections, whose symbols stand for no values.
     if description["bias"] != 0 and card.shape < SUM:
         reason += "; its outputs are not unbiased"
     return reason
@@ -257,22 +273,24 @@ def _reason(card: Card, limit: int, description: dict[str, Any]) -> str:
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = " .:-=+*%#"
 _WIDTH = 64  # columns of a picture of many outputs
-_FEW_OUTPUTS = 16  # up to so many have a bar each, with its number
-_INPUTS = range(-ONE, ONE + 1, ONE // 2)
+_FEW_OUTPUTS = 16  # up to this many outputs have a bar each, with its number
+_INPUTS = range(-ONE, ONE + 1, ONE // 2)  # -1, -1/2, 0, 1/2 and 1, in units of 2**-14
 
 
 def output_values(card: Card) -> list[float]:
-    """Return the value that each output stands for, in the order of the outputs.
+    """Return what each output stands for, in the order of the outputs.
 
-    For a sum these are in radii; for a projection they are cosines with the vector, the nearest
-    last; for a biased card, which has no values, they are levels.
+    These are values, but for three kinds of cards. The outputs of a sum are given in multiples of
+    its radius; those of a projection as cosines with the vector, the nearest last; and those of a
+    biased card, which has no values, as levels.
     """
     if card.shape == PROJECTION:
         cosines, _ = projection.law(projection.of(card), 1)
         return [float(cosine) for cosine in cosines]
     if card.shape == SUM:
         body = sums.of(card)
-        return [float(value) for value in _sum_outputs(body) / body.radius]
+        in_radii = _sum_outputs(body) / body.radius
+        return [float(value) for value in in_radii]
     try:
         return [float(value) for value in certify.values(card)]
     except Biased:
@@ -280,12 +298,14 @@ def output_values(card: Card) -> list[float]:
 
 
 def distribution(card: Card, v: int) -> list[float]:
-    """Return the probability of each output for an input, for pictures.
+    """Return the probability of each output for one input, for pictures.
 
-    v: the input in Q1.14. For a sum it is a share of the radius, which is the most that one unit
-    can add to a coordinate. For a projection it is the vector's length as a share of the radius,
-    negative for the opposite vector. Probabilities come from exact fractions, except those of
-    laplace cards, which are irrational, and of sums, whose noise is taken as continuous.
+    v: the input in units of 2**-14, from -1 to 1. For a sum it is a share of the radius, which is
+    the most that one unit can add to a coordinate. For a projection it is the vector's length as a
+    share of the radius, negative for the opposite vector.
+
+    Probabilities come from exact fractions, except those of laplace cards, which are irrational,
+    and of sums, whose noise is taken as continuous.
     """
     if card.shape == PROJECTION:
         _, probabilities = projection.law(projection.of(card), v / ONE)
@@ -293,7 +313,8 @@ def distribution(card: Card, v: int) -> list[float]:
     if card.shape == SUM:
         return _distribution_of_sum(sums.of(card), v / ONE)
     if card.shape == LAPLACE:
-        return _laplace(card, v / ONE * (1 << card.grid_bits))
+        grid_steps_in_one = 1 << card.grid_bits
+        return _distribution_of_laplace(card, v / ONE * grid_steps_in_one)
     return [float(p) for p in certify.distribution(card, v)]
 
 
@@ -309,33 +330,38 @@ def _distribution_of_sum(body: Sum, share: float) -> list[float]:
     else:
         noise = stats.laplace(scale=body.t)
 
-    # An output is reported for sums within half an output step of it; the outermost two take the
-    # tails. In grid steps, relative to the sum without noise:
-    boundaries = _sum_outputs(body)[1:] - 2**body.coarse / 2 - share * body.radius
+    # An output is reported for sums within half an output step of it; the first and the last take
+    # everything beyond them. These are the boundaries between outputs in grid steps, relative to
+    # the sum without noise.
+    half_output_step = 2**body.coarse / 2
+    boundaries = _sum_outputs(body)[1:] - half_output_step - share * body.radius
     probabilities = np.diff(noise.cdf(boundaries), prepend=0, append=1)
     return [float(p) for p in probabilities]
 
 
 def _sum_outputs(body: Sum) -> npt.NDArray[np.float64]:
-    """Return the sum that each output stands for, in grid steps."""
-    return np.asarray((np.arange(body.symbols) - body.symbols / 2) * 2.0**body.coarse)
+    """Return the sum that each output stands for, in grid steps. They are centred on 0."""
+    output_step = 2.0**body.coarse
+    return np.asarray((np.arange(body.symbols) - body.symbols / 2) * output_step)
 
 
-def _laplace(card: Card, at: float) -> list[float]:
-    """Return the probability of each output of a laplace card at an input in grid steps.
+def _distribution_of_laplace(card: Card, x: float) -> list[float]:
+    """Return the probability of each output of a laplace card.
 
-    The input is rounded at random to one of its two neighbours on the grid. Geometric noise of
-    ratio g = exp(-s/t) is then added, and the sum is clamped to the card's outputs.
+    The input x, in grid steps, is rounded at random to one of its two neighbours on the grid.
+    Geometric noise of ratio g = exp(-s/t) is then added, and the result is clamped to the card's
+    outputs. So an output that is n steps from the rounded input has the probability
+    (1 - g) / (1 + g) g**n, and one at an end, which includes everything beyond it, g**n / (1 + g).
     """
     g = math.exp(-card.s / card.t)
     outputs = np.arange(card.lowest, card.lowest + card.symbols)
     probabilities = np.zeros(len(outputs))
-    below = math.floor(at)
-    probability_of_above = at - below
+    below = math.floor(x)
+    probability_of_above = x - below
     roundings = ((below, 1 - probability_of_above), (below + 1, probability_of_above))
     for grid_point, probability_of_point in roundings:
         law = g ** np.abs(outputs - grid_point) / (1 + g)
-        law[1:-1] *= 1 - g  # the two ends include everything beyond them
+        law[1:-1] *= 1 - g  # all but the two ends
         probabilities += probability_of_point * law
     return [float(p) for p in probabilities]
 
@@ -350,27 +376,30 @@ def picture(card: Card, encoding: str = "utf-8") -> str:
         blocks.encode(encoding)
     except UnicodeEncodeError:
         blocks = _ASCII_BLOCKS
-    rows = {v: distribution(card, v) for v in _INPUTS}
+    probabilities_by_input = {v: distribution(card, v) for v in _INPUTS}
     values = output_values(card)
     if len(values) <= _FEW_OUTPUTS:
-        lines = _picture_of_few(values, rows, blocks)
+        lines = _picture_of_few(values, probabilities_by_input, blocks)
     else:
-        lines = _picture_of_many(len(values), rows, blocks)
+        lines = _picture_of_many(len(values), probabilities_by_input, blocks)
     return "\n".join(lines)
 
 
-def _picture_of_few(values: list[float], rows: dict[int, list[float]], blocks: str) -> list[str]:
-    """Draw a horizontal bar for each output, with its probability above it.
+def _picture_of_few(
+    values: list[float], probabilities_by_input: dict[int, list[float]], blocks: str
+) -> list[str]:
+    """Draw a horizontal bar for each output, with its probability above it, at each input.
 
-    values: of the outputs. rows: the probabilities of the outputs by input (Q1.14). blocks:
-    characters from empty to full. Returns lines: a heading, and two for each input.
+    values: what the outputs stand for. probabilities_by_input: the probability of each output, by
+    the input in units of 2**-14. blocks: characters from empty to full. Returns lines: a heading,
+    and two for each input.
     """
     headings = [f"{value:+.4g}" for value in values]
     longest = max(len(heading) for heading in headings)
     width = max(8, longest) + 1  # of a column; a probability takes 7 characters
     heading_cells = [heading.rjust(width) for heading in headings]
     lines = ["       x " + "".join(heading_cells) + "   value"]
-    for v, probabilities in rows.items():
+    for v, probabilities in probabilities_by_input.items():
         numbers = []
         bars = []
         for p in probabilities:
@@ -382,28 +411,33 @@ def _picture_of_few(values: list[float], rows: dict[int, list[float]], blocks: s
     return lines
 
 
-def _picture_of_many(outputs: int, rows: dict[int, list[float]], blocks: str) -> list[str]:
-    """Draw a line of blocks for each input; a block is as high as its outputs are likely together.
+def _picture_of_many(
+    outputs: int, probabilities_by_input: dict[int, list[float]], blocks: str
+) -> list[str]:
+    """Draw a line of blocks for each input, where a block's height stands for a probability.
 
-    rows: the probabilities of the outputs by input (Q1.14). blocks: characters from empty to full.
+    If there are more outputs than columns, a block stands for several neighbouring outputs
+    together. probabilities_by_input: the probability of each output, by the input in units of
+    2**-14. blocks: characters from empty to full.
     """
     outputs_in_column = math.ceil(outputs / _WIDTH)
-    columns_of_input = {}
-    for v, probabilities in rows.items():
+    columns_by_input = {}
+    for v, probabilities in probabilities_by_input.items():
         columns = []
         for first in range(0, outputs, outputs_in_column):
             columns.append(sum(probabilities[first : first + outputs_in_column]))
-        columns_of_input[v] = columns
+        columns_by_input[v] = columns
 
     # The likeliest column of all lines is a full block.
-    top = max(max(columns) for columns in columns_of_input.values())
-    highest_block = len(blocks) - 1
+    largest = max(max(columns) for columns in columns_by_input.values())
+    full_block = len(blocks) - 1
     lines = []
-    for v, columns in columns_of_input.items():
-        drawn = [blocks[math.ceil(p / top * highest_block)] for p in columns]
+    for v, columns in columns_by_input.items():
+        drawn = [blocks[math.ceil(p / largest * full_block)] for p in columns]
         lines.append(f"{v / ONE:8.2f} |" + "".join(drawn) + "|")
     what = "a symbol"
     if outputs_in_column > 1:
         what = f"{outputs_in_column} symbols"
-    lines.append(f"       x   a column is {what}; a full block is probability {top:.4f}")
+    legend = f"a column is {what}; a full block is probability {largest:.4f}"
+    lines.append(f"       x   {legend}")
     return lines

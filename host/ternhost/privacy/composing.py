@@ -30,35 +30,44 @@ from ternhost.privacy.laws import (
     randomised_response,
 )
 from ternhost.privacy.losses import (
-    LESS,
-    MOST,
+    FLOAT_ERROR,
+    LARGEST_LOSS,
     LossDistribution,
-    at,
+    bisect_least,
     both_sides,
     epsilon,
-    least,
+    exp_of_steps,
 )
 
-_CELLS = 96  # of a grid, up to the least of the largest losses
-_FEWER_CELLS = 32  # of one for a Renyi divergence
-_MOST_CELLS = 4096  # up to the largest
-_MOST_POINTS = 2 * _CELLS  # of a profile, about; straight lines between them are above it
-_MOST_SPREAD = 400_000  # of the sum, about a twentieth of its transform
+# The grid of privacy losses. Each kind of report has a largest loss; the grid has this many cells up
+# to the smallest of these, but not more than _MOST_CELLS up to the largest.
+_CELLS = 96
+_MOST_CELLS = 4096
+_FEWER_CELLS = 32  # the same for a Renyi divergence, which needs less precision
+_MOST_POINTS = 2 * _CELLS  # of a privacy profile, about; straight lines between them are above it
+# The standard deviation of the sum of losses, in grid steps: about a twentieth of the size of the
+# Fourier transform that computes the sum.
+_MOST_SPREAD = 400_000
 _TAIL = 1e-3  # the share of delta that losses beyond the grid of mixed reports may take
-_ROUNDED_UP = 1 + 1e-12  # above the errors of floats in a logarithm
+_ROUNDED_UP = 1 + 1e-12  # a factor above the errors of floats in a logarithm
 
 
 @dataclass(frozen=True)
 class ReportKind:
-    """A kind of report, as accounting sees it: what it costs and how it is drawn.
+    """A kind of report, as privacy accounting sees it: what it costs and how it is drawn.
 
-    cost: of all its `values` together, in micro-epsilon (gaussian: micro-rho). card: of each value,
-    or empty where only the cost is known. mixed: how many reports an intermediary adds up, this one
-    among them; 0: the reader knows who sent it. alone: mixing hides nothing of it. unit: of a sum,
-    the records of a run that it protects; 0: the whole device. normal: the micro-rho of normal
-    noise that discloses at least as much as its Gaussian noise; 0: none is known. group: the
-    devices that were asked for these, some of which may be dishonest; None: all of `mixed` are
-    honest.
+    cost: the price of the whole report in micro-epsilon, or in micro-rho if it is `gaussian`.
+    card: the certified table from which each value is drawn; empty where only the cost is known.
+    values: how many values the report has.
+    gaussian: whether it is a sum under Gaussian noise.
+    mixed: how many reports an intermediary adds up, this one among them, so that the reader sees
+    only their sum; 0 if the reader knows who sent it.
+    alone: whether adding it to others would hide nothing of it.
+    unit: how many consecutive records it protects, if it is a sum over records; 0: the whole device.
+    normal: the micro-rho of normal noise that discloses at least as much as its Gaussian noise; 0
+    if none is known.
+    group: the devices that were asked for the mixed reports, some of which may be dishonest; None
+    if all of them are honest.
     """
 
     cost: int
@@ -81,27 +90,32 @@ class ReportKind:
         cost = int(card.epsilon)
         if card.shape == cards.SUM:
             body = sums.of(card)
-            normal = gaussian_curve.rho_of_card(body)
             return cls(
-                cost, gaussian=body.norm == sums.L2, alone=True, unit=body.unit, normal=normal
+                cost,
+                gaussian=body.norm == sums.L2,
+                alone=True,
+                unit=body.unit,
+                normal=gaussian_curve.rho_of_card(body),
             )
         if whole:
             return cls(cost)
         if card.shape == cards.PROJECTION:
-            # The radius changes no probability: all cards that differ in it are one kind.
-            return cls(cost, projection.with_radius(card, 1))
+            # The radius changes no probability: all cards that differ only in it are one kind.
+            return cls(cost, card=projection.with_radius(card, 1))
         known_card = card.data if are_known(card) else b""
-        return cls(values * cost, known_card, values)
+        return cls(values * cost, card=known_card, values=values)
 
     @classmethod
     def of_question(cls, question: frames.Round) -> Self:
-        """Return the kind of report that a question asks for."""
+        """Return the kind of report that a question (the request of a round) asks for."""
         # All classes of softmax regression are drawn from one budget.
         whole = question.model == wire.SOFTMAX and question.k > 1
-        kind = cls.of(cards.decode(bytes(question.card)), int(question.k), whole)
-        # Each device then hashes its category by a hash of its own.
-        hashed = question.model == wire.CATEGORIES and question.range > 0
-        return replace(kind, alone=kind.alone or hashed)
+        card = cards.decode(bytes(question.card))
+        kind = cls.of(card, values=int(question.k), whole=whole)
+        # Each device then hashes its category by a hash function of its own, so a report still
+        # tells its sender when reports are mixed.
+        is_hashed = question.model == wire.CATEGORIES and question.range > 0
+        return replace(kind, alone=kind.alone or is_hashed)
 
     def among(self, reports: int, group: Group | None = None) -> Self:
         """Return this report as one of `reports` that an intermediary adds up.
@@ -109,53 +123,55 @@ class ReportKind:
         group: the devices that were asked for them, some of which may be dishonest; None if all are
         honest. A report that mixing does not hide, or that costs too much, stays as it is.
         """
-        is_hidden = not self.alone and self.cost <= MOST * MICRO
-        if not is_hidden:
+        can_be_hidden = not self.alone and self.cost <= LARGEST_LOSS * MICRO
+        if not can_be_hidden:
             return self
         mixed = min(max(0, reports), shuffling.MOST_REPORTS)
         return replace(self, mixed=mixed, group=group)
 
     def among_honest(self, share: float, delta: float) -> Self:
-        """Return this report as mixed with the honest reports of its group alone.
+        """Return this report as mixed with only the honest reports of its group.
 
-        share: of the site's devices that are honest. delta: the probability that fewer reports are
-        honest, over all random draws of groups.
+        share: the share of the site's devices that are honest. delta: the probability that fewer
+        reports are honest than the result says, over all random draws of groups.
         """
         if self.group is None:
             return self
         return replace(self, mixed=self.group.honest(self.mixed, share, delta), group=None)
 
     def as_json(self) -> dict[str, Any]:
-        """For JSON; `from_json` takes it back."""
+        """Return the fields, ready for JSON; `from_json` reads them."""
         return {**asdict(self), "card": self.card.hex()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The kind of which `as_json` gave these fields."""
+        """Return the kind of report that `as_json` turned into these fields."""
         group = None
         if fields["group"]:
             group = Group(**fields["group"])
-        return cls(**{**fields, "card": bytes.fromhex(fields["card"]), "group": group})
+        card = bytes.fromhex(fields["card"])
+        return cls(**{**fields, "card": card, "group": group})
 
     @property
     def worst(self) -> Self:
-        """A mixed report of the worst mechanism that costs as much; others are as they are."""
+        """This report, if it is mixed, with the mechanism that discloses most at its cost."""
         if not self.mixed:
             return self
         return replace(self, card=b"", values=1)
 
     @property
     def rho(self) -> int:
-        """Its cost in micro-rho."""
+        """What it costs in zero-concentrated differential privacy (zCDP), in micro-rho."""
         if self.gaussian:
             return self.cost
         cost_of_value = self.cost // self.values
         return self.values * sums.rho_of_pure(cost_of_value)
 
     def price(self, measure: int) -> int:
-        """What a ledger of this measure pays, in millionths.
+        """Return what a ledger in this measure (epsilon or rho) pays, in millionths.
 
-        Of Gaussian noise that is rho in either case: a ledger in epsilon refuses it.
+        A report with Gaussian noise has its price in rho in either case: a ledger in epsilon
+        refuses it.
         """
         return self.rho if measure == ledger.RHO else self.cost
 
@@ -168,36 +184,46 @@ class ReportKind:
         """
         if not self.unit:
             return self
-        if not self.gaussian:  # beyond one step only the epsilon is known, not the law
-            return replace(self, cost=steps * self.cost, card=b"", values=1)
-        return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
+        if self.gaussian:
+            return replace(self, cost=steps**2 * self.cost, normal=steps**2 * self.normal)
+        # Beyond one step only the epsilon is known, not the probabilities.
+        return replace(self, cost=steps * self.cost, card=b"", values=1)
 
     @property
     def laws(self) -> list[Part]:
-        """The laws of one draw at extreme inputs; if unknown, those of the worst mechanism."""
+        """The laws of one draw at extreme inputs.
+
+        If they are unknown, these are the laws of the mechanism that discloses most at this cost.
+        """
         if self.card and self.times == self.values:
             return parts(cards.decode(self.card))
         return randomised_response(self.cost / self.times / MICRO)
 
     @property
     def times(self) -> int:
-        """How many draws of `losses` one report is."""
+        """How many independent draws one report consists of, as accounting counts them.
+
+        A mixed report counts as one draw, since reports are mixed as a whole.
+        """
         return 1 if self.mixed else self.values
 
     def largest(self, tail: float) -> float:
-        """A loss beyond which one draw has at most the probability `tail`."""
-        return _largest(self, tail)
+        """Return a privacy loss that one draw exceeds with probability `tail` at most."""
+        return _largest_loss(self, tail)
 
     def losses(self, step: float, tail: float) -> LossDistribution:
-        """The privacy losses of one draw, on a grid. Not for Gaussian noise."""
+        """Return the law of one draw's privacy loss on a grid of this step. Not for Gaussian noise.
+
+        tail: the probability of losses that may be left out of the grid, and count as infinite.
+        """
         return _losses(self, step, tail)
 
 
 @lru_cache(maxsize=256)
-def _largest(report: ReportKind, tail: float) -> float:
-    """Return a privacy loss that one draw of a report exceeds with probability `tail` at most."""
+def _largest_loss(report: ReportKind, tail: float) -> float:
+    """Compute `ReportKind.largest`, with a cache."""
     laws = report.laws
-    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP + 2 * LESS
+    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP + 2 * FLOAT_ERROR
     if not report.mixed:
         return local_epsilon
 
@@ -207,29 +233,32 @@ def _largest(report: ReportKind, tail: float) -> float:
 
     if is_beyond(0.0):
         return 0.0
-    return least(0.0, local_epsilon, 0.02, is_beyond)
+    return bisect_least(0.0, local_epsilon, 0.02, is_beyond)
 
 
 @lru_cache(maxsize=256)
 def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
-    """Return the distribution of the privacy loss of one draw, on a grid of this step."""
-    return LossDistribution.of_profile(both_sides(_points(report, step, tail), step), step)
+    """Compute `ReportKind.losses`, with a cache."""
+    points = both_sides(_points(report, step, tail), step)
+    return LossDistribution.of_profile(points, step)
 
 
 def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fraction]]:
     """Return points (i, delta) of a draw's privacy profile: delta at epsilon = i step, rounded up.
 
-    i goes from 0 to a loss that is exceeded with probability `tail` at most. Large ranges are
-    sampled: straight lines between points are an upper bound, since the profile is convex.
+    i goes from 0 to a loss that is exceeded with probability `tail` at most. If that takes many
+    steps, only some points are computed: straight lines between points are an upper bound, since
+    the profile is convex.
     """
     laws = report.laws
     local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP
+    # Rounded up, but not by the errors of floats where the last loss is a whole number of steps.
     last = math.ceil(report.largest(tail) / step * (1 - 1e-12))
     stride = max(1, last // _MOST_POINTS)
 
     points = []
     for i in (*range(0, last, stride), last):
-        exp_epsilon = at(i, step)
+        exp_epsilon = exp_of_steps(i, step)
         delta: float | Fraction
         if report.mixed:
             delta = shuffling.delta_of(laws, local_epsilon, exp_epsilon, report.mixed)
@@ -244,7 +273,7 @@ def renyi(report: ReportKind, alpha: float) -> float:
     """Return an upper bound of a report's Renyi divergence of order `alpha`, at any two inputs.
 
     It is the least of the bounds by epsilon, by rho and, for a mixed report, by the distribution of
-    its privacy loss.
+    its privacy loss L under P: the divergence is ln E[exp((alpha - 1) L)] / (alpha - 1).
     """
     unmixed = alpha * report.rho / MICRO
     if not report.gaussian:
@@ -252,28 +281,33 @@ def renyi(report: ReportKind, alpha: float) -> float:
     if not report.mixed:
         return unmixed
 
+    # The grid ends at a loss that is exceeded with the probability `tail`. What is beyond it must
+    # not be infinite here. So one point is added where the profile is 0: just above the local
+    # epsilon, the largest loss there is. The tail is so small that these losses count for nothing.
     local_epsilon = math.log(greatest_ratio(report.laws)) * _ROUNDED_UP
-    # Beyond the grid the profile is a line to the largest loss, which is to count for nothing.
     tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local_epsilon) / report.mixed)
     step = max(report.largest(tail) / _FEWER_CELLS, local_epsilon / _MOST_SPREAD)
-    beyond = (math.ceil(local_epsilon / step) + 1, Fraction(0))
-    points = [*_points(report, step, tail), beyond]
+    end_of_profile = (math.ceil(local_epsilon / step) + 1, Fraction(0))
+    points = [*_points(report, step, tail), end_of_profile]
     losses = LossDistribution.of_profile(both_sides(points, step), step)
+
     draws = losses.draws(1)
-    # ln E[exp((alpha - 1) loss)], from the losses' masses.
-    log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.at
+    log_terms = np.log(draws.masses) + (alpha - 1) * step * draws.values
     log_moment = float(np.logaddexp.reduce(log_terms))
-    with_rounding = log_moment / (alpha - 1) * (1 + 1e-9) + 1e-12
-    return min(unmixed, with_rounding)
+    # Raised by more than the errors of floats.
+    divergence = log_moment / (alpha - 1) * (1 + 1e-9) + 1e-12
+    return min(unmixed, divergence)
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """The epsilon of reports together, by three accounts.
+    """The epsilon of many reports together, by three accounts.
 
-    pure: at delta 0; None with Gaussian noise. zcdp: at `delta` by zCDP. exact: at `delta` by the
-    distributions of the loss; None where the grid of Gaussian noise is coarse. Of Gaussian noise
-    and other reports together, `exact` is the sum of what is proved of each kind.
+    pure: the sum of their epsilons, which needs no delta; None if some have Gaussian noise.
+    zcdp: the epsilon at `delta` by zero-concentrated differential privacy (zCDP).
+    exact: the epsilon at `delta` by the distributions of the privacy loss; None where that is not
+    proved, because Gaussian noise is rounded to a coarse grid. If only some of the reports have
+    Gaussian noise, it is the sum of what is proved for those and for the others.
     """
 
     pure: float | None
@@ -283,7 +317,7 @@ class PrivacyLoss:
 
     @property
     def epsilon(self) -> float:
-        """At delta, the least that is proved."""
+        """The least epsilon that is proved at delta by any of the accounts."""
         proved = (self.pure, self.zcdp, self.exact)
         return min(each for each in proved if each is not None)
 
@@ -296,30 +330,33 @@ def compose(reports: Mapping[ReportKind, int], delta: float) -> PrivacyLoss:
     """
     zcdp = sums.epsilon_of(_rho_sum(reports), delta)
     gaussian = {report: times for report, times in reports.items() if report.gaussian}
-    pure = {report: times for report, times in reports.items() if not report.gaussian}
+    others = {report: times for report, times in reports.items() if not report.gaussian}
     if not gaussian:
-        return PrivacyLoss(pure_sum(reports), zcdp, compose_exactly(reports, delta), delta)
+        exact = compose_exactly(reports, delta)
+        return PrivacyLoss(pure=pure_sum(reports), zcdp=zcdp, exact=exact, delta=delta)
 
-    if not pure:
-        exact = None
+    if not others:
+        exact_gaussian = None
         if all(report.normal for report in gaussian):
-            exact = _epsilon_of_gaussian(gaussian, delta)
-        return PrivacyLoss(None, zcdp, exact, delta)
+            exact_gaussian = _epsilon_of_gaussian(gaussian, delta)
+        return PrivacyLoss(pure=None, zcdp=zcdp, exact=exact_gaussian, delta=delta)
 
-    # Of both kinds the epsilons add up, and so do the deltas. The pure reports take either nothing
-    # of delta or half of it, whichever is better.
+    # Of both kinds together the epsilons add up, and so do the deltas. The reports without Gaussian
+    # noise get either nothing of delta or half of it, whichever is better.
     half = delta / 2
-    without_delta = pure_sum(pure) + _epsilon_of_gaussian(gaussian, delta)
-    with_half = compose_exactly(pure, half) + _epsilon_of_gaussian(gaussian, half)
-    return PrivacyLoss(None, zcdp, min(without_delta, with_half), delta)
+    without_delta = pure_sum(others) + _epsilon_of_gaussian(gaussian, delta)
+    with_half = compose_exactly(others, half) + _epsilon_of_gaussian(gaussian, half)
+    exact = min(without_delta, with_half)
+    return PrivacyLoss(pure=None, zcdp=zcdp, exact=exact, delta=delta)
 
 
 def pure_sum(reports: Mapping[ReportKind, int]) -> float:
-    """The epsilon at delta 0 of reports without Gaussian noise."""
+    """Return the sum of the epsilons of reports without Gaussian noise."""
     return sum(times * report.cost for report, times in reports.items()) / MICRO
 
 
 def _rho_sum(reports: Mapping[ReportKind, int]) -> int:
+    """Return the sum of what the reports cost in zCDP, in micro-rho."""
     return sum(times * report.rho for report, times in reports.items())
 
 
@@ -362,14 +399,16 @@ def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> 
     reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
     pure = pure_sum(reports)
-    # Losses beyond MOST are not computed: floats would not be exact enough.
-    if any(report.cost > report.times * MOST * MICRO for report in draws):
+    # Losses beyond LARGEST_LOSS are not computed: floats would not be exact enough.
+    if any(report.cost > report.times * LARGEST_LOSS * MICRO for report in draws):
         return pure
     if not draws:
         return 0.0
 
-    # A power of ten, so that similar plans share the cached distributions.
-    tail = 10.0 ** math.floor(math.log10(_TAIL * delta / sum(draws.values())))
+    # The losses beyond the grid take at most the share _TAIL of delta, all draws together. That is
+    # rounded down to a power of ten, so that similar plans share the cached distributions.
+    tail_of_draw = _TAIL * delta / sum(draws.values())
+    tail = 10.0 ** math.floor(math.log10(tail_of_draw))
     step = _common_step(draws, tail)
     if not step:
         return 0.0
@@ -384,15 +423,16 @@ def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> 
 def _common_step(draws: Mapping[ReportKind, int], tail: float) -> float:
     """Return a grid step that suits the losses of all these draws; 0 if no loss is above 0.
 
-    draws: how many of each kind. tail: the probability of a loss that the grid may leave out. The
-    step is fine for the smallest losses, unless the grid or the sum's range would get too large.
+    The step is fine enough for the draws with the smallest losses, unless the grid or the range of
+    the sum would get too large. draws: how many of each kind. tail: the probability of losses that
+    may be left out of the grid.
     """
-    extents = [report.largest(tail) for report in draws]
-    largest = max(extents)
+    largest_of_draw = {report: report.largest(tail) for report in draws}
+    largest = max(largest_of_draw.values())
     if not largest:
         return 0.0
-    smallest = min(extent for extent in extents if extent)
-    variance = sum(draws[report] * extent**2 for report, extent in zip(draws, extents, strict=True))
+    smallest = min(loss for loss in largest_of_draw.values() if loss)
+    variance = sum(times * largest_of_draw[report] ** 2 for report, times in draws.items())
     return max(
         smallest / _CELLS,
         largest / _MOST_CELLS,

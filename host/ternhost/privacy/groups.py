@@ -13,18 +13,20 @@ from functools import lru_cache
 
 import numpy as np
 
-DRAWS_SHARE = 0.1  # of a bound's delta: what all draws of a site may miss together
+# The share of a bound's delta that is spent on the event that some group, of all that a site ever
+# draws, has more dishonest devices than its bound says.
+DRAWS_SHARE = 0.1
 _ROUNDING = 1e-6  # the share by which floats may be wrong in a tail: their logarithms are below 1e9
-_ALL_DRAWS = math.pi**2 / 6  # the sum of 1 / i**2
+_SUM_OF_INVERSE_SQUARES = math.pi**2 / 6  # the sum of 1 / i**2 over all i from 1 on
 
 
 @dataclass(frozen=True)
 class Group:
-    """The devices of a cohort.
+    """The devices that were asked the same question, and how they were chosen.
 
-    site: how many devices the site has. asked: how many of them were asked. pool: among how many
-    the group was drawn at random, in the `draw`-th draw (from 1 on), by the intermediary with
-    its own randomness; 0: the reader chose them.
+    site: how many devices the site has. asked: how many of them are in the group. pool: from how
+    many devices the intermediary drew the group at random; 0: the reader chose the group. draw: the
+    number of that draw at the site, from 1 on.
     """
 
     site: int
@@ -33,31 +35,35 @@ class Group:
     draw: int = 0
 
     def honest(self, reports: int, share: float, delta: float) -> int:
-        """Return how many of `reports` are honest at least, one device's own included.
+        """Return how many of the group's reports are honest at least, one device's own included.
 
-        share: of the site's devices that are honest. delta: the probability that fewer are honest,
-        over all draws together; draw i may take 6 / (pi i)**2 of it.
+        reports: how many reports the group sent. share: the share of the site's devices that are
+        honest. delta: the probability that the result is wrong for any of the site's draws.
         """
         if not reports:
             return 0
         dishonest = dishonest_of(self.site, share)
         if self.pool:
-            tail = delta / (_ALL_DRAWS * self.draw**2)
+            # Draw i may fail with the probability 6 / (pi i)**2 delta, so all draws together, of
+            # which there may be any number, fail with the probability delta at most.
+            tail = delta / (_SUM_OF_INVERSE_SQUARES * self.draw**2)
             dishonest = most_dishonest(self.pool, dishonest, self.asked, tail)
         return max(1, reports - dishonest)
 
 
 def dishonest_of(devices: int, share: float) -> int:
-    """Return how many devices may be dishonest, rounded up, if a share of them is honest."""
-    return math.ceil((1 - Fraction(str(share))) * devices)
+    """Return how many devices may be dishonest, rounded up, if this share of them is honest."""
+    exact_share = Fraction(str(share))  # the decimal that was written, not its binary neighbour
+    return math.ceil((1 - exact_share) * devices)
 
 
 @lru_cache(maxsize=4096)
 def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
     """Return how many dishonest devices an honest one finds beside it in a random group, at most.
 
-    The group has `asked` devices, drawn from a pool of `pool` devices of which `dishonest` are
-    dishonest. It has more dishonest devices than the result with probability `tail` at most.
+    There may be more with the probability `tail`. The group has `asked` devices, drawn from a pool
+    of `pool` devices of which `dishonest` are dishonest. So the number of dishonest ones follows
+    the hypergeometric law.
     """
     # The honest device itself is in the group; the rest is drawn from the rest of the pool.
     others = pool - 1
@@ -69,7 +75,7 @@ def most_dishonest(pool: int, dishonest: int, asked: int, tail: float) -> int:
     if tail <= 0 or most == least:
         return most
 
-    # The hypergeometric law of the number of dishonest devices, from the largest number down.
+    # The logarithms of the hypergeometric probabilities, from the largest possible number down.
     counts = np.arange(most, least, -1, dtype=np.float64)
     log_law = (
         _log_choose(dishonest, counts)

@@ -18,29 +18,31 @@ from typing import Any, Self
 from tern import ledger
 from ternhost.privacy import gaussian_curve, sums
 from ternhost.privacy.composing import ReportKind, compose, for_steps, pure_sum
-from ternhost.privacy.units import protected
+from ternhost.privacy.units import DEVICE, protected
 
 _DIGITS = 3  # of a number for people
-# of the pure epsilon: an epsilon at delta that is no smaller is not worth a second number
-_LESS = 0.995
-REPLACED = 2  # steps between two data sets of which a run of records says different things
-_REPLACED_TWICE = 4  # where an event lies in two runs and changes both
+# An epsilon at delta is worth a second number only if it is below this share of the pure epsilon.
+_WORTHWHILE = 0.995
+# Neighbours are data sets with and without a run of records. So a run with other content is two
+# steps away (one takes the old run out, one puts the new in), and two such runs are four.
+REPLACED = 2
+_REPLACED_TWICE = 4
 
 
 class Span(StrEnum):
-    """What a guarantee is about."""
+    """The reports that a guarantee is about."""
 
-    REPORT = "report"
-    RUN = "run"
-    LIFE = "life"  # of a device so far, in all runs that are known
-    BUDGET = "budget"  # of a device for life, at most
+    REPORT = "report"  # one report
+    RUN = "run"  # all reports of one run
+    LIFE = "life"  # all reports of a device so far, in all runs that are known
+    BUDGET = "budget"  # all reports that a device's budget for life can pay for
 
 
 class Reader(StrEnum):
-    """Whom a guarantee holds against."""
+    """Who is assumed to read the reports."""
 
     EVERYBODY = "everybody"  # the host, the broker, the network: whoever sees the reports
-    OWNER = "owner of the server"  # who sees the counts of sites alone
+    OWNER = "owner of the server"  # who sees only the counts of sites
 
 
 _SUBJECTS = {
@@ -59,11 +61,12 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is proved of two data sets.
+    """How well two data sets are proved to be hidden from each other.
 
-    pure: an epsilon at delta 0; None: there is none. epsilon: at `delta`; it is the pure one where
-    no much smaller one is proved. exceeded: at most the probability that somebody's odds grow or
-    shrink by more than exp(epsilon); None: not known.
+    pure: an epsilon that needs no delta; None if there is none.
+    epsilon: the epsilon at `delta`; it is the pure one where no much smaller one is proved.
+    exceeded: an upper bound of the probability that somebody's odds grow or shrink by more than the
+    factor exp(epsilon); None if it is not known.
     """
 
     pure: float | None
@@ -73,11 +76,12 @@ class Bounds:
 
     @classmethod
     def of(cls, reports: Mapping[ReportKind, int], delta: float) -> Self:
-        """The bounds of so many reports of each kind."""
+        """Return the bounds for a device that makes these reports. reports: how many of each kind."""
         loss = compose(reports, delta)
-        if loss.pure is not None and loss.epsilon >= _LESS * loss.pure:
-            return cls(loss.pure, loss.pure, delta, 0.0)
-        return cls(loss.pure, loss.epsilon, delta, _exceeded(reports, loss.epsilon))
+        if loss.pure is not None and loss.epsilon >= _WORTHWHILE * loss.pure:
+            return cls(loss.pure, loss.pure, delta, exceeded=0.0)
+        exceeded = _probability_of_exceeding(reports, loss.epsilon)
+        return cls(loss.pure, loss.epsilon, delta, exceeded)
 
     @property
     def words(self) -> str:
@@ -90,22 +94,26 @@ class Bounds:
         return f"{rounded(self.pure)}, or {at_delta}"
 
 
-def _exceeded(reports: Mapping[ReportKind, int], epsilon: float) -> float:
+def _probability_of_exceeding(reports: Mapping[ReportKind, int], epsilon: float) -> float:
     """Return an upper bound of the probability that the privacy loss leaves [-epsilon, epsilon].
 
-    reports: how many of each kind. The bound is the least of those by rho and by the Gaussian noise
-    alone. Outcomes with a loss below -epsilon are e**epsilon times as likely for the other data
-    set, whose loss there is above epsilon.
+    It is the lesser of two bounds: by the total rho, and by the Gaussian noise alone. reports: how
+    many of each kind.
     """
     rho = sum(times * report.rho for report, times in reports.items())
-    bound = sums.exceeded(rho, epsilon)
+    above = sums.exceeded(rho, epsilon)
     gaussian = {report: times for report, times in reports.items() if report.gaussian}
-    pure = {report: times for report, times in reports.items() if not report.gaussian}
-    # The losses of pure reports never exceed their sum, so the Gaussian ones must exceed the rest.
-    left_for_gaussian = epsilon - pure_sum(pure)
+    others = {report: times for report, times in reports.items() if not report.gaussian}
+    # The losses of reports without Gaussian noise never exceed their sum. So if the total exceeds
+    # epsilon, those with Gaussian noise exceed what is left.
+    left_for_gaussian = epsilon - pure_sum(others)
     if gaussian and left_for_gaussian > 0:
-        bound = min(bound, _exceeded_by_noise(gaussian, left_for_gaussian))
-    return min(1.0, bound * (1 + math.exp(-epsilon)))
+        above = min(above, _exceeded_by_noise(gaussian, left_for_gaussian))
+
+    # Outcomes with a loss below -epsilon have a loss above epsilon for the other data set, and are
+    # at most e**-epsilon times as likely for this one.
+    share_below = math.exp(-epsilon)
+    return min(1.0, above * (1 + share_below))
 
 
 def _exceeded_by_noise(reports: Mapping[ReportKind, int], epsilon: float) -> float:
@@ -115,22 +123,31 @@ def _exceeded_by_noise(reports: Mapping[ReportKind, int], epsilon: float) -> flo
     """
     rho = sum(times * report.rho for report, times in reports.items())
     bound = sums.exceeded(rho, epsilon)
-    if all(report.normal for report in reports):
-        normal = sum(times * report.normal for report, times in reports.items())
-        bound = min(bound, gaussian_curve.exceeded(normal, epsilon))
+    all_are_normal = all(report.normal for report in reports)
+    if all_are_normal:  # then continuous normal noise, which is easier to bound, discloses as much
+        rho_of_normal = sum(times * report.normal for report, times in reports.items())
+        bound = min(bound, gaussian_curve.exceeded(rho_of_normal, epsilon))
     return bound
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is promised of one unit: the whole device (0), or a run of so many consecutive records.
+    """What is guaranteed about the data that reports are made of.
 
-    bounds: for neighbours, which are any two data sets of a device, or data sets with and without a
-    run. content: for data sets in which a run says something else; event: where an event lies in
-    two runs and changes both. Both are None for a device, whose neighbours are replaced already.
-    share: of the devices, where they differ by class. site: whose counts are meant, toward the
-    owner of the server; honest: the share of its devices that are not the owner's. fixed: whether
-    number and cards of the reports were fixed before the first one, as numbers at a delta need it.
+    span: which reports the guarantee is about.
+    unit: what is protected: a run of so many consecutive records, or the whole device (0).
+    bounds: how well neighbouring data sets are hidden from each other. For a device these are any
+    two data sets; for a run of records, data sets with and without the run.
+    content: the bounds for data sets in which a run says something else; None for a device, whose
+    neighbours differ in content already.
+    event: the bounds where an event lies in two runs and changes both; None for a device.
+    reader: whom the guarantee holds against.
+    share: the share of the devices for which it holds, where devices of different classes get
+    different questions.
+    site: the name of the site whose counts are meant, if the reader is the owner of the server.
+    honest: the share of that site's devices that do not work for the owner.
+    fixed: whether the number and the cards of the reports were fixed before the first one, which is
+    a condition for numbers at a delta.
     """
 
     span: Span
@@ -156,15 +173,15 @@ class Guarantee:
         """Return the guarantee that a device's reports give toward everybody, at `delta`.
 
         reports: how many of each kind. If some are sums over runs of records, only the shortest
-        such run is protected. share: of the devices for which it holds. fixed: whether the reports
-        were fixed before the first one; by default yes, except over a life.
+        such run is protected. share: the share of the devices for which it holds. fixed: whether
+        the reports were fixed before the first one; None: yes, except over a life.
         """
         if fixed is None:
             fixed = span != Span.LIFE
-        unit = min((report.unit for report in reports if report.unit), default=0)
+        unit = min((report.unit for report in reports if report.unit), default=DEVICE)
         reports_of_unit = _for_unit(reports, unit)
         bounds = Bounds.of(reports_of_unit, delta)
-        if not unit:
+        if unit == DEVICE:
             return cls(span, unit, bounds, share=share, fixed=fixed)
         content = Bounds.of(for_steps(reports_of_unit, REPLACED), delta)
         event = Bounds.of(for_steps(reports_of_unit, _REPLACED_TWICE), delta)
@@ -174,11 +191,13 @@ class Guarantee:
     def of_budget(
         cls, budget: int, measure: int, unit: int, delta: float, span: Span = Span.BUDGET
     ) -> Self:
-        """Return the guarantee of a ledger's budget, whatever reports it pays for.
+        """Return the guarantee of a device's budget, whatever reports it pays for.
 
-        budget: in millionths of the ledger's measure. unit: the records of a run that is protected;
-        0: the device. span: LIFE if `budget` is what a ledger has paid so far.
+        budget: the amount, in millionths of the ledger's measure (epsilon or rho). unit: how many
+        consecutive records of a device it protects; 0: the whole device. span: LIFE if `budget` is
+        what the device has paid so far.
         """
+        # Accounting sees it as one report that costs the whole budget.
         if measure == ledger.RHO:
             paid = ReportKind(budget, gaussian=True, unit=unit)
         else:
@@ -189,11 +208,18 @@ class Guarantee:
     def toward_server(cls, site: str, epsilon: float, delta: float, honest: float) -> Self:
         """Return the guarantee for a device of a site toward the owner of the server.
 
-        The owner sees only the site's counts. epsilon: of all rounds so far, at `delta`. honest:
-        the share of the site's devices that are not the owner's.
+        The owner sees only the site's counts. epsilon: that of all rounds so far, at `delta`.
+        honest: the share of the site's devices that do not work for the owner.
         """
-        bounds = Bounds(None, epsilon, delta)
-        return cls(Span.LIFE, 0, bounds, reader=Reader.OWNER, site=site, honest=honest, fixed=False)
+        return cls(
+            span=Span.LIFE,
+            unit=DEVICE,
+            bounds=Bounds(pure=None, epsilon=epsilon, delta=delta),
+            reader=Reader.OWNER,
+            site=site,
+            honest=honest,
+            fixed=False,
+        )
 
     @property
     def needs_fixed(self) -> bool:
@@ -216,16 +242,18 @@ class Guarantee:
         return "everybody who sees the reports, the host included"
 
     def numbers(self) -> str:
-        """The epsilon of what is protected: of a run of records also of what it says."""
+        """Return the epsilon in words; for a run of records also that of what it says."""
         if self.content is None:
             return f"with epsilon {self.bounds.words}"
         return f"with epsilon {self.bounds.words} (that it was there) and {self.content.words} (what it says)"
 
     def words(self) -> str:
         """Return the guarantee as a sentence without a full stop. Numbers are rounded up."""
-        subject, verb = _SUBJECTS[self.span], _VERBS[self.span]
+        subject = _SUBJECTS[self.span]
+        verb = _VERBS[self.span]
         if self.reader == Reader.OWNER:
-            subject, verb = f"the counts of {self.site}", "protect"
+            subject = f"the counts of {self.site}"
+            verb = "protect"
         text = f"{subject} {verb} {self.protects} {self.numbers()}"
         if self.share < 1:
             text = f"{100 * self.share:.3g} % of the devices: {text}"
@@ -270,47 +298,53 @@ class Guarantee:
 
 
 def _optional_bounds(fields: Mapping[str, Any] | None) -> Bounds | None:
+    """Return the bounds with these fields, or None if there are no fields."""
     if fields is None:
         return None
     return Bounds(**fields)
 
 
 def _for_unit(reports: Mapping[ReportKind, int], unit: int) -> Mapping[ReportKind, int]:
-    """Return the reports at what each of them costs one run of `unit` records.
+    """Return the reports at what each of them costs a run of `unit` records.
+
+    Reports about whole devices, and about runs of this length, cost what they are. Those about
+    longer runs cost more, since the short run changes what the longer run says.
 
     unit: the length of the shortest run that any of the reports protects; 0: none protects a run.
     """
     reports_of_unit: Counter[ReportKind] = Counter()
     for report, times in reports.items():
-        if report.unit in (0, unit):
+        if report.unit in (DEVICE, unit):
             reports_of_unit[report] += times
             continue
-        # The short run changes what a longer one says, which is two steps (ledger.md, Neighbours).
-        # It lies in one longer run if its length divides the longer one, and else in two at most.
+        # To change what a longer run says takes two steps (ledger.md, Neighbours). The short run
+        # lies in one longer run if its length divides the longer one, and else in two at most.
         steps = REPLACED if report.unit % unit == 0 else _REPLACED_TWICE
         reports_of_unit[replace(report.for_steps(steps), unit=unit)] += times
     return reports_of_unit
 
 
 def rounded(number: float) -> str:
-    """Return a number for people, rounded up to three digits, or whole from 1,000 on.
+    """Return a number for people, rounded up to three digits, or to a whole one from 1,000 on.
 
     3.99999 becomes "4", 0.927374 becomes "0.928".
     """
     exact = Decimal(repr(number))
-    last_digit = 0
+    last_place = 0  # the power of ten of the last digit that is kept
     if exact:
-        last_digit = min(0, exact.adjusted() - _DIGITS + 1)
-    up = exact.quantize(Decimal(1).scaleb(last_digit), rounding=ROUND_CEILING)
-    text = f"{up:,f}"
+        last_place = min(0, exact.adjusted() - _DIGITS + 1)
+    one_in_last_place = Decimal(1).scaleb(last_place)
+    rounded_up = exact.quantize(one_in_last_place, rounding=ROUND_CEILING)
+    text = f"{rounded_up:,f}"
     if "." not in text:
         return text
     return text.rstrip("0").rstrip(".")
 
 
 def believed(before: float, epsilon: float) -> float:
-    """The most that somebody believes after the reports, if odds change by at most exp(epsilon).
+    """Return the strongest belief that somebody can have after the reports, as a probability.
 
-    before: the belief before them, a probability.
+    By Bayes' rule the odds p / (1 - p) of a belief p grow by at most the factor exp(epsilon).
+    before: the belief before the reports, a probability.
     """
     return before / (before + (1 - before) * math.exp(-epsilon))

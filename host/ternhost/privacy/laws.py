@@ -15,16 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tern.card import LAPLACE, MIXTURE, PROJECTION, SUM, WINDOW, Card, T
+from tern.projection import Projection
 from ternhost.privacy import certify, projection
 
-_NEAR = 1e-12  # above the errors of floats that choose pairs of inputs
+_NEAR = 1e-12  # above the errors of the floats by which pairs of inputs are chosen
 
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a card's draws: the laws of its outputs at extreme inputs.
+    """The probabilities of a card's outputs at its extreme inputs, for a share of its draws.
 
-    rows: a row an input, a column an output, as integers over `whole`.
+    Most cards have one part. A mixture has one for each of its cards, which makes the share of all
+    draws that its card does. rows: a row for each input and a column for each output; entries are
+    integers, and entry / whole is the probability.
     """
 
     share: Fraction
@@ -35,8 +38,9 @@ class Part:
     def of(cls, share: Fraction, rows: Sequence[Sequence[Fraction]]) -> Self:
         """Return the part with these probabilities, as integers over a common denominator.
 
-        share: of the card's draws. rows: one for each input, with a probability for each output.
-        Outputs that have the same probability at each input are merged, which hides nothing.
+        share: the share of the card's draws. rows: one for each input, with the probability of each
+        output. Outputs that have the same probability at each input are merged into one, which
+        discloses as much.
         """
         columns = []
         for column, times in Counter(zip(*rows, strict=True)).items():
@@ -45,40 +49,43 @@ class Part:
         denominators = [p.denominator for p in probabilities.flat]
         whole = math.lcm(*denominators)
         counts = np.array([int(p * whole) for p in probabilities.flat], object)
-        return cls(share, counts.reshape(probabilities.shape).T, whole)
+        rows_of_counts = counts.reshape(probabilities.shape).T  # `columns` had a row an output
+        return cls(share, rows_of_counts, whole)
 
     @cached_property
     def blanket(self) -> npt.NDArray[np.object_]:
-        """The least of each output, at any input."""
+        """For each output its least entry over all inputs (the privacy blanket)."""
         least: npt.NDArray[np.object_] = self.rows.min(axis=0)
         return least
 
     def largest(self, scale: int, e: int, t: int = 0) -> int:
-        """Return the largest sum over outputs of max(0, scale P - e Q - t b), over pairs of inputs.
+        """Return the largest value of a privacy profile over all pairs of inputs, exactly.
 
-        P and Q are the rows of the two inputs, b is the blanket; e / scale is e**epsilon. Exact:
-        floats only choose the pairs that are computed.
+        It is the sum over outputs of max(0, scale P - e Q - t b), where P and Q are the entries of
+        the two inputs and b is the blanket. e / scale stands for e**epsilon. Floats are used only
+        to choose the few pairs for which the sum is then computed in integers.
         """
-        first, second = self._near(e / scale, t / scale)
+        first, second = self._best_pairs(e / scale, t / scale)
         # A row for each pair, a column for each output.
         excess: npt.NDArray[np.object_] = (
             self.rows[first] * scale - self.rows[second] * e - self.blanket * t
         )
         return int(np.maximum(excess, 0).sum(axis=1).max())
 
-    def _near(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    def _best_pairs(self, g: float, t: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Return the pairs of inputs whose sum of max(0, P - g Q - t b) is the largest, by floats.
 
-        The result has the indices of P and those of Q. Pairs within the errors of floats are
-        included; these errors are relative to 1 and to what t < 0 adds.
+        The two results are the indices of the inputs of P and of those of Q. All pairs that may be
+        the largest within the errors of floats are included. The terms are of the size 1, and for
+        t < 0 up to 1 - t, so the errors are relative to that.
         """
         if len(self.rows) == 2:
             return np.array([0, 1]), np.array([1, 0])
         probabilities, blanket = self._floats
-        # By input of P, input of Q and output; then the sum over outputs.
-        excess = probabilities[:, None] - g * probabilities - t * blanket
+        # excess[i, j, y] = P - g Q - t b for the input i of P, the input j of Q, and output y.
+        excess = probabilities[:, None, :] - g * probabilities[None, :, :] - t * blanket
         sums = np.maximum(excess, 0).sum(axis=2)
-        np.fill_diagonal(sums, -np.inf)
+        np.fill_diagonal(sums, -np.inf)  # an input is not compared with itself
         first, second = np.nonzero(sums >= sums.max() - _NEAR * (1 + max(0.0, -t)))
         return first, second
 
@@ -91,46 +98,59 @@ class Part:
 
 
 def randomised_response(epsilon: float) -> list[Part]:
-    """Return the laws of the mechanism that discloses the most at a local epsilon.
+    """Return the probabilities of the mechanism that discloses the most at a local epsilon.
 
-    That is randomised response between two values. Rounding to rationals is towards more.
+    That is randomised response between two values: it reports the true one with probability
+    e**epsilon / (1 + e**epsilon).
     """
-    e = Fraction(math.exp(epsilon) * (1 + 1e-12))
+    e = Fraction(math.exp(epsilon) * (1 + 1e-12))  # rounded up, which discloses more
     low = 1 / (1 + e)
-    return [Part.of(Fraction(1), [[1 - low, low], [low, 1 - low]])]
+    high = 1 - low
+    return [Part.of(Fraction(1), [[high, low], [low, high]])]
 
 
 def parts(card: Card, share: Fraction = Fraction(1)) -> list[Part]:
-    """Return the laws of a card's outputs at its extreme inputs, which disclose the most.
+    """Return the probabilities of a card's outputs at those of its inputs that disclose the most.
 
-    share: of the draws that this card makes, if it is part of a mixture. Returns a part for each
-    card of a mixture, and one for any other card.
+    A mixture has a part for each of its cards, and any other card has one part. share: the share of
+    all draws that this card makes, if it is itself part of a mixture.
     """
-    if card.shape == PROJECTION:
-        # Two opposite vectors differ the most. Symbols that have one probability under each vector
-        # are merged: those likely under the first, those likely under the second, and the rest.
-        body = projection.of(card)
-        likely, unlikely = body.k * body.a, body.k * body.b
-        rest = 2 * (body.size - body.k) * body.b
-        rows = np.array([[likely, unlikely, rest], [unlikely, likely, rest]], object)
-        return [Part(share, rows, body.total)]
     if card.shape == MIXTURE:
         share_of_first = Fraction(card.threshold, T)
         first_parts = parts(card.first, share * share_of_first)
         second_parts = parts(card.second, share * (1 - share_of_first))
         return [*first_parts, *second_parts]
+    if card.shape == PROJECTION:
+        return [_part_of_projection(projection.of(card), share)]
 
-    # Between knots a law is a mean of two laws. Of windows the first and the last overlap the
-    # least, and the less two windows overlap, the more their laws disclose.
+    # Between knots the probabilities are means of those at the knots, so knots disclose the most.
     last = len(certify.knots(card)) - 1
     knots: Sequence[int] = range(last + 1)
     if card.shape == WINDOW:
+        # The less two windows overlap, the more they disclose: the first and the last do least.
         knots = (0, last)
     return [Part.of(share, [certify.at_knot(card, i) for i in knots])]
 
 
+def _part_of_projection(body: Projection, share: Fraction) -> Part:
+    """Return the probabilities of a projection's outputs at two opposite vectors.
+
+    These vectors differ the most. Outputs that have the same probabilities are merged, which leaves
+    three: those near the first vector, those near the second, and all others.
+    """
+    near = body.k * body.a
+    opposite = body.k * body.b
+    others = 2 * (body.size - body.k) * body.b
+    rows = np.array([[near, opposite, others], [opposite, near, others]], object)
+    return Part(share, rows, body.total)
+
+
 def are_known(card: Card) -> bool:
-    """Whether the card's laws are rational, and those of one value: `parts` has them."""
+    """Whether `parts` can give the card's probabilities.
+
+    They must be rational, which those of laplace cards are not, and those of one value, which a
+    sum's are not.
+    """
     if card.shape == MIXTURE:
         return are_known(card.first) and are_known(card.second)
     return card.shape not in (LAPLACE, SUM)
@@ -141,18 +161,21 @@ def greatest_ratio(laws: Sequence[Part]) -> Fraction:
     ratios = []
     for part in laws:
         for column in part.rows.T:
-            if max(column):
+            is_possible = max(column) > 0
+            if is_possible:
                 ratios.append(Fraction(max(column), min(column)))
     return max(ratios)
 
 
 def profile(laws: Sequence[Part], g: Fraction) -> Fraction:
-    """Return delta at epsilon = ln g, exactly.
+    """Return the privacy profile at g, which is the least delta at epsilon = ln g, exactly.
 
-    It is the largest sum over the outputs of max(0, P - g Q), for the laws P and Q of two inputs.
+    It is the largest sum over the outputs of max(0, P - g Q), for the probabilities P and Q at two
+    inputs.
     """
     delta = Fraction(0)
     for part in laws:
-        largest = part.largest(g.denominator, g.numerator)
+        # In units of 1 / (whole * denominator of g).
+        largest = part.largest(scale=g.denominator, e=g.numerator)
         delta += part.share * Fraction(largest, part.whole * g.denominator)
     return delta

@@ -2,16 +2,21 @@
 
 docs/guides/accounting.md has the theorems.
 
-A report's *profile* is H(g), an upper bound of sum over y of max(0, P(y) - g Q(y)) for the laws P
-and Q of the report at any two inputs, at g = e**epsilon: the least delta there. Points of H, joined
-by straight lines, are the profile of a pair of laws whose losses ln P/Q lie on a grid, and which
-tells at least as much (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi, "Connect the dots", PoPETs
-2022). What one pair bounds, report by report, the product of the pairs bounds for all reports
-together, even if later questions depend on earlier answers (Zhu, Dong and Wang, "Optimal accounting
-of differential privacy via characteristic function", AISTATS 2022, Theorem 10).
+The *privacy profile* of a report is a function H(g). Let P and Q be the laws of the report at any
+two inputs; then H(g) is an upper bound of the sum over outputs y of max(0, P(y) - g Q(y)). In other
+words, it bounds the least delta at epsilon = ln g.
 
-The masses are computed exactly, from a card's integers. A Fourier transform adds losses up, tilted
-so that its errors are relative to delta; what they can be, and what lies beyond its ends, is added.
+We compute points of H and join them by straight lines. The result is the profile of another pair of
+laws, which discloses at least as much, and whose losses ln P/Q lie on a grid (Doroshenko, Ghazi,
+Kamath, Kumar and Manurangsi, "Connect the dots", PoPETs 2022). What one such pair bounds for each
+report, the product of the pairs bounds for all reports together, even if later questions depend on
+earlier answers (Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic
+function", AISTATS 2022, Theorem 10).
+
+The probabilities of losses are computed exactly, from the integers of a card. A Fourier transform
+then adds losses up. It works on laws that are tilted (weighted by an exponential), so that its
+errors are small relative to delta. A bound on these errors, and on what lies beyond the ends of the
+transform, is added to the result.
 """
 
 import math
@@ -27,13 +32,15 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-LOST = 46.0  # e**-46 of a tilted law may lie beyond a transform's ends; it is added
-_ULP = 2.0**-52
+# A tilted law is computed up to a probability of e**-46 beyond the transform's ends. That much is
+# added to every bound.
+TAIL_EXPONENT = 46.0
+LARGEST_LOSS = 40.0  # losses beyond this are not computed
+FLOAT_ERROR = 1e-14  # the relative error of exp(loss) in floats, for losses up to LARGEST_LOSS
+_ULP = 2.0**-52  # the relative rounding error of one operation on floats
 _CLOSE = 1e-6  # the bisection for an epsilon ends where its ends differ by this share
-LESS = 1e-14  # the share of `at` by which floats may be wrong, for losses up to `MOST`
-MOST = 40.0  # of a loss
-_MOST_LOG = 300.0  # of a probability that is above 1 in any case
-_STEEPEST = 700.0  # of a tilt over the largest loss
+_MOST_LOG = 300.0  # logarithms are cut here, so that exp does not overflow; the bound is void there
+_STEEPEST = 700.0  # the largest tilt times loss, since exp of more overflows
 
 
 # Sums of draws
@@ -41,45 +48,54 @@ _STEEPEST = 700.0  # of a tilt over the largest loss
 
 @dataclass(frozen=True)
 class Draws:
-    """`times` independent integers, each `at[j]` with probability `masses[j]`.
+    """`times` independent random integers that all have one law.
 
-    at: ascending. masses: their sum may be below 1.
+    Each is `values[j]` with probability `masses[j]`. The values are in ascending order. The masses
+    may add up to less than 1, where some outcomes were left out.
     """
 
-    at: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64]
     masses: Floats
     times: int
 
     @property
     def largest_size(self) -> float:
-        """The largest absolute value of one."""
-        return float(np.abs(self.at).max())
+        """The largest absolute value of one draw."""
+        return float(np.abs(self.values).max())
 
     def log_moment(self, tilt: float) -> float:
-        """Return ln E[exp(tilt X)] of one draw X."""
-        # exp(tilt * at) is divided by its largest value, so that it does not overflow.
+        """Return ln E[exp(tilt X)] of one draw X, the logarithm of its moment generating function."""
+        # exp(tilt X) is divided by its largest value, so that it does not overflow. That is at the
+        # last value for a positive tilt, and at the first for a negative one.
         place_of_largest = -1 if tilt > 0 else 0
-        largest = float(self.at[place_of_largest])
-        scaled = self.masses * np.exp(tilt * (self.at - largest))
-        return float(np.log(scaled.sum()) + tilt * largest)
+        value_of_largest = float(self.values[place_of_largest])
+        scaled = self.masses * np.exp(tilt * (self.values - value_of_largest))
+        return float(np.log(scaled.sum()) + tilt * value_of_largest)
 
     def tilted(self, tilt: float) -> Floats:
-        """Return the tilted law of one draw X: its masses times exp(tilt X), normalised to 1."""
-        raised = self.masses * np.exp(tilt * self.at - self.log_moment(tilt))
-        law: Floats = raised / raised.sum()
+        """Return the tilted law of one draw X: its masses times exp(tilt X), divided by their sum.
+
+        A tilt above 0 makes large values likelier, so that rare sums can be computed accurately.
+        """
+        weighted = self.masses * np.exp(tilt * self.values - self.log_moment(tilt))
+        law: Floats = weighted / weighted.sum()
         return law
 
     def mean(self, tilt: float) -> float:
-        """The mean of one under its tilted law."""
-        return float((self.tilted(tilt) * self.at).sum())
+        """Return the mean of one draw under its tilted law."""
+        return float((self.tilted(tilt) * self.values).sum())
 
 
 @dataclass(frozen=True)
 class TiltedSum:
-    """The law of a sum of draws: of `sums[i]`, exp(log_scale - tilt sums[i]) law[i].
+    """The law of the sum of many draws, computed under a tilt by a Fourier transform.
 
-    law_error: bounds the Euclidean length of the transform's errors in `law`. relative_error: by
-    which rounded masses and tilts may raise anything. e**-LOST of the tilted law is not in it.
+    The sum is `sums[i]` with the probability exp(log_scale - tilt sums[i]) law[i]. Sums beyond the
+    ends, which have the probability exp(-TAIL_EXPONENT) under the tilted law, are not in it.
+
+    law_error: a bound of the transform's errors in `law`, as the Euclidean length of the vector of
+    all errors. relative_error: the share by which the rounding of masses and tilts may have raised
+    or lowered any probability.
     """
 
     sums: npt.NDArray[np.int64]
@@ -90,32 +106,36 @@ class TiltedSum:
     relative_error: float
 
     def above(self, threshold: float, gain: Callable[[Floats], Floats]) -> float:
-        """Return an upper bound of E[gain(s)] over the sums s above a threshold.
+        """Return an upper bound of E[gain(S); S > threshold], for the sum S of the draws.
 
-        gain: a function of an array of sums, nowhere negative. What lies beyond the ends is not
-        included: see `lost`.
+        gain: takes an array of sums and returns a number for each, nowhere negative. The sums
+        beyond the transform's ends are not included; `lost` bounds their probability.
         """
         first = int(np.searchsorted(self.sums, threshold, side="right"))
         sums = self.sums[first:].astype(np.float64)
-        # The law was multiplied by exp(tilt s); this takes the tilt back.
+        # The tilt multiplied the law by exp(tilt s - log_scale), which is undone here.
         log_weights = np.minimum(self.log_scale - self.tilt * sums, _MOST_LOG)
         weights = gain(sums) * np.exp(log_weights)
-        # Cauchy and Schwarz bound the effect of the transform's errors.
-        error = self.law_error * math.sqrt(float((weights * weights).sum()))
         expectation = float((weights * self.law[first:]).sum())
-        return (expectation + error) * (1 + 1e-9 + self.relative_error)
+        # By Cauchy and Schwarz the transform's errors change it by the product of two lengths at
+        # most: that of the weights, and that of the errors.
+        error = self.law_error * math.sqrt(float((weights * weights).sum()))
+        rounding = 1e-9  # far above what these few operations on floats add
+        return (expectation + error) * (1 + rounding + self.relative_error)
 
     def lost(self, threshold: float) -> float:
-        """Return an upper bound of the probability beyond the ends, of sums above a threshold.
+        """Return an upper bound of the probability of sums above a threshold beyond the ends.
 
         threshold: not below the least of `sums`.
         """
-        return math.exp(min(0.0, self.log_scale - self.tilt * threshold - LOST))
+        # The tilted law has exp(-TAIL_EXPONENT) beyond the ends; undoing the tilt multiplies that
+        # by exp(log_scale - tilt s), which is largest at s = threshold.
+        return math.exp(min(0.0, self.log_scale - self.tilt * threshold - TAIL_EXPONENT))
 
 
 @dataclass(frozen=True)
 class _TiltedDraws:
-    """Draws under their tilted law, with its mean and the distances of `at` from it."""
+    """Draws with the tilted law of one of them, its mean, and the values' distances from it."""
 
     draws: Draws
     law: Floats
@@ -124,37 +144,40 @@ class _TiltedDraws:
 
     @classmethod
     def of(cls, draws: Draws, tilt: float) -> Self:
-        """The draws under the law of this tilt."""
+        """Return the draws under the law of this tilt."""
         law = draws.tilted(tilt)
-        mean = float((law * draws.at).sum())
-        distances: Floats = draws.at.astype(np.float64) - mean
-        return cls(draws, law, mean, distances)
+        mean = float((law * draws.values).sum())
+        distances: Floats = draws.values.astype(np.float64) - mean
+        return cls(draws=draws, law=law, mean=mean, distances=distances)
 
     @property
     def variance(self) -> float:
-        """Of the sum of all these draws."""
+        """The variance of the sum of all these draws."""
         variance_of_one = float((self.law * self.distances * self.distances).sum())
         return self.draws.times * variance_of_one
 
 
 def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
-    """Return the law of the sum of all draws, computed under a tilt.
+    """Return the law of the sum of all draws, with bounds on the errors of the computation.
 
-    The tilt moves the mean to where the law must be exact. draws: all independent. The result says
-    how wrong it may be.
+    draws: of several laws, all independent. tilt: exp(tilt s) weighs the sums s; it moves the mean
+    to where the law must be exact, since a Fourier transform loses probabilities that are tiny
+    beside the largest.
     """
-    tilted = [_TiltedDraws.of(kind, tilt) for kind in draws]
-    low, high = _range_of_sum(tilted)
-    law = _law_of_sum(tilted, low, high)
+    tilted_draws = [_TiltedDraws.of(kind, tilt) for kind in draws]
+    low, high = _range_of_sum(tilted_draws)
+    law = _law_of_sum(tilted_draws, low, high)
 
-    # A transform is wrong by 8 log2(size) ulp of its length at most (Higham, Accuracy and
-    # Stability, 2002, 24.1), and a power by as many times that.
-    times = sum(kind.times for kind in draws)
+    # A Fourier transform of this size is wrong by 8 log2(size) ulp of the law's Euclidean length at
+    # most (Higham, Accuracy and Stability, 2002, 24.1). The power of a spectrum multiplies that by
+    # the number of draws.
+    number_of_draws = sum(kind.times for kind in draws)
     size = _transform_size(low, high)
     length = math.sqrt(float((law * law).sum()))
-    law_error = 8 * _ULP * math.log2(2 * size) * (1 + times) * length
-    # The exponent of a tilt rounds by its size.
-    steepness = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
+    law_error = 8 * _ULP * math.log2(2 * size) * (1 + number_of_draws) * length
+
+    # In exp(tilt X) the exponent is rounded by its own size times an ulp, for each draw.
+    exponents = sum(kind.times * (1 + abs(tilt) * kind.largest_size) for kind in draws)
     log_scale = sum(kind.times * kind.log_moment(tilt) for kind in draws)
     return TiltedSum(
         sums=np.arange(low, high + 1),
@@ -162,53 +185,59 @@ def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
         tilt=tilt,
         log_scale=log_scale,
         law_error=law_error,
-        relative_error=8 * _ULP * steepness,
+        relative_error=8 * _ULP * exponents,
     )
 
 
-def _range_of_sum(tilted: Sequence[_TiltedDraws]) -> tuple[int, int]:
-    """Return the ends between which the tilted sum lies with all but probability e**-LOST.
+def _range_of_sum(tilted_draws: Sequence[_TiltedDraws]) -> tuple[int, int]:
+    """Return ends between which the tilted sum lies, but for a probability of e**-TAIL_EXPONENT.
 
-    Bernstein's inequality: for draws within b of their means, with variance sigma**2 in all, the
-    sum leaves its mean by more than t with probability exp(-t**2 / (2 sigma**2 + 2 b t / 3)).
+    They follow from Bernstein's inequality: for draws within b of their means, with variance
+    sigma**2 in all, the sum is more than t above its mean with a probability of at most
+    exp(-t**2 / (2 sigma**2 + 2 b t / 3)). Solved for t with the exponent L = TAIL_EXPONENT:
+    t = (s + sqrt(s**2 + 2 L)) sigma, where s = L b / (3 sigma).
     """
-    # The least and the largest sum that can be at all.
-    lowest = sum(kind.draws.times * int(kind.draws.at[0]) for kind in tilted)
-    highest = sum(kind.draws.times * int(kind.draws.at[-1]) for kind in tilted)
+    # The least and the largest sum that is possible at all.
+    lowest = sum(kind.draws.times * int(kind.draws.values[0]) for kind in tilted_draws)
+    highest = sum(kind.draws.times * int(kind.draws.values[-1]) for kind in tilted_draws)
 
-    mean = sum(kind.draws.times * kind.mean for kind in tilted)
-    sigma = math.sqrt(sum(kind.variance for kind in tilted))
-    widest = max(float(np.abs(kind.distances).max()) for kind in tilted)  # b
-    slack = 0.0
+    mean = sum(kind.draws.times * kind.mean for kind in tilted_draws)
+    sigma = math.sqrt(sum(kind.variance for kind in tilted_draws))
+    farthest = max(float(np.abs(kind.distances).max()) for kind in tilted_draws)  # b
+    slack = 0.0  # s
     if sigma:
-        slack = LOST * widest / (3 * sigma)
-    reach = (slack + math.sqrt(slack * slack + 2 * LOST)) * sigma  # t
-    return max(lowest, math.floor(mean - reach)), min(highest, math.ceil(mean + reach))
+        slack = TAIL_EXPONENT * farthest / (3 * sigma)
+    reach = (slack + math.sqrt(slack * slack + 2 * TAIL_EXPONENT)) * sigma  # t
+    low = max(lowest, math.floor(mean - reach))
+    high = min(highest, math.ceil(mean + reach))
+    return low, high
 
 
 def _transform_size(low: int, high: int) -> int:
-    """Return a size of a Fourier transform that holds the sums from low to high and is fast."""
+    """Return the size of a fast Fourier transform with room for the sums from low to high."""
     from scipy import fft  # slow to load
 
     return int(fft.next_fast_len(high - low + 1, real=True))
 
 
-def _law_of_sum(tilted: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
-    """Return the probabilities of the sums from low to high.
+def _law_of_sum(tilted_draws: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
+    """Return the probabilities of the sums from low to high under the tilted laws.
 
-    The spectrum of a sum is the product of its draws' spectra. Sums beyond the ends wrap around.
+    The spectrum (Fourier transform) of the sum's law is the product of the spectra of all draws.
+    Sums beyond the ends wrap around and are added at the other end.
     """
     from scipy import fft  # slow to load
 
     size = _transform_size(low, high)
     spectrum = np.ones(size // 2 + 1, np.complex128)
-    lowest = 0
-    for kind in tilted:
-        first = int(kind.draws.at[0])
-        law_of_one = np.zeros(size)  # shifted, so that its least value is at 0
-        np.add.at(law_of_one, (kind.draws.at - first) % size, kind.law)
+    lowest = 0  # the sum that stands at index 0 of the inverse transform
+    for kind in tilted_draws:
+        first_value = int(kind.draws.values[0])
+        law_of_one = np.zeros(size)  # at index i the probability of first_value + i
+        np.add.at(law_of_one, (kind.draws.values - first_value) % size, kind.law)
         spectrum *= fft.rfft(law_of_one) ** kind.draws.times
-        lowest += kind.draws.times * first
+        lowest += kind.draws.times * first_value
+    # Rotated, so that index 0 stands for the sum `low`.
     law: Floats = np.roll(fft.irfft(spectrum, size), (lowest - low) % size)
     return np.abs(law)[: high - low + 1]
 
@@ -218,10 +247,10 @@ def _law_of_sum(tilted: Sequence[_TiltedDraws], low: int, high: int) -> Floats:
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """The law of the loss of one report, under P.
+    """The law of the privacy loss ln P/Q of one report, if the report is drawn from P.
 
-    A loss of `first + j` steps has probability masses[j]; with probability `infinite` the report
-    tells everything.
+    The losses lie on a grid: `first + j` steps of size `step` have the probability masses[j]. With
+    the probability `infinite` the loss is infinite: such a report gives its input away.
     """
 
     step: float
@@ -231,51 +260,59 @@ class LossDistribution:
 
     @classmethod
     def of_profile(cls, points: Sequence[tuple[int, Fraction]], step: float) -> Self:
-        """Return the distribution of losses whose profile joins these points by straight lines.
+        """Return the law of losses whose privacy profile joins these points by straight lines.
 
-        points: (i, bound) by ascending i, where `bound` is an upper bound of the profile H(g) at g
-        = exp(i step). What is left of H at the last point counts as an infinite loss. At a bend of
-        the profile, the loss ln g has the probability g times the change of slope.
+        The profile H(g) is the least delta at epsilon = ln g. Where two lines meet at g, the loss
+        ln g has the probability g times the change of slope. What is left of H at the last point is
+        the probability of an infinite loss.
+
+        points: (i, bound) by ascending i, where `bound` is an upper bound of H(exp(i step)).
         """
-        corners = [Corner(Fraction(0), Fraction(1), 0)]
-        corners += [Corner(at(i, step), bound, i) for i, bound in points]
+        corners = [Corner(g=Fraction(0), bound=Fraction(1), i=0)]
+        corners += [Corner(exp_of_steps(i, step), bound, i) for i, bound in points]
         hull = _hull(corners)
         slopes = [left.slope_to(right) for left, right in pairwise(hull)]
-        slopes.append(Fraction(0))  # beyond the last point
+        slopes.append(Fraction(0))  # beyond the last point the line is level
 
-        mass_at: dict[int, float] = {}
+        # A mass at each corner but the first, which is at g = 0. Steps without a corner have none.
+        mass_of_step: dict[int, float] = {}
         for corner, (before, after) in zip(hull[1:], pairwise(slopes), strict=True):
-            mass_at[corner.i] = float(corner.g * (after - before))
-        first, last = min(mass_at), max(mass_at)
-        masses = tuple(mass_at.get(i, 0.0) for i in range(first, last + 1))
+            mass_of_step[corner.i] = float(corner.g * (after - before))
+        first = min(mass_of_step)
+        last = max(mass_of_step)
+        masses = tuple(mass_of_step.get(i, 0.0) for i in range(first, last + 1))
         return cls(step, first, masses, infinite=float(hull[-1].bound))
 
     def draws(self, times: int) -> Draws:
-        """So many independent losses, in steps; the infinite ones are left out."""
+        """Return the finite losses of `times` independent reports, in steps."""
         masses = np.array(self.masses)
-        at = self.first + np.flatnonzero(masses > 0)
-        return Draws(at, masses[masses > 0], times)
+        values = self.first + np.flatnonzero(masses > 0)
+        return Draws(values, masses[masses > 0], times)
 
 
 @lru_cache(maxsize=1 << 16)
-def at(i: int, step: float) -> Fraction:
-    """Return exp(i step), rounded down a little, for i steps of the grid of losses.
+def exp_of_steps(i: int, step: float) -> Fraction:
+    """Return exp(i step), the ratio of probabilities at a loss of i steps, rounded down a little.
 
-    Rounding down is safe: the logarithm then counts as i steps, which is more.
+    Rounding down is safe: the true logarithm of the result is less than i steps, but it counts as i
+    steps, which is more loss.
     """
     loss = i * step
-    if abs(loss) < 0.5:  # exp is close to 1: only the difference from 1 is rounded
+    if abs(loss) < 0.5:  # exp is close to 1: only its difference from 1 is rounded
         difference = math.expm1(loss)
-        return 1 + Fraction(difference - abs(difference) * LESS)
-    return Fraction(math.exp(loss) * (1 - LESS))
+        return 1 + Fraction(difference - abs(difference) * FLOAT_ERROR)
+    return Fraction(math.exp(loss) * (1 - FLOAT_ERROR))
 
 
-def least(low: float, high: float, relative_error: float, holds: Callable[[float], bool]) -> float:
-    """Return nearly the least number above `low` at which a condition holds, by bisection.
+def bisect_least(
+    low: float, high: float, relative_error: float, holds: Callable[[float], bool]
+) -> float:
+    """Return nearly the least number between `low` and `high` at which a condition holds.
 
-    holds: a condition that is true at `high` and from some number on; it is true at the result.
-    relative_error: by which the result may be too large. If the condition holds everywhere, the
-    result is just above `low`.
+    The condition holds at the result, which is too large by the share `relative_error` at most. If
+    it holds everywhere, the result is just above `low`.
+
+    holds: the condition, which must be true at `high`, and above any number at which it is true.
     """
     while high - low > relative_error * high:
         middle = (low + high) / 2
@@ -287,96 +324,111 @@ def least(low: float, high: float, relative_error: float, holds: Callable[[float
 
 
 class Corner(NamedTuple):
-    """A point of a profile: g, which is `at` step i, and an upper bound of H(g)."""
+    """A point of a privacy profile: g = exp(i step), and an upper bound of H(g)."""
 
     g: Fraction
     bound: Fraction
     i: int
 
     def slope_to(self, other: Self) -> Fraction:
-        """The slope of the line from this point to another one."""
+        """Return the slope of the line from this point to another one."""
         return (other.bound - self.bound) / (other.g - self.g)
 
 
 def _hull(points: Sequence[Corner]) -> list[Corner]:
-    """Return the lower convex hull of the points, which are sorted by g.
+    """Return the lower convex hull of points that are sorted by g (Andrew's algorithm).
 
-    They are upper bounds of a convex function, so the hull is one, too.
+    The points are upper bounds of a function that is convex, so their hull is an upper bound, too.
     """
     hull: list[Corner] = []
     for point in points:
-        while len(hull) > 1 and _turns_down(hull[-2], hull[-1], point):
+        while len(hull) > 1 and _is_not_below_line(hull[-2], hull[-1], point):
             hull.pop()
         hull.append(point)
     return hull
 
 
-def _turns_down(a: Corner, b: Corner, c: Corner) -> bool:
-    """Whether b lies on the line from a to c, or above it."""
+def _is_not_below_line(a: Corner, b: Corner, c: Corner) -> bool:
+    """Whether b lies on the line from a to c, or above it. The slopes are compared exactly."""
     return (b.bound - a.bound) * (c.g - a.g) >= (c.bound - a.bound) * (b.g - a.g)
 
 
 def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tuple[int, Fraction]]:
-    """Return a profile's points at losses of either sign, from those at i >= 0.
+    """Return the points of a profile at negative and positive losses, from those at i >= 0.
 
-    points: (i, bound) as in `LossDistribution.of_profile`. The profile is to hold for two laws in
-    either order, for which H(1/g) = 1 - 1/g + H(g)/g.
+    The points, (i, bound) as in `LossDistribution.of_profile`, must hold for two laws in either
+    order. Then H(1/g) = 1 - 1/g + H(g)/g.
     """
-    below = [(-i, 1 - (1 - bound) * at(-i, step)) for i, bound in points if i]
+    below = []
+    for i, bound in points:
+        if i:
+            below.append((-i, 1 - (1 - bound) * exp_of_steps(-i, step)))
     return [*reversed(below), *points]
 
 
 def epsilon(reports: Mapping[LossDistribution, int], delta: float) -> float:
     """Return the least epsilon that is proved at `delta` for many reports together.
 
-    reports: how many reports have each distribution of the loss, all on a grid of one step. The
-    result is infinite if nothing is proved.
+    By Doroshenko et al., the losses L of the reports add up, and epsilon is (epsilon, delta)-private
+    if E[max(0, 1 - exp(epsilon - L))] <= delta.
+
+    reports: how many reports have each law of the loss, all on a grid of the same step. The result
+    is infinite if nothing is proved.
     """
     reports = {losses: times for losses, times in reports.items() if times}
     if not reports:
         return 0.0
-    (step,) = {losses.step for losses in reports}  # it is the same for all
-    # Infinite losses are paid from delta.
-    delta_left = delta - sum(times * losses.infinite for losses, times in reports.items())
+    steps = {losses.step for losses in reports}
+    (step,) = steps  # raises ValueError if there are several
+    # The probability that some loss is infinite is taken from delta.
+    probability_of_infinite = sum(times * losses.infinite for losses, times in reports.items())
+    delta_left = delta - probability_of_infinite
     if delta_left <= 0:
         return math.inf
     draws = [losses.draws(times) for losses, times in reports.items()]
-    largest_sum = sum(int(kind.at[-1]) * kind.times for kind in draws)
+    largest_sum = sum(int(kind.values[-1]) * kind.times for kind in draws)
     if largest_sum <= 0:
         return 0.0
 
     total = add_up(draws, _tilt(draws, delta_left))
 
     def is_proved(threshold: float) -> bool:
-        """Whether delta suffices at an epsilon of this many steps: E[max(0, 1 - e**(eps - L))]."""
-        excess = total.above(threshold, lambda sums: -np.expm1((threshold - sums) * step))
-        return excess + total.lost(threshold) <= delta_left
+        """Whether delta suffices at an epsilon of this many steps."""
+
+        def gain(sums: Floats) -> Floats:
+            """Return 1 - exp(epsilon - L) for sums of losses in steps."""
+            return -np.expm1((threshold - sums) * step)
+
+        # Sums beyond the transform's ends count with a gain of 1, the largest there is.
+        return total.above(threshold, gain) + total.lost(threshold) <= delta_left
 
     low = max(0.0, float(total.sums[0]))
     if is_proved(low):
         return step * low
-    return step * least(low, float(largest_sum), _CLOSE, is_proved)
+    return step * bisect_least(low, float(largest_sum), _CLOSE, is_proved)
 
 
 def _tilt(draws: Sequence[Draws], delta: float) -> float:
-    """Return the tilt under which the mean of the sum has a Chernoff bound of delta.
+    """Return the tilt that moves the mean of the sum to where it is exceeded with probability delta.
 
-    That is where the law must be exact for an epsilon at delta. If the largest sum is likelier than
-    delta, no tilt has that bound, and a lesser one is taken.
+    There the law must be exact to find the epsilon at delta. The probability is taken from
+    Chernoff's bound: the sum reaches its tilted mean m with a probability of at most
+    E[exp(tilt S)] exp(-tilt m). If the largest sum is likelier than delta, no tilt has that bound,
+    and a smaller one is taken.
     """
-    log_largest = sum(kind.times * math.log(kind.masses[-1]) for kind in draws)
-    log_bound = max(math.log(delta), log_largest / 2)
+    log_of_largest = sum(kind.times * math.log(kind.masses[-1]) for kind in draws)
+    log_target = max(math.log(delta), log_of_largest / 2)
 
-    def excess(tilt: float) -> float:
-        """By how much the logarithm of the Chernoff bound of the tilted mean is too large."""
-        log_chernoff = sum(
-            kind.times * (kind.log_moment(tilt) - tilt * kind.mean(tilt)) for kind in draws
-        )
-        return log_chernoff - log_bound
+    def has_bound(tilt: float) -> bool:
+        """Whether Chernoff's bound for the tilted mean is at most the target."""
+        log_chernoff = 0.0
+        for kind in draws:
+            log_chernoff += kind.times * (kind.log_moment(tilt) - tilt * kind.mean(tilt))
+        return log_chernoff - log_target <= 0
 
-    if excess(0.0) <= 0:  # a delta of nearly 1
+    if has_bound(0.0):  # a delta of nearly 1
         return 0.0
     steepest = _STEEPEST / max(kind.largest_size for kind in draws)
-    if excess(steepest) >= 0:
+    if not has_bound(steepest):
         return steepest
-    return least(0.0, steepest, 1e-3, lambda tilt: excess(tilt) <= 0)
+    return bisect_least(0.0, steepest, 1e-3, has_bound)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tern.fixed import MAX_EPSILON
 from ternhost.errors import UsageError
@@ -22,10 +22,12 @@ from ternhost.privacy.base import MICRO, exp_bound
 from ternhost.privacy.cards import fraction
 from ternhost.privacy.certify import Row, bisected, mean
 
-Entry = int | str | Decimal | Fraction
+Entry = int | str | Decimal | Fraction  # a number that can be taken exactly, or a name
 
 FORMATS = (".csv", ".json")
-_MOST_BYTES = 1 << 22  # of a file
+_MOST_BYTES = 1 << 22  # of a file, which is 4 MB
+# A fraction such as "3/7" (with a denominator that is not 0), or a decimal such as "0.25" or "1e-3",
+# with few enough digits that nobody can keep this program busy with one number.
 _NUMBER = re.compile(
     r"[+-]?(\d{1,99}/0*[1-9]\d{,98}|(\d{1,50}(\.\d{,50})?|\.\d{1,50})([eE][+-]?\d\d?)?)", re.A
 )
@@ -35,10 +37,14 @@ _NUMBER = re.compile(
 class Certificate:
     """The exact privacy and accuracy of a table of probabilities.
 
-    ratio: the largest ratio of the probabilities of one `output` at two inputs, `pair`; None if the
-    second of them is 0, so that the mechanism keeps no epsilon. epsilon: ln(ratio) in millionths,
-    rounded up as for cards; None above 20. bias, variance: the largest, and at which input; None
-    unless outputs, and for the bias inputs, are numbers.
+    rows: the probabilities of each output, a row for each input.
+    ratio: the largest ratio of the probabilities of one output at two inputs; None if the second of
+    them is 0, so that the mechanism keeps no epsilon.
+    epsilon: ln(ratio) in millionths, rounded up as for cards; None above 20.
+    pair, output: the names of the two inputs and of the output that have this ratio.
+    bias, variance: the largest over all inputs; None unless the outputs, and for the bias also the
+    inputs, are numbers.
+    bias_at, variance_at: the names of the inputs that have them.
     """
 
     rows: tuple[Row, ...]
@@ -52,30 +58,31 @@ class Certificate:
     variance_at: str | None = None
 
     def keeps(self, epsilon: int) -> bool:
-        """Whether the mechanism keeps `epsilon` (micro), by the inequality of devices."""
+        """Whether the mechanism keeps `epsilon` (micro), by the inequality that devices check."""
         return self.ratio is not None and self.ratio <= exp_bound(epsilon)
 
     def delta(self, epsilon: int) -> Fraction:
         """Return the least delta at which the mechanism is (epsilon, delta)-private, rounded up.
 
-        epsilon: micro. Delta is the largest sum over the outputs of max(0, P - e**epsilon Q), for
-        the probabilities P and Q at two inputs.
+        It is the largest sum over the outputs of max(0, P - e**epsilon Q), where P and Q are the
+        probabilities at two inputs. epsilon: micro.
         """
-        bound = exp_bound(epsilon)  # below e**epsilon, so delta is rounded up
-        # Integers over the common denominator `whole` are faster than fractions.
+        exp_epsilon = exp_bound(epsilon)  # rounded down, so delta is rounded up
+        # All probabilities are turned into integers over their common denominator, since sums of
+        # integers are much faster than sums of fractions.
         denominators = [p.denominator for row in self.rows for p in row]
-        whole = math.lcm(*denominators)
-        rows = []
+        common = math.lcm(*denominators)
+        integer_rows = []
         for row in self.rows:
-            rows.append([int(p * whole) for p in row])
+            integer_rows.append([int(p * common) for p in row])
 
         largest = 0
-        for first, second in itertools.permutations(rows, 2):
-            excess = 0
+        for first, second in itertools.permutations(integer_rows, 2):
+            excess = 0  # in units of 1 / (common * exp_epsilon.denominator)
             for p, q in zip(first, second, strict=True):
-                excess += max(0, p * bound.denominator - q * bound.numerator)
+                excess += max(0, p * exp_epsilon.denominator - q * exp_epsilon.numerator)
             largest = max(largest, excess)
-        return Fraction(largest, whole * bound.denominator)
+        return Fraction(largest, common * exp_epsilon.denominator)
 
     def as_json(self) -> dict[str, Any]:
         """Return the certificate for JSON.
@@ -107,12 +114,15 @@ def certify(
     values: Sequence[Entry] | None = None,
     inputs: Sequence[Entry] | None = None,
 ) -> Certificate:
-    """Certify a mechanism by its probabilities: row i has those of each output at input i.
+    """Certify the privacy and accuracy of a mechanism from its table of probabilities.
 
-    Entries are integers, `Fraction`s, `Decimal`s, or texts such as "3/7" and "0.25", all taken
-    exactly; a float is refused, since it is not the decimal that it shows. values: those of the
-    outputs; inputs: those of the inputs. Both may also be names. Raises UsageError, for example for
-    a row that does not sum to 1.
+    matrix: a row for each input, with the probability of each output. Entries are integers,
+    `Fraction`s, `Decimal`s, or texts such as "3/7" and "0.25", all taken exactly; a float is
+    refused, since it is not the decimal that it shows.
+    values: the value, or else a name, of each output; None: they are numbered.
+    inputs: the same of each input.
+
+    Raises UsageError, for example for a row that does not sum to 1.
     """
     rows = []
     for entries in matrix:
@@ -126,9 +136,11 @@ def certify(
     for name, row in zip(input_names, rows, strict=True):
         _require_law(name, row)
 
-    ratio, most, least, output = _worst(rows)
+    worst = _worst(rows)
+    ratio = worst.ratio
     epsilon = None
     if ratio is not None and ratio <= exp_bound(MAX_EPSILON):
+        # The least micro-epsilon that keeps the ratio, from 0 on.
         epsilon = bisected(-1, MAX_EPSILON, lambda micro: ratio <= exp_bound(micro))
     accuracy: dict[str, Any] = {}
     if output_values is not None:
@@ -137,8 +149,8 @@ def certify(
         rows=tuple(rows),
         ratio=ratio,
         epsilon=epsilon,
-        pair=(input_names[most], input_names[least]),
-        output=output_names[output],
+        pair=(input_names[worst.likely_input], input_names[worst.unlikely_input]),
+        output=output_names[worst.output],
         **accuracy,
     )
 
@@ -146,7 +158,7 @@ def certify(
 def _require_law(name: str, row: Row) -> None:
     """Raise UsageError if the probabilities of an input are negative or do not sum to 1.
 
-    name: of the input, for the message. row: its probabilities, by output.
+    name: the input's name, for the message. row: the probability of each output.
     """
     if min(row) < 0:
         text = f"input {name} has the probability {min(row)}"
@@ -162,7 +174,8 @@ def _accuracy(
 ) -> dict[str, Any]:
     """Return the largest variance and, if the inputs are numbers, the largest bias.
 
-    rows: a row of probabilities for each input. The result has fields of `Certificate`.
+    They come with the names of the inputs that have them, as fields of `Certificate`. rows: the
+    probability of each output, a row for each input.
     """
     squares = [value * value for value in output_values]
     means = []
@@ -176,10 +189,12 @@ def _accuracy(
     accuracy = {"variance": largest_variance, "variance_at": variance_at}
 
     if input_values is not None:
-        pairs = zip(means, input_values, strict=True)
-        biases = [abs(row_mean - value) for row_mean, value in pairs]
+        biases = []
+        for row_mean, value in zip(means, input_values, strict=True):
+            biases.append(abs(row_mean - value))
         largest_bias = max(biases)
-        accuracy |= {"bias": largest_bias, "bias_at": input_names[biases.index(largest_bias)]}
+        bias_at = input_names[biases.index(largest_bias)]
+        accuracy |= {"bias": largest_bias, "bias_at": bias_at}
     return accuracy
 
 
@@ -211,11 +226,13 @@ def _csv(text: str) -> tuple[Any, Any, Any]:
     """Parse CSV into the arguments (matrix, values, inputs) of `certify`.
 
     Cells are separated by commas, semicolons or tabs. A table whose first cell is not a number has
-    the outputs' names in its first row and the inputs' names in its first column.
+    the outputs' names in its first row and the inputs' names in its first column. A table of
+    numbers alone has no names (None).
     """
     lines = text.splitlines()
     if not lines:
         lines = [""]
+    # The separator is the candidate that comes most often in the first line.
     delimiter = max(",;\t", key=lines[0].count)
     rows = []
     for row in csv.reader(lines, delimiter=delimiter):
@@ -226,9 +243,10 @@ def _csv(text: str) -> tuple[Any, Any, Any]:
         return rows, None, None
 
     heading, *body = rows
+    output_names = heading[1:]
+    input_names = [row[0] for row in body]
     matrix = [row[1:] for row in body]
-    inputs = [row[0] for row in body]
-    return matrix, heading[1:], inputs
+    return matrix, output_names, input_names
 
 
 def _json(text: str) -> tuple[Any, Any, Any]:
@@ -244,7 +262,12 @@ def _json(text: str) -> tuple[Any, Any, Any]:
 
 
 def _number(entry: Entry, what: str) -> Fraction:
-    if isinstance(entry, Decimal | int | Fraction) and not isinstance(entry, bool):
+    """Return an entry as an exact fraction.
+
+    what: what the entry should be, for the message. Raises UsageError if it is no exact number.
+    """
+    is_exact_number = isinstance(entry, Decimal | int | Fraction) and not isinstance(entry, bool)
+    if is_exact_number:
         return Fraction(entry)
     if not isinstance(entry, str) or not _NUMBER.fullmatch(entry.strip()):
         hint = 'write it as a decimal, "0.25", or as a fraction, "3/7"'
@@ -253,15 +276,17 @@ def _number(entry: Entry, what: str) -> Fraction:
 
 
 def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list[str], Row | None]:
-    """Return the names of inputs or outputs, and their values if all names are numbers.
+    """Return the names of all inputs or outputs, and their values if all names are numbers.
 
-    labels: as given; None: they are numbered from 1 and have no values. count: how many there must
-    be. what: "input" or "output". Raises UsageError.
+    labels: the names as given; None: they are numbered from 1 and have no values. count: how many
+    there must be. what: "input" or "output", for messages. Raises UsageError.
     """
     if labels is None:
-        return [str(number) for number in range(1, count + 1)], None
+        numbers = [str(number) for number in range(1, count + 1)]
+        return numbers, None
     names = [str(label).strip() for label in labels]
-    if len(names) != count or len(set(names)) < count:
+    all_differ = len(set(names)) == len(names)
+    if len(names) != count or not all_differ:
         text = f"the table has {count} {what}s, and their names are {', '.join(names)}"
         raise UsageError(text, hint=f"give each {what} a name of its own")
     if not all(_NUMBER.fullmatch(name) for name in names):
@@ -269,20 +294,34 @@ def _labels(labels: Sequence[Entry] | None, count: int, what: str) -> tuple[list
     return names, [_number(label, "a value") for label in labels]
 
 
-def _worst(rows: Sequence[Row]) -> tuple[Fraction | None, int, int, int]:
-    """Find the output whose probabilities at two inputs have the largest ratio.
+class _Worst(NamedTuple):
+    """The output that discloses most, and at which two inputs (as indices).
 
-    Returns (ratio, input of the larger probability, input of the smaller one, output), with indices
-    for inputs and outputs. The ratio is None if the smaller probability is 0.
+    ratio: of the output's probabilities at the two inputs; None if the smaller one is 0.
     """
-    worst = Fraction(0), 0, 0, 0
+
+    ratio: Fraction | None
+    likely_input: int
+    unlikely_input: int
+    output: int
+
+
+def _worst(rows: Sequence[Row]) -> _Worst:
+    """Return the output whose probabilities at two inputs have the largest ratio.
+
+    The search ends at the first output that is possible at one input and impossible at another.
+    """
+    largest_ratio = Fraction(0)
+    worst = _Worst(largest_ratio, likely_input=0, unlikely_input=0, output=0)
     for output, column in enumerate(zip(*rows, strict=True)):
-        most, least = column.index(max(column)), column.index(min(column))
-        if not column[most]:
+        likely_input = column.index(max(column))
+        unlikely_input = column.index(min(column))
+        if not column[likely_input]:
             continue  # an output that never occurs
-        if not column[least]:
-            return None, most, least, output
-        ratio = column[most] / column[least]
-        if ratio > worst[0]:
-            worst = ratio, most, least, output
+        if not column[unlikely_input]:
+            return _Worst(None, likely_input, unlikely_input, output)
+        ratio = column[likely_input] / column[unlikely_input]
+        if ratio > largest_ratio:
+            largest_ratio = ratio
+            worst = _Worst(ratio, likely_input, unlikely_input, output)
     return worst

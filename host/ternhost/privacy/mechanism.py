@@ -7,34 +7,44 @@ from typing import Any
 from ternhost.options import Option
 from ternhost.privacy.base import Design, check_levels, checked
 
-# Uses that a mechanism can be tuned for: reports of parts of a gradient, mostly near 0; or of
-# values of any size.
+# Uses that a mechanism can be tuned for: reports of parts of a gradient, which are mostly near 0; or
+# of values of any size.
 GRADIENTS, VALUES = "gradients", "values"
 
 
 def untried(most: int) -> Iterable[Mapping[str, Any]]:
-    """`auto` leaves the mechanism out, because another that it tries is never worse."""
+    """Return no options: `auto` leaves a mechanism out if another that it tries is never worse.
+
+    This and `tried_once` are values of `Mechanism.tries`; neither depends on the most outputs.
+    """
     return ()
 
 
 def tried_once(most: int) -> Iterable[Mapping[str, Any]]:
-    """`auto` compares the design without options."""
+    """Return one set of options, which is empty: `auto` compares the design without options."""
     return ({},)
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A family of cards, one for each epsilon.
+    """A family of cards, one for each epsilon. (A card is the table from which a device samples.)
 
-    `design(epsilon, levels, **options)` takes epsilon (micro), the number of outputs (None: its own
-    choice) and the mechanism's `options`. It returns a Design whose card keeps epsilon and is
-    unbiased (`checked` makes sure of both), or raises UsageError. `variance(epsilon, x)` and
-    `worst_variance(epsilon)` are the source's, for the continuous mechanism at a real epsilon.
-    Experiments draw the worst variance at the numbers of outputs in `drawn`, or at the default
-    `levels`. `tuned` gives the best options for a use (GRADIENTS, VALUES). `tries(most)` yields
-    keywords of `design` for each card of at most `most` outputs that `auto` compares.
-    `single_valued`: a symbol stands for one value, so that reports can be averaged. `slow`: a
-    shipped card is used instead of a design.
+    name: in the registry and on the command line.
+    design: design(epsilon, levels, **options) takes epsilon (micro), the number of outputs (None:
+    its own choice) and the mechanism's options. It returns a Design whose card keeps epsilon and is
+    unbiased (`checked` makes sure of both), or raises UsageError.
+    options: the keywords of `design` that users can give.
+    variance: variance(epsilon, x) is that of the continuous mechanism of the paper at a real
+    epsilon; None: the paper has no formula.
+    worst_variance: worst_variance(epsilon) is its maximum over x; None: as above.
+    levels: the default number of outputs.
+    drawn: the numbers of outputs for which experiments draw the worst variance; empty: only the
+    default.
+    tuned: the best options for a use (GRADIENTS, VALUES).
+    tries: tries(most) yields the keywords of `design` for each card of at most `most` outputs that
+    the mechanism `auto` compares.
+    single_valued: whether each symbol stands for one value, so that reports can be averaged.
+    slow: whether a card that is shipped with tern is used instead of a design, where there is one.
     """
 
     name: str
@@ -63,10 +73,12 @@ class Mechanism:
                 given.add(name)
             if not declared[name].is_default(value):
                 changed[name] = value
+
         tuned: Mapping[str, Any] = {}
         if use is not None:
             tuned = self.tuned.get(use, {})
-        if given & tuned.keys():
+        overrides_tuned = bool(given & tuned.keys())
+        if overrides_tuned:
             return changed
         return {**tuned, **changed}
 
@@ -75,17 +87,22 @@ def fixed(
     name: str,
     outputs: int,
     card: Callable[[int], bytes],
-    notes: Callable[[int], Sequence[str]] = lambda epsilon: (),
+    notes: Callable[[int], Sequence[str]] | None = None,
     **stated: Any,
 ) -> Mechanism:
     """Return a mechanism without options, whose cards all have the same number of outputs.
 
-    card, notes: functions that return a design's card and remarks at an epsilon (micro). stated:
+    card: a function that takes an epsilon (micro) and returns the bytes of the card. notes: one
+    that takes an epsilon (micro) and returns remarks on the card; None: there are none. stated:
     further fields of the Mechanism.
     """
 
     def design(epsilon: int, levels: int | None = None) -> Design:
-        check_levels(levels, outputs, outputs, outputs)
-        return checked(name, epsilon, card(epsilon), *notes(epsilon))
+        """Return the card at epsilon. levels must be None or the only number of outputs."""
+        check_levels(levels, default=outputs, least=outputs, most=outputs)  # raises for another one
+        remarks: Sequence[str] = ()
+        if notes is not None:
+            remarks = notes(epsilon)
+        return checked(name, epsilon, card(epsilon), *remarks)
 
     return Mechanism(name, design, **stated)

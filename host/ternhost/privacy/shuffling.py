@@ -7,30 +7,35 @@ local epsilon e0 is (epsilon, delta)-private with a far smaller epsilon. Two bou
   Theorem 3.1. (By its errata the sharper form of their SODA paper of 2023 does not hold for all
   mechanisms.)
 - numerical, for a card's integers or any mechanism: Balle, Bell, Gascon and Nissim, "The privacy
-  blanket of the shuffle model", CRYPTO 2019. Symbol y has at least the probability b(y), the least
-  over all inputs, so each other client sends a report that does not depend on its data with
-  probability sum b. For inputs of laws P and Q,
+  blanket of the shuffle model", CRYPTO 2019. Let b(y) be the least probability of output y over all
+  inputs, the *blanket*. Each other client then sends a report that does not depend on its data with
+  the probability sum b. For two inputs with laws P and Q,
 
-      delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,  X independent: (P(y) - e**epsilon Q(y)) /
-      b(y) with probability b(y), else 0
+      delta(epsilon) <= E[max(0, X_1 + ... + X_n)] / n,
 
-All X here have the mean 1 - e**epsilon, and the bound grows in convex order, that is with pi(t) =
-E[max(0, X - t)] at any t. So an X that covers all inputs has the largest pi over all pairs of them.
-It also covers reports of one of several coordinates, drawn at random. A pair of ratio at most p =
-e**e0 has b >= max(P, Q) / p. Splitting a symbol of ratio 1 to p into ratios 1 and p raises pi, and
-what is left, ratio 1 mixed with randomised response between two values, has the greatest pi where
-all is randomised response: this is the worst mechanism.
+  where the X_i are independent, and each is (P(y) - e**epsilon Q(y)) / b(y) with probability b(y),
+  and else 0.
 
-Rounding is towards more: pi is computed in integers on a grid and interpolated, which is not below
-a convex function. A Fourier transform gives the law of the sum, tilted to mean 0 so that errors are
-relative to the result; it is raised by more than they can be. The epsilon returned is the upper end
-of a bisection.
+The pair of inputs. All X here have the mean 1 - e**epsilon, and the bound grows in convex order:
+that is, with pi(t) = E[max(0, X - t)] at any t. So an X that covers all pairs of inputs has the
+largest pi over all of them. It also covers reports of one of several coordinates, drawn at random.
+
+The worst mechanism. Where P and Q have a ratio of at most p = e**e0, b >= max(P, Q) / p. Splitting a
+symbol of a ratio between 1 and p into two symbols of the ratios 1 and p raises pi. What is left is a
+mixture of the ratio 1 with randomised response between two values. Its pi is greatest where all of
+it is randomised response, which is therefore the worst mechanism.
+
+Rounding is always towards a larger delta. pi is computed in integers on a grid and interpolated by
+straight lines, which are never below a convex function. A Fourier transform gives the law of the
+sum, tilted to mean 0, so that its errors are relative to the result; the result is raised by more
+than they can be. The epsilon returned is the upper end of a bisection.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +45,14 @@ from ternhost.errors import UsageError
 from ternhost.options import require
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.laws import Part, are_known, parts, randomised_response
-from ternhost.privacy.losses import LOST, MOST, Draws, add_up, least
+from ternhost.privacy.losses import LARGEST_LOSS, TAIL_EXPONENT, Draws, add_up, bisect_least
 
 MOST_REPORTS = 10**9
-LEAST_DELTA = 1e-300  # its inverse is a number
+LEAST_DELTA = 1e-300  # its inverse is still a float
 
-_BITS = 60  # of a grid's points, after the point
-_CELLS = 128  # of the grid of X; the sum's variance is more by a ten-thousandth at most
-_FEWER_CELLS = 16  # where there are many reports
+_ONE = 1 << 60  # 1.0 as a fixed-point number, in which the grid of X is computed
+_CELLS = 128  # of the grid of X: it raises the variance of the sum by a ten-thousandth at most
+_FEWER_CELLS = 16  # of the grid where there are _MANY reports: else the sum has too many values
 _MANY = 10**7
 _CLOSE = 1e-4  # the bisection ends where its ends differ by this share
 
@@ -58,8 +63,11 @@ Floats = npt.NDArray[np.float64]
 class Shuffled:
     """Upper bounds of the central epsilon, at `delta`, of one of `reports` shuffled reports.
 
-    local: the local epsilon of a report. closed: None where its theorem does not apply. card: None
-    where no card is known, or its probabilities are irrational (laplace).
+    The central epsilon is that of somebody who sees the reports in random order. local: the epsilon
+    of somebody who knows the report's sender. closed: a bound by a formula; None where its theorem
+    does not apply. any_mechanism: the numerical bound for the mechanism that discloses most at this
+    local epsilon. card: the numerical bound for a card's own probabilities; None where no card is
+    known, or where its probabilities are irrational (laplace).
     """
 
     local: float
@@ -71,7 +79,7 @@ class Shuffled:
 
     @property
     def epsilon(self) -> float:
-        """The least of them, and of the local epsilon."""
+        """The least of the bounds that are known, and of the local epsilon."""
         bounds = (self.local, self.closed, self.any_mechanism, self.card)
         return min(bound for bound in bounds if bound is not None)
 
@@ -82,8 +90,8 @@ def account(
     """Return bounds on the central epsilon of a report that is shuffled with others.
 
     local: the epsilon (micro) of each of the report's `values`. reports: how many honest clients
-    send one report each. delta: of the bounds. card: the mechanism of a value, whose law gives a
-    sharper bound if a report has one value. Raises UsageError.
+    send one report each. delta: at which the bounds hold. card: the mechanism of a value, whose
+    probabilities give a sharper bound if a report has one value. Raises UsageError.
     """
     require(1 <= reports <= MOST_REPORTS, "reports", f"from 1 to {MOST_REPORTS:,}", f"{reports:,}")
     if not 0 < delta < 1:
@@ -92,15 +100,15 @@ def account(
     require(delta >= LEAST_DELTA, "delta", f"{LEAST_DELTA:g} or more", f"{delta:g}")
     require(values >= 1, "values", "1 or more", values)
     epsilon = local * values / MICRO
-    if epsilon > MOST:
-        raise UsageError(
+    if epsilon > LARGEST_LOSS:
+        text = (
             f"a report of {values} values at {local / MICRO:g} has local epsilon {epsilon:g}: beyond"
-            f" {MOST:g} nothing is hidden",
-            hint="fewer --values, or a smaller epsilon",
+            f" {LARGEST_LOSS:g} nothing is hidden"
         )
+        raise UsageError(text, hint="fewer --values, or a smaller epsilon")
 
+    worst_mechanism = randomised_response(epsilon)
     card_epsilon = None
-    any_mechanism = _least_epsilon(randomised_response(epsilon), epsilon, reports, delta)
     if card is not None and values == 1 and are_known(card):
         card_epsilon = _least_epsilon(parts(card), epsilon, reports, delta)
     return Shuffled(
@@ -108,18 +116,22 @@ def account(
         reports=reports,
         delta=delta,
         closed=closed(epsilon, reports, delta),
-        any_mechanism=any_mechanism,
+        any_mechanism=_least_epsilon(worst_mechanism, epsilon, reports, delta),
         card=card_epsilon,
     )
 
 
 def closed(epsilon: float, reports: int, delta: float) -> float | None:
-    """Return the closed bound on the central epsilon; None where it does not apply.
+    """Return the bound on the central epsilon by a formula; None where it does not apply.
 
-    Source: Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1. epsilon
-    is the local one, and must be at most log(reports / (16 log(2 / delta))).
+    With n reports of the local epsilon e0 <= ln(n / (16 ln(2 / delta))) it is
+
+        ln(1 + (e**e0 - 1) / (e**e0 + 1) (8 sqrt(e**e0 ln(4 / delta) / n) + 8 e**e0 / n))
+
+    (Feldman, McMillan and Talwar, "Hiding among the clones", FOCS 2021, Theorem 3.1).
     """
-    if epsilon > math.log(reports / (16 * math.log(2 / delta))):
+    largest_local = math.log(reports / (16 * math.log(2 / delta)))
+    if epsilon > largest_local:
         return None
     e = math.exp(epsilon)
     leading_term = 8 * math.sqrt(e * math.log(4 / delta) / reports)
@@ -129,96 +141,137 @@ def closed(epsilon: float, reports: int, delta: float) -> float | None:
 def _least_epsilon(laws: Sequence[Part], local: float, reports: int, delta: float) -> float:
     """Return the least central epsilon that is proved at `delta`, by bisection.
 
-    laws: of one report, which keeps the local epsilon `local`.
+    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
+    shuffled together.
     """
 
     def is_proved(epsilon: float) -> bool:
+        """Whether delta suffices at this central epsilon."""
         return delta_at(laws, local, epsilon, reports) <= delta
 
     if is_proved(0.0):
         return 0.0
-    return least(0.0, local, _CLOSE, is_proved)  # at the local epsilon no X is positive
+    # The local epsilon is always proved, since no X is positive there.
+    return bisect_least(0.0, local, _CLOSE, is_proved)
 
 
 def delta_at(laws: Sequence[Part], local: float, epsilon: float, reports: int) -> float:
     """Return an upper bound of delta at a central epsilon.
 
-    laws: of one report, which keeps the local epsilon `local`. reports: shuffled together.
+    laws: those of one report at its extreme inputs. local: its local epsilon. reports: how many are
+    shuffled together.
     """
-    g = Fraction(math.exp(epsilon) * (1 - 1e-15))  # a smaller g has a larger delta
-    return delta_of(laws, local, g, reports)
+    # Rounded down by more than exp can be wrong: a smaller ratio has a larger delta.
+    exp_epsilon = Fraction(math.exp(epsilon) * (1 - 1e-15))
+    return delta_of(laws, local, exp_epsilon, reports)
 
 
 def delta_of(laws: Sequence[Part], local: float, g: Fraction, reports: int) -> float:
     """Return an upper bound of delta at the central epsilon ln g.
 
     This is E[max(0, X_1 + ... + X_n)] / n of the privacy blanket, as this module's text explains.
-    The points of pi(t) = E[max(0, X - t)] on a grid are turned into a law of X on this grid, whose
-    pi joins the points by straight lines. Other arguments are as in `delta_at`.
+    X is described by pi(t) = E[max(0, X - t)], of which points on a grid are computed. Straight
+    lines between them are the pi of a law on this grid that is worse than X, or as bad.
+
+    Other arguments are as in `delta_at`.
     """
-    one = 1 << _BITS  # 1.0 as a fixed-point number
-    cells = _CELLS if reports < _MANY else _FEWER_CELLS
-    # X is from `low` to `high`; the grid goes from `first` to `last` steps.
-    low = 1 - float(g) * math.exp(local)
-    high = math.exp(local) - float(g)
-    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * one))
-    first = math.floor(low * one / step) - 1
-    last = math.ceil(high * one / step) + 1
-    if last <= first + 2:
+    grid = _grid_for(local, float(g), reports)
+    if grid.last <= grid.first + 2:  # X has a single value: the report discloses nothing
         return 0.0
 
-    grid = [step * j for j in range(first, last + 1)]
-    fixed_g = math.floor(g * one)
-    pi: npt.NDArray[np.object_] = sum(part.share * _envelope(part, fixed_g, grid) for part in laws)
-    unit = Fraction(step, one)  # the step as a number
+    fixed_g = math.floor(g * _ONE)
+    pi: npt.NDArray[np.object_] = np.full(len(grid.points), Fraction(0), object)
+    for part in laws:
+        pi = pi + part.share * _largest_pi(part, fixed_g, grid.points)
+
     # The probability of a grid point is the change of pi's slope there, which is its second
-    # difference. Below the grid the slope is -1, above it pi is 0.
-    extended = np.concatenate([[pi[0] + unit], pi, [Fraction(0)]])
+    # difference. The slope is -1 below the grid, and pi is 0 above it.
+    step = Fraction(grid.step, _ONE)
+    extended = np.concatenate([[pi[0] + step], pi, [Fraction(0)]])
     second_differences = extended[2:] - 2 * extended[1:-1] + extended[:-2]
-    masses = np.array([float(difference / unit) for difference in second_differences])
-    return _mean_positive(masses, first, float(unit), reports)
+    masses = np.array([float(difference / step) for difference in second_differences])
+    return _mean_positive(masses, first=grid.first, unit=float(step), reports=reports)
 
 
-def _envelope(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
-    """Return the largest pi(t) over all pairs of inputs, exactly, at each grid point t.
+class _Grid(NamedTuple):
+    """Points from `first` to `last` steps. step: a fixed-point number, in units of 2**-60."""
 
-    g and the grid points are fixed-point numbers in units of 2**-60.
+    first: int
+    last: int
+    step: int
+
+    @property
+    def points(self) -> list[int]:
+        """The points as fixed-point numbers."""
+        return [self.step * j for j in range(self.first, self.last + 1)]
+
+
+def _grid_for(local: float, g: float, reports: int) -> _Grid:
+    """Return a grid that covers all values of X, for the local epsilon `local` and g = e**epsilon.
+
+    X lies between 1 - g e**local and e**local - g. The grid is a step or two longer at each end, so
+    that pi is a straight line there.
     """
-    scale = 1 << _BITS
-    # X is 0 where a client sends no report of the blanket, with the probability `rest` / whole.
-    rest = part.whole - int(part.blanket.sum())
-    largest = [part.largest(scale, g, t) + rest * max(-t, 0) for t in grid]
-    return np.array([Fraction(n, part.whole * scale) for n in largest], object)
+    cells = _CELLS if reports < _MANY else _FEWER_CELLS
+    low = 1 - g * math.exp(local)
+    high = math.exp(local) - g
+    # Rounded up, so that the cells are enough.
+    step = max(1, math.ceil((high - low) / cells * (1 + 1e-9) * _ONE))
+    first = math.floor(low * _ONE / step) - 1
+    last = math.ceil(high * _ONE / step) + 1
+    return _Grid(first, last, step)
+
+
+def _largest_pi(part: Part, g: int, grid: Sequence[int]) -> npt.NDArray[np.object_]:
+    """Return the largest pi(t) = E[max(0, X - t)] over all pairs of inputs at each grid point t.
+
+    The results are exact fractions. g and the grid points are fixed-point numbers in units of
+    2**-60.
+    """
+    # X is 0 where a client's report is not drawn from the blanket b. That has the probability
+    # 1 - sum b, in units of 1 / whole, and adds max(0, -t) to pi.
+    not_blanket = part.whole - int(part.blanket.sum())
+    largest = []
+    for t in grid:
+        numerator = part.largest(_ONE, g, t) + not_blanket * max(-t, 0)
+        largest.append(Fraction(numerator, part.whole * _ONE))
+    return np.array(largest, object)
 
 
 def _mean_positive(masses: Floats, first: int, unit: float, reports: int) -> float:
     """Return an upper bound of E[max(0, X_1 + ... + X_n)] / n, for n = `reports`.
 
-    The X_i are independent: each is (first + j) unit with probability masses[j].
+    The X_i are independent and have one law: X_i is (first + j) unit with probability masses[j].
     """
-    at = np.arange(first, first + len(masses))
-    draws = Draws(at[masses > 0], masses[masses > 0], reports)
-    if draws.at.max() <= 0:
+    values = np.arange(first, first + len(masses))
+    draws = Draws(values[masses > 0], masses[masses > 0], reports)
+    if draws.values.max() <= 0:
         return 0.0
 
     tilt = _centring_tilt(draws)
     total = add_up([draws], tilt)
-    # What lies beyond the ends of the tilted law counts with the largest value of s exp(-tilt s).
+    # Sums s beyond the ends of the tilted law have the probability exp(-TAIL_EXPONENT) there. They
+    # count with at most the largest value of s exp(-tilt s), which is at s = 1 / tilt.
     if tilt:
         largest = 1 / (math.e * tilt)
     else:
         largest = reports * draws.largest_size
-    lost = math.exp(total.log_scale - LOST) * largest
-    return (total.above(0.0, lambda sums: sums) + lost) * unit / reports
+    beyond_ends = math.exp(total.log_scale - TAIL_EXPONENT) * largest
+
+    def sum_itself(sums: Floats) -> Floats:
+        """Return what each positive sum counts: itself."""
+        return sums
+
+    return (total.above(0.0, sum_itself) + beyond_ends) * unit / reports
 
 
 def _centring_tilt(draws: Draws) -> float:
-    """Return the tilt at which the draws' mean is 0; no tilt (0) if it is not negative already."""
+    """Return the tilt at which the mean of a draw is 0; no tilt (0) if it is 0 or more already."""
     from scipy import optimize  # slow to load
 
     if draws.mean(0.0) >= 0:
         return 0.0
-    steep = 1.0 / draws.at.max()
-    while draws.mean(steep) < 0:
-        steep *= 2
-    return float(optimize.brentq(draws.mean, 0.0, steep, xtol=1e-15))
+    too_steep = 1.0 / draws.values.max()
+    while draws.mean(too_steep) < 0:
+        too_steep *= 2
+    return float(optimize.brentq(draws.mean, 0.0, too_steep, xtol=1e-15))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tern import card as cards
 from tern.fixed import MAX_EPSILON
@@ -23,16 +23,22 @@ from ternhost.privacy.certify import bisected
 # The norm in which a card measures the radius of a unit: L1 has Laplace noise, L2 Gaussian noise.
 L1, L2 = 1, 2
 MOST_BYTES = 256  # of the packed symbols of a report
-_ITS_RHO = 100 * MICRO  # from here on rho is epsilon itself, to all digits
-_SLACK = Fraction(1, 10**30)  # above the errors of 60 digits
-_MOST_STEPS, _MOST_SCALE, _MOST_REACH = 4096, 1 << 20, (1 << 30) - 1  # bounds of cards.md
-_CLOSE = Fraction(1, 256)  # the variance that m = 1, 2, 4, ... may waste
-_SPREADS = 8  # standard deviations of noise that the symbols hold beside the largest sum
+_ITS_RHO = 100 * MICRO  # an epsilon from which on rho is epsilon itself, to all digits
+_DIGITS = 60  # of the decimals in which bounds are computed
+_SLACK = Fraction(1, 10**30)  # above the errors of numbers with so many digits
+# The bounds of a card's numbers (cards.md).
+_MOST_STEPS = 4096  # of a radius and of a tally
+_MOST_SCALE = 1 << 20  # of the noise
+_MOST_REACH = (1 << 30) - 1  # of a radius in the units of a question
+_CLOSE = Fraction(1, 256)  # the share of the variance that may be wasted for a small m
+_SPREADS = 8  # standard deviations of noise for which symbols have room beside the largest sum
 
 
 def rho_of_pure(epsilon: int) -> int:
-    """The price in rho (micro) of a report of `epsilon` (micro), on the device's own integers."""
-    return int(rho(epsilon)) if epsilon <= _ITS_RHO else epsilon
+    """Return the price in micro-rho of a report of `epsilon` (micro), as the device computes it."""
+    if epsilon > _ITS_RHO:
+        return epsilon
+    return int(rho(epsilon))
 
 
 def pure_of(micro_rho: int) -> int:
@@ -41,23 +47,37 @@ def pure_of(micro_rho: int) -> int:
     micro_rho: in millionths. Returns 0 if there is no such epsilon.
     """
 
-    def is_too_much(epsilon: int) -> bool:
+    def costs_too_much(epsilon: int) -> bool:
+        """Whether a report of this micro-epsilon is beyond the price or the largest epsilon."""
         return epsilon > MAX_EPSILON or rho_of_pure(epsilon) > micro_rho
 
-    return bisected(0, MAX_EPSILON + 1, is_too_much) - 1
+    least_that_costs_too_much = bisected(0, MAX_EPSILON + 1, costs_too_much)
+    return least_that_costs_too_much - 1
+
+
+@dataclass(frozen=True)
+class _AtAlpha:
+    """What a formula takes at an order alpha > 1, as floats or as decimals."""
+
+    alpha: Any
+    alpha_less_1: Any  # alpha - 1
+    log_alpha: Any  # ln alpha
+    log_ratio: Any  # ln(1 - 1/alpha)
 
 
 def rho_of(epsilon: float, delta: float) -> int:
     """Return the largest micro-rho whose total is (epsilon, delta)-DP, rounded down; else 0.
 
-    It solves the formula of `epsilon_of` for rho and maximises over alpha. Raises UsageError.
+    It is the largest rho that the formula of `epsilon_of`, solved for rho, gives for any alpha > 1.
+    Raises UsageError.
     """
     if not 0 < epsilon < math.inf:
         raise UsageError(f"epsilon must be above 0, not {epsilon:g}")
 
-    def minus_rho(alpha, alpha_less_1, log_alpha, log_ratio, epsilon, log_inverse_delta):  # type: ignore[no-untyped-def]
-        excess = log_ratio + (log_inverse_delta - log_alpha) / alpha_less_1 - epsilon
-        return excess / alpha
+    def minus_rho(at: _AtAlpha, epsilon: Any, log_inverse_delta: Any) -> Any:
+        """Return -rho, since `_least` minimises."""
+        divided = (log_inverse_delta - at.log_alpha) / at.alpha_less_1
+        return (at.log_ratio + divided - epsilon) / at.alpha
 
     least_minus_rho = _least(minus_rho, epsilon, _log_inverse(delta))
     return max(0, math.floor(-least_minus_rho * MICRO))
@@ -66,15 +86,20 @@ def rho_of(epsilon: float, delta: float) -> int:
 def epsilon_of(micro_rho: int, delta: float) -> float:
     """Return the epsilon of a total of rho (micro) at `delta`, rounded up to millionths.
 
-    Source: Canonne, Kamath and Steinke 2020, corollary 13: the least over alpha > 1 of
-    alpha rho + ln(1 - 1/alpha) + ln(1 / (alpha delta)) / (alpha - 1). Raises UsageError.
+    It is the least value over alpha > 1 of
+
+        alpha rho + ln(1 - 1/alpha) + ln(1 / (alpha delta)) / (alpha - 1)
+
+    (Canonne, Kamath and Steinke 2020, corollary 13). Raises UsageError.
     """
     log_inverse_delta = _log_inverse(delta)
     if not micro_rho:
         return 0.0
 
-    def epsilon(alpha, alpha_less_1, log_alpha, log_ratio, rho, log_inverse_delta):  # type: ignore[no-untyped-def]
-        return alpha * rho + log_ratio + (log_inverse_delta - log_alpha) / alpha_less_1
+    def epsilon(at: _AtAlpha, rho: Any, log_inverse_delta: Any) -> Any:
+        """Return the formula's value."""
+        divided = (log_inverse_delta - at.log_alpha) / at.alpha_less_1
+        return at.alpha * rho + at.log_ratio + divided
 
     least = _least(epsilon, Decimal(micro_rho) / MICRO, log_inverse_delta)
     rounded_up = max(0, math.ceil(least * MICRO)) / MICRO
@@ -85,30 +110,36 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 
 
 def epsilon_of_renyi(divergence: float, alpha: float, delta: float) -> float:
-    """The epsilon at `delta` of a Renyi divergence of one order alpha (ledger.md, Measure)."""
+    """Return the epsilon at `delta` of a Renyi divergence of one order alpha.
+
+    It is divergence + ln(1 - 1/alpha) + ln(1 / (alpha delta)) / (alpha - 1) (ledger.md, Measure).
+    """
     log_inverse = -math.log(delta) - math.log(alpha)
-    return divergence + (math.log1p(-1 / alpha) + log_inverse / (alpha - 1)) * (1 + 1e-12) + 1e-12
+    added = math.log1p(-1 / alpha) + log_inverse / (alpha - 1)
+    return divergence + added * (1 + 1e-12) + 1e-12  # raised by more than the errors of floats
 
 
 def exceeded(micro_rho: int, epsilon: float) -> float:
     """Return an upper bound of the probability that the privacy loss exceeds `epsilon`.
 
-    micro_rho: the total of the reports. The bound is exp(-(epsilon - rho)**2 / (4 rho)), by
-    Markov's inequality for the Renyi divergence of the best order.
+    The bound is exp(-(epsilon - rho)**2 / (4 rho)), by Markov's inequality for the Renyi divergence
+    of the best order. micro_rho: the total of the reports.
     """
     rho = micro_rho / MICRO
     if epsilon <= rho:
         return 1.0
     if not rho:
         return 0.0
-    return math.exp(-((epsilon - rho) ** 2) / (4 * rho)) * (1 + 1e-9)
+    rounding = 1e-9  # far above the errors of floats
+    return math.exp(-((epsilon - rho) ** 2) / (4 * rho)) * (1 + rounding)
 
 
 def group(cost: int, units: int, delta: float | None = None) -> float:
-    """Return the epsilon of `units` units together, such as all those of a device.
+    """Return the epsilon of several units together, such as all those of a device.
 
-    cost: of each unit. With a delta it is micro-rho, and n units cost n**2 rho (Bun and Steinke
-    2016, proposition 1.9). Without one it is pure micro-epsilon, and n units cost n epsilon.
+    cost: the price of each unit. With a delta it is micro-rho, and n units cost n**2 rho (Bun and
+    Steinke 2016, proposition 1.9). Without one it is pure micro-epsilon, and n units cost n
+    epsilon. units: how many.
     """
     if delta is None:
         return units * cost / MICRO
@@ -121,56 +152,71 @@ def parse_delta(text: str) -> float:
         delta = float(text)
     except ValueError:
         raise UsageError(f"--delta must be a number, not {text!r}", hint="such as 1e-6") from None
-    _log_inverse(delta)
+    _log_inverse(delta)  # raises if delta is not between 0 and 1
     return delta
 
 
 def _log_inverse(delta: float) -> Decimal:
-    """ln(1 / delta), to 60 digits. Raises UsageError."""
+    """Return ln(1 / delta), to 60 digits. Raises UsageError if delta is not between 0 and 1."""
     if not 0 < delta < 1:
         raise UsageError(f"delta must be between 0 and 1, not {delta:g}")
     with localcontext() as context:
-        context.prec = 60
+        context.prec = _DIGITS
         return -Decimal(str(delta)).ln()
 
 
 def _least(formula: Callable[..., Any], *given: float | Decimal) -> Fraction:
     """Return the least value of a formula over all alpha > 1, or slightly more.
 
-    formula: called as formula(alpha, alpha - 1, ln alpha, ln(1 - 1/alpha), *given). given: further
-    arguments. Floats search for the best alpha; 60 digits then compute the formula there, which is
-    valid for any alpha.
+    Floats search for the best alpha. Decimals with 60 digits then compute the formula there, which
+    is a valid bound for any alpha.
+
+    formula: called as formula(_AtAlpha(...), *given). given: further arguments.
     """
-    floats = [float(value) for value in given]
+    given_floats = [float(value) for value in given]
 
     def value_at(log_alpha_less_1: float) -> float:
+        """Return the formula in floats, by the logarithm of alpha - 1."""
         alpha_less_1 = math.exp(log_alpha_less_1)
         log_alpha = math.log1p(alpha_less_1)
-        log_ratio = log_alpha_less_1 - log_alpha
-        return float(formula(1 + alpha_less_1, alpha_less_1, log_alpha, log_ratio, *floats))
+        at = _AtAlpha(
+            alpha=1 + alpha_less_1,
+            alpha_less_1=alpha_less_1,
+            log_alpha=log_alpha,
+            log_ratio=log_alpha_less_1 - log_alpha,
+        )
+        return float(formula(at, *given_floats))
 
-    # On the logarithm of alpha - 1: a search over a grid, and then with ever smaller steps.
-    best = min((i / 10 for i in range(-300, 301)), key=value_at)
+    # A search over a grid of logarithms of alpha - 1, and then with ever smaller steps.
+    grid_of_logarithms = [i / 10 for i in range(-300, 301)]
+    best = min(grid_of_logarithms, key=value_at)
     step = 0.1
     for _ in range(100):
         best = min((best - step, best, best + step), key=value_at)
         step *= 0.8
 
     with localcontext() as context:
-        context.prec = 60
+        context.prec = _DIGITS
         alpha_less_1 = Decimal(math.exp(best))
         alpha = 1 + alpha_less_1
-        exact = [Decimal(str(value)) for value in given]
-        least = formula(alpha, alpha_less_1, alpha.ln(), (alpha_less_1 / alpha).ln(), *exact)
-        return Fraction(least) + _SLACK
+        exact = _AtAlpha(
+            alpha=alpha,
+            alpha_less_1=alpha_less_1,
+            log_alpha=alpha.ln(),
+            log_ratio=(alpha_less_1 / alpha).ln(),
+        )
+        given_decimals = [Decimal(str(value)) for value in given]
+        return Fraction(formula(exact, *given_decimals)) + _SLACK
 
 
 @dataclass(frozen=True)
 class SumDesign:
-    """A card of shape 6 with the `range` that its question needs.
+    """The card of a sum, and what a question with this card needs to know.
 
-    In real units: `step` of one symbol, and `sigma`, the standard deviation of the noise of one
-    report's value. The tally has `card`'s own integer units.
+    card: the bytes of the card, which has the shape SUM. range: the question's range, which sets
+    the unit of lengths, 2**-(14 + range). step: the real value of one step of a symbol. sigma: the
+    standard deviation of the noise in one value of a report, in real units. The tally, the last
+    value of a report, is in the card's own integer units instead.
     """
 
     card: bytes
@@ -180,32 +226,48 @@ class SumDesign:
 
 
 def of(card: cards.Card) -> Sum:
-    """The body of a card of shape 6."""
+    """Return the body of a card of the shape SUM."""
     return cast(Sum, card.body)
 
 
 def variance(body: Sum) -> float:
-    """The variance of the noise Z, in grid steps (Gaussian: at most this)."""
+    """Return the variance of the noise, in grid steps squared.
+
+    Gaussian noise has at most this: the formula is that of the continuous law. Laplace noise is
+    geometric with the ratio g = exp(-1/t) on both sides of 0, and has the variance 2 g / (1 - g)**2.
+    """
     if body.norm == L2:
         return float(body.c * body.t / body.m)
-    g = math.exp(-1 / body.t)  # the ratio of geometric noise on both sides of 0
+    g = math.exp(-1 / body.t)
     return 2 * g / (1 - g) ** 2
 
 
 def grid(body: Sum, range_: int) -> float:
-    """The real value of a grid step in a question of this range."""
-    return float(body.reach / body.radius / (1 << 14 + range_))
+    """Return the real value of a grid step of the noise, in a question of this range.
+
+    The radius is body.reach units of 2**-(14 + range), and body.radius grid steps.
+    """
+    units_in_one = 1 << 14 + range_
+    return float(body.reach / body.radius / units_in_one)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumPlan:
     """What the card of a sum is designed for.
 
-    cost: what one report may spend: micro-rho with Gaussian noise (norm 2), micro-epsilon with
-    Laplace noise (norm 1). radius: of a unit, in real units, in `steps` grid steps. clipped, kept:
-    what a unit adds to the tally. units: of a device. values: of a report, the tally included.
-    bits: of a symbol; None: as many as the sums need, 8 to 12. fine: the largest range of its
-    question.
+    A device adds up the vectors of its units (runs of records, or all its records), each clipped to
+    a radius, and adds noise. The last value of the sum is a tally, a count of units.
+
+    cost: what one report may spend: micro-rho with Gaussian noise, micro-epsilon with Laplace noise.
+    unit: how many consecutive records a unit has; 0: all records of the device.
+    radius: the length to which a unit's vector is clipped, in real units.
+    clipped, kept: what a unit adds to the tally if its vector was clipped, and if it was not.
+    units: how many units a device has.
+    values: how many values a report has, the tally included.
+    norm: the norm of lengths: L2 for Gaussian noise, L1 for Laplace noise.
+    steps: how many steps of the noise's grid the radius has.
+    bits: of a symbol, which is a value as it is sent; None: as many as the sums need, 8 to 12.
+    fine: the largest range that the question may have.
     """
 
     cost: int
@@ -227,12 +289,12 @@ class SumPlan:
 
     @property
     def most_bits(self) -> int:
-        """The bits of a symbol for which a report has room."""
+        """How many bits each value may have, so that all fit a report."""
         return 8 * MOST_BYTES // max(1, self.values)
 
 
 def design(plan: SumPlan) -> SumDesign:
-    """Design the sum with the smallest noise that keeps the cost of the plan.
+    """Return the card of the sum with the smallest noise that keeps the cost of the plan.
 
     Raises UsageError if there is none.
     """
@@ -243,11 +305,11 @@ def design(plan: SumPlan) -> SumDesign:
     _require_bounds(plan, range_)
     _require_room(plan.bits, plan.most_bits, plan.values)
 
-    t, c, m = _noise(plan)
+    noise = _noise(plan)
     if plan.norm == L2:
-        noise_variance = Fraction(c * t, m)
+        noise_variance = Fraction(noise.c * noise.t, noise.m)
     else:
-        noise_variance = Fraction(2 * t * t)
+        noise_variance = Fraction(2 * noise.t * noise.t)
     coarse = _coarseness(noise_variance)
     bits = plan.bits
     if not bits:
@@ -257,21 +319,26 @@ def design(plan: SumPlan) -> SumDesign:
 
     reach = round(plan.radius * (1 << 14 + range_))
     lengths = plan.norm, plan.unit, plan.steps, reach, plan.clipped, plan.kept
+    body = struct.pack(BODY, *lengths, noise.t, noise.c, noise.m, coarse, bits)
     try:
-        card = finish(cards.SUM, struct.pack(BODY, *lengths, t, c, m, coarse, bits))
+        card = finish(cards.SUM, body)
     except cards.CardError as error:
         hint = "use more steps, or spend less"
         raise UsageError(f"there is no such sum: {error}", hint) from None
     decoded = of(cards.decode(card))
-    step = grid(decoded, range_)
-    sigma = step * math.sqrt(variance(decoded))
-    return SumDesign(card=card, range=range_, step=step * 2**coarse, sigma=sigma)
+    grid_step = grid(decoded, range_)
+    return SumDesign(
+        card=card,
+        range=range_,
+        step=grid_step * 2**coarse,
+        sigma=grid_step * math.sqrt(variance(decoded)),
+    )
 
 
 def _require_bounds(plan: SumPlan, range_: int) -> None:
-    """Raise UsageError if a number is out of the bounds of cards (cards.md).
+    """Raise UsageError if a number of the plan is out of the bounds of cards (cards.md).
 
-    range_: of the question; it sets the unit of lengths, 2**-(14 + range_).
+    range_: the question's range; it sets the unit of lengths, 2**-(14 + range_).
     """
     if not 1 <= plan.cost <= MAX_EPSILON:
         raise UsageError(f"a report cannot cost {plan.cost / MICRO:g}", "at most 20")
@@ -279,6 +346,7 @@ def _require_bounds(plan: SumPlan, range_: int) -> None:
         raise UsageError("a unit has up to 65535 records", "0: all of the device")
     if not 1 <= plan.steps <= _MOST_STEPS or plan.tally > _MOST_STEPS:
         raise UsageError("a radius or a tally is out of bounds", "up to 4096 steps")
+    # From 0.5 on, a radius is rounded to one unit or more.
     if not 0.5 < plan.radius * (1 << 14 + range_) <= _MOST_REACH:
         raise UsageError(f"a radius cannot be {plan.radius:g}", "from 0.000002 to 65535")
 
@@ -286,8 +354,8 @@ def _require_bounds(plan: SumPlan, range_: int) -> None:
 def _require_room(bits: int | None, most_bits: int, values: int) -> None:
     """Raise UsageError if a report has no room for its values.
 
-    bits: of a value; None: they are chosen later, and 8 must fit. most_bits: for which there is
-    room. values: of a report.
+    bits: of a value; None: they are chosen later, and 8 must fit. most_bits: how many bits of a
+    value fit. values: how many a report has.
     """
     if bits:
         fits = 2 <= bits <= min(16, most_bits)
@@ -299,7 +367,11 @@ def _require_room(bits: int | None, most_bits: int, values: int) -> None:
 
 
 def _coarseness(noise_variance: Fraction) -> int:
-    """The binary logarithm of the largest output step that noise of this variance hides."""
+    """Return how much coarser than the noise's grid a report may be: a binary logarithm, up to 20.
+
+    An output step of 2**coarse grid steps is hidden by noise with a standard deviation of at least
+    twice that.
+    """
     coarse = 0
     while coarse < 20 and 4 ** (coarse + 2) <= noise_variance:
         coarse += 1
@@ -307,53 +379,68 @@ def _coarseness(noise_variance: Fraction) -> int:
 
 
 def _bits_for(largest_sum: float) -> int:
-    """8 to 12 bits that hold sums up to this one and down to its opposite, in output steps."""
+    """Return the fewest bits, from 8 to 12, that hold sums from -largest_sum to largest_sum.
+
+    largest_sum: in output steps.
+    """
     bits = 8
     while bits < 12 and largest_sum >= 2 ** (bits - 1):
         bits += 1
     return bits
 
 
-def _noise(plan: SumPlan) -> tuple[int, int, int]:
-    """Return t, c and m of the card with the smallest noise that the plan's cost allows.
+class _Noise(NamedTuple):
+    """The noise of a card: Gaussian of variance c t / m, or Laplace of scale t with c = m = 0."""
 
-    Gaussian noise has the variance c t / m; Laplace noise has the scale t, and c = m = 0 (cards.md).
-    Raises UsageError if the noise is out of bounds.
+    t: int
+    c: int
+    m: int
+
+
+def _noise(plan: SumPlan) -> _Noise:
+    """Return the smallest noise that the plan's cost allows (cards.md).
+
+    For neighbours that are d grid steps apart, Laplace noise of scale d / epsilon keeps epsilon,
+    and Gaussian noise of variance d**2 / (2 rho) keeps rho. Raises UsageError if the noise is out
+    of the card's bounds.
     """
     # By how many vectors the sums of two neighbours may differ: 1 where a run of records is there
     # or not, 2 where a whole device may hold other records (ledger.md, Neighbours).
     vectors = 1 if plan.unit else 2
+    noise: _Noise | None = None
     if plan.norm == L1:
-        scale = -(-MICRO * vectors * (plan.steps + plan.tally) // plan.cost)
-        noise = (scale, 0, 0)
-        fits = scale <= _MOST_SCALE
+        distance = vectors * (plan.steps + plan.tally)
+        scale = -(-MICRO * distance // plan.cost)  # rounded up
+        if scale <= _MOST_SCALE:
+            noise = _Noise(t=scale, c=0, m=0)
     else:
         squared_distance = vectors**2 * (plan.steps**2 + plan.tally**2)
-        noise, fits = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * plan.cost))
-    if not fits:
+        noise = _gaussian_noise(Fraction(MICRO * squared_distance, 2 * plan.cost))
+    if noise is None:
         text = f"{plan.cost / MICRO:g} is too little for a radius of {plan.steps} steps"
         hint = "use fewer steps, ask for fewer reports, or spend more"
         raise UsageError(f"{text}: the noise is out of bounds", hint)
     return noise
 
 
-def _gaussian_noise(variance: Fraction) -> tuple[tuple[int, int, int], bool]:
-    """Return t, c and m for Gaussian noise of at least this variance, and whether they fit a card.
+def _gaussian_noise(variance: Fraction) -> _Noise | None:
+    """Return Gaussian noise of at least this variance; None if it does not fit a card.
 
-    The variance is c t / m. t and m are powers of two, so that uniform draws below t m reject
-    nothing. The smallest m is taken whose variance is hardly larger than needed, or else the
-    largest m.
+    The variance is c t / m. t and m are powers of two, so that a device draws uniform numbers below
+    t m without rejecting any. The smallest m is taken at which rounding c up wastes hardly any
+    variance, or else the largest m.
     """
     t = 1 << max(0, round(math.log2(variance) / 2))  # about the standard deviation
     allowed = []
-    for j in range(_MOST_SCALE.bit_length()):
-        m = 1 << j
+    for exponent in range(_MOST_SCALE.bit_length()):
+        m = 1 << exponent
         c = math.ceil(variance * m / t)
         if c < _MOST_SCALE // 2 and t * m <= _MOST_SCALE:
-            allowed.append((t, c, m))
+            allowed.append(_Noise(t, c, m))
+    for noise in allowed:
+        is_close = noise.t * noise.c <= (1 + _CLOSE) * variance * noise.m
+        if is_close:
+            return noise
     if not allowed:
-        return (t, 0, 0), False
-    for t, c, m in allowed:
-        if t * c <= (1 + _CLOSE) * variance * m:
-            return (t, c, m), True
-    return allowed[-1], True
+        return None
+    return allowed[-1]

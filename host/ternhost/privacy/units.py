@@ -13,23 +13,30 @@ UNIT_HELP = (
 
 
 def parse_unit(text: str) -> int:
-    """Return how many records the unit of --unit has; 0 for a device. Raises UsageError."""
+    """Return how many records the unit of --unit has; 0 stands for a whole device.
+
+    text: "device", "record" or a number of records. Raises UsageError.
+    """
     named = {"device": DEVICE, "record": 1}
     if text in named:
         return named[text]
-    if text.isdecimal() and 1 <= int(text) <= 65535:
+    most_records = 65535  # a card has 16 bits for it
+    if text.isdecimal() and 1 <= int(text) <= most_records:
         return int(text)
     must = "--unit must be device, record, or a number of records"
     raise UsageError(f"{must}, not {text!r}", "such as 60")
 
 
 def covers(unit_of_report: int, unit: int) -> bool:
-    """Whether a report protects `unit` at its price (ledger.md, Unit)."""
+    """Whether a report protects `unit` at its price (ledger.md, Unit).
+
+    It does if it protects the whole device, or runs of just as many records.
+    """
     return unit_of_report in (DEVICE, unit)
 
 
 def protected(unit: int) -> str:
-    """What a unit is, for people."""
+    """Return in words what is protected: a device, or so many consecutive records."""
     if unit == DEVICE:
         return "a device with all of its records"
     if unit == 1:

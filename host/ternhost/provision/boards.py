@@ -25,6 +25,7 @@ from ternhost.store.fleet_key import OWN_KEY_ONLY
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 
+# A row of clients.bin (storage.md), as NumPy describes it: little-endian integers, and a key.
 _FIELDS = ["id", "key", "largest", "budget", "start", "records", "shapes"]
 _CLIENT = np.dtype({"names": _FIELDS, "formats": ["<u4", "V32", "<u4", "<u4", "<u4", "<u2", "<u2"]})
 assert _CLIENT.itemsize == storage.CLIENT_BYTES == struct.calcsize(storage.CLIENT)
@@ -33,8 +34,9 @@ Rows = npt.NDArray[np.int16]
 
 
 def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
-    """Draw a key for each device from the operating system's generator."""
-    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))  # at once: there may be a million
+    """Draw a random key for each device id; return the keys by device."""
+    # All at once from the operating system's generator: there may be a million.
+    drawn = secrets.token_bytes(wire.KEY_BYTES * len(devices))
     keys = {}
     for start, device in zip(range(0, len(drawn), wire.KEY_BYTES), devices, strict=True):
         keys[device] = drawn[start : start + wire.KEY_BYTES]
@@ -43,10 +45,13 @@ def new_keys(devices: Sequence[int]) -> dict[int, bytes]:
 
 @dataclass(frozen=True)
 class BoardSettings:
-    """What else the files of a new board say.
+    """Further settings in the files of a new board.
 
-    shapes: of cards that its clients accept (storage.md). last_round: they refuse rounds up to this
-    one. step: of a counter to which the ledger of an only client is bound.
+    shapes: which shapes of cards (certified tables from which reports are sampled) its clients
+    accept, bit s for shape s (storage.md); 0: all.
+    last_round: its clients refuse rounds with this number or a smaller one.
+    step: of the chip's counter that guards the ledger against an old copy of the flash; 0: none. It
+    needs a board with a single client.
     """
 
     shapes: int = 0
@@ -65,10 +70,10 @@ def board_files(
     settings: BoardSettings = _DEFAULTS,
     spent: int = 0,
 ) -> dict[str, bytes]:
-    """Return the contents of the files that `provision_board` writes.
+    """Return the contents of the files that `provision_board` writes, by their path on the board.
 
-    spent: what the only client has paid in an earlier life, for rounds up to the last one, in
-    millionths and below its budget. The contents are by path below the board's directory.
+    spent: what the only client has spent before it got these files, in millionths of its measure,
+    and less than its budget. The other parameters are those of `provision_board`.
     """
     with tempfile.TemporaryDirectory(prefix="tern-board-") as folder:
         board = Path(folder, "board")
@@ -83,12 +88,17 @@ def board_files(
 
 
 def _pay(path: Path, amount: int) -> None:
-    """Enter a payment for the last round of a ledger, without a report that could be repeated."""
+    """Write into a new ledger file that `amount` (millionths) was spent in its last round.
+
+    The ledger then holds no report that the device could send again.
+    """
     account = ledger.Ledger()
     account.load(str(path))
     last_round = account.round
-    account.round = last_round - 1  # a ledger pays only for a later round than its last
-    account.pay(last_round, bytes(wire.KEY_BYTES), amount, b"")
+    account.round = last_round - 1  # a ledger pays only for a round after its last one
+    no_key = bytes(wire.KEY_BYTES)
+    no_report = b""
+    account.pay(last_round, no_key, amount, no_report)
 
 
 def provision_board(
@@ -99,15 +109,20 @@ def provision_board(
     policy: Policy | Sequence[Policy],
     settings: BoardSettings = _DEFAULTS,
 ) -> None:
-    """Write the files of a board with clients `first`, `first + 1`, and so on, one for each key.
+    """Write the files of a new board: its clients, their records, and a fresh ledger for each.
 
-    rows: the records of all clients (n x d + 1, in Q1.14): d features and a label in each row. The
-    clients share them as evenly as possible. policy: of all clients, or of each. Raises UsageError;
-    and StorageError, also if the directory holds a board already: its ledgers must not be reset.
+    directory: for the files; it is made. first: the id of the first client; the others have the
+    ids after it. keys: one for each client. rows: the records of all clients together, n x (d + 1)
+    numbers in Q1.14: d features and the label. The clients share them as evenly as possible.
+    policy: the limits of all clients, or of each.
+
+    Raises UsageError; StorageError, also if there is a board in the directory, since that would
+    reset ledgers.
     """
     directory = Path(directory)
     devices = range(first, first + len(keys))
-    if not 1 <= first <= devices.stop - 1 < wire.FLEET or not len(keys) <= len(rows):
+    ids_are_valid = 1 <= first <= devices.stop - 1 < wire.FLEET
+    if not ids_are_valid or len(rows) < len(keys):
         raise UsageError("every client needs an id from 1 and at least one record")
     if isinstance(policy, Policy):
         policies: Sequence[Policy] = [policy] * len(keys)
@@ -115,11 +130,13 @@ def provision_board(
         policies = policy
     clients = _clients_table(devices, keys, policies, len(rows))
     clients["shapes"] = settings.shapes
-    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, rows.shape[1] - 1, len(rows))
+    features = rows.shape[1] - 1
+    header = struct.pack(storage.RECORDS_HEADER, storage.MAGIC, features, len(rows))
+    records = np.ascontiguousarray(rows, "<i2").tobytes()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / storage.LEDGERS).mkdir(mode=0o700)
-        _write(directory / storage.RECORDS, header + np.ascontiguousarray(rows, "<i2").tobytes())
+        _write(directory / storage.RECORDS, header + records)
         _write_ledgers(directory, devices, policies, settings)
         _write(directory / storage.CLIENTS, clients.tobytes())
     except FileExistsError as error:
@@ -133,16 +150,18 @@ def provision_board(
 def _clients_table(
     devices: range, keys: Sequence[bytes], policies: Sequence[Policy], records: int
 ) -> npt.NDArray[np.void]:
-    """Return the rows of clients.bin (storage.md).
+    """Return the rows of the file clients.bin (storage.md), one for each device of a board.
 
-    policies: of each device. records: how many the board has; its clients share them evenly.
+    keys, policies: of each device. records: how many the board has; client i gets the records from
+    floor(i records / clients) on, so that all have equally many, up to one.
     """
-    starts = np.arange(len(keys) + 1) * records // len(keys)  # the last one is the end
-    clients = np.zeros(len(keys), _CLIENT)
+    client_count = len(keys)
+    starts = np.arange(client_count + 1) * records // client_count  # the last one is the end
+    clients = np.zeros(client_count, _CLIENT)
     clients["id"] = devices
     clients["key"] = np.frombuffer(b"".join(keys), "V32")
-    clients["largest"] = [each.largest for each in policies]
-    clients["budget"] = [each.budget for each in policies]
+    clients["largest"] = [policy.largest for policy in policies]
+    clients["budget"] = [policy.budget for policy in policies]
     clients["start"] = starts[:-1]
     clients["records"] = np.diff(starts)
     return clients
@@ -157,11 +176,17 @@ def fleet_file(
     records: int = 0,
     unit: int = 0,
 ) -> bytes:
-    """Encode fleet.bin (storage.md), which all boards of a fleet have. Raises UsageError.
+    """Encode the file fleet.bin (storage.md), which every board of a fleet has.
 
-    pause: least seconds between two debits. slot: ms after which to send. ahead: reports paid for
-    at once. epoch: of the key. records: public upper bound on records per client (0: none). unit:
-    records of a run that is protected (0: the client).
+    fleet_key: under which the host addresses all boards at once.
+    pause: a device waits at least so many seconds between two reports that it pays for.
+    slot: boards answer only at multiples of so many milliseconds, so that the time tells nothing.
+    ahead: how many reports a device pays for at once, which saves its flash.
+    epoch: of the key; each later key of the fleet has a larger one.
+    records: the public upper bound on the records of a client; 0: there is none.
+    unit: what is protected, in consecutive records; 0: the whole device.
+
+    Raises UsageError for a number out of range.
     """
     require(0 <= pause <= storage.MAX_PAUSE, "pause", f"0 to {storage.MAX_PAUSE} seconds", pause)
     require(0 <= slot <= 0xFFFF, "slot_ms", "0 to 65535", slot)
@@ -173,12 +198,12 @@ def fleet_file(
     return struct.pack(storage.FLEET_FIELDS, storage.FLEET_MAGIC, fleet_key, *numbers)
 
 
-FLEET_NAME = "fleet"  # directory of a run with the files of its boards
-_EMULATED = "emulated"  # in a store: the last of the emulated devices, which begin with 1
+FLEET_NAME = "fleet"  # in the directory of a run, the directory with the files of its boards
+_EMULATED = "emulated"  # in the state of a store, the largest id of its emulated devices
 
 
 def board_directories(directory: Path, boards: int) -> list[Path]:
-    """Return the directories of the boards that tern makes for a run.
+    """Return the directories of the emulated boards of a run.
 
     directory: of the run. boards: how many there are.
     """
@@ -193,11 +218,12 @@ def provision_fleet(
     each: int = 1,
     unit: int = 0,
 ) -> None:
-    """Make emulated boards with devices from 1 on, and store their keys.
+    """Make emulated boards with devices 1, 2, 3, ... and store the devices' keys.
 
-    rows: records with labels, `each` of them for a device. policies: of all devices, or of each.
-    unit: how many records of a run the boards protect; 0: the whole device. Raises UsageError if
-    the store has the keys of other devices.
+    directories: one for each board. rows: the records of all devices, with labels. each: how many
+    of them a device gets. policies: the limits of all devices, or of each. unit: what the boards
+    protect, in consecutive records; 0: the whole device. Raises UsageError if the store has keys
+    of devices that are not emulated.
     """
     devices = len(rows) // each
     last_emulated = store.state(_EMULATED) or 0
@@ -207,7 +233,8 @@ def provision_fleet(
     keys = new_keys(range(1, devices + 1))
     settings = BoardSettings(last_round=last_number(store))
     # Board b has the devices after the first `bounds[b]`, up to `bounds[b + 1]`.
-    bounds = [devices * board // len(directories) for board in range(len(directories) + 1)]
+    boards = len(directories)
+    bounds = [devices * board // boards for board in range(boards + 1)]
     for directory, (start, end) in zip(directories, pairwise(bounds), strict=True):
         board_keys = [keys[device] for device in range(start + 1, end + 1)]
         board_rows = rows[start * each : end * each]
@@ -216,58 +243,67 @@ def provision_fleet(
             board_policies = policies[start:end]
         provision_board(directory, start + 1, board_keys, board_rows, board_policies, settings)
         if unit:
-            # The unit stands beside the fleet's key. Here that is a key that nobody uses: the
-            # devices answer under their own keys.
-            unused_key = secrets.token_bytes(wire.KEY_BYTES)
-            content = fleet_file(unused_key, epoch=OWN_KEY_ONLY, unit=unit)
-            _write(directory / storage.FLEET, content)
+            _write_unit(directory, unit)
     store.save_state({_EMULATED: max(last_emulated, devices)})
-    store.add_devices(keys)  # last: existing boards keep their keys
+    # Last, so that after an error above the boards that exist still have their keys in the store.
+    store.add_devices(keys)
+
+
+def _write_unit(directory: Path, unit: int) -> None:
+    """Write what a board protects into its file fleet.bin. unit: consecutive records."""
+    # The file must have a key of the fleet. Nobody knows this one: devices answer under their own.
+    unused_key = secrets.token_bytes(wire.KEY_BYTES)
+    content = fleet_file(unused_key, epoch=OWN_KEY_ONLY, unit=unit)
+    _write(directory / storage.FLEET, content)
 
 
 def dealt_records(dataset: Dataset | Table, clients: int, each: int, seed: int) -> Rows:
-    """Draw records of a data set for clients, `each` for every client.
+    """Draw records of a data set at random for some clients, and return them as rows.
 
-    Raises UsageError if the data set has fewer.
+    each: how many records a client gets. seed: of the draw. Raises UsageError if the data set has
+    too few.
     """
-    most = len(dataset.training)
-    if clients * each > most:
-        text = f"{dataset.name} has {most} records, {each} a client, not {clients * each}"
-        raise UsageError(text, f"ask for at most --clients {most // each}")
-    positions = np.random.default_rng(seed).permutation(dataset.training)[: clients * each]
+    available = len(dataset.training)
+    wanted = clients * each
+    if wanted > available:
+        text = f"{dataset.name} has {available} records, {each} a client, not {wanted}"
+        raise UsageError(text, f"ask for at most --clients {available // each}")
+    positions = np.random.default_rng(seed).permutation(dataset.training)[:wanted]
     if each == 1:
         positions.sort()
     return dataset.records(positions)
 
 
 def epsilon_spent(directories: Sequence[Path], delta: float = 1e-6) -> list[list[float]]:
-    """Count the clients of boards by what they have spent, as their ledgers say.
+    """Read from their ledgers what the clients of boards have spent, and count clients by that.
 
-    Return pairs [epsilon, number of clients], the smallest epsilon first. delta: at which the rho
-    of a ledger is converted to an epsilon. A ledger that cannot be read is left out: its client
-    never reports again.
+    directories: of the boards. delta: at which a ledger's rho is converted to an epsilon. Return
+    pairs of an epsilon and the number of clients that have spent it, the smallest epsilon first. A
+    ledger that cannot be read is left out: its client does not report any more.
     """
-    clients_by_spent: Counter[float] = Counter()
+    clients_by_epsilon: Counter[float] = Counter()
     account = ledger.Ledger()
     for directory in directories:
         for path in (directory / storage.LEDGERS).iterdir():
-            if path.suffix:  # a killed board may leave half of a new ledger (NAME.new)
+            is_incomplete = bool(path.suffix)  # NAME.new, of a board that was killed as it wrote
+            if is_incomplete:
                 continue
             with suppress(ledger.LedgerError):
                 account.load(str(path))
-                spent = account.spent / MICRO
+                epsilon = account.spent / MICRO
                 if account.measure == ledger.RHO:
-                    spent = epsilon_of(account.spent, delta)
-                clients_by_spent[spent] += 1
-    return [[spent, clients] for spent, clients in sorted(clients_by_spent.items())]
+                    epsilon = epsilon_of(account.spent, delta)
+                clients_by_epsilon[epsilon] += 1
+    return [[epsilon, clients] for epsilon, clients in sorted(clients_by_epsilon.items())]
 
 
 def _write_ledgers(
     directory: Path, devices: Sequence[int], policies: Sequence[Policy], settings: BoardSettings
 ) -> None:
-    """Write a fresh ledger for each device.
+    """Write a fresh ledger for each device of a board.
 
-    Ledgers with the same budget have the same contents: one is made, and copied for the others.
+    Ledgers with the same budget have the same contents: one is made, and copied for the others,
+    which is faster. policies: the limits of each device, all in the same measure.
     """
     measure = policies[0].measure
     contents_by_budget: dict[int, bytes] = {}
@@ -281,5 +317,6 @@ def _write_ledgers(
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner may read. Raises FileExistsError, OSError."""
     with open(path, "xb", opener=private) as file:
         file.write(data)

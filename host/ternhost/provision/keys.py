@@ -1,7 +1,7 @@
 """Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it.
 
-Reports of a revoked device no longer verify, its broker refuses its board after `tern broker
-config`, and the fleet's key, known to it, changes.
+After a device was revoked, its reports are rejected. The key of the fleet, which its board knows, is
+replaced. A broker refuses the board once `tern broker config` was run again.
 """
 
 import itertools
@@ -27,25 +27,25 @@ __all__ = [
     "rotate_fleet",
 ]
 
-MAX_AT_ONCE = 1_000_000
+MAX_AT_ONCE = 1_000_000  # devices in one command
 LAST = wire.FLEET - 1  # the largest id of a device
 _ID_OR_RANGE = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the store; times are in seconds since 1970."""
+    """A device that has a key in the store, or had one. Times are in seconds since 1970."""
 
     id: int
-    revoked: float | None
-    wake: int | None = None  # seconds between two wakes of a device that sleeps
-    heard: float | None = None  # when a device that sleeps was heard last
+    revoked: float | None  # when its key was revoked; None: it has a key
+    wake: int | None = None  # it sleeps, and wakes every so many seconds; None: it is always awake
+    heard: float | None = None  # when a device that sleeps last sent something
 
 
 def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Give new devices a key each, and return the keys by device.
+    """Give each of these new devices a key, store the keys, and return them by device.
 
-    Raises UsageError for an id that no device may have, or that has a key already.
+    Raises UsageError for an id that no device may have, and for one that has a key already.
     """
     _check(devices)
     existing = sorted(set(devices) & store.keys().keys())
@@ -58,7 +58,7 @@ def add(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 
 
 def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
-    """Replace the key of each device, and return the new keys by device.
+    """Replace the key of each of these devices, and return the new keys by device.
 
     Raises UsageError if a device has no key.
     """
@@ -71,7 +71,8 @@ def rotate(store: Store, devices: Sequence[int]) -> dict[int, bytes]:
 def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
     """Revoke the keys of these devices, and return the new key of the fleet.
 
-    Both happen in one transaction, so that a serving host sends the new key to no revoked board.
+    The boards of revoked devices know the old key of the fleet, so it is replaced. Both happen in
+    one transaction: otherwise a host that serves the fleet might send them the new key in between.
     Raises UsageError if a device has no key.
     """
     with store.transaction():
@@ -81,22 +82,27 @@ def revoke(store: Store, devices: Sequence[int]) -> FleetKey:
 
 
 def list_devices(store: Store) -> list[Device]:
-    """List every device that has a key or had one, by id."""
+    """Return every device that has a key in the store or had one, ordered by id."""
     keys, revoked = store.keys(), store.revoked()
     wakes, heard = sleepers.wakes(store), sleepers.heard(store)
     devices = []
     for device in sorted(keys.keys() | revoked.keys()):
-        revoked_at = None if device in keys else revoked[device]
+        revoked_at = None
+        if device not in keys:
+            revoked_at = revoked[device]
         devices.append(Device(device, revoked_at, wakes.get(device), heard.get(device)))
     return devices
 
 
 def parse_range(text: str) -> range:
-    """Read an id or a range of ids, such as `7` or `10-19`. Raises UsageError."""
+    """Parse an id such as `7`, or a range of ids such as `10-19`. Raises UsageError."""
     match = _ID_OR_RANGE.fullmatch(text)
     if not match:
         raise UsageError(f"{text!r} is not a device", hint="give an id, or a range such as 10-19")
-    ids = range(int(match[1]), int(match[2] or match[1]) + 1)
+    first, last = match[1], match[2]
+    if last is None:
+        last = first
+    ids = range(int(first), int(last) + 1)
     if not ids:
         raise UsageError(f"{text!r} is an empty range", hint="give the smaller id first")
     if ids[0] < 1 or ids[-1] > LAST:
@@ -105,9 +111,9 @@ def parse_range(text: str) -> range:
 
 
 def check_apart(sites: Mapping[str, range]) -> None:
-    """Raise UsageError if two sites would have the same device.
+    """Raise UsageError if the ranges of device ids of two sites overlap.
 
-    sites: the ids of the devices of each site, by its name.
+    sites: the ids of the devices of each site, by the site's name.
     """
     by_first_id = sorted(sites, key=lambda site: (sites[site].start, sites[site].stop, site))
     for site, next_site in itertools.pairwise(by_first_id):
@@ -118,7 +124,10 @@ def check_apart(sites: Mapping[str, range]) -> None:
 
 
 def parse_ids(words: Iterable[str]) -> list[int]:
-    """Read ids and ranges of ids, such as `7` and `10-19`. Raises UsageError."""
+    """Parse ids and ranges of ids, such as `7` and `10-19`, into one list of ids.
+
+    Raises UsageError, also for too many ids, for none, and for an id that is there twice.
+    """
     devices: list[int] = []
     for word in words:
         span = parse_range(word)
@@ -130,7 +139,7 @@ def parse_ids(words: Iterable[str]) -> list[int]:
 
 
 def _check(devices: Sequence[int]) -> None:
-    """Raise UsageError unless these can be the ids of devices, each once."""
+    """Raise UsageError unless all of these can be ids of devices, and each is there once."""
     if len(set(devices)) < len(devices):
         raise UsageError("a device is named twice", hint="name each once")
     if not devices or not 1 <= min(devices) <= max(devices) <= LAST:
@@ -138,7 +147,7 @@ def _check(devices: Sequence[int]) -> None:
 
 
 def _require(store: Store, devices: Sequence[int]) -> None:
-    """Raise UsageError unless each device has a key."""
+    """Raise UsageError unless each of these devices has a key in the store."""
     missing = sorted(set(devices) - store.keys().keys())
     if missing:
         text = f"device {missing[0]} has no key in this store"

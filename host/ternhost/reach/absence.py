@@ -1,4 +1,4 @@
-"""Why a board is, or was, not on its broker, in words: the reasons of shared_specs/mqtt.md."""
+"""Says in words why a board is, or was, not connected to its broker (shared_specs/mqtt.md)."""
 
 import json
 from collections.abc import Mapping
@@ -11,17 +11,27 @@ from ternhost.errors import RefusedError
 from ternhost.store.boards import hello_fields
 from ternhost.terminal import duration
 
-_TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())  # by the names of tern.absence
-# What happened, and its remedy, by the reason's number.
-REASONS: Mapping[int, tuple[str, str]] = {
-    getattr(absence, name): (words, remedy) for name, (words, remedy) in _TEXTS.items()
-}
+
+def _read_reasons() -> dict[int, tuple[str, str]]:
+    """Read what has happened and what to do, by the number with which a board reports it.
+
+    The file has the names of these numbers in tern.absence instead.
+    """
+    texts = json.loads(Path(__file__).with_suffix(".json").read_text())
+    reasons = {}
+    for name, (words, remedy) in texts.items():
+        number = getattr(absence, name)
+        reasons[number] = (words, remedy)
+    return reasons
+
+
+REASONS: Mapping[int, tuple[str, str]] = _read_reasons()
 
 
 def refuses(error: BaseException | None) -> bool:
-    """Return whether a connection ended because there is no broker, or because it refuses.
+    """Return whether a connection failed for a reason that stays: to try again is of no use.
 
-    A broker that refuses a client will do so again.
+    Either there is no MQTT broker at the address, or the broker refuses this client.
     """
     reason = getattr(error, "reason", 0)
     return reason in (absence.NO_BROKER, absence.CREDENTIALS, absence.DECLINED)
@@ -30,15 +40,20 @@ def refuses(error: BaseException | None) -> bool:
 def describe(fields: Mapping[str, Any]) -> str:
     """Describe the absence of a board from its broker, such as "was away 3 min: connection lost".
 
-    fields: of its HELLO (`hello_fields`). The result is empty if nothing has failed.
+    fields: the fields of its HELLO, the message in which a board describes itself (`hello_fields`).
+    The result is empty if the board's connection has not failed.
     """
-    reason, seconds = fields.get("absent"), fields.get("absent_seconds", 0)
+    reason = fields.get("absent")  # a number of tern.absence; 0 or missing if nothing has failed
+    seconds = fields.get("absent_seconds", 0)
     if not reason:
         if fields.get("absent_now"):
             return f"connecting to its broker for {duration(seconds)}"
         return ""
-    unknown = f"reason {reason}, unknown here", "update this host's tern"
-    words, remedy = REASONS.get(reason, unknown)
+    if reason in REASONS:
+        words, remedy = REASONS[reason]
+    else:
+        words = f"reason {reason}, unknown here"
+        remedy = "update this host's tern"
     if fields["absent_now"]:
         return f"not on its broker for {duration(seconds)}: {words}; {remedy}"
     if seconds:
@@ -47,13 +62,13 @@ def describe(fields: Mapping[str, Any]) -> str:
 
 
 def require_at_port(name: str, hello: Hello) -> Hello:
-    """Return the HELLO of the board on a port, if the board can be asked there.
+    """Return the HELLO of a board on a port, if the board answers requests for reports there.
 
-    name: of the port. Raises RefusedError for a board that answers its broker, and at its port
-    only with HELLO.
+    name: the name of the port. Raises RefusedError for a board that takes part in rounds through a
+    broker, and at its port only describes itself with HELLO.
     """
     fields = hello_fields(hello)
-    if "absent" in fields:
+    if "absent" in fields:  # only boards that use a broker report when they were absent from it
         text = f"the board on {name} answers its broker, and at its port only HELLO"
         away = describe(fields)
         if away:

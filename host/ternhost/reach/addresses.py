@@ -1,4 +1,7 @@
-"""Names and addresses of brokers and of the server of sites, and their authority's files."""
+"""Host names and addresses of servers, and the names of the files of their authority.
+
+The authority is the certificate authority of a fleet, which signs its servers' certificates.
+"""
 
 import ipaddress
 import re
@@ -7,8 +10,8 @@ from collections.abc import Sequence
 from ternhost.errors import UsageError
 
 AUTHORITY = "authority.pem"
-DEVICE_AUTHORITY = "authority.der"  # for boards
-# Address that listens everywhere -> address on this machine
+DEVICE_AUTHORITY = "authority.der"  # the same certificate for boards, which read no PEM
+# For an address that stands for all interfaces, the address at which this machine is reached.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 _NAME = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9:])?")
@@ -16,9 +19,10 @@ _LONGEST_NAME = 63  # characters; a certificate's common name takes one more
 
 
 def check_reached(names: Sequence[str], address: str, port: int) -> None:
-    """Raise UsageError for names that a server cannot have, or if it cannot listen there.
+    """Raise UsageError unless a server can have these names and listen there.
 
-    names: of the host, or its addresses. address: where it listens.
+    names: the host names or addresses at which clients reach the server. address, port: where it
+    listens.
     """
     for name in (*names, address):
         has_bad_colon = ":" in name and not is_address(name)  # only an IPv6 address has colons
@@ -44,4 +48,7 @@ def is_address(text: str) -> bool:
 
 def bracketed(host: str) -> str:
     """Return a host as it is written in a URL, with brackets around an IPv6 address."""
-    return f"[{host}]" if ":" in host else host
+    is_ipv6_address = ":" in host
+    if is_ipv6_address:
+        return f"[{host}]"
+    return host

@@ -1,4 +1,8 @@
-"""Certificates on P-256: of a fleet's authority, brokers, NATS servers, sites and their host."""
+"""Makes certificates with keys on the curve P-256 for the servers and clients of a fleet.
+
+A fleet has its own certificate authority, which signs the certificates of its brokers, NATS
+servers and sites. Boards and the host accept only servers with a certificate of this authority.
+"""
 
 import ipaddress
 from collections.abc import Sequence
@@ -20,46 +24,53 @@ PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_KEY = "authority.key"
 
-# A board without a clock starts in 2000 (ESP32) or in the year of its firmware, and checks these
-# dates nevertheless.
+# A certificate is valid between these dates. They lie far apart since a board without a clock
+# starts in 2000 (ESP32) or in the year of its firmware, and checks them nevertheless.
 _NOT_BEFORE = datetime(1970, 1, 1)
 _NOT_AFTER = datetime(2049, 12, 31)
 
 
-def write_certificates(directory: Path, names: Sequence[str], of: str = "broker") -> None:
-    """Write the fleet's authority, if it has none, and the certificate of a server.
+def write_certificates(directory: Path, names: Sequence[str], kind: str = "broker") -> None:
+    """Write the key and the certificate of a server, and an authority to sign it if there is none.
 
-    names: the server's host names and addresses. of: the name of its files.
+    directory: gets the files. names: the host names and addresses of the server. kind: what
+    it is, such as "broker"; the names of its files begin with this word.
     """
-    path = directory / _AUTHORITY_KEY
+    key_path = directory / _AUTHORITY_KEY
     is_written = (directory / AUTHORITY).exists() and (directory / DEVICE_AUTHORITY).exists()
     if not is_written:
-        if path.exists():  # an earlier call was interrupted
-            key = private_key(path)
+        if key_path.exists():  # an earlier call was interrupted
+            key = private_key(key_path)
         else:
-            key = write_key(path)
-        _write_authority(directory, _authority_certificate(f"tern {of} authority", key))
-    _write_certificate(directory, names, directory, of)
+            key = write_key(key_path)
+        _write_authority(directory, _authority_certificate(f"tern {kind} authority", key))
+    _write_certificate(directory, names, signer=directory, kind=kind)
 
 
 def write_site_certificates(directory: Path, names: Sequence[str], central: Path) -> None:
-    """Write the authority, whose key stays in `central`, and a certificate of a site's broker.
+    """Write the certificate of a site's broker, its key, and the authority's certificate.
 
-    Raises StorageError.
+    directory: the directory of the site, which gets the files. names: the host names and addresses
+    of its broker. central: the directory with the key of the authority, which stays there.
+    Raises StorageError if that key is missing.
     """
     if not (central / _AUTHORITY_KEY).exists():
         raise StorageError(
             f"{central} lacks {_AUTHORITY_KEY}", hint=f"make it: tern broker config {central}"
         )
     _write_authority(directory, x509.load_pem_x509_certificate((central / AUTHORITY).read_bytes()))
-    _write_certificate(directory, names, central, "broker")
+    _write_certificate(directory, names, signer=central, kind="broker")
 
 
 def write_key(path: Path) -> PrivateKey:
-    """Write a new private key, for its owner alone. Raises OSError."""
+    """Write a new private key to a file that only its owner may read. Raises OSError."""
     key = ec.generate_private_key(ec.SECP256R1())
-    form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    write_file(path, key.private_bytes(Encoding.PEM, form, encryption), secret=True)
+    encoded = key.private_bytes(
+        encoding=Encoding.PEM,
+        format=serialization.PrivateFormat.PKCS8,
+        encryption_algorithm=serialization.NoEncryption(),
+    )
+    write_file(path, encoded, secret=True)
     return key
 
 
@@ -67,7 +78,7 @@ def private_key(path: Path) -> PrivateKey:
     """Read the key that `write_key` has written. Raises StorageError."""
     try:
         with storage_errors():
-            key = serialization.load_pem_private_key(path.read_bytes(), None)
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except ValueError as error:
         raise StorageError(f"{path} is not a private key") from error
     assert isinstance(key, PrivateKey)
@@ -75,11 +86,13 @@ def private_key(path: Path) -> PrivateKey:
 
 
 def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
-    """Return the certificate of a client in PEM; nobody can be a server with it.
+    """Return a certificate in PEM with which a client, but no server, can identify itself.
 
-    key: of the client. signer: the directory of the authority that signs it.
+    name: the name of the client. key: its public key. signer: the directory of the authority that
+    signs.
     """
-    return _sign(name, key, (), signer).public_bytes(Encoding.PEM)
+    certificate = _sign(name, key, host_names=(), signer=signer)
+    return certificate.public_bytes(Encoding.PEM)
 
 
 def names_of(certificate: Path) -> list[str]:
@@ -87,35 +100,42 @@ def names_of(certificate: Path) -> list[str]:
 
     Raises OSError if the file cannot be read, ValueError if it is no certificate.
     """
-    extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
-    alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
+    alternatives = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     return [str(name.value) for name in alternatives.value]
 
 
 def _write_authority(directory: Path, authority: x509.Certificate) -> None:
+    """Write the authority's certificate in PEM for hosts, and in DER for boards."""
     write_file(directory / AUTHORITY, authority.public_bytes(Encoding.PEM))
     write_file(directory / DEVICE_AUTHORITY, authority.public_bytes(Encoding.DER))
 
 
-def _write_certificate(directory: Path, names: Sequence[str], signer: Path, of: str) -> None:
-    """Write a new key and the certificate of a server; see `write_certificates`."""
-    key = write_key(directory / f"{of}.key")
-    certificate = _sign(names[0], key.public_key(), names, signer)
-    write_file(directory / f"{of}.pem", certificate.public_bytes(Encoding.PEM))
+def _write_certificate(directory: Path, names: Sequence[str], signer: Path, kind: str) -> None:
+    """Write a new key and the certificate of a server.
+
+    directory: gets the files. names: the host names and addresses of the server. signer: the
+    directory of the authority that signs. kind: the word with which the names of the files begin.
+    """
+    key = write_key(directory / f"{kind}.key")
+    certificate = _sign(names[0], key.public_key(), host_names=names, signer=signer)
+    write_file(directory / f"{kind}.pem", certificate.public_bytes(Encoding.PEM))
 
 
-def _sign(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509.Certificate:
-    """Make a certificate, signed by the authority in the directory `signer`.
+def _sign(name: str, key: PublicKey, host_names: Sequence[str], signer: Path) -> x509.Certificate:
+    """Make a certificate of a server or a client, signed by the authority of a directory.
 
-    name: the subject. names: the host names and addresses of a server; none for a client.
+    name: the subject of the certificate. key: the public key that it is about. host_names: the
+    host names and addresses of a server; none for a client. signer: the authority's directory.
     """
     authority = x509.load_pem_x509_certificate((signer / AUTHORITY).read_bytes())
     authority_key = private_key(signer / _AUTHORITY_KEY)
     builder = _builder(_subject(name), authority.subject, key, authority_key)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+    constraints = x509.BasicConstraints(ca=False, path_length=None)
+    builder = builder.add_extension(constraints, critical=True)
     builder = builder.add_extension(_key_usage(signing=False), critical=True)
-    if names:
-        alternatives = [_alternative_name(host) for host in names]
+    if host_names:
+        alternatives = [_alternative_name(host) for host in host_names]
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     else:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -124,9 +144,12 @@ def _sign(name: str, key: PublicKey, names: Sequence[str], signer: Path) -> x509
 
 
 def _authority_certificate(name: str, key: PrivateKey) -> x509.Certificate:
-    """Make the certificate of an authority, signed by its own key."""
-    builder = _builder(_subject(name), _subject(name), key.public_key(), key)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    """Make the certificate of an authority, which is signed with its own key."""
+    subject = _subject(name)
+    builder = _builder(subject, issuer=subject, key=key.public_key(), issuer_key=key)
+    # It may sign certificates, but no further authorities (a path of length 0).
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    builder = builder.add_extension(constraints, critical=True)
     builder = builder.add_extension(_key_usage(signing=True), critical=True)
     return builder.sign(key, hashes.SHA256())
 
@@ -134,11 +157,16 @@ def _authority_certificate(name: str, key: PrivateKey) -> x509.Certificate:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: PublicKey, issuer_key: PrivateKey
 ) -> x509.CertificateBuilder:
-    """Begin a certificate with the parts that all certificates have."""
+    """Begin a certificate with the parts that all certificates have.
+
+    subject, key: whose certificate it is. issuer, issuer_key: the authority that will sign it.
+    """
     builder = x509.CertificateBuilder()
     builder = builder.subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(_NOT_BEFORE).not_valid_after(_NOT_AFTER)
+
+    # With the ids of the two keys, verifiers find the certificate of the authority.
     subject_id = x509.SubjectKeyIdentifier.from_public_key(key)
     builder = builder.add_extension(subject_id, critical=False)
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
@@ -156,7 +184,10 @@ def _alternative_name(name: str) -> x509.GeneralName:
 
 
 def _key_usage(signing: bool) -> x509.KeyUsage:
-    """Return the usage of a key: an authority's (`signing`) signs certificates, no other does."""
+    """Return what a key may be used for: either to sign certificates, or in TLS handshakes.
+
+    signing: the key is that of an authority, which signs certificates and lists of revoked ones.
+    """
     return x509.KeyUsage(
         digital_signature=not signing,
         key_cert_sign=signing,

@@ -1,6 +1,6 @@
-"""Drivers bring the questions of a round to devices, and return counts and refusals.
+"""Drivers send the requests of a round to the devices of a fleet, and return what they reported.
 
-A driver knows nothing about learning; it asks again where reports are missing, and stores accepted
+A driver knows nothing about learning. It asks again where reports are missing, and stores accepted
 reports before it returns.
 """
 
@@ -27,14 +27,18 @@ Left = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class BoardBudget:
-    """The budget that a board reports for its first device, in millionths of the ledger's measure.
+    """The privacy budget that a board reports for its first device.
 
-    The host takes the other devices of the board to have the same.
+    The host assumes that the other devices of the board have the same budget.
 
-    devices: those of the board. If nobody here knows which board has reported it, these are all
-    devices of a site, and `count` of them are on boards with this budget. left, spent: of the
-    lifetime budget. first: the device whose ledger it is, if that is known. unit: the records of a
-    run that the board protects, 0 for the whole device; None: it is not known.
+    devices: the ids of the board's devices. If it is not known which board has reported the
+        budget, these are all devices of a site, and `count` of them are on boards with this budget.
+    count: how many of `devices` have this budget.
+    measure: what the ledger of the device counts, EPSILON or RHO of tern.ledger.
+    left, spent: the parts of the lifetime budget, in millionths of the measure.
+    first: the device whose ledger it is, or None if that is not known.
+    unit: the privacy unit: how many consecutive records the budget protects together; 0 for all
+        records of the device, None if it is not known.
     """
 
     devices: range | npt.NDArray[np.int64]
@@ -47,7 +51,10 @@ class BoardBudget:
 
 
 def least(budgets: Iterable[BoardBudget]) -> Left:
-    """Return the least that any of these budgets has left, by measure; None if there is none."""
+    """Return how much is left of the smallest of these budgets, separately for each measure.
+
+    The result is a pair, for epsilon and for rho; None stands for a measure that no budget has.
+    """
     smallest: dict[int, int | None] = {EPSILON: None, RHO: None}
     for budget in budgets:
         smallest_so_far = smallest[budget.measure]
@@ -57,18 +64,18 @@ def least(budgets: Iterable[BoardBudget]) -> Left:
 
 
 def is_label(question: Question) -> bool:
-    """Return whether a device reports the class of its record, not the probabilities of all.
+    """Return whether a device reports the predicted class of its record as a single symbol.
 
-    Then counts disclose who said what.
+    Otherwise it reports the probabilities of all classes, or something else than a prediction.
     """
     return question.model == wire.SOFTMAX and question.k == 1
 
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """A round in progress: `reports` of `asked` devices so far."""
+    """How far a round has come: `reports` of `asked` devices have reported so far."""
 
-    round: int
+    round: int  # its number
     reports: int
     asked: int
 
@@ -79,20 +86,23 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class FleetStatus:
-    """The state of a fleet."""
+    """The state of a fleet at one moment."""
 
-    boards: int | None = None  # awake ones; None where it is not known
-    asleep: int = 0
-    strangers: int = 0  # boards of another version
-    connected: bool = True
-    frames: Mapping[str, int] = field(default_factory=dict)  # accepted or rejected, by outcome
+    boards: int | None = None  # how many are connected and awake; None where it is not known
+    asleep: int = 0  # how many boards sleep
+    strangers: int = 0  # how many boards have another version of the protocol
+    connected: bool = True  # whether the host is connected to the fleet's broker
+    frames: Mapping[str, int] = field(default_factory=dict)  # how many had each outcome
 
 
 class RoundKeeper:
-    """Opens and resumes the rounds of a driver. This one only remembers their cohorts."""
+    """Opens and resumes the rounds of a driver.
+
+    This base class only remembers in memory which devices each round asks.
+    """
 
     def __init__(self) -> None:
-        self.cohorts: dict[int, Cohorts] = {}
+        self.cohorts: dict[int, Cohorts] = {}  # by number of the round
 
     @property
     def statistics(self) -> Mapping[str, int]:
@@ -104,7 +114,10 @@ class RoundKeeper:
         return planned
 
     def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
-        """Begin a round, durably, before any device gets it."""
+        """Begin a round, and store it where the class stores rounds, before any device is asked.
+
+        cohorts: what is asked, and the devices that are asked it. terms: when the round ends.
+        """
         self.cohorts[number] = cohorts
 
     def resume(self) -> list[int]:
@@ -112,10 +125,10 @@ class RoundKeeper:
         return []
 
     def abandon(self, number: int) -> None:
-        """Let a round end soon, with the reports so far. Safe in any thread."""
+        """Let a round end soon with the reports that have come so far. Safe in any thread."""
 
     def keep_model(self, averaged: Averaged) -> None:
-        """Keep the model of a run for devices that come later."""
+        """Store the averaged model of a run for devices that connect later."""
 
 
 class Driver(ABC):
@@ -127,9 +140,10 @@ class Driver(ABC):
     def __init__(
         self, terms: Terms, keeper: RoundKeeper | None = None, *, individual: bool = False
     ) -> None:
-        """terms: when rounds end. keeper: stores the rounds; None: they are only remembered.
+        """Prepare to reach a fleet. Entering the context connects to it.
 
-        individual: results carry the reports of single devices.
+        terms: when rounds end. keeper: stores the rounds; with None they are only kept in memory.
+        individual: results contain the reports of single devices, too, not only counts.
         """
         self.terms = terms
         self.keeper = keeper or RoundKeeper()
@@ -145,7 +159,7 @@ class Driver(ABC):
     @property
     @abstractmethod
     def devices(self) -> Devices:
-        """The devices that can be asked, by id."""
+        """The ids of the devices that can be asked."""
 
     @property
     def status(self) -> FleetStatus:
@@ -167,21 +181,22 @@ class Driver(ABC):
         return self.keeper.resume()
 
     def next_round(self, planned: int) -> int:
-        """The number of a new round: at least `planned`."""
+        """Return the number for a new round: at least `planned`."""
         return self.keeper.next_number(planned)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """Return the cohorts of a round after the fleet has drawn their devices.
+        """Return the cohorts of a round with the devices that the fleet itself has selected.
 
-        Such a fleet draws as many devices of each cohort's pool as the cohort has. Here nothing is
-        drawn: the cohorts stay as they are.
+        Some fleets select the devices at random themselves: for each cohort as many devices as it
+        has, out of the candidates at the same position in `pools`. A fleet of this base class
+        selects nothing, and the cohorts stay as they are.
         """
         return cohorts
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        """Begin a round, durably, before any device gets it.
+        """Begin a round, and store it, before any device is asked.
 
-        Raises UsageError for a question too long for a frame.
+        Raises UsageError for a question that is too long for a frame.
         """
         self.keeper.open(number, cohorts, self.terms)
 
@@ -189,24 +204,24 @@ class Driver(ABC):
     def collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
         """Ask devices until the round ends, and return its result; None after `stop`.
 
-        on_progress: called again and again while reports come. Raises TernError if no device can
-        be reached any more.
+        on_progress: is called with a `RoundProgress` again and again while reports come. Raises
+        TernError if no device can be reached any more.
         """
 
     def abandon(self, number: int) -> None:
-        """Have `collect` of this round return soon, with the reports so far. Safe in any thread."""
+        """Make `collect` of this round return soon with the reports so far. Safe in any thread."""
         self.keeper.abandon(number)
 
     def publish(self, averaged: Averaged) -> None:
-        """Store the model of a run, and send it to the devices, without an answer."""
+        """Store the averaged model of a run, and send it to the devices, which do not answer it."""
         self.keeper.keep_model(averaged)
 
     def wait(self, seconds: float) -> None:
-        """Wait, or until `stop` is called, without losing the fleet."""
+        """Wait for so long, or until `stop` is called, and stay connected to the fleet."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
-        """Have `collect` and `wait` return soon; the round can be resumed.
+        """Make `collect` and `wait` return soon. The open round can be resumed later.
 
         Safe in a signal handler.
         """

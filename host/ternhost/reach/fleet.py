@@ -1,6 +1,7 @@
-"""Fleets: the devices of one aggregator.
+"""Fleets: a fleet is all devices that one host aggregates the reports of.
 
-`KIND:REST` names one; each kind is a class, registered by its word.
+Users name a fleet as `KIND:REST`, such as "mqtt:my-broker". Each kind is a subclass of Fleet, which
+is registered under the word before the colon.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Boards(Protocol):
-    """Boards that can be reached while the context is open."""
+    """Boards that can be reached at ports while this context manager is open."""
 
     @property
     def ports(self) -> Sequence[str]:
         """One URL of ternhost.reach.links for each board."""
 
     def failed(self) -> Mapping[str, DeviceError]:
-        """Return the errors of boards that are known to be gone for good, by their ports."""
+        """Return the errors of boards that are known to be gone for good, by the boards' ports."""
 
     def __enter__(self) -> Self: ...
 
@@ -48,11 +49,11 @@ class Notices(Protocol):
 
 
 class Publication(Protocol):
-    """Topics of a broker on which the figures of a fleet are published."""
+    """The topics of a broker on which status figures of a fleet are published for observers."""
 
     @property
     def prefix(self) -> str:
-        """Prefix of the fleet's topics."""
+        """The prefix of the fleet's topics."""
 
     @property
     def discovery(self) -> str:
@@ -66,8 +67,10 @@ class Publication(Protocol):
 class SimulatedClients:
     """The clients of a simulated fleet.
 
-    holdings: their records; None if the learner needs none. count: None for as many as the fleet
-    has. seed: of their draws. first: the id of the first one.
+    holdings: the records of the clients; None if the learner needs none.
+    count: how many clients there are; None for as many as the fleet's name says.
+    seed: the seed of the generator from which they draw their reports.
+    first: the id of the first client.
     """
 
     holdings: Holdings | None = None
@@ -78,23 +81,23 @@ class SimulatedClients:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The arguments of a fleet's driver."""
+    """What a fleet needs to know about a run to make the driver for it."""
 
-    store: Store
-    directory: Path
-    run: str
-    terms: Terms
-    warn: Warn
+    store: Store  # with the keys of the devices; it gets the rounds
+    directory: Path  # of the run, for its files
+    run: str  # the name of the run
+    terms: Terms  # when rounds end
+    warn: Warn  # is called with each warning
     clients: SimulatedClients = field(default_factory=SimulatedClients)
-    modules: Sequence[str] = ()  # of the device library, that boards need in addition
+    modules: Sequence[str] = ()  # names of device library modules that boards need in addition
     individual: bool = False  # the reports of single devices are wanted
-    standing: bool = False  # the fleet is served
+    standing: bool = False  # the fleet is served: its devices come and go
     options: RunOptions | None = None  # of the run; None: the fleet serves another program
     patience: float = 2.0  # seconds without news until boards are asked again
 
     @property
     def driver_options(self) -> DriverOptions:
-        """What every driver with a store needs of it."""
+        """The keyword arguments that every driver with a store takes."""
         return {
             "run": self.run,
             "individual": self.individual,
@@ -104,78 +107,87 @@ class RunContext:
 
 
 class Fleet:
-    """The base of all kinds of fleets; `form` and `about` explain how to name one."""
+    """The base class of all kinds of fleets."""
 
+    # How users name a fleet of this kind, and what it is, for help texts.
     form: ClassVar[str]
     about: ClassVar[str]
+    opening: ClassVar[str] = ""  # what the beginning of a run waits for, where that takes long
+    way: ClassVar[str] = ""  # how frames travel, in a sentence for privacy statements
+
+    # Properties of the kind.
     provisions: ClassVar[bool] = False  # tern makes its boards, in the directory of the run
     simulated: ClassVar[bool] = False  # its clients are not devices: no store, no keys, no ledgers
     knows_records: ClassVar[bool] = False  # the host knows the records of its clients
     has_keys: ClassVar[bool] = True  # the host has the keys of its devices, in its store
     may_move: ClassVar[bool] = False  # a run that is resumed may find its boards elsewhere
-    opening: ClassVar[str] = ""  # what the beginning of a run waits for, where that takes long
-    way: ClassVar[str] = ""  # how frames travel, in a sentence for privacy statements
-    word: str  # the kind
-    text: str  # the whole name
-    count: int  # of its boards, or of simulated clients
+
+    # Properties of one fleet.
+    word: str  # the word of its kind, such as "mqtt"
+    text: str  # the whole name, such as "mqtt:my-broker"
+    count: int  # the number of its boards, or of its simulated clients
 
     def __init__(self, text: str) -> None:
-        """Raises UsageError for a text that names no fleet of this kind."""
+        """Read the name of a fleet, KIND:REST. Raises UsageError if it is none of this kind."""
         self.text = text
         self.word, _, self.rest = text.partition(":")
 
     def number(self, what: str, most: int) -> int:
-        """Return the number in the fleet's name, as in "emulated:2".
+        """Return the number in the fleet's name, which is 2 in "emulated:2".
 
-        what: is counted, for the message. Raises UsageError unless it is a number from 1 to `most`.
+        what: a noun in the plural for what is counted, for the error message. most: the largest
+        number that is allowed. Raises UsageError unless the name has a number from 1 to `most`.
         """
-        if not (self.rest.isascii() and self.rest.isdecimal() and 1 <= int(self.rest) <= most):
+        is_number = self.rest.isascii() and self.rest.isdecimal()
+        if not is_number or not 1 <= int(self.rest) <= most:
             hint = f"such as {self.word}:2"
             raise UsageError(f"fleet {self.text!r}: the number of {what} must be 1 to {most}", hint)
         return int(self.rest)
 
     @property
-    def anywhere(self) -> str:
-        """Its name, valid in any working directory."""
+    def absolute_name(self) -> str:
+        """The name of the fleet, with absolute paths, so that it is valid in any directory."""
         return self.text
 
     @property
     def clients(self) -> int | None:
-        """The largest number of clients; None where the fleet does not limit it."""
+        """The largest number of clients, or None where the fleet does not limit it."""
         return None
 
     @property
     def most_clients(self) -> int | None:
-        """The default number of clients for boards that tern makes; None: irrelevant."""
+        """The default number of clients of boards that tern makes; None if it makes none."""
         return None
 
     @property
     def default_store(self) -> Path | None:
-        """The store with its keys, if the fleet knows one."""
+        """The file with the keys of its devices, or None if the fleet does not know it."""
         return None
 
     def publication(self) -> Publication | None:
-        """Where its figures may be published for others; None if nobody may see them.
+        """Return where its figures may be published for observers; None if nobody may see them.
 
         Raises UsageError and StorageError.
         """
         return None
 
-    def census(self, store: Store, standing: bool) -> int:
-        """Return the number of devices when a run begins in this store.
+    def device_count(self, store: Store, standing: bool) -> int:
+        """Return how many devices the fleet has when a run begins.
 
-        standing: the fleet is served. Raises TernError.
+        store: the store of the run, which has the keys of the devices. standing: the fleet is
+        served: its devices come and go. Raises TernError.
         """
         return len(store.keys())
 
     def boards(
         self, directories: Sequence[Path], modules: Sequence[str] = (), whole: bool = False
     ) -> Boards:
-        """Return the boards of the fleet, which are on ports.
+        """Return the boards of the fleet, which are reached at ports.
 
-        directories: with the files of each board that tern made. modules: of the device library,
-        which the boards need in addition. whole: they need all of it. Raises UsageError if the
-        fleet has no boards on ports.
+        directories: those with the files of the boards that tern has made, one for each board.
+        modules: names of modules of the device library that the boards need in addition.
+        whole: whether the boards need the whole library.
+        Raises UsageError if the fleet has no boards on ports, as this base class does.
         """
         raise UsageError(
             f"fleet {self.text!r} has no boards on ports", hint="such as emulated:1 or port:a0"
@@ -196,7 +208,7 @@ KINDS: Registry[type[Fleet]] = Registry("fleet", "tern.fleets", _OWN)
 
 
 def parse(text: str) -> Fleet:
-    """Read a fleet's name, `KIND:REST`. Raises UsageError."""
+    """Return the fleet with this name, KIND:REST. Raises UsageError if there is no such kind."""
     kind = text.partition(":")[0]
     if kind not in KINDS:
         raise UsageError(f"there is no fleet {text!r}", hint=f"a fleet is {forms()}")
@@ -204,5 +216,6 @@ def parse(text: str) -> Fleet:
 
 
 def forms() -> str:
-    """The forms of all kinds, for help texts."""
-    return "; ".join(f"{kind.form} ({kind.about})" for kind in KINDS.available())
+    """Return how fleets of all kinds are named, for help texts."""
+    texts = [f"{kind.form} ({kind.about})" for kind in KINDS.available()]
+    return "; ".join(texts)

@@ -1,7 +1,8 @@
-"""Links to boards.
+"""Links to single boards, over a serial port or anything else that carries frames.
 
-A link sends frames, and puts received ones, in batches, on a queue that a driver reads. A port is a
-URL, whose scheme names a subclass of Link in SCHEMES; pyserial opens any other port.
+A link sends frames (messages of shared_specs/wire.md), and puts received ones, in batches, on a
+queue that a driver reads. A port is a device path or a URL. The scheme of a URL names a subclass of
+Link in SCHEMES; pyserial opens any other port.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Received:
-    """An event of a link: unchecked frames of a board, in their order.
+    """An event of a link: frames that have come from a board, in their order, not yet verified.
 
-    The last event of a link that was lost has an `error` instead.
+    The last event of a link that was lost has an `error` and no frames.
     """
 
     link: Link
@@ -37,17 +38,18 @@ class Received:
 
 
 Events = queue.SimpleQueue[Received]
-HELLO_EVERY = 0.5  # seconds between two hellos to a board that does not answer
-_NONCE = slice(1, 5)  # of a HELLO, behind its type
+HELLO_EVERY = 0.5  # seconds between two HELLO_REQUESTs to a board that does not answer
+_NONCE = slice(1, 5)  # where the nonce is in a HELLO: behind the byte with its type
+_NONCE_BITS = 32
 
 
-# Scheme -> the class of its links, which gets the whole port and the queue.
+# The class of the links of each scheme; it is called with the whole port and the queue.
 _OWN = {"": "ternhost.reach.ports.link:SerialLink"}
 SCHEMES: Registry[Callable[[str, Events], Link]] = Registry("link", "tern.links", _OWN)
 
 
 def scheme_of(port: str) -> str:
-    """Return the registered scheme with which a port begins; "" for a port of pyserial."""
+    """Return the scheme with which a port begins if it is in SCHEMES; "" for a port of pyserial."""
     scheme, colon, _rest = port.partition(":")
     if colon and scheme in SCHEMES:
         return scheme
@@ -55,23 +57,27 @@ def scheme_of(port: str) -> str:
 
 
 def open_link(port: str, events: Events) -> Link:
-    """Open the link to the board at a port. Raises DeviceError, UsageError.
+    """Open the link to the board at a port. Raises DeviceError and UsageError.
 
-    events: the queue that gets its frames.
+    events: the queue that gets the frames of the board.
     """
-    return SCHEMES[scheme_of(port)](port, events)
+    link_class = SCHEMES[scheme_of(port)]
+    return link_class(port, events)
 
 
 def hello_request() -> tuple[int, bytes]:
-    """Encode a HELLO_REQUEST; return its nonce and the frame."""
-    nonce = secrets.randbits(32)
+    """Encode a HELLO_REQUEST, which asks a board to describe itself; return its nonce and itself.
+
+    The board repeats the nonce, a random number, in its answer.
+    """
+    nonce = secrets.randbits(_NONCE_BITS)
     buffer = bytearray(wire.MAX_FRAME)
     size = frames.encode_hello_request(buffer, nonce)
     return nonce, bytes(buffer[:size])
 
 
 def read_hello(frame: bytes) -> host_frames.Hello:
-    """Decode a HELLO, and make its text safe to show. Raises FrameError."""
+    """Decode a HELLO, and escape what is not printable in its text. Raises FrameError."""
     hello = host_frames.Hello(frame)
     if hello.text is not None:
         hello.text = visible(hello.text)
@@ -79,9 +85,10 @@ def read_hello(frame: bytes) -> host_frames.Hello:
 
 
 def check_schema(name: str, hello: host_frames.Hello) -> None:
-    """Raise RefusedError unless the board has this host's wire version and schema.
+    """Raise RefusedError unless a board speaks the same version of the protocol as this host.
 
-    name: of the port. The hint says which side to update.
+    The hint of the error says which side to update. name: the board's port, for the message.
+    hello: what the board says, with its version and schema (a hash of all message formats).
     """
     if hello.version < wire.VERSION:
         hint = "update the board: install this host's tern library on it"
@@ -99,9 +106,9 @@ def check_schema(name: str, hello: host_frames.Hello) -> None:
 
 
 def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
-    """Take all items from a queue; if it is empty, wait for one.
+    """Take all items from a queue. If it is empty, wait for the first one.
 
-    timeout: seconds to wait at most; None: for ever.
+    timeout: how many seconds to wait at most; with None, for ever.
     """
     drained: list[T] = []
     with suppress(queue.Empty):
@@ -114,50 +121,52 @@ def drain(items: queue.SimpleQueue[T], timeout: float | None) -> list[T]:
 class Link(ABC):
     """A connection to one board.
 
-    A subclass passes received frames to `heard`, and the reason of a loss to `lose`.
+    A subclass passes received frames to `heard`, and calls `lose` when the connection is lost.
     """
 
     scheme: ClassVar[str]  # the word before the colon of its ports
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
-        """name: of the port, for messages. events: the queue that gets what the board sends."""
+        """name: the port, for messages. events: the queue that gets what the board sends."""
         self.name = name
         self._events = events
-        self._lost: DeviceError | None = None
-        # HELLOs; None: the link is lost.
+        self._lost: DeviceError | None = None  # the error once the link is lost
+        # The HELLOs that have come while one was awaited; None says that the link is lost.
         self._hellos: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._awaits_hello = False  # else a HELLO is dropped
+        self._awaits_hello = False  # otherwise a HELLO is dropped
 
     @abstractmethod
     def send(self, frame: bytes) -> None:
-        """Send a frame as soon as the board has room for it.
+        """Send a frame as soon as the board has room for it. Returns at once.
 
-        Returns at once; a lost link shows on the events.
+        If the link is lost, the queue of events gets the error.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give the port back. A link that was lost is closed, too."""
+        """Close the port. This is needed for a link that was lost, too."""
 
     def backlog(self) -> int:
-        """The number of bytes that wait for room."""
+        """Return the number of bytes that wait until the board has room for them."""
         return 0
 
     def ask_hello(self) -> int:
-        """Ask the board for its HELLO, in any state of the board and the link; return the nonce."""
+        """Ask the board for its HELLO, in whatever state it is; return the nonce of the request."""
         nonce, request = hello_request()
         self.send(request)
         return nonce
 
     def heard(self, received: Iterable[bytes]) -> None:
-        """Pass on frames that have come from the board, in their order.
+        """Pass on frames that have come from the board: HELLOs to `hello`, others to the driver.
 
-        received: an empty frame was damaged; the aggregator counts it.
+        received: the frames in their order. One that was damaged is empty here; it is passed on,
+        too, so that it is counted.
         """
         answers = []
         for frame in received:
-            if frame[:1] != bytes((wire.HELLO,)):
+            is_hello = bool(frame) and frame[0] == wire.HELLO
+            if not is_hello:
                 answers.append(frame)
             elif self._awaits_hello:
                 self._hellos.put(frame)
@@ -165,7 +174,10 @@ class Link(ABC):
             self._events.put(Received(self, answers))
 
     def lose(self, why: str) -> None:
-        """Note that the board can no longer be reached."""
+        """Note that the board can no longer be reached, and tell all who wait for it.
+
+        why: what has happened, for the error message. Only the first call counts.
+        """
         if self._lost:
             return
         hint = f"check its cable and power; {self.AFTER_LOSS}"
@@ -174,12 +186,15 @@ class Link(ABC):
         self._events.put(Received(self, [], self._lost))
 
     def hello(self, timeout: float = 5.0) -> host_frames.Hello:
-        """Ask for the HELLO until it comes, and return it.
+        """Ask the board for its HELLO, the message in which it describes itself, and return it.
 
-        Raises DeviceError after `timeout` seconds, RefusedError for another schema.
+        The request is repeated until the HELLO comes. Raises DeviceError if none has come after
+        `timeout` seconds, and RefusedError if the board speaks another version of the protocol.
         """
-        # A fixed number of questions: a delayed host must not give up a board that answers.
-        for _ in range(math.ceil(timeout / HELLO_EVERY)):
+        # The attempts are counted instead of the time: otherwise a host that was suspended meanwhile
+        # would give up a board that answers.
+        attempts = math.ceil(timeout / HELLO_EVERY)
+        for _ in range(attempts):
             self._awaits_hello = True
             nonce = self.ask_hello()
             reply = self._wait_for_hello(nonce, min(timeout, HELLO_EVERY))
@@ -194,18 +209,21 @@ class Link(ABC):
         raise DeviceError(f"no tern device answers on {self.name}", hint)
 
     def _wait_for_hello(self, nonce: int, timeout: float) -> bytes:
-        """Wait for the HELLO that answers a request; return no bytes if it does not come in time.
+        """Wait for the HELLO that answers a request; return b"" if it does not come in time.
 
-        nonce: of the request. Raises DeviceError if the link is lost.
+        nonce: the number in the request, which its answer repeats. timeout: seconds to wait.
+        Raises DeviceError if the link is lost.
         """
+        expected_nonce = nonce.to_bytes(_NONCE_BITS // 8, "little")
         end = time.monotonic() + timeout
         try:
-            while True:  # also after the end, for replies that are there already
-                reply = self._hellos.get(timeout=max(0.0, end - time.monotonic()))
-                if reply is None:
+            while True:  # even after the end, for replies that are in the queue already
+                seconds_left = max(0.0, end - time.monotonic())
+                reply = self._hellos.get(timeout=seconds_left)
+                if reply is None:  # the link is lost
                     assert self._lost is not None
                     raise self._lost
-                if reply[_NONCE] == nonce.to_bytes(4, "little"):
+                if reply[_NONCE] == expected_nonce:  # else it answers an earlier request
                     return reply
         except queue.Empty:
             return b""

@@ -1,4 +1,4 @@
-"""Refusals of devices: warnings, their meaning, and remedies."""
+"""Explains refusals: a device that refuses answers with an error code instead of a report."""
 
 import json
 from collections import Counter
@@ -11,26 +11,27 @@ from ternhost.errors import RefusedError
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import Warn
 
-# By the names of error codes in tern.wire: what the refusal means, and its remedy.
+# What a refusal means and what to do, by the name of its error code in tern.wire.
 _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 def _read_remedies() -> dict[int, tuple[str, str]]:
-    """Return the texts of refusals by error code instead of its name."""
+    """Return what refusals mean and what to do, by error code instead of its name."""
     remedies = {}
     for name, (meaning, remedy) in _TEXTS.items():
-        if name.startswith("ERR_"):
+        if name.startswith("ERR_"):  # other texts are for special cases of a code
             code = getattr(wire, name)
-            remedies[code] = meaning, remedy
+            remedies[code] = (meaning, remedy)
     return remedies
 
 
 REMEDIES = _read_remedies()
-"""By error code, what a refusal means, with fields to fill in, and its remedy."""
-WHEN_SPENT = REMEDIES[wire.ERR_BUDGET][1]
-"""What to do when a budget is spent."""
+"""For each error code what a refusal means, with fields to fill in, and what to do."""
+_MEANING_WHEN_SPENT, WHEN_SPENT = REMEDIES[wire.ERR_BUDGET]
+"""WHEN_SPENT: what to do when the privacy budget of a device is spent."""
 
-# Reasons that do not change while a run asks the same: nothing was drawn, and nothing paid.
+# Error codes that a device answers again whenever it is asked the same. A device that answers one
+# of them has not drawn a report, and so has spent no budget.
 _FINAL = frozenset(
     {
         wire.ERR_CARD,
@@ -46,31 +47,34 @@ _FINAL = frozenset(
 
 
 class Explanation(NamedTuple):
-    """The most frequent error code of a round's refusals, its meaning, and a remedy."""
+    """The most frequent reason for which devices refused in a round."""
 
-    code: int
-    words: str
-    hint: str | None
+    code: int  # the error code of tern.wire
+    words: str  # how many devices refuse, and why
+    hint: str | None  # what to do
 
 
 class Refusals:
     """Warns of the refusals in a run, once for each reason."""
 
     def __init__(self, warn: Warn) -> None:
+        """warn: is called with each warning."""
         self._warn = warn
-        self._warned: set[int] = set()
+        self._warned: set[int] = set()  # the error codes of the warnings so far
 
     def check(self, result: RoundResult, forged: int) -> None:
-        """Look at the refusals of a round that has ended.
+        """Warn of the refusals of a round that has ended, or raise an error if nobody reported.
 
-        forged: how many frames had another key. Warns of refusals if there were reports, too.
-        Raises AllRefused if there were only refusals, and RefusedError if only forgeries came.
+        forged: how many frames came that were sealed with another key than the host knows for the
+        device. Raises AllRefused if there were refusals and no report, and RefusedError if nothing
+        came but such frames.
         """
         if result.refusals and not result.reports:
             raise AllRefused(result)
         if result.refusals:
             self._warn_once(result)
-        elif not result.reports and forged:
+            return
+        if forged and not result.reports:
             raise RefusedError(
                 f"no device reported in round {result.number}: they have other keys than this store",
                 hint="use their store, or give each its key in this one: tern provision BOARD "
@@ -78,7 +82,11 @@ class Refusals:
             )
 
     def _warn_once(self, result: RoundResult) -> None:
-        """Warn of a reason unless that was done before: most devices will refuse again."""
+        """Warn of the most frequent refusal of a round, unless there was such a warning before.
+
+        Most devices will refuse again in the next rounds, so that one warning is enough. Devices
+        that claim to have seen a later round get a warning of their own.
+        """
         if wire.ERR_OLD_ROUND not in self._warned:
             warning = describe_later_rounds(result)
             if warning is not None:
@@ -94,19 +102,20 @@ class Refusals:
 
 
 class AllRefused(RefusedError):
-    """All devices that answered have refused: gives the most frequent reason and a remedy."""
+    """The error for a round in which all devices that answered have refused to report."""
 
     def __init__(self, result: RoundResult) -> None:
+        """Give the most frequent reason of the round's refusals, and what to do about it."""
         explanation = explain(result)
         super().__init__(explanation.words, hint=explanation.hint)
         self.result = result
 
 
 def describe_later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
-    """Write a warning of devices that claim a later round than this store has asked.
+    """Return a warning if devices claim to have seen a later round than this store has begun.
 
-    Return the warning and a remedy, or None if no device claims that. There is a remedy only if
-    most of the devices agree: a single one may lie.
+    The result is the warning and what to do about it, or None if no device claims that. What to do
+    is None, too, unless most of the devices agree, since a single one may lie.
     """
     claimed_rounds = []
     for refusal in result.refusals.values():
@@ -115,13 +124,15 @@ def describe_later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
     if not claimed_rounds:
         return None
     count = len(claimed_rounds)
-    median = sorted(claimed_rounds)[count // 2]
+    median = sorted(claimed_rounds)[count // 2]  # a liar cannot move it far
     words = (
         f"{count} of {result.asked} devices say that they have seen round {median} already, "
         "which this store has not asked; they are not believed"
     )
     most_agree = 2 * count > result.asked
-    if not most_agree or median - result.number > wire.CLIENT_AHEAD:
+    # --after-round cannot skip more rounds than CLIENT_AHEAD, since devices would refuse that.
+    is_possible = median - result.number <= wire.CLIENT_AHEAD
+    if not most_agree or not is_possible:
         return words, None
     return words, f"if the store was restored from a copy, go on with --after-round {median}"
 
@@ -129,9 +140,10 @@ def describe_later_rounds(result: RoundResult) -> tuple[str, str | None] | None:
 def nobody_will_report(result: RoundResult) -> bool:
     """Return whether every device of a round has refused for a reason that will not change.
 
-    Then nobody has paid for a report. A device that was silent may have paid.
+    Then no device has spent any of its privacy budget in the round, and the run can be given up.
     """
-    if result.reports or len(result.refusals) < result.asked:
+    some_were_silent = len(result.refusals) < result.asked  # and may have spent budget
+    if result.reports or some_were_silent:
         return False
     return all(_is_final(refusal) for refusal in result.refusals.values())
 
@@ -144,9 +156,13 @@ def _is_final(refusal: Refusal) -> bool:
 
 
 def explain(result: RoundResult) -> Explanation:
-    """Explain the most frequent refusal of a round, by the first device that has refused so."""
+    """Explain the most frequent refusal of a round, with the details of the first such device.
+
+    The round must have a refusal.
+    """
     refusals = list(result.refusals.values())
-    code, count = Counter(refusal.code for refusal in refusals).most_common(1)[0]
+    count_by_code = Counter(refusal.code for refusal in refusals)
+    code, count = count_by_code.most_common(1)[0]
     example = next(refusal for refusal in refusals if refusal.code == code)
     if code == wire.ERR_OLD_ROUND:
         warning = describe_later_rounds(result)
@@ -154,11 +170,19 @@ def explain(result: RoundResult) -> Explanation:
             words, hint = warning
             return Explanation(code, words, hint)
 
-    amount = example.detail / MICRO
-    fields = {"amount": amount, "detail": example.detail, "number": result.number}
-    meaning, hint = REMEDIES.get(code, (wire.error_name(code), None))
+    hint = None
+    meaning = wire.error_name(code)  # of a code for which there is no text
+    if code in REMEDIES:
+        meaning, hint = REMEDIES[code]
     if code == wire.ERR_LEDGER and example.detail == wire.OLD_LEDGER:
         meaning, hint = _TEXTS["OLD_LEDGER"]
+
+    # What `detail` is depends on the code; an amount of privacy loss is in millionths.
+    fields = {
+        "amount": example.detail / MICRO,
+        "detail": example.detail,
+        "number": result.number,
+    }
     words = f"{count} of {result.asked} devices refuse: {meaning.format(**fields)}"
     if hint:
         hint = hint.format(**fields)

@@ -1,4 +1,7 @@
-"""Records in the store, for observers, when boards were heard, and their figures about themselves."""
+"""Stores when boards were heard and what they report about themselves, such as their budgets.
+
+Observers such as `tern dashboard` read it from the store; rounds do not depend on it.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,45 +13,49 @@ from ternhost.reach.driver import BoardBudget, Warn
 from ternhost.store.boards import BoardRow
 from ternhost.store.store import Store
 
-# Least seconds between two writes of when boards were heard; a large fleet takes more, for each
-# of its boards.
+# The least seconds between two writes of when boards were heard. For a large fleet a write takes
+# long, so the pause is at least so many seconds for each of its boards.
 _EVERY = 5.0
 _EVERY_FOR_A_BOARD = 0.001
 
-# Takes a round, devices and a measure; returns what a report of each device costs, in millionths.
+# A function that takes the number of a round, ids of devices, and a measure (EPSILON or RHO of
+# tern.ledger), and returns the privacy loss of each device's report, in millionths of the measure.
 Costs = Callable[[int, Sequence[int], int], Iterable[int]]
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What a driver has noticed about a board."""
+    """What a driver has noticed about a board at one moment."""
 
-    name: str
-    clients: range
-    heard: float  # on the monotonic clock
+    name: str  # the board's port, or its name on a broker
+    clients: range  # the ids of its devices
+    heard: float  # when it was heard last, by the monotonic clock
     online: bool = True
-    hello: Mapping[str, Any] = field(default_factory=dict)  # as in BoardRow; empty: unchanged
-    retained: bool = False  # the HELLO was sent before this host came
-    error: str | None = None  # of a failure
+    # The fields of its HELLO, the message in which a board describes itself, as in BoardRow. Empty
+    # if it has sent none since the last sighting.
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    retained: bool = False  # the HELLO was sent before this host connected
+    error: str | None = None  # the message of the error with which the board has failed
 
 
 class _Account:
-    """The HELLO of a board, and what its first device has paid since, in millionths of its measure.
+    """What a board's HELLO says, and the budget that its first device has spent since then.
 
-    A device that answers a round may have paid before its HELLO or after it. So only rounds count
-    that were opened after the HELLO.
+    A device that answers a round may have spent the budget before its HELLO or after it. So only
+    rounds count that were opened after the HELLO.
     """
 
     def __init__(self, hello: Mapping[str, Any], last_round: int, paid: int) -> None:
+        """Begin with a HELLO, and the budget (in millionths) that was spent since it was sent."""
         self.hello = hello
-        self.last_round = last_round  # that was open, or had ended, when the HELLO came
+        self.last_round = last_round  # the last round that had been opened when the HELLO came
         self.paid = paid
 
 
 class Sightings:
-    """Changes of boards since the last write.
+    """Collects what changes at boards, and writes it into the store from time to time.
 
-    Rounds do not depend on it: after a failed write, the changes wait.
+    Rounds do not depend on it: if a write fails, its changes are written the next time.
     """
 
     def __init__(
@@ -57,40 +64,56 @@ class Sightings:
         warn: Warn = lambda message: None,
         last_round: Callable[[], int] = lambda: 0,
     ) -> None:
-        """store: gets the changes. warn: gets a sentence when writes begin to fail.
+        """Collect changes for `store`.
 
-        last_round: returns the number of the last round.
+        warn: is called with a sentence when writes begin to fail. last_round: a function that
+        returns the number of the last round that was opened.
         """
-        self.version = 0  # of what boards say of their budgets: it grows with each change
         self._store = store
         self._warn = warn
         self._last_round = last_round
-        self._write_failed = False
-        self._unwritten: dict[str, BoardRow] = {}
-        self._accounts: dict[int, _Account] = {}  # by first device of a board
-        self._rows_before: dict[int, BoardRow] | None = None  # by first device, before this host
-        self._last_write = time.monotonic()
-        self._budgets: list[BoardBudget] = []
-        self._budgets_version = 0  # that they are from
 
-    # What boards say
+        # What is written into the store.
+        self._unwritten: dict[str, BoardRow] = {}  # changed rows, by the name of the board
+        self._last_write = time.monotonic()
+        self._write_failed = False
+
+        # What the first device of each board has spent.
+        self._accounts: dict[int, _Account] = {}  # by that device
+        self._rows_before: dict[int, BoardRow] | None = None  # the same of an earlier host
+
+        # The budgets that follow from the accounts.
+        self.version = 0  # it grows with each change of an account
+        self._budgets: list[BoardBudget] = []  # a cache
+        self._budgets_version = 0  # the version from which the cache was made
+
+    # What boards report
 
     def note(self, sighting: Sighting) -> None:
-        """Note that a board was heard, or has failed."""
+        """Note that a board was heard, or has failed, for the next write into the store."""
         self._open_account(sighting)
-        hello, error = sighting.hello, sighting.error
-        errors = 0 if error is None else 1
+        hello = sighting.hello
+        error = sighting.error
+        errors = 0
+        if error is not None:
+            errors = 1
+
+        # Merge it with an earlier sighting that has not been written yet.
         unwritten = self._unwritten.get(sighting.name)
-        if unwritten is not None:  # add to what is to be written already
-            hello = hello or unwritten.hello
-            error = error or unwritten.error
+        if unwritten is not None:
             errors += unwritten.errors
+            if not hello:
+                hello = unwritten.hello
+            if not error:
+                error = unwritten.error
+
+        # The store has wall-clock times, since the monotonic clock means nothing to others.
         silence = time.monotonic() - sighting.heard
         self._unwritten[sighting.name] = BoardRow(
-            sighting.name,
-            sighting.clients.start,
-            len(sighting.clients),
-            sighting.online,
+            name=sighting.name,
+            first=sighting.clients.start,
+            clients=len(sighting.clients),
+            online=sighting.online,
             heard=time.time() - silence,
             hello=hello,
             errors=errors,
@@ -98,26 +121,35 @@ class Sightings:
         )
 
     def _open_account(self, sighting: Sighting) -> None:
-        """Open the account of a board that is new or has sent another HELLO."""
-        first, hello = sighting.clients.start, sighting.hello
+        """Begin to count what a board's first device spends, if the board's HELLO has changed.
+
+        A HELLO says how much of its budget the device had left. So the count begins anew with each
+        HELLO that says something else than the last one, and with the first one of a board.
+        """
+        first = sighting.clients.start
+        hello = sighting.hello
         account = self._accounts.get(first)
         if account is not None:
             is_unchanged = not hello or account.hello == hello
             if is_unchanged:
                 return
+
         paid = 0
         hello_is_old = sighting.retained or not hello
-        if hello_is_old:  # reports since then came to an earlier host
+        if hello_is_old:
+            # The device may have reported to an earlier host since it sent that HELLO.
             paid = self._paid_before(first, hello)
         self._accounts[first] = _Account(hello, self._last_round(), paid)
         self.version += 1
 
     def _paid_before(self, first: int, hello: Mapping[str, Any]) -> int:
-        """Return what a device has paid since its HELLO, as an earlier host has stored it.
+        """Return how much budget a device has spent since its HELLO, as an earlier host stored it.
 
-        first: the device, which is the first one of its board.
+        The result is in millionths; it is 0 if no earlier host has stored the same HELLO.
+        first: the device, which is the first one of its board. hello: the fields of the HELLO; if
+        they are empty, the HELLO in the store counts.
         """
-        if self._rows_before is None:
+        if self._rows_before is None:  # read once, before this host writes rows of its own
             self._rows_before = {row.first: row for row in self._store.boards()}
         row = self._rows_before.get(first)
         if row is None:
@@ -127,17 +159,21 @@ class Sightings:
             return 0
         return row.spent
 
-    def answered(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
-        """Add what accepted reports cost to the accounts of boards.
+    def count_costs(self, reports: Iterable[tuple[int, int]], costs: Costs) -> None:
+        """Count what accepted reports have cost the first devices of boards.
 
-        reports: (round, device) of each. costs: see `Costs`.
+        reports: for each report the number of its round and the device. costs: see `Costs`.
         """
-        paying: dict[tuple[int, int], list[int]] = {}  # first devices, by round and measure
+        # The devices whose accounts change, by round and measure, with which costs are looked up.
+        paying: dict[tuple[int, int], list[int]] = {}
         for number, device in reports:
             account = self._accounts.get(device)
-            if account is not None and number > account.last_round:
-                measure = int(account.hello.get("measure") or 0)
-                paying.setdefault((number, measure), []).append(device)
+            if account is None:
+                continue  # the device is not the first one of its board
+            if number <= account.last_round:
+                continue  # its HELLO may have this cost in it already
+            measure = int(account.hello.get("measure") or 0)
+            paying.setdefault((number, measure), []).append(device)
         for (number, measure), devices in paying.items():
             for device, cost in zip(devices, costs(number, devices, measure), strict=True):
                 self._accounts[device].paid += cost
@@ -147,12 +183,12 @@ class Sightings:
     def budget(self, clients: range) -> BoardBudget | None:
         """Return the budget of the board with these devices; None if the board does not report it.
 
-        What its first device has paid since the board's HELLO is taken into account.
+        It is the budget in the board's HELLO, without what its first device has spent since then.
         """
         account = self._accounts.get(clients.start)
         if account is None:
             return None
-        row = BoardRow(
+        row = BoardRow(  # only to compute what is left; the row is not stored
             name="",
             first=clients.start,
             clients=len(clients),
@@ -174,9 +210,9 @@ class Sightings:
         )
 
     def budgets(self, read: Callable[[], list[BoardBudget]]) -> list[BoardBudget]:
-        """Return the budgets of a fleet from a cache.
+        """Return the budgets of a fleet, from a cache as long as none has changed.
 
-        read: reads them; it is called only if a budget has changed since the last time.
+        read: a function that returns the current budgets; it is called only after a change.
         """
         if self._budgets_version != self.version:
             self._budgets_version = self.version
@@ -185,10 +221,11 @@ class Sightings:
 
     # The store
 
-    def due(self, boards: int, ended: bool = False) -> bool:
-        """Return whether it is time to write when boards were heard.
+    def write_is_due(self, boards: int, ended: bool = False) -> bool:
+        """Return whether it is time to write again when boards were heard.
 
-        boards: how many there are. ended: a round has just ended, so only a large fleet waits.
+        boards: how many boards the fleet has. ended: whether a round has just ended; then a small
+        fleet does not wait for the usual pause.
         """
         pause = _EVERY_FOR_A_BOARD * boards
         if not ended:
@@ -196,7 +233,7 @@ class Sightings:
         return time.monotonic() - self._last_write > pause
 
     def write(self) -> None:
-        """Write the changes into the store; if that fails, they wait."""
+        """Write the changes into the store. If that fails, they are kept for the next time."""
         if self._unwritten:
             rows = []
             for row in self._unwritten.values():
@@ -206,13 +243,13 @@ class Sightings:
                 self._unwritten = {}
         self._last_write = time.monotonic()
 
-    def forget(self) -> None:
+    def mark_all_offline(self) -> None:
         """Write that all boards are offline."""
         self.write()
         self._try(self._store.boards_offline)
 
     def _try(self, write: Callable[[], None]) -> None:
-        """Write into the store. If that fails, go on, and warn if it is the first failure."""
+        """Write into the store. If that fails, go on, and warn if the last write succeeded."""
         try:
             write()
         except StorageError as error:

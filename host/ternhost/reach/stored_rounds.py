@@ -1,4 +1,4 @@
-"""The rounds of real devices: a store keeps them, and reports are checked and counted."""
+"""The rounds of real devices, whose requests and reports are kept in a store (a database file)."""
 
 import time
 from collections.abc import Mapping
@@ -17,19 +17,23 @@ from ternhost.store.store import Store
 
 
 class DriverOptions(TypedDict, total=False):
-    """Options of every driver with a store."""
+    """The keyword arguments of every driver with a store; all may be omitted."""
 
-    run: str | None  # its name
-    individual: bool  # results carry the reports of single devices
+    run: str | None  # the name of the run to which the rounds belong
+    individual: bool  # results contain the reports of single devices, too
     standing: bool  # the fleet is served: devices come and go
-    warn: Warn
+    warn: Warn  # is called with each warning
 
 
 class StoredRounds(RoundKeeper):
-    """Keeps rounds in a store; its `aggregator` gets the reports of their devices."""
+    """Keeps rounds in a store. Its `aggregator` checks and counts the reports of devices."""
 
     def __init__(self, store: Store, **options: Unpack[DriverOptions]) -> None:
-        """store: with the devices' keys; gets rounds and reports. options: see DriverOptions."""
+        """Keep the rounds of a run in a store.
+
+        store: the database with the keys of the devices, which gets rounds and reports. options:
+        those of `DriverOptions`; all may be left out.
+        """
         super().__init__()
         self.aggregator = Aggregator(store)
         self.standing = options.get("standing", False)
@@ -37,7 +41,8 @@ class StoredRounds(RoundKeeper):
         self._store = store
         self._run = options.get("run")
         self._refusals = Refusals(self.warn)
-        self._foreign = 0  # frames with other keys, until this round began
+        # How many frames had been sealed with unknown keys when the open round began.
+        self._foreign_before = 0
 
     @property
     def statistics(self) -> Mapping[str, int]:
@@ -47,10 +52,11 @@ class StoredRounds(RoundKeeper):
         return max(planned, last_number(self._store) + 1)
 
     def open(self, number: int, cohorts: Cohorts, terms: Terms) -> None:
-        quorum = terms.reports(sum(len(devices) for _, devices in cohorts))
+        asked = sum(len(devices) for _question, devices in cohorts)
+        quorum = terms.reports(asked)  # the number of reports that ends the round
         ending = Ending(quorum, terms.deadline)
         self.aggregator.open(number, cohorts, time.monotonic(), ending, self._run)
-        self._foreign = self.aggregator.foreign
+        self._foreign_before = self.aggregator.foreign
 
     def resume(self) -> list[int]:
         return self.aggregator.resume(time.monotonic(), self._run)
@@ -64,15 +70,18 @@ class StoredRounds(RoundKeeper):
     def finish(
         self, result: RoundResult, *, individual: bool, forgeries_matter: bool = True
     ) -> RoundResult:
-        """Warn of the refusals in a round that has ended, and return its result.
+        """Warn of the devices that refused to report in a round that has ended; return its result.
 
-        individual: add the reports of single devices. Raises AllRefused if there were only
-        refusals; and RefusedError if all frames had other keys, unless forgeries do not matter:
-        then other boards may have sent them.
+        result: the result of the round as the aggregator has counted it.
+        individual: add the reports of single devices to the result.
+        forgeries_matter: whether a round that only got frames with unknown keys is an error. For a
+            broker to which other boards may send, it is not.
+        Raises AllRefused if every answer was a refusal, and RefusedError if forgeries matter and
+        nothing but frames with unknown keys came.
         """
         forged = 0
         if forgeries_matter:
-            forged = self.aggregator.foreign - self._foreign
+            forged = self.aggregator.foreign - self._foreign_before
         self._refusals.check(result, forged)
         if not individual:
             return result

@@ -1,9 +1,9 @@
 """Whether devices can pay for a run, and what they could pay for instead.
 
-A run that most of its devices cannot pay for does not begin (docs/guides/runs.md): it would spend
-what is left of their budgets, which are for life, for a result that never comes. What they have
-left is known from their boards, which speak for their first devices, and from the rounds of the
-store, which say how the other devices of a board differ from it.
+A run that most of its devices cannot pay for does not begin (docs/guides/runs.md). It would spend
+what is left of their budgets, which are for life, on a result that never comes. Each board reports
+what its first device has left. The rounds in the store tell how much more or less the other devices
+of the board have spent.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-# Of the devices whose budget is known: if fewer can pay for a run, it does not begin.
+# If fewer than this share of the devices whose budget is known can pay for a run, it does not begin.
 _LEAST_SHARE = 0.5
-_LEAST_EPSILON = 1000  # micro-epsilon of a report that is worth asking for
-_DIGITS = 3  # of a number that a message suggests
+# In micro-epsilon: reports with a smaller epsilon are too noisy to be worth asking for.
+_LEAST_EPSILON = 1000
+_DIGITS = 3  # significant digits of the amounts in messages
 
 _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Funds:
-    """What the devices of a run have left of their budgets, by groups of equal devices.
+    """What the devices of a run have left of their lifetime budgets.
 
-    Entry i of each array is of group i.
+    Devices with the same budget are a group. Entry i of each array is about group i.
     """
 
-    devices: _Floats  # how many; of a site also fractions of a device
-    left: Integers  # of the budget of each of them, millionths of `measure`
-    measure: Integers  # of their ledgers (tern.ledger)
-    of_class: Integers  # the index of their class among the run's designs
+    devices: _Floats  # the number of devices; of a site, whose classes are unknown, fractions too
+    left: Integers  # what each of them has left, in millionths of `measure`
+    measure: Integers  # what their ledgers count: EPSILON or RHO (tern.ledger)
+    of_class: Integers  # the index of their class of devices in `Learner.designs`
 
     @classmethod
     def of(
@@ -66,19 +67,19 @@ class Funds:
         budgets: Sequence[BoardBudget],
         disclosures: Disclosures,
     ) -> Funds:
-        """Gather what is known of the devices of a run.
+        """Gather what is known of the budgets of a run's devices.
 
-        members: the devices of the run. budgets: as boards report them. disclosures: what the
-        devices have disclosed before, by the rounds of the store.
+        members: the ids of the devices. budgets: what boards say that they have left. disclosures:
+        the reports of the devices in earlier rounds of the store.
         """
-        shares = [design.share for design in learner.designs]
+        shares = [design.share for design in learner.designs]  # of each class among all devices
         device_ids = np.sort(members)
         left, measures = _left_by_device(device_ids, budgets, disclosures)
         is_known = left >= 0
         classes = class_of(device_ids[is_known], shares, learner.options.seed)
 
-        # Devices whose ids are known are groups of one. Of other boards' devices only the number
-        # is known: it is split by the shares of the classes.
+        # A device whose id is known is a group of its own. Of other boards' devices only the number
+        # is known, and it is divided among the classes by their shares.
         more_devices, more_left, more_measures, more_classes = [], [], [], []
         for device_count, budget in _budgets_without_ids(device_ids, budgets):
             for of_class, share in enumerate(shares):
@@ -99,33 +100,40 @@ class Funds:
         return float(self.devices.sum())
 
     def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
-        """Return for each group whether its devices can pay.
+        """Return for each group whether its devices can pay the price for their class.
 
-        prices: by class and by measure of the ledger, in millionths; None: a ledger of that
-        measure never pays.
+        prices: the price in millionths by class of devices and by measure of the ledger; None: a ledger
+        of that measure cannot pay at all.
         """
-        price_table = np.full((len(prices), len(MEASURES)), np.iinfo(np.int64).max)
+        unaffordable = np.iinfo(np.int64).max  # more than any budget
+        price_table = np.full((len(prices), len(MEASURES)), unaffordable)
         for of_class, prices_of_class in enumerate(prices):
             for measure, price in enumerate(prices_of_class):
                 if price is not None:
                     price_table[of_class, measure] = price
-        return np.asarray(self.left >= price_table[self.of_class, self.measure])
+        price_of_group = price_table[self.of_class, self.measure]
+        return np.asarray(self.left >= price_of_group)
 
     def count(self, groups: npt.NDArray[np.bool_]) -> float:
-        """Return the number of devices in the groups for which `groups` is true."""
+        """Return the number of devices in the groups at which this mask is true."""
         return float(self.devices[groups].sum())
 
 
 def _left_by_device(
     device_ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> tuple[Integers, Integers]:
-    """Return the budget that each device has left, and the measure of its ledger.
+    """Return what each device has left of its budget (-1: not known), and its ledger's measure.
 
-    device_ids: ascending. Amounts are in millionths; -1: not known.
+    A board reports the ledger of its first device. Each other device of the board is taken to have
+    had the same budget at first, so that it has left
 
-    A board speaks for its first device. Each other device of the board is taken to have had the
-    same budget, less what it has disclosed beyond the first one by the store. If two boards claim
-    a device, the larger amount counts: one of them lies, and that must not stop a run.
+        left of the first device - (spent by this device - spent by the first device),
+
+    where the reports in the store tell what each has spent. If two boards claim the same device, at
+    least one of them is wrong. The larger amount counts, so that a liar cannot stop a run.
+
+    device_ids: in ascending order. budgets: what boards say. disclosures: the devices' reports in
+    the store. Amounts are in millionths.
     """
     left = np.full(len(device_ids), -1, np.int64)
     measures = np.zeros(len(device_ids), np.int64)
@@ -138,41 +146,45 @@ def _left_by_device(
         return left, measures
 
     members = Members(device_ids)
-    paid, paid_by_firsts = {}, {}
+    spent, spent_by_firsts = {}, {}
     for measure in (EPSILON, RHO):
-        paid[measure] = disclosures.prices(device_ids, measure)
-        paid_by_firsts[measure] = disclosures.prices(integers(first_devices), measure)
-    for number, budget in enumerate(boards):
-        paid_by_first = paid_by_firsts[budget.measure][number]
-        places = members.find(integers(budget.devices))
-        places = places[places >= 0]  # those of the board's devices that are in `device_ids`
+        spent[measure] = disclosures.prices(device_ids, measure)
+        spent_by_firsts[measure] = disclosures.prices(integers(first_devices), measure)
+    for number, board in enumerate(boards):
+        spent_by_first = spent_by_firsts[board.measure][number]
+        indices = members.find(integers(board.devices))
+        indices = indices[indices >= 0]  # of those devices of the board that are in `device_ids`
 
-        paid_beyond_first = paid[budget.measure][places] - paid_by_first
-        most = budget.left + budget.spent
-        amounts = np.clip(budget.left - paid_beyond_first, 0, most)
-        is_larger = amounts > left[places]
-        left[places] = np.where(is_larger, amounts, left[places])
-        measures[places] = np.where(is_larger, budget.measure, measures[places])
+        spent_beyond_first = spent[board.measure][indices] - spent_by_first
+        whole_budget = board.left + board.spent
+        amounts = np.clip(board.left - spent_beyond_first, 0, whole_budget)
+        is_larger = amounts > left[indices]  # than what another board said
+        left[indices] = np.where(is_larger, amounts, left[indices])
+        measures[indices] = np.where(is_larger, board.measure, measures[indices])
     return left, measures
 
 
 def _budgets_without_ids(
     device_ids: Integers, budgets: Sequence[BoardBudget]
 ) -> Iterator[tuple[float, BoardBudget]]:
-    """Yield the budgets of boards whose devices are not named, each with how many devices have it.
+    """Yield each budget of boards whose devices are not named, and how many devices have it.
 
-    Of such a board only its site is known. The devices of the site that are in `device_ids` are
-    taken to be spread evenly over its boards.
+    A gateway passes on the budgets of its site's boards without ids. The devices of the site that
+    are in `device_ids` are taken to be spread evenly over the site's boards, so their number may
+    be a fraction.
     """
-    present: dict[int, int] = {}  # devices of `device_ids` at a site, by the id() of its devices
+    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    present: dict[int, int] = {}  # by site, how many of its devices are in `device_ids`
     for budget in budgets:
-        if budget.first is not None or not len(budget.devices):
+        names_its_device = budget.first is not None
+        if names_its_device or not len(budget.devices):
             continue
         site = id(budget.devices)
         if site not in present:
             present[site] = int(np.count_nonzero(np.isin(device_ids, budget.devices)))
-        if present[site]:
-            yield budget.count * present[site] / len(budget.devices), budget
+        if present[site] > 0:
+            share_present = present[site] / len(budget.devices)
+            yield budget.count * share_present, budget
 
 
 # Before the first round
@@ -188,25 +200,27 @@ def require(
 ) -> None:
     """Refuse a run that most devices cannot pay for, and warn if some cannot.
 
-    budgets: as boards report them. devices: how many can be asked. members: those of the run.
-    disclosures: what the members have disclosed before the run, by the store. before: the most
-    that this has cost one of them, in millionths.
+    Raises RefusedError if the run exceeds a budget that the user named with --budget, or if fewer
+    than half of the devices whose budget is known can pay for all of it. A run that serves a fleet
+    has no end, so it is refused only if no device can pay for even one report.
 
-    Raises RefusedError if the run exceeds a named budget, or if fewer than half of the devices
-    whose budget is known can pay for all of it. A served run has no end: it is refused only if no
-    device can pay for a single report.
+    budgets: what boards say that their devices have left. devices: how many devices can be asked.
+    members: the ids of the run's devices. disclosures: their reports in the store from before this
+    run. before: the most that those have cost one device, in millionths.
     """
     _require_named_budget(run.accounts, before)
     learner = run.algorithm
     if not learner.designs or not budgets:
-        return
+        return  # reports cost nothing, or no budget is known
     funds = Funds.of(learner, integers(members), budgets, disclosures)
     if not funds.known:
         return
+
     if run.schedule is not None:
-        nobody_can_pay = not funds.able(_prices(learner, 1)).any()
-        if nobody_can_pay and funds.known >= devices:
-            raise _refusal(run, funds, 1)
+        nobody_can_pay = not funds.able(_prices(learner, times=1)).any()
+        all_are_known = funds.known >= devices
+        if nobody_can_pay and all_are_known:
+            raise _refusal(run, funds, times=1)
         return
 
     able_devices = funds.count(funds.able(_prices(learner, learner.times)))
@@ -222,7 +236,11 @@ def require(
 
 
 def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> None:
-    """Raise RefusedError if a run, with what was spent before it, exceeds a budget of --budget."""
+    """Raise RefusedError if a run, with what was spent before it, exceeds the option --budget.
+
+    accounts: the planned privacy account of each class of devices. before: the most that a device
+    has spent before the run, in millionths.
+    """
     for account in accounts:
         cost = before + account.user_level
         if account.budget is not None and cost > account.budget:
@@ -236,9 +254,9 @@ def _require_named_budget(accounts: Sequence[PrivacyAccount], before: int) -> No
 
 
 def _prices(learner: Learner, times: int) -> list[list[int | None]]:
-    """Return the price of `times` reports, in millionths, by class and measure of the ledger.
+    """Return what `times` reports cost a device, by its class and by the measure of its ledger.
 
-    None: a ledger of that measure cannot pay for them.
+    Prices are in millionths. None: a ledger of that measure cannot pay for such reports.
     """
     prices = []
     for of_class in range(len(learner.designs)):
@@ -249,10 +267,14 @@ def _prices(learner: Learner, times: int) -> list[list[int | None]]:
 
 
 def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | None:
-    """Return the price of `times` reports for a ledger of this measure; None: it cannot pay."""
+    """Return what `times` reports cost a ledger of this measure, in millionths.
+
+    of_class: the index of the devices' class. Return None if the ledger cannot pay for them: a
+    ledger that counts epsilon has no finite price for Gaussian noise.
+    """
     release = learner.designs[of_class].release(times)
     if release.gaussian and measure == EPSILON:
-        return None  # a ledger in epsilon cannot pay for Gaussian noise
+        return None
     return replace(release, measure=measure).user_level
 
 
@@ -261,24 +283,24 @@ def _price(learner: Learner, of_class: int, measure: int, times: int) -> int | N
 
 @dataclass(frozen=True)
 class _Unable:
-    """The devices that cannot pay for `times` reports.
+    """The devices that cannot pay for `times` reports, and a typical one among them.
 
-    of_class, measure, left and price are those of the median device: half of the devices that
-    cannot pay have as much left as it has, or less.
+    of_class, measure, left and price are about the median device: half of the devices that cannot
+    pay have as much left as it has, or less. Amounts are in millionths.
     """
 
-    count: int
-    known: int  # devices whose budget is known, also of those that can pay
-    alike: bool  # whether all of them have the same amount left
-    times: int
-    of_class: int
-    measure: int  # of its ledger
-    left: int  # millionths
-    price: int | None  # of the reports, millionths; None: its ledger cannot pay for any
+    count: int  # of the devices that cannot pay
+    known: int  # of all devices whose budget is known
+    alike: bool  # whether all that cannot pay have the same amount left
+    times: int  # the number of reports
+    of_class: int  # the index of its class of devices
+    measure: int  # what its ledger counts
+    left: int  # of its budget
+    price: int | None  # of the reports; None: its ledger cannot pay for any such report
 
     @classmethod
     def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
-        """Describe the devices of these funds that cannot pay; there must be some."""
+        """Describe the devices that cannot pay for `times` reports; there must be some."""
         prices = _prices(learner, times)
         unable = ~funds.able(prices)
         median = _median_group(funds, unable)
@@ -299,14 +321,15 @@ class _Unable:
 def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
     """Return the error for a run of which too few devices can pay for `times` reports.
 
-    Its hint names options with which the run would fit.
+    Its text says what the run costs and what devices have left; its hint names options with which
+    the run would cost no more than that.
     """
     learner = run.algorithm
     unable = _Unable.of(learner, funds, times)
     if unable.price is None:
-        words, remedy = REMEDIES[wire.ERR_MEASURE]
+        reason, remedy = REMEDIES[wire.ERR_MEASURE]
         devices = counted(unable.known, "device")
-        return RefusedError(f"{unable.count:,} of {devices} cannot pay: {words}", hint=remedy)
+        return RefusedError(f"{unable.count:,} of {devices} cannot pay: {reason}", hint=remedy)
 
     text = _unaffordable(run, unable, unable.price)
     if run.schedule is not None:
@@ -314,25 +337,29 @@ def _refusal(run: Run, funds: Funds, times: int) -> RefusedError:
     enough = _reports_for(learner, unable.of_class, unable.measure, unable.left)
     if enough is not None:
         text += f", enough for {enough} of its {counted(times, 'report')}"
-    fitting = _that_fit(run, unable.left, unable.measure)
     hint = WHEN_SPENT
+    fitting = _fitting_options(run, unable.left, unable.measure)
     if fitting:
         hint = f"to begin a run that fits, ask for {' or '.join(fitting)}; {hint}"
     return RefusedError(text, hint=hint)
 
 
 def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
-    """Say what the run costs a device, and what devices have left.
+    """Say for people what the run costs a device, and what devices have left.
 
-    price: of the median device that cannot pay, in millionths.
+    unable: the devices that cannot pay. price: what the run, or a report of a run without an end,
+    costs the median one of them, in millionths.
     """
     learner = run.algorithm
-    subject = "this run" if run.schedule is None else "a report of this run"
+    subject = "this run"
+    if run.schedule is not None:
+        subject = "a report of this run"
     gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
     cost = _cost(price, unable.measure, learner.delta, gaussian)
     left = _amount(unable.left, unable.measure, learner.delta)
     if unable.known == 1:
         return f"{subject} costs {cost}, and the device has {left} left"
+
     text = f"{subject} costs a device {cost}, and {unable.count:,} of the {unable.known:,} devices"
     text += " whose budget is known cannot pay that: "
     if unable.alike:
@@ -341,36 +368,45 @@ def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
 
 
 def _median_group(funds: Funds, groups: npt.NDArray[np.bool_]) -> int:
-    """Return the index of the group with the median device, by what devices have left.
+    """Return the index of the group that has the median device, by what devices have left.
 
-    groups: which of the groups of `funds` to look at.
+    groups: a mask of the groups of `funds` whose devices count.
     """
     indices = np.flatnonzero(groups)
     ascending = indices[np.argsort(funds.left[indices], kind="stable")]
     devices_up_to = np.cumsum(funds.devices[ascending])
-    middle = int(np.searchsorted(devices_up_to, devices_up_to[-1] / 2))
-    return int(ascending[min(middle, len(ascending) - 1)])
+    half_of_devices = devices_up_to[-1] / 2
+    middle = int(np.searchsorted(devices_up_to, half_of_devices))
+    last = len(ascending) - 1
+    return int(ascending[min(middle, last)])
 
 
 def _amount(millionths: int, measure: int, delta: float) -> str:
-    """Write an amount of a ledger for people, rounded down.
+    """Write an amount of a budget for people, rounded down: nobody is promised too much.
 
-    For instance "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)".
+    For instance "epsilon 2", or "rho 0.0243 (epsilon 0.999 at delta 1e-06)". measure: EPSILON or
+    RHO. delta: at which a rho is converted to an epsilon.
     """
     words = f"{MEASURES[measure]} {_rounded_down(millionths) / MICRO:g}"
     if measure == RHO and millionths:
-        epsilon = _rounded_down(math.floor(sums.epsilon_of(millionths, delta) * MICRO))
+        epsilon = _micro_epsilon(millionths, delta)
         words += f" (epsilon {epsilon / MICRO:g} at delta {delta:g})"
     return words
 
 
-def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
-    """Write a price for people, rounded up.
+def _micro_epsilon(micro_rho: int, delta: float) -> int:
+    """Return the micro-epsilon, rounded down, that a rho keeps at `delta`."""
+    return _rounded_down(math.floor(sums.epsilon_of(micro_rho, delta) * MICRO))
 
-    The epsilon of a rho is added only for Gaussian noise: there it is what the reports disclose.
+
+def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
+    """Write a price for people, rounded up: nobody is told too little.
+
+    measure: EPSILON or RHO. gaussian: whether the reports have Gaussian noise. Only then a rho is
+    what they disclose, and the epsilon that it keeps at `delta` is added.
     """
     unit = _unit_of_last_digit(millionths)
-    rounded_up = -(-millionths // unit) * unit
+    rounded_up = -(-millionths // unit) * unit  # the negations turn rounding down into rounding up
     words = f"{MEASURES[measure]} {rounded_up / MICRO:g}"
     if measure == RHO and gaussian:
         words += f" (epsilon {rounded(sums.epsilon_of(millionths, delta))} at delta {delta:g})"
@@ -378,39 +414,46 @@ def _cost(millionths: int, measure: int, delta: float, gaussian: bool) -> str:
 
 
 def _reports_for(learner: Learner, of_class: int, measure: int, left: int) -> int | None:
-    """Return how many reports of the run a device with `left` millionths can pay for.
+    """Return how many reports of the run a device can pay for.
 
-    None if the reports do not cost the same, or there is only one.
+    of_class: the index of its class. measure: what its ledger counts. left: of its budget, in
+    millionths. Return None if there is no answer, because the run has only one report, or is paid
+    for as a whole.
     """
-    if learner.times == 1 or learner.designs[of_class].release(1).total:
+    is_paid_as_a_whole = learner.designs[of_class].release(1).total
+    if learner.times == 1 or is_paid_as_a_whole:
         return None
-    price = _price(learner, of_class, measure, 1)
-    return 0 if price is None else left // price
+    price = _price(learner, of_class, measure, times=1)
+    if price is None:
+        return 0
+    return left // price
 
 
 def _affordable_reports(run: Run, funds: Funds) -> str:
-    """Say how many reports the devices can pay for that cannot pay for the whole run.
+    """Say how many reports those devices can pay for that cannot pay for the whole run.
 
-    For instance ", only for 3 to 4 of its 5 reports"; empty if the reports do not cost the same.
+    For instance ", only for 3 to 4 of its 5 reports". Return an empty text if the run has only one
+    report, or is paid for as a whole.
     """
     learner = run.algorithm
-    if learner.times == 1 or any(design.release(1).total for design in learner.designs):
+    is_paid_as_a_whole = any(design.release(1).total for design in learner.designs)
+    if learner.times == 1 or is_paid_as_a_whole:
         return ""
     unable = ~funds.able(_prices(learner, learner.times))
-    report_counts: list[int] = []  # the least and the most of each class and measure
-    for of_class, prices_of_class in enumerate(_prices(learner, 1)):
+    report_counts: list[int] = []  # the smallest and largest number for each class and measure
+    for of_class, prices_of_class in enumerate(_prices(learner, times=1)):
         for measure, price in enumerate(prices_of_class):
-            is_here = unable & (funds.of_class == of_class) & (funds.measure == measure)
-            left = funds.left[is_here]
+            is_of_both = (funds.of_class == of_class) & (funds.measure == measure)
+            left = funds.left[unable & is_of_both]
             if not len(left):
                 continue
             if price is None:
                 report_counts.append(0)
             else:
                 report_counts += [int(left.min()) // price, int(left.max()) // price]
-    least, most = min(report_counts), max(report_counts)
-    span = f"{least}"
-    if most > least:
+    fewest, most = min(report_counts), max(report_counts)
+    span = f"{fewest}"
+    if most > fewest:
         span += f" to {most}"
     return f", only for {span} of its {learner.times} reports"
 
@@ -418,10 +461,11 @@ def _affordable_reports(run: Run, funds: Funds) -> str:
 # What would fit
 
 
-def _that_fit(run: Run, left: int, measure: int) -> list[str]:
-    """Return options with which this run would cost no more than `left`, as on the command line.
+def _fitting_options(run: Run, left: int, measure: int) -> list[str]:
+    """Return options with which this run would cost no more than `left`, for the command line.
 
-    Each option alone is enough: a learner was made with it, and its price looked at.
+    Each of them alone is enough: to check that, a learner is made with it. left: in millionths of
+    the measure (EPSILON or RHO).
     """
     changes: dict[str, Any] = {}
     changes |= _fewer_reports(run, left, measure)
@@ -435,46 +479,52 @@ def _that_fit(run: Run, left: int, measure: int) -> list[str]:
 
 
 def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
-    """Return the option for as many reports or rounds as `left` pays for, by its name.
+    """Return the option of the number of reports or rounds, with as many as `left` pays for.
 
-    Empty if the run has no such option, or `left` does not pay for a report.
+    The result has the option's name and value. It is empty if the run has no such option, or `left`
+    does not pay for a report.
     """
     learner, options = run.algorithm, run.options.learning
-    reports = _reports_for(learner, 0, measure, left)
+    reports = _reports_for(learner, of_class=0, measure=measure, left=left)
     if not reports:
         return {}
-    if getattr(options, "reports", None):  # it counts the reports of all clients
-        return {"reports": reports * (learner.clients or 1)}
+    counts_all_reports = bool(getattr(options, "reports", None))  # of all clients together
+    if counts_all_reports:
+        clients = learner.clients or 1
+        return {"reports": reports * clients}
     if learner.rounds_option not in names_of(type(options)):
         return {}
     return {learner.rounds_option: reports}
 
 
 def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
-    """Return the option `life` for what is left in a ledger in rho, by its name.
+    """Return the option `life`, the epsilon of all reports of a device, with what `left` allows.
 
-    Empty if the run has no such option, or too little is left.
+    The result has the option's name and value. It is empty if the run has no such option, if the
+    ledger does not count rho, or if too little is left.
     """
-    if "life" not in names_of(type(run.options.learning)) or measure != RHO or not left:
+    has_option = "life" in names_of(type(run.options.learning))
+    if not has_option or measure != RHO or not left:
         return {}
-    epsilon = sums.epsilon_of(left, run.algorithm.delta)
-    life = _rounded_down(math.floor(epsilon * MICRO))
+    life = _micro_epsilon(left, run.algorithm.delta)
     if life < _LEAST_EPSILON:
         return {}
     return {"life": f"{life / MICRO:g}"}
 
 
 def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
-    """Return the option `epsilon` of a report that `left` pays for in every round, by its name.
+    """Return the option `epsilon` of a report, with what `left` pays for in every round.
 
-    Empty if the run's epsilon comes from another option, or too little is left.
+    The result has the option's name and value. It is empty if another option decides the run's
+    epsilon, or too little is left.
     """
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):
         return {}
     if any(getattr(options, name, None) for name in ("epsilons", "card", "choices")):
         return {}
-    epsilon = _rounded_down(_epsilon_of(left // learner.times, measure))
+    left_for_report = left // learner.times
+    epsilon = _rounded_down(_epsilon_of(left_for_report, measure))
     if epsilon < _LEAST_EPSILON:
         return {}
     return {"epsilon": f"{epsilon / MICRO:g}"}
@@ -488,30 +538,35 @@ def _epsilon_of(amount: int, measure: int) -> int:
 
 
 def _rounded_down(micro: int) -> int:
+    """Round a number of millionths down to `_DIGITS` significant digits."""
     unit = _unit_of_last_digit(micro)
     return micro // unit * unit
 
 
 def _unit_of_last_digit(number: int) -> int:
-    """The power of ten to which a number is rounded so that `_DIGITS` digits are left."""
-    return int(10 ** max(0, len(str(number)) - _DIGITS))
+    """Return the power of ten to whose multiples a number is rounded to keep `_DIGITS` digits."""
+    digits_to_drop = max(0, len(str(number)) - _DIGITS)
+    return int(10**digits_to_drop)
 
 
 def _fits(run: Run, change: Mapping[str, Any], left: int, measure: int) -> bool:
-    """Return whether the run with changed options would cost no class of devices more than `left`.
+    """Return whether the run, with some options changed, would cost no device more than `left`.
 
-    change: the values of the options that change, by name.
+    change: the new values of the options, by name. left: in millionths of the measure. Options with
+    which no learner can be made do not fit.
     """
     stored = run.store.run(run.files.name)
     assert stored is not None
     try:
-        options = replace(run.options.learning, **change)
-        population = begin.population(run.fleet, None, run.store, stored.asked["devices"])
-        learner = ALGORITHMS.named(run.options.algorithm)(options, population)
+        learning = replace(run.options.learning, **change)
+        clients = begin.population(
+            run.fleet, schedule=None, store=run.store, devices=stored.asked["devices"]
+        )
+        learner = ALGORITHMS.named(run.options.algorithm)(learning, clients)
     except TernError:
         return False
-    for row in _prices(learner, learner.times):
-        price = row[measure]
+    for prices_of_class in _prices(learner, learner.times):
+        price = prices_of_class[measure]
         if price is None or price > left:
             return False
     return True

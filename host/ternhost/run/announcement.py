@@ -21,18 +21,21 @@ from ternhost.run.guarantees import OfClass
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-_LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"  # by measure
+# By measure: index 0 is EPSILON, 1 is RHO.
+_LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"
 
 
 def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
-    """Tell the watcher what a run costs, and save the guarantees in the run's state.
+    """Tell the user what a run costs its devices, and save the guarantees in the run's state.
 
-    members: the devices of the run. again: an earlier start has told it already; then only the
-    state is set. Raises RefusedError if most devices cannot pay (`affordable.require`).
+    driver: knows what boards have left. members: the ids of the run's devices. again: whether an
+    earlier start of the run has told it already; then only the state is set. Raises RefusedError
+    if most devices cannot pay for the run (`affordable.require`).
     """
     learner = run.algorithm
-    # Boards that are made for this run have spent nothing.
-    budgets = () if run.fleet.provisions else driver.budgets
+    budgets: Sequence[BoardBudget] = ()
+    if not run.fleet.provisions:  # boards that are made for this run have spent nothing
+        budgets = driver.budgets
     if run.state.payments is None:
         run.state.payments = _unknown_payments(run, budgets)
     disclosures = disclosures_before(run, members)
@@ -49,14 +52,24 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
     if run.options.reason:
         run.watcher.note(run.options.reason)
     _note_costs(run, spent_before, least(budgets), classes)
-    affordable.require(run, budgets, len(driver.devices), members, disclosures, spent_before)
+    affordable.require(
+        run,
+        budgets=budgets,
+        devices=len(driver.devices),
+        members=members,
+        disclosures=disclosures,
+        before=spent_before,
+    )
     for extension in EXTENSIONS.available():
         for line in extension.before_first_round(run, driver):
             run.watcher.note(line)
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
-    """Return the payments that boards report and the store does not know, and warn of them."""
+    """Return what boards have spent that the store does not know of, as dicts for JSON.
+
+    The user is warned if that cannot be explained by lost reports. budgets: what boards say.
+    """
     unknown = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
     warning = payments.warning(unknown)
     if warning:
@@ -65,59 +78,76 @@ def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str
 
 
 def _earlier_disclosures(run: Run) -> Disclosures:
-    """Return what devices have disclosed in other runs of the store."""
-    if run.fleet.provisions:  # boards made for this run are new
+    """Return the reports that devices have made in other runs of the store."""
+    if run.fleet.provisions:  # the boards are made for this run, and have made none
         return Disclosures()
     return costs.earlier_disclosures(run.store, run.files.name)
 
 
 def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
-    """Return what devices have disclosed before a run.
+    """Return the reports that devices have made before a run.
 
-    That is in other runs of the store, and in what their boards have paid for elsewhere.
+    These are their reports in other runs of the store, and one more report for what their boards
+    have spent elsewhere, which nobody here knows. members: the ids of the run's devices.
     """
+    unknown_payments = run.state.payments or ()
     return payments.with_payments(
-        _earlier_disclosures(run), run.state.payments or (), members, run.algorithm.unit
+        _earlier_disclosures(run), rows=unknown_payments, members=members, unit=run.algorithm.unit
     )
 
 
 def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfClass]) -> None:
-    """Tell the watcher what a run will cost a device of each class, and what it promises.
+    """Tell the user what a run will cost the devices of each class, and what it guarantees them.
 
-    spent_before: the most that a device has spent in the run's measure, in millionths. left: the
-    least that a board reports as left of its budget.
+    spent_before: the most that a device has spent before, in millionths of the run's measure.
+    left: the least that a board has left of its budget, by measure. classes: the guarantees.
     """
     learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
-    endless = learner.rounds is None and not learner.once  # the accounts are of a round
+    # Nobody knows how many rounds there will be, so the accounts are of one round.
+    is_endless = learner.rounds is None and not learner.once
     shown = ends(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
         classes_of_clients = f"there are {len(accounts)} classes of clients"
         watcher.note(f"{classes_of_clients}; these spend the least and the most:")
     for account in shown:
-        sentence = account.words()
-        if endless:
-            sentence = account.words("in every round")
-        if account.releases[0].times > 1 and account.measure == MEASURES[EPSILON]:
-            sentence += f" (one a round: {flag(learner.rounds_option)} sets how many)"
-        if spent_before:
-            sentence += f"; earlier runs cost up to {spent_before / MICRO:g}"
-            if account.budget is not None:
-                sentence += f", of a budget of {account.budget / MICRO:g}"
+        sentence = _cost_sentence(run, account, spent_before, is_endless)
         watcher.note(sentence + _left_words(accounts, left))
     lines = guarantees.words_of(classes)
-    if endless:
+    if is_endless:
         lines = guarantees.words_of_reports(classes)
     for line in lines:
         watcher.note(line)
 
 
+def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endless: bool) -> str:
+    """Say what a run costs a device of one class, and what earlier runs have cost.
+
+    account: of the class. spent_before, is_endless: as in `_note_costs`.
+    """
+    sentence = account.words()
+    if is_endless:
+        sentence = account.words("in every round")
+    has_several_reports = account.releases[0].times > 1
+    if has_several_reports and account.measure == MEASURES[EPSILON]:
+        sentence += f" (one a round: {flag(run.algorithm.rounds_option)} sets how many)"
+    if spent_before:
+        sentence += f"; earlier runs cost up to {spent_before / MICRO:g}"
+        if account.budget is not None:
+            sentence += f", of a budget of {account.budget / MICRO:g}"
+    return sentence
+
+
 def _left_words(accounts: Sequence[PrivacyAccount], left: Left) -> str:
-    """Say what boards have left, in the measures that can pay for these accounts."""
-    # A ledger in epsilon refuses Gaussian noise, whatever is left.
-    gaussian = any(account.releases[0].gaussian for account in accounts)
+    """Say what boards have left of their budgets, in the measures that can pay for the run.
+
+    accounts: the planned privacy accounts of the run. left: by measure, in millionths; None: no
+    board has a budget in that measure. The text continues a sentence; it may be empty.
+    """
+    has_gaussian_noise = any(account.releases[0].gaussian for account in accounts)
     words = ""
     for measure in (EPSILON, RHO):
         amount = left[measure]
-        if amount is not None and (measure == RHO or not gaussian):
+        can_pay = measure == RHO or not has_gaussian_noise  # epsilon has no price for such noise
+        if amount is not None and can_pay:
             words += f"; the boards say that {_LEFT[measure].format(amount / MICRO)}"
     return words

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,12 @@ from ternhost.text import counted
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is to be kept.
+    """Where the files of a run are kept.
 
-    name: of its directory in `parent`; None: the time. store: None for the fleet's own, or one in
-    the run's directory. anew: give up a run of that store that has not finished.
+    name: of the run's directory in `parent`; None: the directory is named by the time.
+    store: the file of the store, or a directory with one; None: the fleet's own store, or, if the
+    fleet has none, a new store in the run's directory.
+    anew: abandon an unfinished run that is found in the store; otherwise finding one is an error.
     """
 
     name: str | None = None
@@ -51,8 +54,9 @@ class Place:
 def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Learner]:
     """Check the options of a new run, make its directory, and write the run into its store.
 
-    Return the open store, the files, and the learner that checked the options: designing its card
-    may take a minute. After TernError no directory and no run are left.
+    Return the open store, the paths of the run's files, and the learner that was made to check the
+    options (to make another one may take a minute). If this raises TernError, it has removed the
+    directory and the run again.
     """
     kind = fleet.parse(options.fleet)
     path = _path_of_store(kind, place.store)
@@ -60,6 +64,7 @@ def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Lear
     learner = _check_before_opening(options, kind, path)
     # Whatever fails below, `undo` closes the store and removes what was made so far.
     with ExitStack() as undo:
+        # Open the store, if there is one already, and make the directory.
         store: Store | None = None
         names_in_use: list[str] = []
         if path is not None:
@@ -69,56 +74,76 @@ def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Lear
         undo.callback(run_directory.remove, directory)
         if store is None:
             store = undo.enter_context(Store(directory / store_file.NAME))
-        require_no_run(store, place.anew)
+        abandon_or_refuse_unfinished(store, place.anew)
 
+        # Check the options against the devices of the store.
         first_round = check_skip(store, options.after_round) + 1
         clients = population(kind, options.schedule, store)
         options, learner = _fit_to_fleet(options, learner, kind, store, clients)
         _check_options(learner, kind, options, first_round)
 
-        settings = {
-            **asdict(options),
-            "directory": str(directory.resolve()),
-            "simulated": kind.simulated,
-            "devices": None if options.schedule else clients.devices,
-            "references": costs.references(learner, clients.devices),
-        }
+        # Write the run.
         files = RunFiles(directory, store.path, directory.name)
         undo.callback(store.forget_run, files.name)
         skip(store, options.after_round)
-        state = RunState(first_round).as_json()
-        store.begin_run(
-            StoredRun(files.name, began=time.time(), status=PREPARING, asked=settings, state=state)
+        new_run = StoredRun(
+            files.name,
+            began=time.time(),
+            status=PREPARING,
+            asked=_settings(options, learner, kind, clients, directory),
+            state=RunState(first_round).as_json(),
         )
+        store.begin_run(new_run)
         files.write()
-        undo.pop_all()  # all went well: the caller gets the store open
+        undo.pop_all()  # nothing has failed: keep everything, and the store open
     return store, files, learner
 
 
-def _path_of_store(kind: Fleet, store: str | Path | None) -> Path | None:
-    """Return the path of the store that is named, or else of the fleet's own.
+def _settings(
+    options: RunOptions, learner: Learner, kind: Fleet, clients: Population, directory: Path
+) -> dict[str, Any]:
+    """Return what a store keeps of how a run was asked for: its options, and facts beside them."""
+    devices: int | None = clients.devices
+    if options.schedule is not None:
+        devices = None  # a served fleet may grow
+    return {
+        **asdict(options),
+        "directory": str(directory.resolve()),
+        "simulated": kind.simulated,
+        "devices": devices,
+        "references": costs.references(learner, clients.devices),
+    }
 
-    None: the store is made in the directory of the run.
+
+def _path_of_store(kind: Fleet, store: str | Path | None) -> Path | None:
+    """Return the path of the store that the user named (`store`), or else of the fleet's own.
+
+    Return None if the store is to be made in the directory of the run. Raises UsageError, also if
+    the fleet is not set up yet.
     """
-    default_store = kind.default_store  # read in any case: it says what a fleet lacks
-    return default_store if store is None else store_path(store)
+    # Read even if a store was named: it raises UsageError if something of the fleet is missing.
+    default_store = kind.default_store
+    if store is None:
+        return default_store
+    return store_path(store)
 
 
 def _check_before_opening(options: RunOptions, kind: Fleet, path: Path | None) -> Learner | None:
-    """Check the options of a run before its store is opened, and return its learner.
+    """Check the options of a run as far as possible before its store is opened or made.
 
-    Return None if only the store tells how many devices there are. path: of the store; None: it
-    is to be made in the directory of the run. Raises UsageError.
+    path: of the store; None: it is to be made in the directory of the run. Return the learner that
+    was made for the check, or None if the number of devices is not known without the store. Raises
+    UsageError.
     """
     tern_makes_devices = kind.provisions or kind.simulated
     store_is_new = path is None or not path.is_file()
     if store_is_new:
-        check_skip(None, options.after_round)
+        check_skip(None, options.after_round)  # raises if the round number is impossible
 
     is_served = options.schedule is not None
     device_count_is_known = tern_makes_devices or (store_is_new and kind.has_keys)
     if device_count_is_known and not is_served:
-        learner = _make_learner(options, population(kind, schedule=None, store=None))
+        learner = make_learner(options, population(kind, schedule=None, store=None))
         _check_options(learner, kind, options, _first_round(options))
         return learner
     if path is None and not tern_makes_devices:
@@ -127,23 +152,24 @@ def _check_before_opening(options: RunOptions, kind: Fleet, path: Path | None) -
 
 
 def _first_round(options: RunOptions) -> int:
-    """Return the number of the first round of a run in a store without rounds."""
+    """Return the number of a run's first round in a store that has no rounds yet."""
     if options.after_round is None:
         return 1
     return options.after_round + 1
 
 
-def _make_learner(options: RunOptions, clients: Population) -> Learner:
+def make_learner(options: RunOptions, clients: Population) -> Learner:
     """Make the learner of the algorithm that the options name. Raises TernError."""
-    return ALGORITHMS.named(options.algorithm)(options.learning, clients)
+    algorithm = ALGORITHMS.named(options.algorithm)
+    return algorithm(options.learning, clients)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is planned, and that nobody has begun.
+    """A run that could begin with these options, but has not begun.
 
-    disclosures: what earlier rounds asked its devices to disclose. statement_parts: the sections
-    that extensions add to the privacy statement.
+    disclosures: what earlier rounds asked the devices to disclose. statement_parts: the sections
+    that extensions add to the privacy statement of the run.
     """
 
     options: RunOptions
@@ -153,14 +179,20 @@ class Plan:
 
 
 def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
-    """Plan a run as `create_run` creates it, and write nothing. Raises TernError as that does."""
+    """Check the options as `create_run` does, and return the run that would begin.
+
+    Nothing is written. store: a file, or a directory with a store; None: the fleet's own store.
+    Raises TernError where `create_run` would.
+    """
     kind = fleet.parse(options.fleet)
-    path = kind.default_store if store is None else store_path(store)
+    path = kind.default_store
+    if store is not None:
+        path = store_path(store)
     first_round = _first_round(options)
     if path is None or not path.is_file():
         if not (kind.provisions or kind.simulated):
             raise UsageError("--store must name the store with the devices' keys")
-        learner = _make_learner(options, population(kind, options.schedule, None))
+        learner = make_learner(options, population(kind, options.schedule, store=None))
         _check_options(learner, kind, options, first_round)
         return Plan(options, learner, Disclosures())
 
@@ -180,58 +212,74 @@ def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
 def _fit_to_fleet(
     options: RunOptions, learner: Learner | None, kind: Fleet, store: Store, clients: Population
 ) -> tuple[RunOptions, Learner]:
-    """Have extensions adapt the options to the fleet; return the options and their learner.
+    """Let extensions adapt the options to the fleet; return the options and a learner for them.
 
-    learner: that of the options as they are; None: it is made here. Raises TernError.
+    learner: a learner for the given options, if there is one already; it is returned if no
+    extension changes them. Raises TernError, for instance if an extension refuses the run.
     """
     if learner is None:
-        learner = _make_learner(options, clients)
+        learner = make_learner(options, clients)
     adapted = options
     for extension in EXTENSIONS.available():
         adapted = extension.fitted(adapted, learner, kind, store)
     if adapted is options:
         return options, learner
-    return adapted, _make_learner(adapted, clients)
+    return adapted, make_learner(adapted, clients)
 
 
 def population(
     kind: Fleet, schedule: Schedule | None, store: Store | None, devices: int | None = None
 ) -> Population:
-    """Return the clients that an algorithm can ask for reports.
+    """Describe the clients that an algorithm can ask for reports.
 
-    schedule: of a served fleet. store: with the devices' keys, if there is one. devices: how many
-    there were when the run began. None: as many as have a key, if tern does not make the devices
-    or they are served.
+    schedule: when a served fleet is asked; None: the run ends by itself. store: the store with the
+    devices' keys; None: it does not exist yet. devices: how many devices there were when the run
+    began; None: it begins now, and the devices with a key are counted.
     """
     tern_makes_devices = kind.provisions or kind.simulated
     is_served = schedule is not None
     if devices is None:
         devices = 0
-        if store is not None and (is_served or not tern_makes_devices):
-            devices = kind.census(store, is_served)
-    if is_served and tern_makes_devices and not devices:
-        # No device has a key yet: there will be as many as the fleet is made with.
-        devices = kind.clients or kind.most_clients or 0
+        # Devices that tern makes for the run have no key in the store yet.
+        devices_have_keys = is_served or not tern_makes_devices
+        if store is not None and devices_have_keys:
+            devices = kind.device_count(store, is_served)
+    if is_served and tern_makes_devices and devices == 0:
+        devices = _devices_to_make(kind)
+
+    boards = 0
+    if kind.provisions:
+        boards = kind.count
     return Population(
         clients=kind.clients,
         most=kind.most_clients,
         schedule=schedule,
         devices=devices,
         knows_records=kind.knows_records,
-        boards=kind.count if kind.provisions else 0,
+        boards=boards,
     )
+
+
+def _devices_to_make(kind: Fleet) -> int:
+    """Return how many devices tern will make for a fleet: its clients, or else as many as it can."""
+    if kind.clients:
+        return kind.clients
+    return kind.most_clients or 0
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
     """Return for how many clients tern makes emulated boards.
 
-    As many as the algorithm asks; or else all that hold records, if the fleet has room for them.
+    That is as many as the algorithm asks. If it asks all there are, it is all that have records,
+    up to the most that the fleet has room for.
     """
     if algorithm.clients is not None:
         return algorithm.clients
     assert algorithm.holdings is not None
     with_records = algorithm.holdings.clients
-    return min(with_records, kind.most_clients or with_records)
+    if not kind.most_clients:
+        return with_records
+    return min(with_records, kind.most_clients)
 
 
 def make_boards(
@@ -239,23 +287,32 @@ def make_boards(
 ) -> None:
     """Make or remake the emulated boards of a run, with the keys and records of their clients.
 
-    boards: their directories. dealt: the device of each client. budget: the lifetime budget of a
-    device, micro-epsilon; None: the cost of the run.
+    boards: the directories of the boards. dealt: the id of the device that each client of the run
+    becomes. budget: the lifetime budget of a device in micro-epsilon; None: what the run costs.
     """
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
     holdings = algorithm.holdings
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
-    # Clients x records x width becomes one row a record, in the order of the devices.
-    rows = holdings.rows(clients_of(dealt, devices)).reshape(-1, holdings.width)
-    policies = costs.policies(algorithm, devices, budget)
-    provision_fleet(store, boards, rows, policies, holdings.each, algorithm.unit)
+    records = holdings.rows(clients_of(dealt, devices))  # devices x records of each x width
+    provision_fleet(
+        store,
+        directories=boards,
+        rows=records.reshape(-1, holdings.width),
+        policies=costs.policies(algorithm, devices, budget),
+        each=holdings.each,
+        unit=algorithm.unit,
+    )
 
 
 def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_round: int) -> None:
-    """Raise UsageError for options with which no run can begin."""
-    costs.accounts(algorithm, options.budget_micro)  # refuses a run beyond the named budget
+    """Raise an error for options with which no run can begin.
+
+    first_round: the number of the run's first round. Raises RefusedError for a run that costs more
+    than the budget in the options, UsageError for any other reason.
+    """
+    costs.accounts(algorithm, options.budget_micro)  # called because it raises RefusedError
     if options.schedule is None:
         _check_cost(algorithm)
     elif algorithm.once and kind.simulated:
@@ -283,29 +340,31 @@ def _check_cost(algorithm: Learner) -> None:
 
 
 def store_path(text: str | Path) -> Path:
-    """Return the file that --store names: `text` itself, or the store in that directory.
+    """Return the file of the store that --store names: `text` itself, or the store in `text`.
 
-    Raises UsageError if the text is empty.
+    text: a file, or a directory. Raises UsageError if it is empty.
     """
     if not str(text):
         raise UsageError("--store must name a file", hint="such as my-fleet/store.sqlite")
     path = Path(text)
-    return path / store_file.NAME if path.is_dir() else path
+    if path.is_dir():
+        return path / store_file.NAME
+    return path
 
 
-def require_no_run(store: Store, anew: bool = False) -> None:
-    """Make sure that no other run is under way in a store.
+def abandon_or_refuse_unfinished(store: Store, anew: bool = False) -> None:
+    """Make room for a new run in a store: abandon its unfinished runs, or refuse to.
 
-    A run that has asked no device yet is abandoned. anew: abandon any other, too, and lose its
-    open rounds; otherwise that raises UsageError.
+    An unfinished run that has not asked any device yet is abandoned. Another one is abandoned only
+    if `anew` is true, and then its open rounds are lost; otherwise this raises UsageError.
     """
     for run in store.runs():
         if not run.unfinished:
             continue
-        has_asked_nobody = run.status == PREPARING
-        if not run.state["rounds"] and not store.open_rounds():
-            has_asked_nobody = True
-        if not anew and not has_asked_nobody:
+        # A run is marked as running a moment before its first round is opened.
+        is_running_without_round = not run.state["rounds"] and not store.open_rounds()
+        has_asked_nobody = run.status == PREPARING or is_running_without_round
+        if not has_asked_nobody and not anew:
             hint = f"resume it: {run_directory.resume_command(run)}; or abandon it with --anew"
             raise UsageError(
                 f"{store.path} holds the run {run.name}, which has not finished", hint=hint
@@ -315,17 +374,18 @@ def require_no_run(store: Store, anew: bool = False) -> None:
         store.end_round(open_round.number, ABANDONED)
 
 
-def take_back(store: Store, files: RunFiles, error: TernError) -> None:
-    """Forget a new run that failed with `error` before any device took part, and close its store.
+def remove_failed_run(store: Store, files: RunFiles, error: TernError) -> None:
+    """Remove a run that failed with `error` before a round ended, and close its store.
 
-    A run with an open round stays if it can be resumed: a device has reported, or a board failed
-    and may come back.
+    The run stays, with its open round, if resuming it makes sense: some device has reported, or a
+    board failed (DeviceError) and may come back.
     """
     open_rounds = [round_.number for round_ in store.open_rounds() if round_.run == files.name]
     has_reports = any(store.report_count(number) for number in open_rounds)
-    may_go_on = isinstance(error, DeviceError) or has_reports
-    if open_rounds and may_go_on:
+    can_be_resumed = has_reports or isinstance(error, DeviceError)
+    if open_rounds and can_be_resumed:
         return
+
     for number in open_rounds:
         store.end_round(number, ABANDONED)
     if isinstance(error, refusals.AllRefused) and refusals.nobody_will_report(error.result):
@@ -335,11 +395,11 @@ def take_back(store: Store, files: RunFiles, error: TernError) -> None:
     run_directory.remove(files.directory)
 
 
-def moved(saved: str, named: str) -> str:
-    """Return the fleet of a run that is resumed, where its boards may be elsewhere by now.
+def moved_fleet(saved: str, named: str) -> str:
+    """Return the fleet with which a run is resumed, after checking that it may replace the old one.
 
-    saved: the fleet that the run began with. named: the one of this start. Raises UsageError if
-    the run cannot move from the one to the other.
+    saved: the fleet (`KIND:...`) with which the run began. named: the fleet that the user names
+    now. Raises UsageError if they differ, and one of them is of boards that tern made for the run.
     """
     if named == saved:
         return named

@@ -23,18 +23,19 @@ from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.units import protected
 from ternhost.store.store import Store
 
-_BUDGET_SPENT = wire.error_name(wire.ERR_BUDGET)
+_BUDGET_SPENT = wire.error_name(wire.ERR_BUDGET)  # a reason of refusals
 
 
 def costs(learner: Learner) -> list[int]:
-    """Return what the run costs a device of each class, in millionths of its ledger's measure."""
+    """Return what the whole run costs a device of each class, in millionths of its measure."""
     return [design.release(learner.times).user_level for design in learner.designs]
 
 
 def ledger_budget(learner: Learner, budget: int | None) -> int | None:
-    """Convert a budget to what the devices' ledgers count, in millionths of their measure.
+    """Convert a budget in micro-epsilon to what the learner's devices count in their ledgers.
 
-    budget: micro-epsilon, at the learner's delta. None: there is none.
+    The result is in millionths of their measure: micro-epsilon, or the micro-rho that keeps this
+    epsilon at the learner's delta. None: there is no budget.
     """
     if budget is None:
         return None
@@ -42,9 +43,9 @@ def ledger_budget(learner: Learner, budget: int | None) -> int | None:
 
 
 def in_measure(budget: int, measure: int, delta: float) -> int:
-    """Convert micro-epsilon to millionths of a measure (tern.ledger).
+    """Convert a budget in micro-epsilon to millionths of a measure, EPSILON or RHO (tern.ledger).
 
-    For rho, the result is the largest rho that is as private as this epsilon at `delta`.
+    For RHO, the result is the largest micro-rho that keeps this epsilon at `delta`.
     """
     if measure == RHO:
         return sums.rho_of(budget / MICRO, delta)
@@ -52,44 +53,52 @@ def in_measure(budget: int, measure: int, delta: float) -> int:
 
 
 def measure(learner: Learner) -> int:
-    """Return the measure that the ledgers of a learner's devices count in (tern.ledger)."""
-    return max((design.policy.measure for design in learner.designs), default=EPSILON)
+    """Return what the ledgers of a learner's devices count: EPSILON or RHO (tern.ledger)."""
+    measures = [design.policy.measure for design in learner.designs]
+    return max(measures, default=EPSILON)  # RHO if any class of devices needs it
 
 
 def accounts(learner: Learner, budget: int | None) -> list[PrivacyAccount]:
-    """Return the planned account of a device of each class, for the whole run.
+    """Return what the whole run is planned to cost a device, as an account for each class.
 
-    budget: micro-epsilon; None: no limit. Raises RefusedError if the run exceeds it.
+    budget: the lifetime budget in micro-epsilon; None: no limit. Raises RefusedError if the run
+    costs more than the budget.
     """
     budget = ledger_budget(learner, budget)
     accounts_by_class = []
     for design in learner.designs:
         release = design.release(learner.times)
-        who = _subject(learner, design)
-        accounts_by_class.append(PrivacyAccount((release,), budget, who, learner.delta))
+        subject = _subject(learner, design)
+        accounts_by_class.append(PrivacyAccount((release,), budget, subject, learner.delta))
     return accounts_by_class
 
 
 def _subject(learner: Learner, design: ReportDesign) -> str:
-    """Return whom or what the account of a class is about, as the subject of a sentence."""
+    """Return whom or what the account of a class protects, as the subject of a sentence.
+
+    For instance "each client of the class at epsilon 2 (30 %)". design: of the class's reports.
+    """
     if learner.unit:
         return protected(learner.unit)
     if len(learner.designs) == 1:
         return "each client"
-    epsilon, percent = design.epsilon / MICRO, 100 * design.share
+    epsilon = design.epsilon / MICRO
+    percent = 100 * design.share
     return f"each client of the class at epsilon {epsilon:g} ({percent:.3g} %)"
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
-    """Return the policy of each device: what it allows a report to cost, and its lifetime budget.
+    """Return the limits that each device is given: on the cost of a report, and its whole budget.
 
-    budget: micro-epsilon; None: the cost of the run.
+    devices: the ids of the devices. budget: of each, in micro-epsilon; None: what the run costs.
     """
     budget = ledger_budget(learner, budget)
     policy_by_class = []
     for design, cost in zip(learner.designs, costs(learner), strict=True):
-        enough_for_run = max(design.policy.budget, cost)
-        policy_by_class.append(replace(design.policy, budget=budget or enough_for_run))
+        budget_of_class = budget
+        if not budget_of_class:
+            budget_of_class = max(design.policy.budget, cost)  # enough for the run
+        policy_by_class.append(replace(design.policy, budget=budget_of_class))
     shares = [design.share for design in learner.designs]
     classes = class_of(devices, shares, learner.options.seed)
     return [policy_by_class[index] for index in classes]
@@ -98,12 +107,15 @@ def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Pol
 def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
     """Return what the progress of a run is compared with: its plan and the learner's references.
 
-    For JSON. devices: how many there are when it begins; 0: not known.
+    The result is for JSON. devices: how many there are as the run begins; 0: not known.
     """
     classes = []
-    for design, account in zip(learner.designs, accounts(learner, None), strict=True):
-        summary = design.summary(learner.times)
-        cost = {"mechanism": design.mechanism, **summary, "epsilon_run": account.epsilon}
+    for design, account in zip(learner.designs, accounts(learner, budget=None), strict=True):
+        cost = {
+            "mechanism": design.mechanism,
+            **design.summary(learner.times),
+            "epsilon_run": account.epsilon,
+        }
         classes.append(cost)
     return {
         "clients": learner.clients,
@@ -121,16 +133,17 @@ def references(learner: Learner, devices: int = 0) -> dict[str, Any]:
 def is_simulated(store: Store, run: str) -> bool:
     """Return whether a run of this store asks simulated clients.
 
-    Their ids, from 1 on, are not those of devices.
+    These have ids from 1 on, as devices do, but are other than the devices with these ids.
     """
     stored = store.run(run)
     return stored is not None and bool(stored.asked.get("simulated"))
 
 
 def earlier_disclosures(store: Store, run: str) -> Disclosures:
-    """Return what accepted reports have disclosed of devices in the other runs of a store.
+    """Return the accepted reports that devices have made in the other runs of a store.
 
-    run: the name of the run to leave out. Reports that were lost may have disclosed more.
+    run: the name of the run to leave out. Reports that were lost on their way are not included,
+    although devices have paid for them.
     """
     report_counts = store.counted_reports()
     disclosures = Disclosures()
@@ -138,15 +151,16 @@ def earlier_disclosures(store: Store, run: str) -> Disclosures:
         if round_.run == run:
             continue
         for cohort, devices in _reporters(store, round_, report_counts):
-            disclosures.add(ReportKind.of_question(decode_body(cohort.body)), devices)
+            report = ReportKind.of_question(decode_body(cohort.body))
+            disclosures.add(report, devices)
     return disclosures
 
 
 def asked_disclosures(store: Store, simulated: bool = False, run: str | None = None) -> Disclosures:
-    """Return what the rounds of a store asked its devices to disclose.
+    """Return the reports that the rounds of a store have asked for, whether they arrived or not.
 
-    A report counts whether it arrived or not. simulated: return that of the store's simulated
-    clients instead. run: only the rounds of this run.
+    simulated: whether to return those of simulated clients instead of those of devices. run: the
+    name of the run whose rounds count; None: all rounds.
     """
     disclosures = Disclosures()
     for round_ in store.rounds(simulated):
@@ -161,16 +175,15 @@ def asked_disclosures(store: Store, simulated: bool = False, run: str | None = N
 def _reporters(
     store: Store, round_: StoredRound, report_counts: Mapping[int, Sequence[int]]
 ) -> Iterator[tuple[StoredCohort, Integers]]:
-    """Yield each cohort of a round with those of its devices that have reported.
+    """Yield each cohort of a round (devices with the same question), and who of it has reported.
 
-    report_counts: by round, the number of reports of each cohort (`Store.counted_reports`). If an
-    extension has collected the round, nobody here knows which devices have reported: all that
-    were asked are taken to have, unless none can have.
+    report_counts: by round, the number of reports of each cohort (`Store.counted_reports`).
     """
     for extension in store.extensions():
         may_have_reported = extension.may_have_reported(store, round_.number)
         if may_have_reported is None:
-            continue
+            continue  # the extension has not collected this round
+        # It has, and nobody here knows which devices have reported: all may have.
         if may_have_reported:
             for cohort in round_.cohorts:
                 yield cohort, integers(cohort.devices)
@@ -190,26 +203,27 @@ def _reporters(
 
 
 def spent(accounts: Iterable[Mapping[ReportKind, int]], measure: int) -> int:
-    """Return the most that any of these accounts has cost a ledger, in millionths of its measure.
+    """Return what the device that has spent most has spent, in millionths of the measure.
 
-    accounts: for each device, how many reports of each kind it has made. A ledger in epsilon
-    refuses Gaussian noise, which costs rho, so such reports cost it nothing.
+    accounts: for each device, how many reports of each kind it has made. measure: what the ledgers
+    count, EPSILON or RHO. A ledger that counts epsilon refuses reports with Gaussian noise, so a
+    device with such a ledger has spent nothing on them.
     """
     most = 0
     for report_counts in accounts:
-        cost = 0
+        spent_by_device = 0
         for report, count in report_counts.items():
             if measure == RHO or not report.gaussian:
-                cost += count * report.price(measure)
-        most = max(most, cost)
+                spent_by_device += count * report.price(measure)
+        most = max(most, spent_by_device)
     return most
 
 
 def devices_that_reported(store: Store, run: str) -> Integers:
-    """Return the devices that have reported in ended rounds of a run, ascending."""
+    """Return the ids of the devices that have reported in a run's rounds that ended, ascending."""
     ended_rounds = {entry["round"] for entry in store.history(run)}
     report_counts = store.counted_reports()
-    device_ids = [integers(())]
+    device_ids = [integers(())]  # so that there is something to concatenate without a report
     for round_ in store.rounds(is_simulated(store, run)):
         if round_.number in ended_rounds:
             for _cohort, ids in _reporters(store, round_, report_counts):
@@ -220,24 +234,26 @@ def devices_that_reported(store: Store, run: str) -> Integers:
 def rounds_of_most_asked_device(
     store: Store, run: str, rounds: int, group: int, devices: int
 ) -> int:
-    """Return how often a run asked the device that it asked most.
+    """Return in how many rounds a run has asked the device that it has asked most often.
 
-    Rounds in which every device had spent its budget do not count: nobody paid for them. If the
-    store has no rounds of the run, the number follows from how many `rounds` there were, in each
-    of which a `group` of all `devices` was asked.
+    Rounds in which every device had already spent its budget do not count: nobody paid for them.
+
+    run: the name of the run. rounds, group, devices: only used if the store does not have the run's
+    rounds; then the result is estimated from the number of rounds, and from how many of how many
+    devices each round asked.
     """
     stored_rounds = [round_ for round_ in store.rounds() if round_.run == run]
     if not stored_rounds:
         return most_turns(max(1, devices), group, rounds)
 
-    devices_without_budget: dict[int, int] = {}  # how many refused for that, by round
+    refused_as_spent: dict[int, int] = {}  # by round, how many refused since their budget was spent
     for entry in store.history(run):
         reasons = entry.get("reasons", {})
-        devices_without_budget[entry["round"]] = reasons.get(_BUDGET_SPENT, 0)
-    times_asked: Counter[int] = Counter()
+        refused_as_spent[entry["round"]] = reasons.get(_BUDGET_SPENT, 0)
+    times_asked: Counter[int] = Counter()  # by device
     for round_ in stored_rounds:
         device_count = sum(len(cohort.devices) for cohort in round_.cohorts)
-        if devices_without_budget.get(round_.number, 0) >= device_count:
+        if refused_as_spent.get(round_.number, 0) >= device_count:
             continue
         for cohort in round_.cohorts:
             times_asked.update(cohort.devices)

@@ -30,19 +30,24 @@ _WORDS = {
     wire.SVM: "svm",
     wire.SOFTMAX: "softmax",
 }
-_NO_EPOCH = 2  # of a model.bin: a MODEL of any round replaces it
-_ROUND_BYTES = slice(5, 9)  # of a MODEL, behind its type and its device
+_NO_EPOCH = 2  # in place of a device id: the file is older than the model of any round
+_ROUND_BYTES = slice(5, 9)  # of a MODEL frame: type u8 | device u32 | round u32 | ...
 
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceModel:
-    """A model as in a MODEL frame (wire.md), made after round `number`.
+    """A trained model, as devices get it in a MODEL frame (wire.md).
 
-    model: 1, 2, 3 (linear, logistic, SVM) or 4 (softmax). mantissas: classes x d, of `2**exponent`.
-    Rows of features, n x d, are in Q1.14 if they are integers; others are clipped to [-1, 1] and
-    rounded to it.
+    Its weights are int16 mantissas with a common exponent: mantissa * 2**exponent.
+
+    model: the kind, as in wire.py: LINEAR, LOGISTIC, SVM or SOFTMAX. mantissas: classes x d, with
+    one row unless it is a softmax model; d is the number of features. number: of the round after
+    which the model was made. features, labels: the names of the features and classes, if known.
+
+    Methods take rows of features (n x d). Integers are fixed-point numbers of Q1.14, in which 2**14
+    stands for 1. Floats are clipped to [-1, 1] and rounded to such numbers.
     """
 
     model: int
@@ -54,70 +59,78 @@ class DeviceModel:
 
     @classmethod
     def of(cls, averaged: Averaged, number: int = 1, **names: Sequence[str]) -> Self:
-        """Take the model of a learner, made after round `number`.
+        """Make a device model of the model that a learner has averaged from reports.
 
-        names: the `features` and `labels`, where they are known.
+        number: of the round after which it was made. names: `features` and `labels`, if known.
         """
         mantissas = np.array(averaged.parameters, np.int16).reshape(averaged.classes, -1)
         return cls(averaged.model, mantissas, averaged.exponent, number, **names)
 
     @classmethod
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
-        """Decode a MODEL under `key`, or with the empty key the model.bin of a board.
+        """Decode a MODEL frame that was authenticated under `key`.
 
-        Raises UsageError.
+        A board's file model.bin is such a frame under the empty key. Raises UsageError for an invalid
+        frame or another key.
         """
         try:
-            _, number, model, exponent, classes, parameters = decode_model(frame, key)
+            _device, number, model, exponent, classes, parameters = decode_model(frame, key)
         except frames.FrameError as error:
             raise UsageError(f"this is not a model under this key: {error}") from error
-        return cls.of(Averaged(model, parameters, exponent, classes), number)
+        averaged = Averaged(model, parameters, exponent, classes)
+        return cls.of(averaged, number)
 
     @classmethod
     def of_result(cls, result: Mapping[str, Any]) -> Self:
-        """Take the model of the result of a run. Raises UsageError if the run learned none."""
+        """Return the model in the result of a run. Raises UsageError if the run learned none."""
         if "weights" not in result:
             raise UsageError(
                 f"a run of {result['algorithm']} learns no model", hint="'tern train' does"
             )
-        # Exact: the weights of a result are mantissas of one exponent.
+        # This loses nothing: the weights of a result are mantissas of one exponent.
         parameters = quantise(result["weights"])
         labels = result.get("labels") or ()
         if labels:
-            model, classes = wire.SOFTMAX, len(labels)
+            model = wire.SOFTMAX
+            classes = len(labels)
         else:
-            model, classes = MODELS[result["options"]["model"]], 1
+            model = MODELS[result["options"]["model"]]
+            classes = 1
+        number = 1
         history = result["history"]
-        number = history[-1]["round"] if history else 1
+        if history:
+            number = history[-1]["round"]
         averaged = Averaged(model, parameters.mantissas, parameters.exponent, classes)
         return cls.of(averaged, number, features=result["features"], labels=labels)
 
     @classmethod
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
-        """Take the last model that the host of a store has sent to devices.
+        """Return the last model that was sent to devices from the store at `path`.
 
-        run: the name of a run; a model from before it began does not count. Raises UsageError if
-        there is none, StorageError.
+        run: the name of a run; then a model from before this run does not count. Raises UsageError if
+        there is no model; StorageError.
         """
         with Store(path, create=False, beside=True) as store:
-            frame = kept_model.kept(store)  # without its tag; empty if there is none
-            stored_run = None if run is None else store.run(run)
+            frame = kept_model.kept(store)  # a MODEL frame without its tag; empty if there is none
+            stored_run = None
+            if run is not None:
+                stored_run = store.run(run)
         first_round = 1
         if stored_run is not None:
             first_round = max(1, stored_run.state["first_round"])
-        if int.from_bytes(frame[_ROUND_BYTES], "little") < first_round:
+        round_of_model = int.from_bytes(frame[_ROUND_BYTES], "little")  # 0 of an empty frame
+        if round_of_model < first_round:
             hint = "a run sends one as it ends, or goes on: --model-every"
             raise UsageError(f"{path} keeps no model yet", hint)
-        return cls.of_frame(frame + bytes(frames.tag(b"", frame)))
+        no_key = b""
+        return cls.of_frame(frame + bytes(frames.tag(no_key, frame)))
 
     @classmethod
     def of_run(cls, run: str | Path, parent: str | Path = run_directory.RUNS) -> Self:
-        """Take the model of a run: that of its result, or the last one sent to devices.
+        """Return the model of a run: the one in its result, or else the last one sent to devices.
 
-        The latter is for a run that has not finished.
-
-        run: its name in `parent` (a directory or a store), its own directory, or its result.json.
-        Raises UsageError, StorageError.
+        The latter is for a run that has not finished. run: its name in `parent` (a directory or a
+        store), its own directory, or its result.json. Raises UsageError, StorageError.
         """
         try:
             result = results.load(run, Path(parent))
@@ -134,24 +147,24 @@ class DeviceModel:
 
     @property
     def classes(self) -> int:
-        """The number of classes; 1 except for softmax."""
+        """The number of classes of a softmax model; 1 for other models."""
         return len(self.mantissas)
 
     @property
     def d(self) -> int:
-        """The number of features, the constant one included."""
+        """The number of features, including the constant one."""
         return int(self.mantissas.shape[1])
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """The weights as numbers, classes x d."""
+        """The weights as floats, classes x d."""
         return np.asarray(self.mantissas, np.float64) * 2.0**self.exponent
 
     def score(self, rows: npt.ArrayLike) -> Integers:
-        """Return the product of the weights and each row, in units of 2**-14.
+        """Return the scalar product of the weights and each row, in units of 2**-14.
 
-        rows: n x d. The result has n scores; for softmax it is n x classes. Raises UsageError for
-        rows of another width.
+        rows: n x d, as the class describes. The result has n numbers; for a softmax model it is
+        n x classes. Raises UsageError for rows of another width, and for integers beyond Q1.14.
         """
         fixed = np.atleast_2d(np.asarray(rows))
         if not np.issubdtype(fixed.dtype, np.integer):
@@ -159,32 +172,35 @@ class DeviceModel:
         if fixed.ndim != 2 or fixed.shape[1] != self.d:
             text = f"the model has {self.d} features, not rows of {fixed.shape[-1]}"
             raise UsageError(text, hint="the constant one is among them, and the label is not")
-        if fixed.size and not -ONE * 2 <= fixed.min() <= fixed.max() < ONE * 2:
+        if fixed.size and not -2 * ONE <= fixed.min() <= fixed.max() < 2 * ONE:  # an int16
             raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
         scores = vectorised.scores(self.mantissas, self.exponent, fixed)
-        return scores if self.classes > 1 else scores[:, 0]
+        if self.classes == 1:
+            return scores[:, 0]
+        return scores
 
     def probability(self, rows: npt.ArrayLike) -> Integers:
-        """Return the probability of label 1 for each row (n), in Q1.14.
+        """Return the probability of label 1 for each row, in Q1.14.
 
-        For softmax it is the probability of every class (n x classes). Raises UsageError for a
-        model without probabilities, and as `score` does.
+        rows: n x d, as the class describes. The result has n numbers; for a softmax model it has the
+        probability of every class (n x classes). Raises UsageError for a model that has no
+        probabilities, and where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LOGISTIC:
             return vectorised.sigmoids(scores)
-        if self.model != wire.SOFTMAX:
-            raise UsageError(
-                f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores"
-            )
-        return vectorised.class_probabilities(scores).astype(np.int64)
+        if self.model == wire.SOFTMAX:
+            return vectorised.class_probabilities(scores).astype(np.int64)
+        raise UsageError(
+            f"a {_WORDS[self.model]} model has no probabilities", hint="ask for its scores"
+        )
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
         """Return the predicted label of each row.
 
-        Linear regression predicts a number in Q1.14; logistic regression and the SVM predict 1 or
-        -1 in Q1.14; softmax predicts a class from 0 on, the first one with the largest score.
-        Raises UsageError as `score` does.
+        Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
+        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has the
+        largest score. Raises UsageError where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:
@@ -196,17 +212,19 @@ class DeviceModel:
     # For a board, and for people
 
     def file(self) -> bytes:
-        """A board's model.bin (storage.md).
+        """Return the contents of a board's file model.bin (storage.md) with this model.
 
-        There the next MODEL replaces it, whatever its round.
+        On the board, the model of any later MODEL frame replaces it, whatever its round.
         """
         return self.frame(b"", _NO_EPOCH)
 
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
-        """Encode a MODEL under the key of that device, or of the fleet."""
-        averaged = Averaged(
-            self.model, self.mantissas.ravel().tolist(), self.exponent, self.classes
-        )
+        """Return the MODEL frame that carries this model to a device.
+
+        key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all devices.
+        """
+        parameters = self.mantissas.ravel().tolist()
+        averaged = Averaged(self.model, parameters, self.exponent, self.classes)
         return averaged.frame(self.number, key, device)
 
     def summary(self) -> dict[str, Any]:
@@ -223,7 +241,7 @@ class DeviceModel:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write `file()` to a path. Raises StorageError."""
+        """Write a board's file model.bin with this model to `path`. Raises StorageError."""
         with storage_errors("name a place that you may write to", path):
             write_file(Path(path), self.file())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ternhost.errors import StorageError, UsageError
-from ternhost.files import read_object, replacing, storage_errors, write_file
+from ternhost.files import private, read_object, replacing, storage_errors, write_file
 from ternhost.learn.base import ALGORITHMS, Learner
 from ternhost.provision.boards import FLEET_NAME
 from ternhost.store.runs import STOPPED, StoredRun, status_now
@@ -23,7 +23,7 @@ RUNS = Path("runs")
 RESULT_NAME = "result.json"
 RUN_NAME = "run.json"  # which run of which store this directory belongs to
 PACKED_NAME = "fleet.tar.gz"
-# What every entry of the history has; the other numbers are figures of the algorithm.
+# Each round's entry in the history of a run has these; other numbers come from the algorithm.
 _COMMON_KEYS = {
     "round",
     "began",
@@ -40,7 +40,7 @@ _COMMON_KEYS = {
 
 
 def check_name(name: str | None) -> None:
-    """Raise UsageError unless this can be the name of a run's directory."""
+    """Raise UsageError unless `name` can be the name of a run's directory (None: no name)."""
     if name is None:
         return
     is_one_part = Path(name).name == name and name.isprintable()
@@ -54,23 +54,24 @@ def new_directory(
     taken: Collection[str] = (),
     hint: str = "change to a directory that you may write to",
 ) -> Path:
-    """Make the directory of a run and return its path.
+    """Make a new directory for a run in `parent`, and return its path.
 
-    name: None: the time, with a number behind it if that is in use. taken: names that the
-    directory must not have. hint: of the StorageError if it cannot be made. Raises UsageError if
-    the name is in use.
+    name: of the directory; None: the present time, followed by a number if that name is in use.
+    taken: names that the directory must not have, even though there are no such directories.
+    hint: what the StorageError advises if the directory cannot be made. Raises UsageError if `name`
+    is in use.
     """
     check_name(name)
     stem = name or time.strftime("%Y%m%d-%H%M%S")
     names = [stem]
     if not name:
-        names += [f"{stem}-{i}" for i in range(2, 100)]
+        names += [f"{stem}-{number}" for number in range(2, 100)]
     with storage_errors(hint, f"cannot make a directory in {parent.absolute()}"):
         parent.mkdir(parents=True, exist_ok=True)
-        for free_name in names:
-            if free_name in taken:
+        for candidate in names:
+            if candidate in taken:
                 continue
-            directory = parent / free_name
+            directory = parent / candidate
             with suppress(FileExistsError):
                 directory.mkdir()
                 return directory
@@ -79,24 +80,30 @@ def new_directory(
 
 
 def remove(directory: Path) -> None:
-    """Remove the directory of a run, and its parent where no other run is in it."""
+    """Remove the directory of a run, and also its parent if that is empty then."""
     shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):
-        directory.parent.rmdir()
+        directory.parent.rmdir()  # fails if something else is in it
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where a run is kept: its directory, its store, and its name in the store."""
+    """Where the files of a run are.
+
+    name: under which the store knows the run.
+    """
 
     directory: Path
     store: Path
     name: str
 
     def write(self) -> None:
-        """Write run.json. Raises StorageError."""
+        """Write run.json, which says to which run of which store the directory belongs.
+
+        Raises StorageError.
+        """
         store = self.store.resolve()
-        # The relative path still holds if both are moved together.
+        # The relative path is still right after the directory and the store were moved together.
         relative = os.path.relpath(store, self.directory.resolve())
         content = {"name": self.name, "store": relative, "store_was": str(store)}
         write_json(self.directory / RUN_NAME, content)
@@ -108,7 +115,10 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """Read run.json of a directory. Raises UsageError, StorageError."""
+        """Read run.json in the directory of a run.
+
+        Raises StorageError if it cannot be read, UsageError if it does not name a run.
+        """
         path = directory / RUN_NAME
         try:
             content = read_object(path)
@@ -121,10 +131,11 @@ class RunFiles:
 
 
 def find(text: str, parent: Path = RUNS) -> RunFiles:
-    """Find a run by what --resume names.
+    """Find the run that the user names with --resume.
 
-    text: the name of the run's directory in `parent`, its path, a store, or a directory with one
-    store. Raises UsageError if there is no such run.
+    text: the name of the run's directory in `parent`, the path of this directory, a store, or a
+    directory that has exactly one store. Raises UsageError if there is no such run, or if the store
+    has several runs that it could be.
     """
     if not text:
         raise UsageError("--resume must name a run", hint="'tern runs' lists them")
@@ -143,9 +154,9 @@ def find(text: str, parent: Path = RUNS) -> RunFiles:
 
 
 def _only_run(path: Path) -> StoredRun:
-    """Return the unfinished run of a store, or the last run if all have finished.
+    """Return the unfinished run of the store at `path`, or its last run if all have finished.
 
-    Raises UsageError if there is no run, or more than one has not finished.
+    Raises UsageError if the store has no run, or several unfinished ones.
     """
     with Store(path, create=False, beside=True) as store:
         runs = store.runs()
@@ -155,16 +166,17 @@ def _only_run(path: Path) -> StoredRun:
     if len(unfinished) > 1:
         names = ", ".join(run.name for run in unfinished)
         text = f"{path} holds several runs that have not finished: {names}"
-        raise UsageError(text, "name one of them")
+        raise UsageError(text, hint="name one of them")
     if unfinished:
         return unfinished[0]
     return runs[-1]
 
 
 def directory_of(run: StoredRun, store: Path) -> Path:
-    """Return the directory of a run, also after it was moved together with its store.
+    """Return the directory of a run, even if it was moved together with its store.
 
-    store: the path of the store, beside or in which the directory is sought.
+    store: the path of the store. If the run is not in the directory in which it began, it is
+    sought in the store's directory and in the directories beside that.
     """
     saved = Path(run.asked["directory"])
     if saved.is_dir():
@@ -180,23 +192,23 @@ def directory_of(run: StoredRun, store: Path) -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all. Raises StorageError."""
+    """Write `content` to a JSON file; if that fails, the old file stays. Raises StorageError."""
     with storage_errors("make room, then go on with --resume", path):
         write_file(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
 def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
-    """Pack the emulated boards of a finished run into one archive, instead of several files each.
+    """Replace the files of a finished run's emulated boards, which may be many, by one archive.
 
-    warn: gets a message if that fails; the files then stay as they are.
+    directory: of the run. warn: is called with a message if that fails; then the files stay.
     """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
+
     try:
         with (
             replacing(packed) as new_path,
-            # It holds the devices' keys: only the owner may read it.
-            open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+            open(new_path, "wb", opener=private) as file,  # it has the devices' keys
             tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
         ):
             archive.add(boards, FLEET_NAME)
@@ -206,9 +218,10 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
 
 
 def existing_place(place: str | Path) -> Path:
-    """Return the directory or store whose runs are to be listed.
+    """Return the path of a directory or store whose runs are to be listed.
 
-    Raises UsageError if it does not exist; only the default directory may be missing.
+    Raises UsageError if it does not exist, unless it is the default directory, `RUNS`: before the
+    first run, that is not there.
     """
     path = Path(place)
     if not path.exists() and path != RUNS:
@@ -217,30 +230,33 @@ def existing_place(place: str | Path) -> Path:
 
 
 def list_runs(parent: Path = RUNS) -> list[dict[str, Any]]:
-    """Summarise each run of a store, of a run's directory, or of the directories below `parent`.
+    """Return a summary of each run in a place, as dicts for JSON, the oldest run first.
 
-    Return a dict for JSON for each run, the oldest first. Raises StorageError for a file that is
-    no store.
+    parent: a store, the directory of a run, or a directory that has such directories. Raises
+    StorageError for a file that is no store.
     """
     if parent.is_file():
         return _sort_by_age(_summarise_store(parent))
 
-    summaries = {}  # by directory
+    summaries: dict[str, dict[str, Any]] = {}  # by directory
     for path in sorted((*parent.glob(RUN_NAME), *parent.glob(f"*/{RUN_NAME}"))):
         directory = path.parent
         summary = _summarise_directory(directory)
         if summary is not None:
             summaries[str(directory.resolve())] = summary
+    # A run whose directory is elsewhere is only found through its store.
     for path in sorted(parent.glob("*.sqlite")):
         for summary in _summarise_store(path):
-            summaries.setdefault(str(Path(summary["directory"]).resolve()), summary)
+            resolved = str(Path(summary["directory"]).resolve())
+            if resolved not in summaries:
+                summaries[resolved] = summary
     return _sort_by_age(summaries.values())
 
 
 def _summarise_directory(directory: Path) -> dict[str, Any] | None:
-    """Summarise the run of a directory; None if its store does not know the run.
+    """Return a summary of the run of a directory, or None if its store does not have the run.
 
-    If run.json or the store cannot be read, the status says why.
+    If run.json or the store cannot be read, the `status` of the summary says why.
     """
     try:
         files = RunFiles.read(directory)
@@ -254,36 +270,44 @@ def _summarise_directory(directory: Path) -> dict[str, Any] | None:
 
 
 def _sort_by_age(summaries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sort summaries of runs, the oldest first; those that could not be read come before all."""
     return sorted(summaries, key=lambda summary: float(summary.get("began", 0)))
 
 
 def _summarise_store(path: Path) -> list[dict[str, Any]]:
+    """Return a summary of each run in the store at `path`."""
     with Store(path, create=False, beside=True) as store:
         return [_summary(store, run, directory_of(run, path)) for run in store.runs()]
 
 
 def resume_command(run: StoredRun) -> str:
-    """Return the command that resumes a run."""
+    """Return the command with which the user can resume a run."""
     if run.asked["schedule"] is not None:
         return f"tern serve --fleet {shlex.quote(run.asked['fleet'])}"
     name = run.asked["algorithm"]
-    learner = ALGORITHMS.get(name, Learner)
+    learner = ALGORITHMS.get(name, Learner)  # `Learner` if the algorithm is not installed here
     return f"tern {learner.command} --resume {shlex.quote(run.name)}"
 
 
 def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
-    """Summarise a run: where it is, how far it has come, and what it promises, for JSON."""
+    """Return a summary of a run for JSON: where it is, how far it is, and what it guarantees."""
     status = status_now(run.status, store.path)
+    resume = None
+    if status == STOPPED:
+        resume = resume_command(run)
     learning = run.asked["learning"]
+    dataset = learning.get("dataset")
+    if learning.get("dimension"):  # the devices' own records are used instead of a data set
+        dataset = None
     return {
         "run": run.name,
         "directory": str(directory),
         "store": str(store.path),
         "began": run.began,
         "status": status,
-        "resume": resume_command(run) if status == STOPPED else None,
+        "resume": resume,
         "algorithm": run.asked["algorithm"],
-        "dataset": None if learning.get("dimension") else learning.get("dataset"),
+        "dataset": dataset,
         "fleet": run.asked["fleet"],
         "rounds": run.state.get("rounds", 0),
         "reports": run.state.get("reports", 0),
@@ -293,9 +317,9 @@ def _summary(store: Store, run: StoredRun, directory: Path) -> dict[str, Any]:
 
 
 def figures_of(entry: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the algorithm's figures of a round by name, such as the accuracy of its model.
+    """Return the numbers that the algorithm computed in a round, such as its model's accuracy.
 
-    entry: of the history of a run; None: no round has ended yet.
+    entry: the round in the history of a run; None: no round has ended yet. The result is by name.
     """
     if entry is None:
         return {}

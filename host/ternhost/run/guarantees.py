@@ -18,9 +18,10 @@ from ternhost.privacy.guarantee import Guarantee, Span
 
 @dataclass(frozen=True)
 class OfClass:
-    """The privacy that devices of a class are guaranteed: in a report, in the run, for life.
+    """The privacy guarantees of a class of devices: of one report, of the run, and for life.
 
-    They are those of the device of the class that may lose most.
+    They hold for each device of the class, also for the one that loses most privacy. `life` is
+    about the reports of this run and of all earlier ones.
     """
 
     report: Guarantee
@@ -28,16 +29,17 @@ class OfClass:
     life: Guarantee
 
     def words(self) -> list[str]:
-        """Write the guarantees of the run and for life as sentences.
+        """Return the guarantees of the run and for life as sentences.
 
-        If the life has had no other reports than the run's, there is one sentence for both.
+        If the devices have made no reports in earlier runs, one sentence is about both.
         """
-        if self.life.bounds == self.run.bounds and self.life.unit == self.run.unit:
+        is_first_run = self.life.bounds == self.run.bounds and self.life.unit == self.run.unit
+        if is_first_run:
             return [self.run.words()]
         return [self.run.words(), self.life.words()]
 
     def as_json(self) -> dict[str, Any]:
-        """For a result and for the store."""
+        """Return the guarantees as a dict for JSON, as a result and a store keep them."""
         return {
             "report": self.report.as_json(),
             "run": self.run.as_json(),
@@ -46,7 +48,7 @@ class OfClass:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The guarantees that `as_json` returned."""
+        """Return the guarantees from the dict that `as_json` made of them."""
         return cls(
             report=Guarantee.from_json(values["report"]),
             run=Guarantee.from_json(values["run"]),
@@ -55,7 +57,7 @@ class OfClass:
 
 
 def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
-    """The guarantees in the result of a run."""
+    """Return the guarantees in the result of a run, for each class of devices."""
     return [OfClass.from_json(each) for each in result.get("guarantees", ())]
 
 
@@ -66,19 +68,20 @@ def of_classes(
     delta: float,
     fixed: bool = True,
 ) -> list[OfClass]:
-    """Return the guarantees of a run for each class of devices.
+    """Compute the guarantees of a run for each class of devices.
 
-    disclosures: what these devices have disclosed before, in other runs. members: the devices.
-    delta: at which epsilon holds. fixed: whether the number of the run's reports was fixed before
-    the first one.
+    disclosures: the reports of the devices in earlier runs. members: the ids of the run's devices.
+    delta: the delta at which each epsilon holds. fixed: whether the number of the run's reports
+    was fixed before the first one.
     """
-    counts_before: dict[int, list[ReportCounts]] = {}
+    counts_before: dict[int, list[ReportCounts]] = {}  # by class
     if disclosures:
-        for number, _, devices in by_class(learner.designs, members, learner.options.seed):
+        for number, _design, devices in by_class(learner.designs, members, learner.options.seed):
             counts_before[number] = disclosures.report_counts(of=devices)
     classes = []
+    no_reports: list[ReportCounts] = [{}]
     for number, design in enumerate(learner.designs):
-        before = counts_before.get(number) or [{}]
+        before = counts_before.get(number) or no_reports
         classes.append(_of_class(design, learner.times, before, delta, fixed))
     return classes
 
@@ -86,10 +89,10 @@ def of_classes(
 def _of_class(
     design: ReportDesign, times: int, before: Sequence[ReportCounts], delta: float, fixed: bool
 ) -> OfClass:
-    """Return the guarantees of one class, whose devices make `times` reports in the run.
+    """Compute the guarantees of one class, whose devices make `times` reports in the run.
 
-    before: the reports that devices of the class may have made in earlier runs, by kind; the
-    worst of these cases counts.
+    before: how many reports of each kind devices of the class have made in earlier runs, for each
+    device that may have disclosed most. delta, fixed: as of `of_classes`.
     """
     reports_of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
@@ -102,35 +105,40 @@ def _of_class(
 
 
 def _epsilon(guarantee: Guarantee) -> float:
+    """Return the epsilon of a guarantee, by which guarantees are ordered."""
     return guarantee.bounds.epsilon
 
 
 def words_of(classes: Sequence[OfClass]) -> list[str]:
-    """Write the guarantees of the classes as sentences.
+    """Return the guarantees of the classes as sentences.
 
-    Of many classes only those that lose least and most are described.
+    If there are many classes, only those that lose least and most privacy in their life are
+    described.
     """
     lines: list[str] = []
-    for of_class in ends(classes, lambda each: each.life.bounds.epsilon):
+    for of_class in ends(classes, lambda of_class: _epsilon(of_class.life)):
         lines += of_class.words()
     return lines
 
 
 def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
-    """Write the guarantees of single reports as sentences.
+    """Return the guarantees of single reports as sentences.
 
-    That is all that can be said before a run that has no end.
+    More cannot be said before a run that has no planned end. If there are many classes, only the
+    smallest and the largest loss are described.
     """
-    of_reports = [each.report for each in classes]
+    of_reports = [of_class.report for of_class in classes]
     return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
 
 
 def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
-    """Return the guarantee of the class that loses most in this span, as one for all devices.
+    """Return the guarantee of the class that loses most privacy, which then holds for all devices.
 
-    None if no report is protected.
+    span: which of a class's guarantees is meant: of a report, of the run, or for life. Return None
+    if there are no classes, because reports are not protected.
     """
-    guarantees: list[Guarantee] = [getattr(each, span.value) for each in classes]
+    guarantees: list[Guarantee] = [getattr(of_class, span.value) for of_class in classes]
     if not guarantees:
         return None
-    return replace(max(guarantees, key=_epsilon), share=1.0)
+    largest = max(guarantees, key=_epsilon)
+    return replace(largest, share=1.0)  # the share of all devices for which it holds

@@ -19,10 +19,12 @@ from ternhost.reach import fleet
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The algorithm of a run, its fleet, and how its rounds end.
+    """The options of a run: its algorithm, its fleet, and how its rounds end.
 
-    learning: the algorithm's `Options`. schedule: for a served fleet; None: the run ends by itself.
-    extensions: by the name of an extension, its `Options`, where somebody named one of them.
+    learning: the `Options` of the algorithm.
+    terms: when a round ends.
+    schedule: when rounds begin, if the run serves a fleet; None: the run ends by itself.
+    extensions: by the name of an extension, its `Options`, if the user gave one of them.
     """
 
     algorithm: str
@@ -30,7 +32,7 @@ class RunOptions:
     fleet: str = how("emulated:2", "the devices: see 'tern fleet kinds'", metavar="KIND:...")
     terms: Terms = field(default_factory=Terms)
     schedule: Schedule | None = None
-    reason: str = ""  # for the algorithm, where nobody named it
+    reason: str = ""  # why the algorithm was chosen; empty if the user named it
     after_round: int | None = how(
         None,
         "continue after round N, for a store restored from a backup, whose boards have already seen later rounds",
@@ -50,10 +52,11 @@ class RunOptions:
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the options that need no fleet and no store. Raises UsageError."""
+        """Check those options that can be checked without a fleet or a store. Raises UsageError."""
         if self.after_round is not None:
-            in_order = 0 <= self.after_round < wire.MAX_ROUND
-            require(in_order, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
+            is_round_number = 0 <= self.after_round < wire.MAX_ROUND
+            require(is_round_number, "after_round", f"0 to {wire.MAX_ROUND - 1}", self.after_round)
+        # These are called because they raise UsageError; their results are not needed here.
         fleet.parse(self.fleet)
         sums.parse_delta(self.delta)
         if self.budget is not None:
@@ -63,15 +66,15 @@ class RunOptions:
 
     @property
     def budget_micro(self) -> int | None:
-        """The budget in micro-epsilon."""
+        """The lifetime budget of a device in micro-epsilon; None: the cost of the run is its budget."""
         if self.budget is None:
             return None
         return parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
 
     def flat(self) -> dict[str, Any]:
-        """Return the values of all options by name, for a result.
+        """Return the values of all options by name, in one dict, for the result of a run.
 
-        Those of the algorithm, of the rounds, of extensions and of the run itself are in one dict.
+        These are the options of the algorithm, of the rounds, of the run itself, and of extensions.
         """
         values = {**values_of(self.learning), **asdict(self.terms)}
         parts: list[Any] = [self]
@@ -95,21 +98,24 @@ class RunOptions:
         algorithms: Mapping[str, type[Learner]],
         served: bool = False,
     ) -> Self:
-        """Sort options by the part of a run that they belong to, and check them.
+        """Make the options of a run from the values that the user gave, and check them.
 
-        algorithm: its name; None: it is chosen by the options. named: the values of the options
-        that somebody named. algorithms: those to choose from, by name. served: whether the options
-        of a schedule belong to the run, too. Raises UsageError for an option of another algorithm,
-        and for options that do not go together.
+        algorithm: its name; None: it is chosen by the other options. named: the values that the user
+        gave, by the names of the options. algorithms: the learners to choose from, by name. served:
+        whether the run serves a fleet, so that options of a schedule are allowed. Raises UsageError
+        for an option of another algorithm, and for options that contradict each other.
         """
-        reason = ""
+        reason = ""  # for the choice of the algorithm
         if algorithm is None:
             algorithm, reason = _choose_algorithm(named, algorithms, served)
         learner = algorithms[algorithm]
         learner_options = names_of(learner.Options)
-        remaining = dict(named)
-        if reason and named.get("public") == "none" and "public" not in learner_options:
-            del remaining["public"]  # it only helped to choose the algorithm
+        remaining = dict(named)  # the options that no part of the run has taken yet
+        was_for_choice = (
+            reason and named.get("public") == "none" and "public" not in learner_options
+        )
+        if was_for_choice:  # "public" has helped to choose the algorithm, which has no such option
+            del remaining["public"]
 
         schedule = None
         if served:
@@ -118,10 +124,10 @@ class RunOptions:
         run_options: dict[str, Any] = {"fleet": default_fleet(learner.command)}
         run_options |= _take_options(cls, remaining)
         if "delta" in run_options and "delta" in learner_options:
-            remaining["delta"] = run_options["delta"]  # both use it
+            remaining["delta"] = run_options["delta"]  # the run and its algorithm both have it
         run_options["extensions"] = _take_extension_options(named, remaining)
 
-        # What remains is for the algorithm.
+        # All options that remain must be the algorithm's.
         _require_no_foreign_option(remaining, learner, reason, algorithms)
         given = {name: value for name, value in remaining.items() if value is not None}
         check_named(learner.Options, given)
@@ -132,11 +138,13 @@ class RunOptions:
 
     @classmethod
     def stored(cls, saved: Mapping[str, Any]) -> Self:
-        """Restore the options of a run from a store.
+        """Restore the options of a run from its store.
 
-        saved: what `asdict` made of them, beside other settings of the run.
+        saved: what `asdict` made of the options; it may have other settings of the run beside them.
+        Raises UsageError if the algorithm or an extension is not installed.
         """
         values = {option.name: saved[option.name] for option in fields(cls)}
+        # The nested dataclasses were saved as dicts.
         learner = ALGORITHMS.named(saved["algorithm"])
         values["learning"] = learner.Options(**saved["learning"])
         values["terms"] = Terms(**saved["terms"])
@@ -152,23 +160,32 @@ class RunOptions:
 def _choose_algorithm(
     named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]], served: bool
 ) -> tuple[str, str]:
-    """Choose the algorithm for these options; return its name and the reason for it."""
-    any_algorithm = next(iter(algorithms.values()))  # all of them belong to one command
-    kind = fleet.parse(named.get("fleet", default_fleet(any_algorithm.command)))
+    """Choose the algorithm that suits the user's options; return its name and the reason for it.
+
+    named: the values that the user gave, by option. algorithms: the learners to choose from, by
+    name. served: whether the run serves a fleet.
+    """
+    any_algorithm = next(iter(algorithms.values()))  # all belong to the same command
+    fleet_name = named.get("fleet", default_fleet(any_algorithm.command))
+    kind = fleet.parse(fleet_name)
     tern_makes_devices = kind.provisions or kind.simulated
     return choice.choose(named, algorithms, names_of_run(), tern_makes_devices, served)
 
 
 def _take_options(part: Any, remaining: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of a dataclass from the remaining ones, and return them by name."""
+    """Remove the options of one dataclass from the remaining ones, and return them by name.
+
+    part: the dataclass. remaining: the values of options, by name.
+    """
     names = names_of(part) & remaining.keys()
     return {name: remaining.pop(name) for name in names}
 
 
 def _take_extension_options(named: Mapping[str, Any], remaining: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of extensions from the remaining ones.
+    """Remove the options of all extensions from the remaining ones.
 
-    Return the `Options` of each extension of which an option was named, by its name.
+    Return an object of `Options` for each extension of which the user gave an option, by the name
+    of the extension. named: the values of all options that the user gave.
     """
     options_by_extension = {}
     for extension in EXTENSIONS.available():
@@ -186,9 +203,10 @@ def _require_no_foreign_option(
     reason: str,
     algorithms: Mapping[str, type[Learner]],
 ) -> None:
-    """Raise UsageError for an option that only other algorithms have.
+    """Raise UsageError, which names the algorithms that have it, for an option of another algorithm.
 
-    reason: why the algorithm of this run was chosen; empty if somebody named it.
+    options: the values that the user gave, by option. learner: the algorithm of the run. reason:
+    why this algorithm was chosen; empty if the user named it. algorithms: all of the command.
     """
     own_names = {option.name for option in fields(learner.Options)}
     for name in options.keys() - own_names:
@@ -204,15 +222,20 @@ def _require_no_foreign_option(
 
 
 def classes_of_run() -> list[Any]:
-    """The classes of options that a run of any algorithm has."""
+    """Return the dataclasses of options that a run has whatever its algorithm."""
     return [Terms, RunOptions, *option_classes()]
 
 
 def names_of_run() -> set[str]:
-    """The names of options that any run has, beside those of `Terms`."""
-    return names_of(RunOptions).union(*map(names_of, option_classes()))
+    """Return the names of the options that a run has whatever its algorithm, without `Terms`."""
+    names = names_of(RunOptions)
+    for extension_options in option_classes():
+        names = names | names_of(extension_options)
+    return names
 
 
 def default_fleet(command: str) -> str:
-    """The devices of a command that names none."""
-    return "emulated:8" if command == "train" else "emulated:2"
+    """Return the fleet of a command if the user names none, such as 8 emulated boards."""
+    if command == "train":
+        return "emulated:8"
+    return "emulated:2"

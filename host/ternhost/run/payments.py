@@ -21,47 +21,53 @@ from ternhost.reach.driver import BoardBudget
 from ternhost.run import costs
 from ternhost.store.store import Store
 
-_MOST_AMOUNTS = 16  # different amounts of a measure; more are rounded up
-_MOST_PAYMENTS = 64  # kept with a run; more are joined
+_MOST_AMOUNTS = 16  # distinct amounts of a measure: more would slow down accounting
+_MOST_PAYMENTS = 64  # that the state of a run keeps: it is read at every start
 
 
 @dataclass(frozen=True)
 class Payment:
-    """What devices have paid beyond what the store knows from accepted reports.
+    """Budget that a span of devices has spent on reports of which this store knows nothing.
 
-    Amounts are in millionths of the measure.
+    An example: a board says that each of its devices 1 to 10 has spent an epsilon of 5 in its
+    life, and the accepted reports in the store cost 3 of it. Then `paid` is 5, and `amount` is 2.
+    Amounts are in millionths of the measure (epsilon or rho, tern.ledger).
     """
 
-    first: int  # the devices from this one
-    last: int  # to this one
-    measure: int  # of their ledgers (tern.ledger)
-    amount: int  # that each has paid, and that the store does not know
-    paid: int  # by a device in its life
-    asked: int  # the most that all rounds of the store can have cost one, also without a report
+    first: int  # the smallest id of the devices
+    last: int  # the largest id
+    measure: int  # in which the devices' ledgers count
+    amount: int  # what each device has spent beyond the accepted reports that the store has
+    paid: int  # what one device has spent in its whole life
+    asked: int  # the most that all rounds of the store can have cost one device, answered or not
 
     @property
     def beyond_this_store(self) -> bool:
-        """Whether no round of the store explains it."""
+        """Whether even unanswered rounds of the store cannot explain what was spent."""
         return self.paid > self.asked
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a board reports as paid by `devices`, and what the store knows of it, in millionths."""
+    """A board's statement that its devices have spent more than the store knows of.
 
-    devices: Integers
-    speakers: Integers  # those among them whose ledger the board has read
-    measure: int
-    paid: int
-    known: int
+    Amounts are in millionths of the measure.
+    """
+
+    devices: Integers  # the ids of the devices that may have spent it
+    speakers: Integers  # those among them whose ledger the statement may come from
+    measure: int  # in which the devices' ledgers count: EPSILON or RHO
+    paid: int  # what the board says a device has spent
+    known: int  # what its accepted reports in the store have cost
 
 
 def unknown_payments(
     store: Store, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> list[Payment]:
-    """Return the payments that boards report beyond what the store knows.
+    """Return what devices have spent, by their boards, beyond what the store knows of.
 
-    disclosures: what the devices have disclosed by their accepted reports in the store.
+    budgets: what boards say that their devices have spent and have left. disclosures: the devices'
+    accepted reports in the store.
     """
     claims = [*_claims_of_boards(budgets, disclosures), *_claims_of_sites(budgets, disclosures)]
     if not claims:
@@ -70,21 +76,24 @@ def unknown_payments(
     payments = []
     for claim in claims:
         most_asked = asked.prices(claim.speakers, claim.measure).max(initial=0)
-        payments.append(
-            Payment(
-                first=int(claim.devices.min()),
-                last=int(claim.devices.max()),
-                measure=claim.measure,
-                amount=claim.paid - claim.known,
-                paid=claim.paid,
-                asked=int(most_asked),
-            )
+        payment = Payment(
+            first=int(claim.devices.min()),
+            last=int(claim.devices.max()),
+            measure=claim.measure,
+            amount=claim.paid - claim.known,
+            paid=claim.paid,
+            asked=int(most_asked),
         )
+        payments.append(payment)
     return _join(_round_up(payments))
 
 
 def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
-    """Yield the claim of each board whose first device has paid more than the store knows."""
+    """Yield a claim for each board whose first device has spent more than the store knows of.
+
+    A board reports the ledger of its first device; its other devices are taken to have spent the
+    same. Parameters: as of `unknown_payments`.
+    """
     for measure in (EPSILON, RHO):
         first_devices, boards = [], []
         for budget in budgets:
@@ -104,13 +113,17 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 
 
 def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
-    """Yield a claim for each site where a board has paid more than the store knows of any device.
+    """Yield a claim for each site of which a board has spent more than the store knows of.
 
-    Nobody here knows which devices of the site are on that board, so the claim is about all.
+    A gateway passes on the budgets of its site's boards without their devices' ids, so the claim is
+    about all devices of the site. Of each site and measure, the board counts that has spent most,
+    and the device of which the store knows most. Parameters: as of `unknown_payments`.
     """
-    most_spent: dict[tuple[int, int], BoardBudget] = {}  # by id() of the site's devices, measure
+    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
     for budget in budgets:
-        if budget.first is not None or not len(budget.devices) or not budget.spent:
+        names_its_device = budget.first is not None
+        if names_its_device or not len(budget.devices) or not budget.spent:
             continue
         key = id(budget.devices), budget.measure
         if key not in most_spent or budget.spent > most_spent[key].spent:
@@ -129,31 +142,37 @@ def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -
 
 
 def _round_up(payments: Sequence[Payment]) -> list[Payment]:
-    """Round amounts up, so that there are at most `_MOST_AMOUNTS` different ones of a measure.
+    """Round the amounts of payments up to few distinct ones: at most `_MOST_AMOUNTS` per measure.
 
-    Each different amount is one more kind of report for accounts to compose.
+    Accounting treats each distinct amount as one more kind of report, and its time grows with the
+    number of kinds. A larger amount only makes the privacy loss larger, so rounding up is safe.
     """
-    rounded: dict[tuple[int, int], int] = {}  # by measure and amount
+    rounded: dict[tuple[int, int], int] = {}  # the rounded amount, by measure and amount
     for measure in (EPSILON, RHO):
-        amounts = sorted({each.amount for each in payments if each.measure == measure})
+        amounts = sorted({payment.amount for payment in payments if payment.measure == measure})
         if not amounts:
             continue
-        parts = np.array_split(np.array(amounts, np.int64), min(len(amounts), _MOST_AMOUNTS))
-        for part in parts:
+        part_count = min(len(amounts), _MOST_AMOUNTS)
+        for part in np.array_split(np.array(amounts, np.int64), part_count):
             largest = int(part[-1])
             for amount in part.tolist():
                 rounded[measure, amount] = largest
-    return [replace(each, amount=rounded[each.measure, each.amount]) for each in payments]
+
+    result = []
+    for payment in payments:
+        amount = rounded[payment.measure, payment.amount]
+        result.append(replace(payment, amount=amount))
+    return result
 
 
 def _join(payments: Sequence[Payment]) -> list[Payment]:
-    """Join payments, since a run keeps them and reads them at every start.
+    """Join payments into at most `_MOST_PAYMENTS`, since the store keeps them with the run.
 
     Payments of the same amount by neighbouring devices become one. If there are still too many,
-    all payments of a measure become one.
+    all payments of a measure become one, of the largest amount.
     """
     joined: list[Payment] = []
-    for payment in sorted(payments, key=lambda each: (each.measure, each.first)):
+    for payment in sorted(payments, key=lambda payment: (payment.measure, payment.first)):
         if joined and _are_neighbours(joined[-1], payment):
             joined[-1] = _join_all((joined[-1], payment))
         else:
@@ -170,24 +189,25 @@ def _join(payments: Sequence[Payment]) -> list[Payment]:
 
 
 def _are_neighbours(payment: Payment, next_payment: Payment) -> bool:
-    """Return whether payments are of the same amount, and no device lies between theirs."""
+    """Return whether two payments are of the same amount, with no device between their devices.
+
+    next_payment: begins with the same device or a later one.
+    """
     if payment.measure != next_payment.measure or payment.amount != next_payment.amount:
         return False
     return payment.last + 1 >= next_payment.first
 
 
 def _join_all(payments: Sequence[Payment]) -> Payment:
-    """Return one payment for several: of all their devices, with the largest amount.
+    """Return one payment that stands for several: by all their devices, of the largest amount.
 
-    The rest is that of the payment which the rounds of the store explain least.
+    What was paid and asked is taken from the payment of which the store's rounds explain least.
     """
-    worst = max(payments, key=lambda payment: payment.paid - payment.asked)
-    return replace(
-        worst,
-        first=min(payment.first for payment in payments),
-        last=max(payment.last for payment in payments),
-        amount=max(payment.amount for payment in payments),
-    )
+    least_explained = max(payments, key=lambda payment: payment.paid - payment.asked)
+    first = min(payment.first for payment in payments)
+    last = max(payment.last for payment in payments)
+    amount = max(payment.amount for payment in payments)
+    return replace(least_explained, first=first, last=last, amount=amount)
 
 
 def with_payments(
@@ -196,24 +216,34 @@ def with_payments(
     members: Sequence[int] | Devices,
     unit: int,
 ) -> Disclosures:
-    """Return the disclosures together with payments of the members, each as one more report.
+    """Return the disclosures, with one more report of each device for each of its payments.
 
-    rows: payments as dicts, from the state of a run. unit: what the reports of this run protect.
-    Of an unknown report only the price is known; it is taken to protect the same.
+    The store does not know for what the budget was spent (`Payment`). Accounting takes it to be one
+    report of that price, which protects the same unit of data as the reports of this run.
+
+    rows: the fields of payments, as the state of a run keeps them. members: the ids of the devices
+    of the run; payments of others are left out. unit: what the reports of this run protect, in
+    consecutive records; 0: the whole device.
     """
     device_ids = np.sort(integers(members))
     unknown_reports = []
     for row in rows:
         payment = Payment(**row)
-        start, end = np.searchsorted(device_ids, (payment.first, payment.last + 1))
-        if end > start:
+        start = np.searchsorted(device_ids, payment.first)
+        end = np.searchsorted(device_ids, payment.last + 1)
+        payers = device_ids[start:end]  # the members from `first` to `last`
+        if len(payers):
             report = ReportKind(payment.amount, gaussian=payment.measure == RHO, unit=unit)
-            unknown_reports.append((report, device_ids[start:end], 1))
+            reports_of_each = 1
+            unknown_reports.append((report, payers, reports_of_each))
     return disclosures.with_reports(unknown_reports)
 
 
 def warning(payments: Sequence[Payment]) -> str:
-    """Write the warning of payments that no round of the store explains; empty without any."""
+    """Return a warning for people if rounds of this store cannot explain some payments.
+
+    Return an empty text if they explain all.
+    """
     beyond = [payment for payment in payments if payment.beyond_this_store]
     if not beyond:
         return ""

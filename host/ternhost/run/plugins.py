@@ -13,12 +13,13 @@ from ternhost.registry import Registry
 
 
 def require_all(run: str, asked: Mapping[str, Any]) -> None:
-    """Raise UsageError, which names it, if a stored run needs a plugin that is not registered.
+    """Raise UsageError if a stored run needs a plugin that is not registered here; it is named.
 
-    asked: the settings of the run in its store.
+    run: the name of the run. asked: its settings in the store.
     """
     _require(run, ALGORITHMS, asked["algorithm"])
-    _require(run, KINDS, asked["fleet"].partition(":")[0])
+    kind, _, _ = asked["fleet"].partition(":")  # of KIND:...
+    _require(run, KINDS, kind)
     _require(run, mechanisms.REGISTRY, asked["learning"].get("mechanism"))
     _require(run, OPTIMISERS, asked["learning"].get("optimiser"))
     for name in asked["extensions"]:
@@ -26,12 +27,19 @@ def require_all(run: str, asked: Mapping[str, Any]) -> None:
 
 
 def learner_of(result: Mapping[str, Any]) -> type[Learner]:
-    """Return the learner of a result. Raises UsageError, which names it, if it is not registered."""
+    """Return the class of the algorithm that made a result.
+
+    Raises UsageError if it is not registered; its name is in the message.
+    """
     _require(result["run"], ALGORITHMS, result["algorithm"])
     return ALGORITHMS[result["algorithm"]]
 
 
 def _require(run: str, registry: Registry[Any], name: str | None) -> None:
+    """Raise UsageError if a run needs the plugin `name`, and the registry does not have it.
+
+    name: None if the run needs none of this registry.
+    """
     if name is not None and name not in registry:
         hint = "name the file that defines it: tern --with FILE.py ...; or install its package"
         raise UsageError(

@@ -21,33 +21,23 @@ if TYPE_CHECKING:
 
 
 def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
-    """Return the result of a run, for JSON.
+    """Return the result of a run, as a dict for JSON.
 
-    boards: the directories of the emulated boards that tern made for it; empty for other fleets.
+    boards: the directories of the emulated boards that tern made for the run; their ledgers tell
+    what devices have spent. Empty for other fleets.
     """
-    algorithm, files, state = run.algorithm, run.files, run.state
+    algorithm, files = run.algorithm, run.files
     history = run.store.history(files.name)
     result: dict[str, Any] = {
         "run": files.name,
         "algorithm": algorithm.name,
-        "reason": run.options.reason or None,  # for the algorithm, where nobody named it
+        "reason": run.options.reason or None,  # why this algorithm; None: the user named it
         **algorithm.result(history),
     }
     if run.accounts:
         result["epsilon_paid"] = max(account.epsilon for account in run.accounts)
-    result |= {
-        "reports": state.reports,
-        "asked": state.asked,
-        "refusals": state.refusals,
-        "missing": state.missing,
-        "rounds": state.rounds,
-        "seconds": round(state.seconds, 3),
-        "reports_per_second": round(state.reports / max(state.seconds, 1e-9), 1),
-        "epsilon_spent": epsilon_spent(boards, algorithm.delta) if boards else [],
-        "protects": protected(algorithm.unit) if run.accounts else None,
-        "epsilon_before": state.spent_before / MICRO,
-        "guarantees": state.guarantees or [],
-    }
+    result |= _progress(run)
+    result |= _privacy(run, boards)
     for extension in EXTENSIONS.available():
         result |= extension.result(run)
     result |= {
@@ -60,8 +50,42 @@ def result_of(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     return result
 
 
+def _progress(run: Run) -> dict[str, Any]:
+    """Return the part of a result that says how many reports there were, and how fast."""
+    state = run.state
+    seconds = max(state.seconds, 1e-9)  # never 0
+    return {
+        "reports": state.reports,
+        "asked": state.asked,
+        "refusals": state.refusals,
+        "missing": state.missing,
+        "rounds": state.rounds,
+        "seconds": round(state.seconds, 3),
+        "reports_per_second": round(state.reports / seconds, 1),
+    }
+
+
+def _privacy(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
+    """Return the part of a result about privacy: what was spent, and what is guaranteed.
+
+    boards: as of `result_of`.
+    """
+    spent: list[list[float]] = []
+    if boards:
+        spent = epsilon_spent(boards, run.algorithm.delta)
+    protects = None
+    if run.accounts:
+        protects = protected(run.algorithm.unit)
+    return {
+        "epsilon_spent": spent,
+        "protects": protects,
+        "epsilon_before": run.state.spent_before / MICRO,
+        "guarantees": run.state.guarantees or [],
+    }
+
+
 def privacy_words(result: Mapping[str, Any]) -> list[str]:
-    """Return the sentences on the privacy of a run: its guarantees, and those of extensions."""
+    """Return sentences on the privacy of a run: its guarantees, and what extensions add."""
     lines = guarantees.words_of(guarantees.classes_of(result))
     for extension in EXTENSIONS.available():
         lines += extension.sentences(result)
@@ -69,14 +93,17 @@ def privacy_words(result: Mapping[str, Any]) -> list[str]:
 
 
 def load(run: str | Path, parent: Path) -> dict[str, Any]:
-    """Load the result of a finished run.
+    """Load the result of a finished run from its result.json.
 
-    run: its name in `parent` (a directory or a store), its own directory, or its result.json.
+    run: the run's name in `parent` (a directory or a store), its directory, or its result.json.
     Raises UsageError if there is none, StorageError if it cannot be read.
     """
     for place in _places(str(run), parent):
-        path = place if place.suffix == ".json" else place / run_directory.RESULT_NAME
+        path = place
+        if path.suffix != ".json":
+            path = place / run_directory.RESULT_NAME
         if path.is_file():
+            # The directory may have been moved since.
             return {**_read(path), "directory": str(path.parent)}
     raise UsageError(f"there is no result of a run {str(run)!r}", hint="'tern runs' lists the runs")
 
@@ -84,21 +111,26 @@ def load(run: str | Path, parent: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Read a result from a JSON file.
 
-    Raises UsageError if the file holds none, or one that an earlier version of tern wrote.
+    Raises UsageError if the file holds something else, or was written by an earlier version of tern
+    in another format.
     """
     result = read_object(path, "name the run: 'tern runs' lists the runs")
     if "algorithm" not in result:
         raise UsageError(f"{path} is not the result of a run: it names no algorithm")
-    if result.get("measure") and "measures" not in result:
+    has_old_format = result.get("measure") and "measures" not in result
+    if has_old_format:
         raise UsageError(f"{path} was made by an earlier version of tern", hint="run it again")
     return result
 
 
 def _places(run: str, parent: Path) -> Iterator[Path]:
-    """Yield where the result of a run may be, the quickest to look at first."""
+    """Yield the paths at which the result of a run may be: a directory, or the file itself.
+
+    run, parent: as of `load`. Paths that need no search come first.
+    """
     yield Path(run)
     yield parent / run
-    for entry in run_directory.list_runs(parent):  # which opens every store there
+    for entry in run_directory.list_runs(parent):  # slow: it opens every store there
         if entry["run"] == run:
             yield Path(entry["directory"])
 
@@ -106,9 +138,10 @@ def _places(run: str, parent: Path) -> Iterator[Path]:
 def draw(result: Mapping[str, Any]) -> dict[str, Any]:
     """Write the report of a result and its pictures into the run's directory.
 
-    Return the paths of the report and of its pictures, for JSON. Raises StorageError.
+    Return the paths of the report and of its pictures, for JSON. Raises StorageError;
+    InterruptedByUser after Ctrl-C.
     """
-    from ternhost.run.report import page, page_of  # matplotlib takes a second
+    from ternhost.run.report import page, page_of  # here, since importing matplotlib takes a second
 
     directory = Path(result["directory"])
     report = page_of(result)
@@ -127,27 +160,30 @@ def draw(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """Return the exit code of a run: OK if no report is missing.
+    """Return the exit code of the command that made this result.
 
-    REFUSED if devices refused at least half of the missing reports, otherwise SHORT.
+    OK if no report is missing, REFUSED if at least half of the missing reports were refused by
+    their devices, otherwise SHORT.
     """
     if not result["missing"]:
         return OK
-    if 2 * result["refusals"] >= result["missing"]:
+    refused_share = result["refusals"] / result["missing"]
+    if refused_share >= 0.5:
         return REFUSED
     return SHORT
 
 
 def missing_words(result: Mapping[str, Any]) -> str | None:
-    """Say how many reports are missing, and why; None if no report is missing."""
-    if not result["missing"]:
+    """Say how many reports are missing, and why; return None if no report is missing."""
+    missing = result["missing"]
+    if not missing:
         return None
-    refused = min(result["refusals"], result["missing"])
-    silent = result["missing"] - refused
+    refused = min(result["refusals"], missing)
+    silent = missing - refused
     reasons = []
     if refused:
         reasons.append(f"{refused:,} were refused")
     if silent:
         reasons.append(f"{silent:,} did not come")
-    of_all = f"{result['missing']:,} of {result['asked']:,} reports"
+    of_all = f"{missing:,} of {result['asked']:,} reports"
     return f"{of_all} that were asked for are missing: {', '.join(reasons)}"

@@ -1,4 +1,4 @@
-"""The rounds of a run: each asks devices, has the algorithm learn, and keeps the state."""
+"""The rounds of a run: each asks devices, lets the algorithm learn, and saves the state."""
 
 from __future__ import annotations
 
@@ -21,32 +21,42 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-_IDLE = 0.5  # seconds until a served fleet without devices is looked at again
-_LONGEST_PAUSE = 30.0  # seconds after a round of a served fleet that nobody answered
-_MOST_DOUBLINGS = 10  # of the pause, whose length doubles with every round without a report
-_MOST_REFUSED = 5  # rounds in a row that all devices of a served fleet refuse: about a minute
+# Of a run that serves a fleet:
+_IDLE = 0.5  # seconds to wait if there is no device to ask
+_LONGEST_PAUSE = 30.0  # seconds to wait after a round without a report
+_MOST_DOUBLINGS = 10  # of this pause; enough to reach the longest, and no overflow
+_MOST_REFUSED = 5  # the run ends after so many refused rounds in a row, which take about a minute
 
 
 class RoundLoop:
     """The rounds of a run over one driver, from this start of the host to its end."""
 
     def __init__(self, run: Run, driver: Driver) -> None:
-        """run: whose state and store are kept up to date. driver: open, asks the devices."""
+        """Prepare the rounds of a run; `run` then asks them.
+
+        run: its state and store are updated after each round. driver: carries the questions to the
+        devices; it must be open.
+        """
         self._run = run
         self._driver = driver
-        self.members: Sequence[int] | Devices = ()  # the devices when the loop began
-        self._asked: Sequence[int] | Devices = ()  # the members that the last round asked
-        self._next_start = 0.0  # of the next round, by the monotonic clock
-        self._began = 0.0  # when the last round began, seconds since 1970
+        self.members: Sequence[int] | Devices = ()  # the ids of the devices when the loop began
+        self._asked: Sequence[int] | Devices = ()  # the devices from which the last round was asked
+
+        # When rounds begin.
+        self._next_start = 0.0  # the earliest time of the next round, by the monotonic clock
+        self._began = 0.0  # when the last round began, in seconds since 1970
+
+        # Rounds without a report, in a row.
+        self._silent_rounds = 0  # whatever the reason
+        self._refused_rounds = 0  # because devices refused
+
+        self._bound_reached = False  # whether the fleet allows no further round
         self._published_rounds = 0  # how many rounds had ended when devices last got the model
-        self._silent_rounds = 0  # rounds in a row without a report
-        self._refused_rounds = 0  # rounds in a row that every device refused
-        self._bound_reached = False  # the fleet keeps a bound, and asks nobody any more
         # How many rounds had ended when the store was last read, and who had reported by then.
         self._reporters: tuple[int, Devices] | None = None
 
     def run(self) -> None:
-        """Go on until the algorithm is done, the run is stopped, or no device may be asked.
+        """Ask rounds until the algorithm is done, the run is stopped, or no device may be asked.
 
         Raises TernError.
         """
@@ -55,20 +65,23 @@ class RoundLoop:
         self._asked = self.members
         if not run.fleet.simulated and run.schedule is None:
             self._note_fleet()
-        open_rounds = driver.resume()  # the numbers of rounds that an earlier start has opened
+        open_rounds = driver.resume()  # the numbers of the rounds that an earlier start left open
         if not run.state.rounds:
-            announcement.announce_costs(run, driver, self.members, again=bool(open_rounds))
+            was_announced = bool(open_rounds)
+            announcement.announce_costs(run, driver, self.members, again=was_announced)
 
         while not self._is_over:
             if open_rounds:
                 number: int | None = open_rounds.pop(0)
             else:
                 number = self._open_next()
-            if number is None:  # it has waited; there may be a reason to end by now
+            if (
+                number is None
+            ):  # `_open_next` has waited instead: look again whether the run is over
                 continue
             self._began = time.time()
             result = self._collect(number)
-            if result is None:  # stopped
+            if result is None:  # the run was stopped
                 break
             self.learn(result)
             self._after_round()
@@ -76,7 +89,7 @@ class RoundLoop:
             self._publish()
 
     def _note_fleet(self) -> None:
-        """Say how many boards and clients the driver has found."""
+        """Tell the user how many boards and clients there are."""
         run = self._run
         found = counted(len(self._driver.devices), "client")
         if run.fleet.count:
@@ -85,19 +98,21 @@ class RoundLoop:
 
     @property
     def _is_over(self) -> bool:
-        """Whether no further round is to be opened."""
+        """Whether no further round is to begin."""
         run = self._run
         if run.algorithm.done or run.stopped or self._bound_reached:
             return True
+        # A run that serves a fleet ends if devices refuse again and again.
         return run.schedule is not None and self._refused_rounds >= _MOST_REFUSED
 
     # Opening a round
 
     def _open_next(self) -> int | None:
-        """Open the next round and return its number.
+        """Open the next round if one may begin now, and return its number.
 
-        Return None after waiting instead, because it is too early or no device is to be asked,
-        and if the fleet's bound allows no further round.
+        Otherwise wait for a while and return None: it is too early, or there is no device to ask.
+        Return None, too, if the fleet limits what its devices may disclose (a privacy bound), and the
+        limit allows no further round.
         """
         run, driver = self._run, self._driver
         now = time.monotonic()
@@ -110,10 +125,11 @@ class RoundLoop:
                 driver.wait(_IDLE)
                 return None
 
-        number = driver.next_round(run.state.first_round + run.state.rounds)
+        planned_number = run.state.first_round + run.state.rounds
+        number = driver.next_round(planned_number)
         try:
             driver.open(number, self._cohorts(number))
-        except RefusedError as error:  # raised by a fleet that keeps a bound
+        except RefusedError as error:  # the fleet's bound allows no further round
             if not run.state.rounds:
                 raise
             run.state.refusal = error.message, error.hint
@@ -125,20 +141,23 @@ class RoundLoop:
         return number
 
     def _cohorts(self, number: int) -> Cohorts:
-        """Return the questions of a round, each with the devices that it is for."""
+        """Return the questions of a round, each with the devices that get it (a cohort).
+
+        number: of the round.
+        """
         algorithm = self._run.algorithm
         cohorts = algorithm.cohorts(self._asked)
         pools = algorithm.pools(self._asked)
         if pools is None:
             return cohorts
-        # The driver draws the devices of each cohort from its pool.
+        # Each cohort is a random part of a larger pool of devices; the driver draws it.
         return self._driver.drawn(number, cohorts, pools)
 
     def _served_members(self) -> Sequence[int] | Devices:
-        """Return the devices of a served fleet that are to be asked now.
+        """Return the ids of the devices of a served fleet that are to be asked now.
 
-        For an algorithm that asks each device once, these are the devices that have not reported
-        yet. Once all have, they are sent the model.
+        Some algorithms ask each device once. Then these are the devices that have not reported yet,
+        and once there are none, the model is sent to all devices.
         """
         run = self._run
         members = run.members(self._driver)
@@ -153,7 +172,10 @@ class RoundLoop:
         return unasked_devices
 
     def _devices_that_reported(self) -> Devices:
-        """Return the devices that have reported in this run; the store is read once a round."""
+        """Return the ids of the devices that have reported in this run.
+
+        They are read from the store at most once after each round, since that takes long.
+        """
         run = self._run
         if self._reporters is None or self._reporters[0] != run.state.rounds:
             devices = costs.devices_that_reported(run.store, run.files.name)
@@ -163,13 +185,14 @@ class RoundLoop:
     # Collecting reports
 
     def _collect(self, number: int) -> RoundResult | None:
-        """Collect the reports of a round and return its result; None if the run was stopped.
+        """Collect the reports of an open round and return its result; None if the run was stopped.
 
-        A round that all devices refused has a result, too, unless the run is pointless then:
-        that raises AllRefused.
+        number: of the round. If all devices refused, the result has no reports. But if they will refuse
+        in every other round as well, this raises AllRefused.
         """
 
         def on_progress(progress: RoundProgress) -> None:
+            """Tell the run's watcher how many reports there are."""
             event = PROGRESS if progress.reports else ROUND
             status = self._status(event, number, progress.asked, progress.reports)
             self._run.watcher.status(Status(**status))
@@ -183,23 +206,29 @@ class RoundLoop:
             return error.result
 
     def _is_pointless(self, result: RoundResult) -> bool:
-        """Return whether no device will ever report in this run, and none has paid for it.
+        """Return whether no device will ever report in this run, and none has paid for a report.
 
-        That is known after the first round, if all devices have refused for good. To a served
-        fleet other devices may come.
+        That is so if, in the first round, all devices refuse for a reason that will not change. It is
+        never so for a run that serves a fleet: other devices may join it.
+
+        result: of a round that all devices refused.
         """
         run = self._run
-        is_first = run.schedule is None and not run.state.rounds
-        return is_first and refusals.nobody_will_report(result)
+        is_first_round = run.schedule is None and not run.state.rounds
+        return is_first_round and refusals.nobody_will_report(result)
 
     def _warn_of_refusal(self, number: int, error: refusals.AllRefused) -> None:
-        """Warn that all devices refused a round, once for each hint.
+        """Warn the user that all devices refused a round, unless the last warning had the same hint.
 
-        The message itself has the number of devices in it, which changes from round to round. A
-        run that ends without any report says it at its end instead.
+        Messages contain the number of devices, which changes from round to round, so hints are compared
+        instead. There is no warning after the last round of a run without any report: then the run
+        ends with this error.
+
+        number: of the round.
         """
         state = self._run.state
-        ends_without_report = state.rounds + 1 == self._run.algorithm.rounds and not state.reports
+        is_last_round = state.rounds + 1 == self._run.algorithm.rounds
+        ends_without_report = is_last_round and not state.reports
         earlier_hint: str | None = ""
         if state.refusal is not None:
             earlier_hint = state.refusal[1]
@@ -215,26 +244,20 @@ class RoundLoop:
     # Learning
 
     def learn(self, result: RoundResult) -> None:
-        """Have the algorithm learn from a round, and keep what it has learned."""
+        """Let the algorithm learn from the result of a round, save the state, and tell the watcher."""
         run = self._run
         run.algorithm.learn(result, self._asked)
-        if result.reports:
-            self._silent_rounds = 0
-        else:
-            self._silent_rounds += 1
-        if result.refusals and not result.reports:
-            self._refused_rounds += 1
-        else:
-            self._refused_rounds = 0
+        self._count_rounds_without_report(result)
 
         run.state.add_round(result, run.options.terms.reports(result.asked))
         run.state.seconds = run.elapsed
         run.state.algorithm = run.algorithm.state()
         run.state.planned = run.algorithm.rounds
-        figures, chosen = run.algorithm.figures(), run.algorithm.chosen()
+        figures = run.algorithm.figures()  # such as the accuracy of the model
+        chosen = run.algorithm.chosen()  # settings of this round
         self._store(result, {**figures, **chosen})
 
-        status = self._status(END, result.number, result.asked, 0)
+        status = self._status(END, result.number, result.asked, reports=0)
         status |= {
             "round": run.state.rounds,
             "ended": result.ended,
@@ -246,10 +269,22 @@ class RoundLoop:
         }
         run.watcher.status(Status(**status))
 
-    def _store(self, result: RoundResult, figures: Mapping[str, float]) -> None:
-        """End a round in the store, and save the run's state and model with it.
+    def _count_rounds_without_report(self, result: RoundResult) -> None:
+        """Count how many rounds in a row had no report, and how many of them because of refusals."""
+        if result.reports:
+            self._silent_rounds = 0
+            self._refused_rounds = 0
+            return
+        self._silent_rounds += 1
+        if result.refusals:
+            self._refused_rounds += 1
+        else:
+            self._refused_rounds = 0
 
-        figures: of the round, for the history of the run.
+    def _store(self, result: RoundResult, figures: Mapping[str, float]) -> None:
+        """Write the end of a round into the store, with the run's state and model, as one change.
+
+        figures: the algorithm's numbers about this round, for the history of the run.
         """
         run = self._run
         entry: dict[str, Any] = {
@@ -262,12 +297,15 @@ class RoundLoop:
         }
         if result.refusals:
             entry["reasons"] = result.reasons
+        weights = None
         model = run.algorithm.averaged
+        if model is not None:
+            weights = model.weights.astype("<f8").tobytes()  # little-endian float64
         ended = EndedRound(
             result.number,
             result.ended,
             entry=entry,
-            weights=None if model is None else model.weights.astype("<f8").tobytes(),
+            weights=weights,
             tallies=result.tallies,
             began=self._began,
             unstored=result.unstored,
@@ -275,10 +313,10 @@ class RoundLoop:
         run.store.end_run_round(run.files.name, run.state.as_json(), ended)
 
     def _status(self, event: str, number: int, asked: int, reports: int) -> dict[str, Any]:
-        """Return the fields of a `Status` of the open round.
+        """Return the fields of a `Status`, which tells observers how far the run is.
 
-        event: of `run.status`. number: of the round. asked: the devices that it asks. reports:
-        those that have come so far.
+        event: ROUND, PROGRESS or END (`run.status`). number: of the round. asked: how many devices it
+        asks. reports: how many have reported so far.
         """
         run = self._run
         return {
@@ -297,19 +335,24 @@ class RoundLoop:
     # After a round
 
     def _after_round(self) -> None:
-        """Send a served fleet the model when it is due, and pause if nobody has reported."""
+        """Send the devices of a served fleet the model when it is due, and pause if none reported.
+
+        The pause doubles with each further round without a report, up to `_LONGEST_PAUSE`: nothing is
+        gained by asking again at once.
+        """
         schedule = self._run.schedule
         if schedule is None:
             return
         if self._run.state.rounds % schedule.model_every == 0:
             self._publish()
-        if self._silent_rounds:  # nothing is gained by asking again at once
-            pause = schedule.patience * 2 ** min(self._silent_rounds, _MOST_DOUBLINGS)
-            earliest_start = time.monotonic() + min(_LONGEST_PAUSE, pause)
+        if self._silent_rounds:
+            doublings = min(self._silent_rounds, _MOST_DOUBLINGS)
+            pause = min(_LONGEST_PAUSE, schedule.patience * 2**doublings)
+            earliest_start = time.monotonic() + pause
             self._next_start = max(self._next_start, earliest_start)
 
     def _publish(self) -> None:
-        """Send the devices what was learned since the last time, for their own use."""
+        """Send the devices the learned model for their own use, if they do not have it yet."""
         run = self._run
         if not run.state.reports or self._published_rounds == run.state.rounds:
             return

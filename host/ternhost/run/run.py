@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, UsageError
+from ternhost.errors import DeviceError, InterruptedByUser, RefusedError, TernError, UsageError
 from ternhost.files import Closing
-from ternhost.learn.base import ALGORITHMS, Learner
+from ternhost.learn.base import Learner
 from ternhost.learn.devices import Devices, ranges_of
 from ternhost.learn.schedule import Schedule
 from ternhost.options import flag
@@ -38,22 +38,27 @@ from ternhost.text import counted
 
 
 def _require_resumable(stored: StoredRun, files: RunFiles) -> None:
-    """Raise UsageError for a run that can neither go on nor show a result."""
+    """Raise UsageError for a run that can neither continue nor show a result.
+
+    That is a run that was abandoned, and one that has finished without a result.
+    """
     if stored.unfinished:
         return
-    if stored.status != FINISHED:
-        reason = "was abandoned"
-    elif not (files.directory / run_directory.RESULT_NAME).exists():
+    has_result = (files.directory / run_directory.RESULT_NAME).exists()
+    if stored.status == FINISHED and has_result:
+        return
+
+    reason = "was abandoned"
+    if stored.status == FINISHED:
         reason = "has finished, and nobody reported in it"
-    else:
-        return  # it has finished, and has a result
     raise UsageError(f"the run {files.name} {reason}", hint="begin another: tern train --help")
 
 
 class Run(Closing):
-    """One run.
+    """One run: an algorithm that asks the devices of a fleet, round after round.
 
-    Make it with `begin` or `resume`, then `run()`; a context manager that closes its store.
+    Make it with `begin` (a new run) or `resume` (a stored one), then call `run()`. It is a context
+    manager that closes the run's store.
     """
 
     def __init__(
@@ -61,8 +66,10 @@ class Run(Closing):
     ) -> None:
         """Load a run from its open store.
 
-        watcher: gets its status and messages. algorithm: the learner of a run that begins now;
-        None: the run is resumed, and its learner is made from the stored options. Raises TernError.
+        watcher: receives the run's status and messages for people. algorithm: the learner of a new
+        run, which was made when its options were checked; None: the run is resumed, and its learner is
+        made here from the stored options. Raises TernError, for instance if the store does not have
+        the run.
         """
         stored = store.run(files.name)
         if stored is None:
@@ -72,38 +79,48 @@ class Run(Closing):
         plugins.require_all(files.name, stored.asked)
         self.store = store
         self.files = files
-        self.options = options = RunOptions.stored(stored.asked)
-        self.fleet: Fleet = fleet.parse(options.fleet)
-        self._begins = algorithm is not None
+        self.watcher = watcher
+        self.options = RunOptions.stored(stored.asked)
+        self.fleet: Fleet = fleet.parse(self.options.fleet)
+
+        self._is_new = algorithm is not None
         if algorithm is None:
-            if self.fleet.opening:
-                watcher.note(self.fleet.opening)
-            clients = begin.population(self.fleet, self.schedule, store, stored.asked["devices"])
-            algorithm = ALGORITHMS.named(options.algorithm)(options.learning, clients)
+            algorithm = self._resumed_learner(devices=stored.asked["devices"])
         self.algorithm: Learner = algorithm
-        self.accounts = costs.accounts(algorithm, options.budget_micro)
-        self._status = stored.status
+        self.accounts = costs.accounts(algorithm, self.options.budget_micro)
         self.state = RunState.from_json(stored.state)
         if self.state.algorithm is not None:
             self.algorithm.restore(self.state.algorithm)
-        self.watcher = watcher
-        self._driver: Driver | None = None
-        self.stopped = False
-        self._started = 0.0  # less the seconds that it has taken before
+
+        self._status = stored.status
+        self._driver: Driver | None = None  # set while the fleet's devices are being asked
+        self.stopped = False  # whether `stop` was called
+        # The time by the monotonic clock at which the run would have started, had it never paused.
+        self._started = 0.0
+
+    def _resumed_learner(self, devices: int | None) -> Learner:
+        """Make the learner of a stored run from its options.
+
+        devices: how many devices the fleet had when the run began; None: it is counted now.
+        """
+        if self.fleet.opening:
+            self.watcher.note(self.fleet.opening)
+        clients = begin.population(self.fleet, self.schedule, self.store, devices)
+        return begin.make_learner(self.options, clients)
 
     @property
     def directory(self) -> Path:
-        """Its directory."""
+        """The directory with the run's files, such as its result and report."""
         return self.files.directory
 
     @property
     def schedule(self) -> Schedule | None:
-        """Of a served fleet; None for a run that ends by itself."""
+        """When rounds begin, for a run that serves a fleet without end; None for one that ends."""
         return self.options.schedule
 
     @property
     def elapsed(self) -> float:
-        """The seconds that it has taken so far."""
+        """The seconds that the run has taken so far, without the time between two starts of the host."""
         return time.monotonic() - self._started
 
     def close(self) -> None:
@@ -116,15 +133,21 @@ class Run(Closing):
     def begin(
         cls, options: RunOptions, place: Place | None = None, watcher: Watcher | None = None
     ) -> Self:
-        """Begin a run in a directory of its own.
+        """Create a new run with its own directory, and return it; `run` then starts it.
 
-        place: where to keep it (default: in `RUNS`, named by the time). Raises TernError.
+        place: where the run's files are kept; None: in a directory of `RUNS` that is named by the
+        time. watcher: receives status and messages; None: nobody does. Raises TernError.
         """
-        watcher = watcher or Watcher()
-        opening = fleet.parse(options.fleet).opening
+        if place is None:
+            place = Place()
+        if watcher is None:
+            watcher = Watcher()
+        opening = fleet.parse(
+            options.fleet
+        ).opening  # what takes long as it is opened; empty: nothing does
         if opening:
             watcher.note(opening)
-        store, files, learner = begin.create_run(options, place or Place())
+        store, files, learner = begin.create_run(options, place)
         return cls(store, files, watcher, learner)
 
     @classmethod
@@ -136,11 +159,15 @@ class Run(Closing):
         after: int | None = None,
         parent: Path = run_directory.RUNS,
     ) -> Self:
-        """Take up the run that `text` names: its name in `parent`, directory, or store.
+        """Load a run that was interrupted, so that `run` continues it.
 
-        fleet_now: its fleet, if the boards are elsewhere by now. after: as `after_round` of
+        text: names the run by its name in `parent`, its directory, or its store. fleet_now: the
+        `KIND:...` of the fleet, if the boards have moved, for instance to another port; None: the
+        stored one. after: the number of a round after which the run continues, as `after_round` of
         RunOptions. Raises TernError.
         """
+        if watcher is None:
+            watcher = Watcher()
         files = run_directory.find(text, parent)
         store = Store(files.store, create=False)
         try:
@@ -149,9 +176,9 @@ class Run(Closing):
                 _require_resumable(stored, files)
             skip(store, after)
             if stored is not None and fleet_now is not None:
-                moved = {"fleet": begin.moved(stored.asked["fleet"], fleet_now)}
-                store.save_run(files.name, asked={**stored.asked, **moved})
-            return cls(store, files, watcher or Watcher())
+                new_fleet = begin.moved_fleet(stored.asked["fleet"], fleet_now)
+                store.save_run(files.name, asked={**stored.asked, "fleet": new_fleet})
+            return cls(store, files, watcher)  # raises UsageError if `stored` is None
         except BaseException:
             store.close()
             raise
@@ -164,7 +191,8 @@ class Run(Closing):
     def _prepare(self) -> None:
         """Make the emulated boards of a new run, and mark the run as running.
 
-        If that was interrupted, all are made again: no board has spoken yet.
+        If the host was stopped while it made them, the run is still marked as new, and all boards are
+        made again: no device has answered yet.
         """
         if self._status != PREPARING:
             return
@@ -173,40 +201,48 @@ class Run(Closing):
             assert clients is not None
             boards = counted(self.fleet.count, "emulated board")
             self.watcher.note(f"provisioning {counted(clients, 'client')} on {boards}")
-            dealt = self._dealt(np.arange(1, clients + 1))
+            device_ids = np.arange(1, clients + 1)
             begin.make_boards(
-                self.store, self._boards, self.algorithm, dealt, self.options.budget_micro
+                self.store,
+                boards=self._boards,
+                algorithm=self.algorithm,
+                dealt=self._dealt(device_ids),
+                budget=self.options.budget_micro,
             )
         self._status = RUNNING
         self.store.save_run(self.files.name, status=RUNNING)
 
     @property
     def _clients(self) -> int | None:
-        """The number of clients that take part in the run; None: all that there are."""
+        """The number of clients that take part in the run; None: all devices of the fleet."""
         if self.fleet.provisions:
             return begin.made_clients(self.fleet, self.algorithm)
         return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """Shuffle the devices by the run's seed: client i is device i of the result.
+        """Shuffle device ids by the run's seed, so that client i of the run is device i of the result.
 
-        So the clients of each group are spread over all boards.
+        Neighbouring ids are on the same board, and a group that is asked in a round has neighbouring
+        clients. Shuffled, each group is spread over all boards.
         """
-        rng = np.random.default_rng([self.algorithm.options.seed, 3])
+        run_seed = self.algorithm.options.seed
+        # The constant 3 gives this shuffle random numbers other than those of the seed's other uses.
+        rng = np.random.default_rng([run_seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def members(self, driver: Driver) -> Sequence[int] | Devices:
-        """Return the device of each client of the run.
+        """Return the ids of the devices that take part in the run, in the order of its clients.
 
-        These are the devices that were there when the run began; of a served or simulated fleet,
-        all that there are now.
+        A run that ends by itself keeps the devices that were there when it began. A run that serves a
+        fleet, or asks simulated clients, has all devices that are there now. Raises UsageError if
+        there are fewer devices than the run needs.
         """
         if self.schedule is not None or self.fleet.simulated:
             if self.fleet.provisions:
                 return self._dealt(driver.devices)
             return driver.devices
 
-        if not self.state.devices:
+        if not self.state.devices:  # the run's first start
             self.state.devices = ranges_of(driver.devices)
             self._plan_for(len(driver.devices))
         spans = [np.arange(first, last + 1) for first, last in self.state.devices]
@@ -217,9 +253,10 @@ class Run(Closing):
         return dealt[:clients]
 
     def _too_few_devices(self, devices: int, clients: int) -> UsageError:
-        """Return the error for a fleet with fewer devices than the run has clients.
+        """Return the error for a fleet that has fewer devices than the run needs clients.
 
-        Its hint names the option that says how many clients there are, if one has that value.
+        If an option of the algorithm has the number of clients as its value, the hint names this
+        option.
         """
         hint = "ask fewer devices"
         for name, value in vars(self.options.learning).items():
@@ -229,26 +266,26 @@ class Run(Closing):
         return UsageError(text, hint=hint)
 
     def _plan_for(self, devices: int) -> None:
-        """Plan the run again for the number of devices that the driver has found.
+        """Make the learner again for the number of devices that the driver has found, and save that.
 
-        It was planned for all devices in the store, which may hold keys of more boards.
+        It was first made for all devices with a key in the store, and some of their boards may not be
+        connected.
         """
         stored = self.store.run(self.files.name)
         assert stored is not None
-        asked = dict(stored.asked)
-        if devices != asked["devices"] and not self.fleet.provisions:
-            population = begin.population(self.fleet, None, self.store, devices)
-            self.algorithm = ALGORITHMS.named(self.options.algorithm)(
-                self.options.learning, population
-            )
+        settings = dict(stored.asked)
+        if devices != settings["devices"] and not self.fleet.provisions:
+            clients = begin.population(self.fleet, schedule=None, store=self.store, devices=devices)
+            self.algorithm = begin.make_learner(self.options, clients)
             self.accounts = costs.accounts(self.algorithm, self.options.budget_micro)
-            asked |= {"devices": devices, "references": costs.references(self.algorithm, devices)}
-        self.store.save_run(self.files.name, asked=asked, state=self.state.as_json())
+            settings["devices"] = devices
+            settings["references"] = costs.references(self.algorithm, devices)
+        self.store.save_run(self.files.name, asked=settings, state=self.state.as_json())
 
     # Running
 
     def stop(self) -> None:
-        """Stop after the present step; the round under way can be taken up again.
+        """Have the run stop after its present step; `resume` can continue the round in progress.
 
         Safe in a signal handler.
         """
@@ -257,37 +294,52 @@ class Run(Closing):
             self._driver.stop()
 
     def run(self) -> dict[str, Any]:
-        """Go on until the algorithm is done or `stop` is called, and return the result.
+        """Ask rounds until the algorithm is done or `stop` is called, and return the result.
 
-        Unless the run was stopped, result.json gets the result, too. A run that has finished
-        returns its stored result. A run that is refused before any report is taken back. Raises
-        TernError; after Ctrl-C, InterruptedByUser.
+        The result is also written to result.json, unless the run was stopped. If the run has finished
+        before, its stored result is returned. If devices refuse a new run before any report, the run
+        is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
         """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
             return results.load(self.directory, self.directory.parent)
+        # As if the run had started earlier by the time that it took before it was interrupted.
         self._started = time.monotonic() - self.state.seconds
         try:
             self.files.make()
             self._prepare()
-            with self._driving() as driver:
+            with self._open_driver() as driver:
                 loop = RoundLoop(self, driver)
                 loop.run()
             return self._conclude(loop.members)
         except KeyboardInterrupt:
             raise self._interrupted() from None
         except (DeviceError, RefusedError, UsageError) as error:
-            # A run that was interrupted in its first round may be refused, too.
-            is_refused = isinstance(error, refusals.AllRefused)
-            if (self._begins or is_refused) and not self.state.rounds:
-                begin.take_back(self.store, self.files, error)
+            if self._never_began(error):
+                begin.remove_failed_run(self.store, self.files, error)
             raise
 
+    def _never_began(self, error: TernError) -> bool:
+        """Return whether the run failed with this error before it achieved anything.
+
+        That is a new run that fails before a round has ended. If it was interrupted in its first
+        round and is resumed, it must have been refused by all devices: other errors may pass.
+        """
+        all_refused = isinstance(error, refusals.AllRefused)
+        no_round_ended = self.state.rounds == 0
+        return no_round_ended and (self._is_new or all_refused)
+
     @contextmanager
-    def _driving(self) -> Iterator[Driver]:
-        """Open the driver that asks the fleet's devices; `stop` stops it, too."""
+    def _open_driver(self) -> Iterator[Driver]:
+        """Open the driver, which carries questions to the fleet's devices, and close it at the end.
+
+        While it is open, `stop` stops it, too.
+        """
         learner = self.algorithm
-        schedule = self.schedule or Schedule()
+        schedule = self.schedule
+        patience = Schedule().patience
+        if schedule is not None:
+            patience = schedule.patience
         context = RunContext(
             store=self.store,
             directory=self.directory,
@@ -297,26 +349,27 @@ class Run(Closing):
             clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
             modules=learner.modules,
             individual=learner.individual,
-            standing=self.schedule is not None,
+            standing=schedule is not None,
             options=self.options,
-            patience=schedule.patience,
+            patience=patience,
         )
-        driver = self._driver = self.fleet.driver(context)
-        if self.stopped:
+        driver = self.fleet.driver(context)
+        self._driver = driver
+        if self.stopped:  # before there was a driver that `stop` could have stopped
             driver.stop()
         with driver:
             yield driver
         self._driver = None
 
     def _interrupted(self) -> InterruptedByUser:
-        """Return the error after Ctrl-C, which says what is safe, and how to go on."""
+        """Return the error to raise after Ctrl-C: it says what is stored, and how to continue."""
         if self._status == FINISHED:
             result_path = self.directory / run_directory.RESULT_NAME
             text = f"interrupted; the run has finished: see {result_path}"
             hint = f"'tern runs --draw {self.directory}' makes its report"
             return InterruptedByUser(text, hint=hint)
 
-        reports = self.state.reports
+        reports = self.state.reports  # of the rounds that have ended
         for open_round in self.store.open_rounds():
             reports += self.store.report_count(open_round.number)
         where = f"in round {self.state.rounds + 1}"
@@ -333,59 +386,68 @@ class Run(Closing):
     # The end
 
     def _conclude(self, members: Sequence[int] | Devices) -> dict[str, Any]:
-        """End the run, write its result to its directory, and return it.
+        """Return the result of the run; unless the run was stopped, end it and write result.json.
 
-        members: the devices when this start of the host began. Raises RefusedError or DeviceError
-        if no device reported.
+        members: the devices of the run, as they were at this start of the host. Raises RefusedError or
+        DeviceError if no device reported.
         """
         if self.stopped and not self.algorithm.done:
-            return self._result(members)  # the run goes on later
+            return self._result(members)  # the run can be resumed later
         state = self.state
+        nobody_reported = state.rounds > 0 and state.reports == 0
         result: dict[str, Any] = {}
-        if state.reports or not state.rounds:
+        if not nobody_reported:
             result = self._result(members)
             run_directory.write_json(self.directory / run_directory.RESULT_NAME, result)
 
         self._status = FINISHED
         self.store.save_run(self.files.name, status=FINISHED)
-        if self.fleet.provisions and self.schedule is None:  # a served fleet may go on
+        is_served = self.schedule is not None  # then a later start may need its boards again
+        if self.fleet.provisions and not is_served:
             run_directory.pack_boards(self.directory, self.watcher.warn)
 
-        is_complete = bool(result) and self.algorithm.done
+        is_complete = not nobody_reported and self.algorithm.done
         if state.refusal is not None and not is_complete:
             message, hint = state.refusal
             raise RefusedError(message, hint)
-        if not result:
+        if nobody_reported:
             text = f"no device reported in {counted(state.rounds, 'round')}"
             advice = "check the boards ('tern device ping BOARD'), or give them longer"
             raise DeviceError(text, hint=f"{advice} with --deadline")
         return result
 
     def _result(self, members: Sequence[int] | Devices) -> dict[str, Any]:
-        """Return the result of the run so far, for JSON."""
-        if self.schedule is not None:  # devices have come and gone: its cost is known only now
+        """Return the result of the run so far, as a dict for JSON. members: the devices of the run."""
+        if self.schedule is not None:
+            # Devices have come and gone, so the privacy cost of the run is known only now.
             self._account_for(members)
-        boards = self._boards if self.fleet.provisions else []
+        boards = []
+        if self.fleet.provisions:
+            boards = self._boards
         return results.result_of(self, boards)
 
     def _account_for(self, members: Sequence[int] | Devices) -> None:
-        """Compute the accounts and guarantees of a served run from the rounds that it has had."""
+        """Compute the privacy accounts and guarantees of a served run from the rounds it has had.
+
+        members: the devices of the run.
+        """
         assert self.schedule is not None
         self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
-            self.files.name,
-            self.state.rounds,
-            self.schedule.group(len(members)),
-            len(members),
+            run=self.files.name,
+            rounds=self.state.rounds,
+            group=self.schedule.group(len(members)),
+            devices=len(members),
         )
         classes = guarantees.of_classes(
             self.algorithm,
-            announcement.disclosures_before(self, members),
-            members,
-            float(self.options.delta),
-            fixed=False,
+            disclosures=announcement.disclosures_before(self, members),
+            members=members,
+            delta=float(self.options.delta),
+            fixed=False,  # nobody fixed the number of rounds in advance
         )
         self.state.guarantees = [each.as_json() for each in classes]
-        self.accounts = costs.accounts(self.algorithm, None)
+        # The budget limits no round that has passed: without a limit nothing is refused here.
+        self.accounts = costs.accounts(self.algorithm, budget=None)
         for account in self.accounts:
             account.budget = costs.ledger_budget(self.algorithm, self.options.budget_micro)

@@ -8,7 +8,7 @@ from ternhost.errors import UsageError
 from ternhost.learn.schedule import Terms
 from ternhost.options import flag, values_of
 from ternhost.reach import fleet
-from ternhost.run.begin import Place, moved, store_path
+from ternhost.run.begin import Place, moved_fleet, store_path
 from ternhost.run.directory import RunFiles, directory_of, resume_command
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
@@ -29,24 +29,32 @@ def serve(
     new_model: bool = False,
     named: Collection[str] | None = None,
 ) -> Run:
-    """Resume the served run in the store, or begin one if there is none; return the run.
+    """Return the run that serves a fleet: the one in its store, resumed, or else a new one.
 
-    A resumed run takes the fleet, terms and schedule of this start.
+    A resumed run takes its fleet, terms and schedule from these options.
 
-    store: by default that of the fleet. name: of the directory of a new run. new_model: abandon
-    the run in the store, whose keys, rounds and models stay, and begin another one. named: the
-    options given explicitly (None: all). Raises UsageError if one of them differs from those of
-    the run that is resumed.
+    store: the store's file, or a directory with one; None: the fleet's own store.
+    name: of the directory of a new run; None: it is named by the time.
+    watcher: receives status and messages for people; None: nobody does.
+    new_model: abandon the run in the store and begin another one. The store keeps its keys, and the
+    rounds and models of the old run.
+    named: the options that the user gave explicitly; None: all of them. Raises UsageError if one of
+    them differs from that of the run that would be resumed.
     """
-    watcher = watcher or Watcher()
-    path = fleet.parse(options.fleet).default_store if store is None else store_path(store)
+    if watcher is None:
+        watcher = Watcher()
+    if store is None:
+        path = fleet.parse(options.fleet).default_store
+    else:
+        path = store_path(store)
+
     if path is not None and path.is_file():
         with Store(path, create=False) as opened:
             options = fit_deadline_to_sleepers(options, opened, watcher)
             last = _last_served(opened)
             if last is not None and not new_model:
                 _require_same_run(opened, last, options, named)
-                if name not in (None, last.name):
+                if name is not None and name != last.name:
                     text = f"the run {last.name} goes on, and keeps its name"
                     raise UsageError(text, hint="leave --name out")
                 return _resume(opened, last, options, watcher)
@@ -57,7 +65,7 @@ def serve(
 
 
 def _last_served(store: Store) -> StoredRun | None:
-    """Return the last run of a served fleet in the store that was not abandoned, if any."""
+    """Return the newest run in the store that serves a fleet and was not abandoned, if any."""
     for run in reversed(store.runs()):
         if run.asked["schedule"] is not None and run.status != ABANDONED:
             return run
@@ -65,11 +73,12 @@ def _last_served(store: Store) -> StoredRun | None:
 
 
 def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher) -> RunOptions:
-    """Return the options with a deadline that gives sleeping devices the time to wake and answer.
+    """Return the options with a deadline of rounds that lets sleeping devices wake and answer.
 
-    Only the default deadline is made longer; a shorter one that was asked for raises UsageError.
+    The default deadline is made longer where that is needed, and the watcher is told. A deadline
+    that the user gave is never changed: if it is too short, this raises UsageError.
     """
-    seconds_asleep = sleepers.wakes(store)
+    seconds_asleep = sleepers.wakes(store)  # by device
     sleeping_devices = seconds_asleep.keys() & store.keys().keys()
     deadline = options.terms.deadline
     if not sleeping_devices or deadline is None:
@@ -79,7 +88,8 @@ def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher
     least = sleepers.least_deadline(sleep_times)
     device_count = counted(len(sleeping_devices), "sleeping device")
     sleepers_text = f"{device_count}, up to {max(sleep_times)} s at a time"
-    if deadline < least and deadline != Terms.deadline:
+    is_default = deadline == Terms.deadline
+    if deadline < least and not is_default:
         text = f"{sleepers_text}: a round of {deadline:g} s would end before they wake and answer"
         raise UsageError(text, hint=f"give --deadline {least} or more, or leave it out")
 
@@ -98,10 +108,12 @@ def fit_deadline_to_sleepers(options: RunOptions, store: Store, watcher: Watcher
 def _require_same_run(
     store: Store, last: StoredRun, options: RunOptions, named: Collection[str] | None
 ) -> None:
-    """Raise UsageError if the options differ from those of the run that is to be resumed.
+    """Raise UsageError unless a stored run can be resumed with these options.
 
-    Only the options in `named` are compared (None: all). Raises UsageError, too, if another run
-    of the store has not finished.
+    Its algorithm and the algorithm's options must be the same, it must be possible to move to the
+    fleet of the options, and no other run of the store may be unfinished.
+
+    last: the run. named: the options to compare, those that the user gave explicitly; None: all.
     """
     hint = "go on with that, or begin another one with --new-model"
     saved = last.asked
@@ -119,8 +131,7 @@ def _require_same_run(
             text = f"the run {last.name} has {flag(name)} {saved_value}, not {value}"
             raise UsageError(text, hint=hint)
 
-    if options.fleet != saved["fleet"]:
-        moved(saved["fleet"], options.fleet)
+    moved_fleet(saved["fleet"], options.fleet)  # called because it raises UsageError
     for other in store.runs():
         if other.unfinished and other.name != last.name:
             raise UsageError(
@@ -130,15 +141,18 @@ def _require_same_run(
 
 
 def _resume(store: Store, last: StoredRun, options: RunOptions, watcher: Watcher) -> Run:
-    """Resume a served run with the fleet, terms and schedule of this start.
+    """Resume the stored run `last` with the fleet, terms and schedule of these options.
 
-    The algorithm and its options stay those that the run began with. Closes `store`.
+    Its algorithm and the algorithm's options stay those with which it began. Closes `store`; the
+    returned run opens it again.
     """
     skip(store, options.after_round)
     settings = {**last.asked, **asdict(options)}
     for name in ("algorithm", "learning"):
         settings[name] = last.asked[name]
-    status = RUNNING if last.status == FINISHED else last.status
+    status = last.status
+    if status == FINISHED:
+        status = RUNNING  # it had reached its last round, and the new schedule may allow more
     store.save_run(last.name, status=status, asked=settings)
     files = RunFiles(directory_of(last, store.path), store.path, last.name)
     store.close()

@@ -18,8 +18,12 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Reported:
-    """A kind of report: the card of its noise, its number of values, the bytes of its frame."""
+class ReportFormat:
+    """The format of a kind of report that devices send.
+
+    card: the certified table from which a device draws each value at random. values: the number of
+    values in a report. size: the bytes of the frame in which it is sent.
+    """
 
     card: bytes
     values: int
@@ -27,12 +31,12 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What devices hold.
+class Holdings:
+    """The data that devices hold, for the statement's example.
 
-    device: one of them, as an example; None: none is known. records: the most that a device holds;
-    None: not known. data: the name of the data set; empty: the host does not know the records.
-    features: the names of some.
+    device: the number of one device; None if none is known. records: the most records that a device
+    holds; None if that is not known. data: the name of the data set; empty if the host does not
+    know the records. features: the names of a few features of a record.
     """
 
     device: int | None = None
@@ -43,33 +47,46 @@ class Held:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run, a plan, a store or a board.
+    """Everything that the privacy statement of a run, a plan, a store or a board is written from.
 
-    promised: the guarantees of a report, of the run, and of all runs so far, of each class of
-    devices. budgets: what ledgers allow for life, the largest first. parts: what extensions say.
-    link: how frames travel, as the word of a fleet. not_real: why no person's data is in it, or
-    empty. most_reports: the most reports that the run asks of one device. together: the bounds for all
-    records of a device, where a run of records is protected. results: reports are results of a
-    model, not of learning. about: more that identifies it, by name.
+    `gather` collects the facts, and `sentences` and `page` turn them into text.
     """
 
+    # What the statement is about, and when it was made (in seconds since 1970).
     kind: Kind
     name: str
-    made: float  # seconds since 1970
+    made: float
+
+    # What is protected: this many consecutive records, or the whole device (0).
     unit: int
+    # The probability delta at which the guarantees hold.
     delta: float
-    held: Held = Held()
+
+    # What devices hold, and how the host reaches them: the word of a kind of fleet, such as "mqtt".
+    holdings: Holdings = Holdings()
+    fleet_kind: str = ""
+    # Why there is no data of real people in it, as a sentence; empty if there may be some.
+    why_not_real: str = ""
+
+    # The guarantees of one report, of the run and of all runs so far, for each class of devices.
     promised: Sequence[Guarantee] = ()
+    # What the devices' budgets guarantee for life, the largest budget first.
     budgets: Sequence[Guarantee] = ()
+    # The bounds for all records of a device together, if a run of records is what is protected.
+    all_records: Bounds | None = None
+    # What extensions add to the statement.
     parts: Sequence[StatementPart] = ()
-    link: str = ""
-    not_real: str = ""
-    reported: Sequence[Reported] = ()
+
+    # What devices report, and how many reports the run asks of one device at most (None: unknown).
+    report_formats: Sequence[ReportFormat] = ()
     most_reports: int | None = None
-    endless: bool = False
-    together: Bounds | None = None
-    results: bool = False
-    about: Mapping[str, str] = field(default_factory=dict)
+    # Whether the run goes on without end.
+    is_endless: bool = False
+    # Whether reports are a model's answers about the records, and not made to train a model.
+    reports_answers: bool = False
+
+    # Rows for the table of particulars, by their heading.
+    particulars: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def guarantees(self) -> list[Guarantee]:

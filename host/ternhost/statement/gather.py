@@ -43,13 +43,13 @@ from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
 from ternhost.run.guarantees import OfClass
 from ternhost.run.options import RunOptions
-from ternhost.statement.facts import Facts, Held, Kind, Reported
+from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
 from ternhost.store.runs import StoredRun, status_now
 from ternhost.store.store import Store
 
-_DELTA = 1e-6  # of a board or a store, for which nobody has named one
-_MOST_BUDGETS = 3  # of those in a statement
-_MOST_NAMES = 3  # of features
+_DELTA = 1e-6  # for statements about boards and stores, for which nobody has named a delta
+_MOST_BUDGETS = 3  # that a statement lists
+_MOST_NAMES = 3  # names of features in the example
 _SIMULATED = (
     "The clients are simulated by the host, which has all their data: nobody is protected from it. This page says what "
     "the same run would promise to devices."
@@ -68,26 +68,30 @@ _MADE = (
 
 
 def of_run(files: RunFiles) -> Facts:
-    """Collect the facts of a run that has begun, from its store. Raises TernError."""
+    """Collect the facts for the privacy statement of a run, from the store that the run writes to.
+
+    The run must have asked some device already. Raises TernError.
+    """
     with Store(files.store, create=False, beside=True) as store:
         run = _begun_run(store, files)
         options = RunOptions.stored(run.asked)
-        kind = fleet.parse(options.fleet)
-        simulated = bool(run.asked.get("simulated"))
+        fleet_of_run = fleet.parse(options.fleet)
+        is_simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
-        records = run.asked["learning"].get("records")
-        disclosures = costs.asked_disclosures(store, simulated, files.name)
-        accounts = disclosures.report_counts()
-        endless = run.asked["schedule"] is not None
+        learning = run.asked["learning"]  # the options of the learner, by name
+        disclosures = costs.asked_disclosures(store, is_simulated, files.name)
+        report_counts = disclosures.report_counts()  # of each device, by the kind of report
 
-        promised = guarantees.classes_of(run.state)
-        if endless and accounts:  # there were more rounds since it began
-            promised = [_of_rounds(store, accounts, simulated, delta)]
-        unit = 0
-        if promised:
-            unit = promised[0].run.unit
-        parts = _parts(store, kind, options)
-        learning = run.asked["learning"]
+        # The guarantees were stored when the run began. An endless run may have had more rounds
+        # since then, so it is judged by what it has asked so far.
+        is_endless = run.asked["schedule"] is not None
+        classes = guarantees.classes_of(run.state)
+        if is_endless and report_counts:
+            classes = [_guarantees_so_far(store, report_counts, is_simulated, delta)]
+        unit = DEVICE
+        if classes:
+            unit = classes[0].run.unit  # all classes of devices have the same
+        parts = _parts(store, fleet_of_run, options)
         features = _features_in_result(files.directory)
         return Facts(
             kind=Kind.RUN,
@@ -95,25 +99,28 @@ def of_run(files: RunFiles) -> Facts:
             made=time.time(),
             unit=unit,
             delta=delta,
-            held=_held(learning, _some_device(disclosures), features),
-            promised=_flat(promised),
-            budgets=_budgets_of_run(store, kind, options, accounts),
+            holdings=_holdings(learning, _first_device(disclosures), features),
+            fleet_kind=fleet_of_run.word,
+            why_not_real=_why_run_not_real(store, fleet_of_run, parts),
+            promised=_flat(classes),
+            budgets=_budgets_of_run(store, fleet_of_run, options, report_counts),
+            all_records=bounds_of_all_records(
+                report_counts, unit=unit, records=learning.get("records"), delta=delta
+            ),
             parts=parts,
-            link=kind.word,
-            not_real=_not_real(kind) or _reason_of(parts) or _not_real_boards(store),
-            reported=_reported_in(store, simulated, files.name),
-            most_reports=_most_reports(accounts),
-            endless=endless,
-            together=bounds_of_all_records(accounts, unit, records, delta),
-            results=ALGORITHMS.named(options.algorithm).command == "infer",
-            about=_about_run(run, files, options),
+            report_formats=_report_formats(store, is_simulated, files.name),
+            most_reports=_most_reports(report_counts),
+            is_endless=is_endless,
+            reports_answers=ALGORITHMS.named(options.algorithm).command == "infer",
+            particulars=_particulars_of_run(run, files, options),
         )
 
 
 def _begun_run(store: Store, files: RunFiles) -> StoredRun:
-    """Return the run that the store holds for these files.
+    """Return the stored run with the name of these files.
 
-    Raises UsageError if it is missing or has asked no device yet, so that nothing is promised.
+    Raises UsageError if the store does not hold it, or if it has asked no device yet: then there
+    are no guarantees to state.
     """
     run = store.run(files.name)
     if run is None:
@@ -125,19 +132,24 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
     return run
 
 
-def _of_rounds(
-    store: Store, accounts: Sequence[ReportCounts], simulated: bool, delta: float
+def _guarantees_so_far(
+    store: Store, report_counts: Sequence[ReportCounts], is_simulated: bool, delta: float
 ) -> OfClass:
-    """Return the worst guarantees over all devices, for the rounds so far.
+    """Return the guarantees for the device that has lost most privacy in the rounds so far.
 
-    accounts: how many reports of each kind every device of the run has made. The guarantee for life
-    counts all rounds of the store instead.
+    They are for one report, for the run, and for the device's life, which counts the rounds of all
+    runs in the store. report_counts: for each device of the run, how many reports of each kind it
+    has made.
     """
-    kinds = set(itertools.chain(*accounts))
-    accounts_for_life = costs.asked_disclosures(store, simulated).report_counts()
-    of_reports = [Guarantee.of(Span.REPORT, {kind: 1}, delta) for kind in kinds]
-    of_run = [Guarantee.of(Span.RUN, account, delta, fixed=False) for account in accounts]
-    of_life = [Guarantee.of(Span.LIFE, account, delta) for account in accounts_for_life]
+    of_reports = []
+    for kind in set(itertools.chain(*report_counts)):
+        of_reports.append(Guarantee.of(Span.REPORT, {kind: 1}, delta))
+    of_run = []
+    for counts in report_counts:
+        of_run.append(Guarantee.of(Span.RUN, counts, delta, fixed=False))
+    of_life = []
+    for counts in costs.asked_disclosures(store, is_simulated).report_counts():
+        of_life.append(Guarantee.of(Span.LIFE, counts, delta))
     return OfClass(report=_worst(of_reports), run=_worst(of_run), life=_worst(of_life))
 
 
@@ -147,20 +159,21 @@ def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
 
 
 def _flat(classes: Sequence[OfClass]) -> list[Guarantee]:
-    """Return the guarantees of each class in turn: of a report, of the run, and for life."""
+    """Return the guarantees of all classes in one list: of a report, of the run, and for life."""
     flat = []
     for of_class in classes:
         flat += [of_class.report, of_class.run, of_class.life]
     return flat
 
 
-def _most_reports(accounts: Sequence[ReportCounts]) -> int | None:
-    """The most reports of one device; None where there are none."""
-    return max((sum(account.values()) for account in accounts), default=None)
+def _most_reports(report_counts: Sequence[ReportCounts]) -> int | None:
+    """Return the number of reports of the device that made most; None if there are no devices."""
+    totals = [sum(counts.values()) for counts in report_counts]
+    return max(totals, default=None)
 
 
-def _not_real(kind: Fleet) -> str:
-    """Why no person's data is in a fleet of this kind, or an empty text."""
+def _why_fleet_not_real(kind: Fleet) -> str:
+    """Return why a fleet of this kind has no data of real people, or an empty text if it may."""
     if kind.simulated:
         return _SIMULATED
     if kind.provisions:
@@ -168,121 +181,146 @@ def _not_real(kind: Fleet) -> str:
     return ""
 
 
-def _not_real_in(runs: Sequence[StoredRun]) -> str:
-    """Why no person's data is in some runs of a store, or an empty text."""
-    reasons = [_not_real(fleet.parse(run.asked["fleet"])) for run in runs]
-    texts = sorted(set(reasons) - {""})
-    if not texts or all(reasons):
-        return " ".join(texts)
-    return f"Some runs of this store had no devices of other people. {' '.join(texts)}"
+def _why_runs_not_real(runs: Sequence[StoredRun]) -> str:
+    """Return why some runs have no data of real people, or an empty text if all may have some."""
+    reasons = [_why_fleet_not_real(fleet.parse(run.asked["fleet"])) for run in runs]
+    known_reasons = sorted(set(reasons) - {""})
+    text = " ".join(known_reasons)
+    some_may_be_real = "" in reasons
+    if known_reasons and some_may_be_real:
+        return f"Some runs of this store had no devices of other people. {text}"
+    return text
 
 
-def _not_real_boards(store: Store) -> str:
-    """Why no person's data is on the boards of a store, or an empty text."""
+def _why_boards_not_real(store: Store) -> str:
+    """Return why the boards of a store have no data of real people, or an empty text."""
     for board in store.boards():
         if _is_emulated(board.hello.get("text")):
             return _EMULATED
     return ""
 
 
+def _why_run_not_real(store: Store, kind: Fleet, parts: Sequence[StatementPart]) -> str:
+    """Return why a run has no data of real people, by the first reason that is known, or "".
+
+    kind: the run's fleet. parts: what extensions say about the rounds of the store.
+    """
+    reason = _why_fleet_not_real(kind)
+    if not reason:
+        reason = _reason_of_extensions(parts)
+    if not reason:
+        reason = _why_boards_not_real(store)
+    return reason
+
+
 def _is_emulated(text: str | None) -> bool:
-    """Whether the text of a HELLO is that of an emulated board."""
+    """Whether a board is emulated, by the text of its HELLO (the greeting when it connects)."""
     return text is not None and "emulated" in text.split()
 
 
-def _held(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Held:
-    """Describe what devices hold. learning: the options of a learner, by name.
+def _holdings(learning: Mapping[str, Any], device: int | None, features: Sequence[str]) -> Holdings:
+    """Describe what devices hold.
 
-    device: one of them, as an example. features: the names of some.
+    learning: the options of a learner, by name. device: the number of one device, as an example.
+    features: the names of a few features.
     """
-    data = ""  # a learner with a dimension learns from records that the host does not know
-    if not learning.get("dimension"):
-        data = str(learning.get("dataset") or "")
-    return Held(device, learning.get("records"), data, features)
+    data = str(learning.get("dataset") or "")
+    if learning.get("dimension"):
+        # Then the devices have records of their own, which the host does not know.
+        data = ""
+    return Holdings(device, learning.get("records"), data, features)
 
 
 def _features_in_result(directory: Path) -> Sequence[str]:
-    """Return the names of a few features in the result of a run; none if it names none.
+    """Return the names of a few features from the result of a run; none if it names none.
 
-    directory: of the run. Its result may not be there yet.
+    directory: the run's folder. Its result may not be there yet.
     """
-    with suppress(OSError, ValueError):
+    try:
         result = json.loads((directory / run_directory.RESULT_NAME).read_text())
-        names = result.get("features")
-        if not isinstance(names, list):  # an inference has their number alone
-            names = [attribute["name"] for attribute in result.get("attributes", ())]
-        return _some_features(str(name) for name in names)
-    return ()
+    except (OSError, ValueError):
+        return ()
+    names = result.get("features")
+    if not isinstance(names, list):  # the result of an inference has only their number
+        names = [attribute["name"] for attribute in result.get("attributes", ())]
+    return _first_features(str(name) for name in names)
 
 
-def _some_features(names: Iterable[str]) -> list[str]:
-    """Return the first few names, without that of the constant."""
+def _first_features(names: Iterable[str]) -> list[str]:
+    """Return the first few feature names, without that of the constant feature."""
     return [name for name in names if name != CONSTANT][:_MOST_NAMES]
 
 
-def _some_device(disclosures: Disclosures) -> int | None:
-    """The first device that has reported; None where none has."""
+def _first_device(disclosures: Disclosures) -> int | None:
+    """Return the number of the first device that has reported; None if none has."""
     devices = disclosures.devices
     if not len(devices):
         return None
     return int(devices[0])
 
 
-def _reported_in(store: Store, simulated: bool, run: str | None = None) -> list[Reported]:
-    """Return the kinds of reports that the rounds of a store asked for, each once.
+def _report_formats(store: Store, simulated: bool, run: str | None = None) -> list[ReportFormat]:
+    """Return the formats of the reports that the rounds of a store asked for, each once.
 
-    run: only of the rounds of the run with this name.
+    simulated: whether the rounds of simulated fleets are meant, or those of real ones. run: the
+    name of the only run whose rounds count; None if those of all runs do.
     """
-    kinds: dict[tuple[bytes, int], Reported] = {}
+    formats: dict[tuple[bytes, int], ReportFormat] = {}
     for round_ in store.rounds(simulated):
         if run is not None and round_.run != run:
             continue
         for cohort in round_.cohorts:
             request = decode_body(cohort.body)
-            card, values = bytes(request.card), int(request.k)
-            if (card, values) not in kinds:
-                kinds[card, values] = _reported(card, values)
-    return list(kinds.values())
+            card = bytes(request.card)
+            values = int(request.k)
+            if (card, values) not in formats:
+                formats[card, values] = _report_format(card, values)
+    return list(formats.values())
 
 
-def _reported(card: bytes, values: int) -> Reported:
-    """Describe a report with so many values, each drawn by the card."""
+def _report_format(card: bytes, values: int) -> ReportFormat:
+    """Return the format of reports with this many values, each drawn from the card."""
     symbols = cards.decode(card).symbols
-    return Reported(card, values, report_bytes(frames.packed_size(symbols, values)))
+    size = report_bytes(frames.packed_size(symbols, values))
+    return ReportFormat(card=card, values=values, size=size)
 
 
 def bounds_of_all_records(
-    accounts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
+    report_counts: Sequence[ReportCounts], unit: int, records: int | None, delta: float
 ) -> Bounds | None:
-    """Return the worst bounds for all records of a device together.
+    """Return what is proved for all records of a device together, where only a few are the unit.
 
-    accounts: the reports of each device. unit: how many consecutive records are protected; 0: the
-    device. records: the most that a device holds; None: not known. Returns None if the device is
-    protected already, or if records or accounts are missing.
+    That is group privacy: data sets that differ in every record. The device that loses most counts.
+    report_counts: for each device, how many reports of each kind it makes. unit: how many
+    consecutive records are protected; 0: the whole device. records: the most that a device holds;
+    None: not known. Returns None if the whole device is protected already, or if records or report
+    counts are missing.
     """
-    if not unit or not records or not accounts:
+    if not unit or not records or not report_counts:
         return None
-    # The records lie in so many runs of `unit` records; the first and the last may be cut.
+    # All records lie in this many runs of `unit` records. The first and the last run may be cut, so
+    # there is up to one run more than records / unit, rounded up.
     runs = min(records, (records - 1) // unit + 2)
-    bounds = [Bounds.of(for_steps(account, REPLACED * runs), delta) for account in accounts]
+    steps = REPLACED * runs
+    bounds = [Bounds.of(for_steps(counts, steps), delta) for counts in report_counts]
     return max(bounds, key=lambda bound: bound.epsilon)
 
 
 def _parts(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
-    """What extensions say about the rounds of the store."""
+    """Return what each installed extension says about the rounds of the store."""
     return [extension.statement_part(store, kind, options) for extension in EXTENSIONS.available()]
 
 
-def _reason_of(parts: Sequence[StatementPart]) -> str:
-    """Why no person's data is in it, by the first extension that knows a reason."""
+def _reason_of_extensions(parts: Sequence[StatementPart]) -> str:
+    """Return why there is no data of real people, by the first extension that knows a reason."""
     for part in parts:
         if part.not_real:
             return part.not_real
     return ""
 
 
-def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
-    """Return what identifies a run, for the table of particulars."""
+def _particulars_of_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str, str]:
+    """Return the rows that identify a run in the table of particulars, by their heading."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.began))
     return {
         "run": run.name,
@@ -290,20 +328,22 @@ def _about_run(run: StoredRun, files: RunFiles, options: RunOptions) -> dict[str
         "status": status_now(run.status, files.store),
         "rounds": f"{run.state['rounds']:,}, with {run.state['reports']:,} reports",
         "store": str(files.store),
-        **_about_options(options),
+        **_particulars_of_options(options),
     }
 
 
-def _about_options(options: RunOptions) -> dict[str, str]:
-    """Return the fleet, the algorithm and the given options of a run, as texts."""
-    learning = []
+def _particulars_of_options(options: RunOptions) -> dict[str, str]:
+    """Return the fleet, the algorithm and the given options of a run, as rows of a table."""
+    given = []
     for name, value in vars(options.learning).items():
-        if name != "card" and value not in (None, "", {}, []):
-            learning.append(f"{name} {value}")
+        was_given = value not in (None, "", {}, [])
+        # A card is given as hexadecimal digits; the statement describes it in a table of its own.
+        if was_given and name != "card":
+            given.append(f"{name} {value}")
     return {
         "fleet": options.fleet,
         "algorithm": options.algorithm,
-        "options": ", ".join(learning),
+        "options": ", ".join(given),
     }
 
 
@@ -311,45 +351,45 @@ def _about_options(options: RunOptions) -> dict[str, str]:
 
 
 def _budgets_of_run(
-    store: Store, kind: Fleet, options: RunOptions, accounts: Sequence[ReportCounts]
+    store: Store, kind: Fleet, options: RunOptions, report_counts: Sequence[ReportCounts]
 ) -> list[Guarantee]:
-    """Return the guarantees of the budgets for life that hold in a run.
+    """Return what the budgets of a run's devices guarantee for life.
 
-    They are what boards report, or the run's --budget if its clients are simulated. accounts: how
-    many reports of each kind every device of the run has made.
+    Boards report their budgets to the store. Simulated clients have none but the run's --budget.
+    report_counts: for each device of the run, how many reports of each kind it has made.
     """
     delta = float(options.delta)
     if not kind.simulated:
         return _budgets_of_store(store, delta)
     if options.budget_micro is None:
         return []
-    measure = EPSILON
-    if any(report.gaussian for account in accounts for report in account):
-        measure = RHO
+    kinds = set(itertools.chain(*report_counts))
+    measure = RHO if any(report.gaussian for report in kinds) else EPSILON
     budget = costs.in_measure(options.budget_micro, measure, delta)
-    return [Guarantee.of_budget(budget, measure, _unit_of(accounts), delta)]
+    return [Guarantee.of_budget(budget, measure, _protected_unit(report_counts), delta)]
 
 
 def _budgets_of_store(store: Store, delta: float = _DELTA) -> list[Guarantee]:
-    """Return the guarantees of the largest budgets for life that a store's boards report."""
+    """Return what the largest budgets guarantee that the boards of a store have reported."""
     budgets = set()  # (amount, measure, unit)
     for board in store.boards():
-        left, spent = board.hello.get("budget"), board.hello.get("spent")
-        budgets.add((int(left or 0) + int(spent or 0), board.measure, board.unit))
+        left = int(board.hello.get("budget") or 0)
+        spent = int(board.hello.get("spent") or 0)
+        budgets.add((left + spent, board.measure, board.unit))
     for extension in store.extensions():
         for budget in extension.budgets(store):
             if budget.unit is not None:
                 budgets.add((budget.left + budget.spent, budget.measure, budget.unit))
 
-    allowed = []
+    guarantees_of_budgets = []
     for amount, measure, unit in budgets:
         if amount:
-            allowed.append(Guarantee.of_budget(amount, measure, unit, delta))
-    return _largest(allowed)
+            guarantees_of_budgets.append(Guarantee.of_budget(amount, measure, unit, delta))
+    return _largest(guarantees_of_budgets)
 
 
 def _largest(budgets: Iterable[Guarantee]) -> list[Guarantee]:
-    """The few largest budgets, in descending order."""
+    """Return the few largest budgets, in descending order."""
     descending = sorted(budgets, key=lambda budget: -budget.bounds.epsilon)
     return descending[:_MOST_BUDGETS]
 
@@ -358,58 +398,88 @@ def _largest(budgets: Iterable[Guarantee]) -> list[Guarantee]:
 
 
 def of_store(path: Path) -> Facts:
-    """Collect the facts of all runs of a store. Raises TernError."""
+    """Collect the facts for a privacy statement about all runs of a store. Raises TernError."""
     with Store(path, create=False, beside=True) as store:
         runs = store.runs()
         boards = store.boards()
-        simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
-        disclosures = costs.asked_disclosures(store, simulated)
-        device = _some_device(disclosures)
-        if not simulated:
-            disclosures = _with_payments(store, disclosures)
-        accounts = disclosures.report_counts()
-        unit = _unit_of(accounts, [board.unit for board in boards])
 
+        # What devices have disclosed, in rounds and beyond what the store knows of.
+        is_simulated = bool(runs) and all(run.asked.get("simulated") for run in runs)
+        disclosures = costs.asked_disclosures(store, is_simulated)
+        example_device = _first_device(disclosures)
+        if not is_simulated:
+            disclosures = _with_payments(store, disclosures)
+        report_counts = disclosures.report_counts()  # of each device, by the kind of report
+
+        unit = _protected_unit(report_counts, [board.unit for board in boards])
         life = []
-        if accounts:
-            life = [_worst(Guarantee.of(Span.LIFE, account, _DELTA) for account in accounts)]
+        if report_counts:
+            of_devices = [Guarantee.of(Span.LIFE, counts, _DELTA) for counts in report_counts]
+            life = [_worst(of_devices)]
 
         # What devices hold and how they are reached is taken from the last run.
-        link = ""
+        fleet_kind = ""
         learning: dict[str, Any] = {}
         parts: list[StatementPart] = []
         if runs:
             last_run = runs[-1].asked
-            kind = fleet.parse(last_run["fleet"])
-            link = kind.word
+            fleet_of_last_run = fleet.parse(last_run["fleet"])
+            fleet_kind = fleet_of_last_run.word
             learning = last_run["learning"]
-            parts = _parts(store, kind, RunOptions.stored(last_run))
+            parts = _parts(store, fleet_of_last_run, RunOptions.stored(last_run))
         return Facts(
             kind=Kind.STORE,
             name=path.name,
             made=time.time(),
             unit=unit,
             delta=_DELTA,
-            held=_held(learning, device, ()),
+            holdings=_holdings(learning, example_device, features=()),
+            fleet_kind=fleet_kind,
+            why_not_real=_why_store_not_real(store, runs, parts),
             promised=life,
             budgets=_budgets_of_store(store),
+            all_records=bounds_of_all_records(
+                report_counts, unit=unit, records=learning.get("records"), delta=_DELTA
+            ),
             parts=parts,
-            link=link,
-            not_real=_not_real_in(runs) or _reason_of(parts) or _not_real_boards(store),
-            reported=_reported_in(store, simulated),
-            most_reports=_most_reports(accounts),
-            together=bounds_of_all_records(accounts, unit, learning.get("records"), _DELTA),
-            about={
-                "store": str(path),
-                "runs": ", ".join(run.name for run in runs) or "none",
-                "boards": f"{len(boards):,} that ever connected",
-                "devices": f"{store.device_count():,} with a key",
-            },
+            report_formats=_report_formats(store, is_simulated),
+            most_reports=_most_reports(report_counts),
+            particulars=_particulars_of_store(store, path),
         )
 
 
+def _why_store_not_real(
+    store: Store, runs: Sequence[StoredRun], parts: Sequence[StatementPart]
+) -> str:
+    """Return why a store has no data of real people, by the first reason that is known, or "".
+
+    parts: what extensions say about the rounds of the store.
+    """
+    reason = _why_runs_not_real(runs)
+    if not reason:
+        reason = _reason_of_extensions(parts)
+    if not reason:
+        reason = _why_boards_not_real(store)
+    return reason
+
+
+def _particulars_of_store(store: Store, path: Path) -> dict[str, str]:
+    """Return the rows that identify a store in the table of particulars, by their heading."""
+    names_of_runs = ", ".join(run.name for run in store.runs())
+    return {
+        "store": str(path),
+        "runs": names_of_runs or "none",
+        "boards": f"{len(store.boards()):,} that ever connected",
+        "devices": f"{store.device_count():,} with a key",
+    }
+
+
 def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
-    """Add to the disclosures of a store's rounds what its boards have paid beyond them."""
+    """Add to a store's disclosures what its boards have paid for reports to other hosts.
+
+    Boards say what their ledgers have paid in total. Where that is more than the rounds of the
+    store explain, some other host must have asked them; what they paid it counts as disclosed.
+    """
     budgets = []
     for board in store.boards():
         if board.paid is None:
@@ -426,21 +496,25 @@ def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
 
     unknown = payments.unknown_payments(store, budgets, disclosures)
     rows = [vars(payment) for payment in unknown]
-    device_ids = [disclosures.devices, *(integers(budget.devices) for budget in budgets)]
-    devices = np.unique(np.concatenate(device_ids))
-    unit = _unit_of(disclosures.report_counts())
-    return payments.with_payments(disclosures, rows, devices, unit)
+    device_ids = [disclosures.devices]
+    for budget in budgets:
+        device_ids.append(integers(budget.devices))
+    all_devices = np.unique(np.concatenate(device_ids))
+    unit = _protected_unit(disclosures.report_counts())
+    return payments.with_payments(disclosures, rows, all_devices, unit)
 
 
-def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> int:
-    """Return the shortest run of records that reports protect; 0 if they protect devices.
+def _protected_unit(
+    report_counts: Sequence[ReportCounts], units_of_boards: Sequence[int] = ()
+) -> int:
+    """Return how many consecutive records are protected: the fewest that any report protects.
 
-    accounts: the reports of each device. boards: the units of boards, which count if there are no
-    reports.
+    report_counts: for each device, its reports by kind. units_of_boards: what the ledgers of boards
+    protect; they count if there are no reports. Returns 0 if reports protect whole devices.
     """
-    units = [report.unit for account in accounts for report in account]
+    units = [report.unit for counts in report_counts for report in counts]
     if not units:
-        units = list(boards)
+        units = list(units_of_boards)
     lengths_of_runs = [unit for unit in units if unit != DEVICE]
     return min(lengths_of_runs, default=DEVICE)
 
@@ -449,30 +523,36 @@ def _unit_of(accounts: Sequence[ReportCounts], boards: Sequence[int] = ()) -> in
 
 
 def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Facts:
-    """Collect the facts of a run that has not begun.
+    """Collect the facts for the privacy statement of a run that has not begun.
 
-    options: of the run. store: its path, if it is given. words: the command line. Raises TernError
-    as the run would.
+    options: those of the run. store: the path of its store, if it is given. words: the command
+    line, which the statement names. Raises TernError where the run itself would.
     """
     plan = begin.plan_run(options, store)
     options, learner, disclosures = plan.options, plan.learner, plan.disclosures
-    kind = fleet.parse(options.fleet)
+    fleet_of_run = fleet.parse(options.fleet)
     delta = float(options.delta)
-    records = getattr(learner.options, "records", None)
-    accounts = [design.report_counts(learner.times) for design in learner.designs]
-    endless = learner.rounds is None and not learner.once
-
     classes = guarantees.of_classes(learner, disclosures, disclosures.devices, delta)
-    if endless:  # only a report has a guarantee that does not depend on the number of rounds
+
+    # Without a number of rounds, only a single report has a guarantee that will stay true.
+    is_endless = learner.rounds is None and not learner.once
+    if is_endless:
         promised = [of_class.report for of_class in classes]
-        most_reports = together = None
+        most_reports = None
+        all_records = None
     else:
         promised = _flat(classes)
         most_reports = learner.times
-        together = bounds_of_all_records(accounts, learner.unit, records, delta)
-    device = 1
+        all_records = bounds_of_all_records(
+            [design.report_counts(learner.times) for design in learner.designs],
+            unit=learner.unit,
+            records=getattr(learner.options, "records", None),
+            delta=delta,
+        )
+
+    example_device = 1
     if disclosures:
-        device = int(disclosures.devices[0])
+        example_device = int(disclosures.devices[0])
     command = f"tern {' '.join(words)}"
     return Facts(
         kind=Kind.PLAN,
@@ -480,41 +560,45 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         made=time.time(),
         unit=learner.unit,
         delta=delta,
-        held=_held(vars(learner.options), device, _features_of(learner)),
+        holdings=_holdings(vars(learner.options), example_device, _features_of(learner)),
+        fleet_kind=fleet_of_run.word,
+        why_not_real=_why_fleet_not_real(fleet_of_run),
         promised=promised,
         budgets=_planned_budgets(options, store, learner),
+        all_records=all_records,
         parts=plan.statement_parts,
-        link=kind.word,
-        not_real=_not_real(kind),
-        reported=[_reported(design.card.data, design.k) for design in learner.designs],
+        report_formats=[_report_format(design.card.data, design.k) for design in learner.designs],
         most_reports=most_reports,
-        endless=endless,
-        together=together,
-        results=learner.command == "infer",
-        about={"command": command, **_about_options(options)},
+        is_endless=is_endless,
+        reports_answers=learner.command == "infer",
+        particulars={"command": command, **_particulars_of_options(options)},
     )
 
 
 def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) -> list[Guarantee]:
-    """Return the guarantees of the budgets for life that will hold in a run.
+    """Return what the devices' budgets for life will guarantee in a run that has not begun.
 
-    Boards that are made for the run get budgets for it, and simulated clients have that of the run.
-    Other boards have those that they last reported. store: the path of the run's store, if given.
+    store: the path of the run's store, if it is given.
     """
-    kind = fleet.parse(options.fleet)
+    fleet_of_run = fleet.parse(options.fleet)
     delta = float(options.delta)
+
+    # The run itself gives simulated clients, and boards that it makes, the budget of --budget.
     budget = costs.ledger_budget(learner, options.budget_micro)
-    if budget is not None and (kind.simulated or kind.provisions):
+    if budget is not None and (fleet_of_run.simulated or fleet_of_run.provisions):
         return [Guarantee.of_budget(budget, costs.measure(learner), learner.unit, delta)]
-    if kind.provisions:
-        # Without --budget, boards that are made for a run get what it costs.
+
+    # Without --budget, boards that the run makes get at least what the run costs them.
+    if fleet_of_run.provisions:
         budgets = []
         for design, cost in zip(learner.designs, costs.costs(learner), strict=True):
             budget = max(design.policy.budget, cost)
             measure = design.policy.measure
             budgets.append(Guarantee.of_budget(budget, measure, learner.unit, delta))
         return _largest(budgets)
-    path = store or kind.default_store
+
+    # Boards that exist already have the budget that they last reported to the store.
+    path = store or fleet_of_run.default_store
     if path is None or not path.is_file():
         return []
     with Store(path, create=False, beside=True) as opened:
@@ -524,10 +608,12 @@ def _planned_budgets(options: RunOptions, store: Path | None, learner: Learner) 
 def _features_of(learner: Learner) -> Sequence[str]:
     """Return the names of a few features of a learner's data set; none if it has no data set."""
     name = getattr(learner.options, "dataset", None)
-    if not name or getattr(learner.options, "dimension", None):
+    # With a dimension, devices learn from records of their own instead.
+    has_own_records = bool(getattr(learner.options, "dimension", None))
+    if not name or has_own_records:
         return ()
     with suppress(TernError):
-        return _some_features(datasets.load(name).feature_names)
+        return _first_features(datasets.load(name).feature_names)
     return ()
 
 
@@ -535,58 +621,63 @@ def _features_of(learner: Learner) -> Sequence[str]:
 
 
 def of_board(name: str) -> Facts:
-    """Collect the facts that a board reports itself.
+    """Collect the facts for the privacy statement of one board, from what it reports itself.
 
-    name: of the board, as `--fleet port:NAME` takes it. Raises TernError.
+    name: the board's name, as in `--fleet port:NAME`. Raises TernError.
     """
     hello = _hello_of(name)
     measure = hello.measure or 0
     unit = hello.unit or 0
+
+    # The ledger: what is left of the budget for life, and what was spent.
     left = hello.budget or 0
     spent = hello.spent or 0
-    total = left + spent
-    if not total:
+    budget = left + spent
+    if not budget:
         text = "the board cannot read its ledger, or it is not provisioned"
         raise UsageError(text, hint=f"see: tern device info {name}")
-
     life = []
     if spent:
         life = [Guarantee.of_budget(spent, measure, unit, _DELTA, Span.LIFE)]
-    first = hello.first or 0
-    clients = hello.clients or 0
-    devices = f"{first}"
-    if clients != 1:
-        devices = f"{first} to {first + clients - 1}"
-    measure_name = MEASURES[measure]
-    not_real = ""
+
+    why_not_real = ""
     if _is_emulated(hello.text):
-        not_real = _EMULATED
-    entropy = "passed its tests"
-    if hello.entropy == wire.FAILED:
-        entropy = "failed"
+        why_not_real = _EMULATED
     return Facts(
         kind=Kind.BOARD,
         name=name,
         made=time.time(),
         unit=unit,
         delta=_DELTA,
-        held=Held(first, hello.records or None),
+        holdings=Holdings(device=hello.first or 0, records=hello.records or None),
+        fleet_kind="port",
+        why_not_real=why_not_real,
         promised=life,
-        budgets=[Guarantee.of_budget(total, measure, unit, _DELTA)],
-        link="port",
-        not_real=not_real,
-        about={
+        budgets=[Guarantee.of_budget(budget, measure, unit, _DELTA)],
+        particulars={
             "board": str(hello.text),
-            "devices": devices,
-            "ledger": f"{left / MICRO:g} of {total / MICRO:g} left, in {measure_name}",
+            "devices": _devices_of_board(hello),
+            "ledger": f"{left / MICRO:g} of {budget / MICRO:g} left, in {MEASURES[measure]}",
             "wire schema": hello.schema.hex(),
-            "entropy": entropy,
+            "entropy": "failed" if hello.entropy == wire.FAILED else "passed its tests",
         },
     )
 
 
+def _devices_of_board(hello: Hello) -> str:
+    """Return the number of a board's device, or the first and the last if it serves several."""
+    first = hello.first or 0
+    clients = hello.clients or 0
+    if clients == 1:
+        return f"{first}"
+    return f"{first} to {first + clients - 1}"
+
+
 def _hello_of(name: str) -> Hello:
-    """Connect to the only board of this name and return its greeting. Raises TernError."""
+    """Connect to the board with this name and return its greeting.
+
+    Raises TernError, also if the name stands for several boards.
+    """
     with fleet.parse(f"port:{name}").boards(()) as boards:
         port, *others = boards.ports
         if others:

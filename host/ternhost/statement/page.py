@@ -32,6 +32,7 @@ _CAPTION = (
     "What an observer can come to believe about what is protected, if it believed 50 %, 10 % or 1 % before. At delta, "
     "where the table above names one."
 )
+# Characters that mean something in Markdown.
 _MARKS = re.compile(r"([\\`*_\[\]<>|])")
 _STYLE = """sup { color: var(--soft); } h2 { font-size: 1.125rem; margin: 1.5rem 0 .25rem; }
 p { margin: .4rem 0; } figure svg { max-width: 40rem; } code { font-size: .8125rem; overflow-wrap: anywhere; }
@@ -45,17 +46,21 @@ def title(facts: Facts) -> str:
 
 
 def numbered(sections: Sequence[Section]) -> dict[str, int]:
-    """Number the pieces of evidence from 1 on, in the order in which the page refers to them."""
+    """Return the number of each piece of evidence, by its key.
+
+    The numbers begin at 1 and follow the order in which the page refers to the evidence.
+    """
     numbers: dict[str, int] = {}
     for section in sections:
         for part in section.parts:
             for key in part.keys:
-                numbers.setdefault(key, len(numbers) + 1)
+                if key not in numbers:
+                    numbers[key] = len(numbers) + 1
     return numbers
 
 
 def stamp(facts: Facts) -> str:
-    """When and by what the statement was made."""
+    """Return a line on when and by which versions of the programs the statement was made."""
     made = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(facts.made))
     programs = f"tern {version('tern-ldp')}, Python {platform.python_version()}"
     return f"Made on {made} by {programs}. Wire schema {wire.SCHEMA.hex()}."
@@ -66,26 +71,26 @@ def picture(facts: Facts) -> Figure | None:
 
     A guarantee about a run of records has two bars: for whether it was there, and what it says.
     """
-    epsilons: dict[str, float] = {}
+    epsilon_of_bar: dict[str, float] = {}  # by the bar's label
     for guarantee in sentences.shown(facts):
         if guarantee.span not in _PICTURED:
             continue
         about = sentences.SPANS[guarantee.span]
         if guarantee.content is None:
-            epsilons[about] = guarantee.bounds.epsilon
+            epsilon_of_bar[about] = guarantee.bounds.epsilon
         else:
-            epsilons[f"{about}\nwas it there?"] = guarantee.bounds.epsilon
-            epsilons[f"{about}\nwhat does it say?"] = guarantee.content.epsilon
-    if not epsilons:
+            epsilon_of_bar[f"{about}\nwas it there?"] = guarantee.bounds.epsilon
+            epsilon_of_bar[f"{about}\nwhat does it say?"] = guarantee.content.epsilon
+    if not epsilon_of_bar:
         return None
-    return accounts.beliefs(list(epsilons.items()), sentences.PRIORS)
+    return accounts.beliefs(list(epsilon_of_bar.items()), sentences.PRIORS)
 
 
 # HTML
 
 
 def html(facts: Facts) -> str:
-    """Return the page as one HTML file, with its picture inside."""
+    """Return the statement as one HTML file, with its picture inside."""
     sections = sentences.sections(facts)
     numbers = numbered(sections)
     body = [f"<h1>{as_html(title(facts))}</h1>", f"<p class=evidence>{as_html(stamp(facts))}</p>"]
@@ -95,8 +100,9 @@ def html(facts: Facts) -> str:
             body.append(_part_as_html(part, numbers))
         if section.title == sentences.HOW_WELL:
             body += _figure_as_html(facts)
+
     body.append(f"<h2>{BEHIND}</h2><ol class=evidence>")
-    for key in numbers:
+    for key in numbers:  # in the order of their numbers, which the list repeats
         body.append(f"<li>{_evidence_as_html(find(key))}</li>")
     body.append("</ol>")
 
@@ -115,7 +121,7 @@ def _figure_as_html(facts: Facts) -> Iterable[str]:
 
 
 def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
-    """Return a sentence or a table as HTML, with the numbers of its evidence."""
+    """Return a sentence or a table as HTML, followed by the numbers of its evidence."""
     marks = f"<sup>{_refer(part.keys, numbers)}</sup>"
     if isinstance(part, Sentence):
         return f"<p>{as_html(part.text)} {marks}</p>"
@@ -123,13 +129,13 @@ def _part_as_html(part: Sentence | Table, numbers: Mapping[str, int]) -> str:
 
 
 def _refer(keys: Iterable[str], numbers: Mapping[str, int]) -> str:
-    """The numbers of this evidence: "1, 4"."""
+    """Return the numbers of the evidence with these keys in ascending order, such as "1, 4"."""
     ascending = sorted(numbers[key] for key in keys)
-    return ", ".join(map(str, ascending))
+    return ", ".join(str(number) for number in ascending)
 
 
 def _evidence_as_html(evidence: Evidence) -> str:
-    """Return what is shown, where it is written and which tests try to break it, as HTML."""
+    """Return a piece of evidence as HTML: what it shows, its sources and its tests."""
     html = as_html(_claim(evidence))
     for label, names in _places(evidence):
         codes = [f"<code>{as_html(name)}</code>" for name in names]
@@ -138,11 +144,15 @@ def _evidence_as_html(evidence: Evidence) -> str:
 
 
 def _claim(evidence: Evidence) -> str:
+    """Return what the evidence shows as a sentence, with a capital letter and a full stop."""
     return f"{evidence.shows[:1].upper()}{evidence.shows[1:]}."
 
 
 def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
-    """Where it is written, and which tests try to break it."""
+    """Return where the evidence is written, and which tests try to break it.
+
+    Each entry is a label and the names of files of the repository; what is empty is left out.
+    """
     places = []
     if evidence.sources:
         places.append(("Where", evidence.sources))
@@ -155,16 +165,18 @@ def _places(evidence: Evidence) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def markdown(facts: Facts) -> str:
-    """Return the page as Markdown, which refers to the picture as a file beside it."""
+    """Return the statement as Markdown, which refers to the picture as a file beside it."""
     sections = sentences.sections(facts)
     numbers = numbered(sections)
+    has_picture = bool(facts.promised or facts.budgets)
     lines = [f"# {_plain(title(facts))}", "", _plain(stamp(facts))]
     for section in sections:
         lines += ["", f"## {section.title}"]
         for part in section.parts:
             lines += ["", *_part_as_markdown(part, numbers)]
-        if section.title == sentences.HOW_WELL and (facts.promised or facts.budgets):
+        if section.title == sentences.HOW_WELL and has_picture:
             lines += ["", f"![{_plain(_CAPTION)}]({PICTURE})"]
+
     lines += ["", f"## {BEHIND}", ""]
     for key, number in numbers.items():
         lines.append(f"{number}. {_evidence_as_markdown(find(key))}")
@@ -172,22 +184,24 @@ def markdown(facts: Facts) -> str:
 
 
 def _part_as_markdown(part: Sentence | Table, numbers: Mapping[str, int]) -> list[str]:
-    """Return the lines of a sentence or a table, with the numbers of its evidence."""
+    """Return the lines of a sentence or a table, with the numbers of its evidence at the end."""
     marks = f"({_refer(part.keys, numbers)})"
     if isinstance(part, Sentence):
         return [f"{_plain(part.text)} {marks}"]
-    rules = ["---"] * len(part.head)
+    rules = ["---"] * len(part.head)  # the line between head and rows
     lines = [_row_as_markdown(part.head), f"| {' | '.join(rules)} |"]
     lines += [_row_as_markdown(row) for row in part.rows]
     return [*lines, "", marks]
 
 
 def _row_as_markdown(row: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_plain, row))} |"
+    """Return the cells of a row as a line of a Markdown table."""
+    cells = [_plain(cell) for cell in row]
+    return f"| {' | '.join(cells)} |"
 
 
 def _evidence_as_markdown(evidence: Evidence) -> str:
-    """Return what is shown, where it is written and which tests try to break it, as Markdown."""
+    """Return a piece of evidence as Markdown: what it shows, its sources and its tests."""
     text = _plain(_claim(evidence))
     for label, names in _places(evidence):
         codes = [f"`{name}`" for name in names]
@@ -196,39 +210,43 @@ def _evidence_as_markdown(evidence: Evidence) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that Markdown shows as it is, in one line."""
-    return _MARKS.sub(r"\\\1", " ".join(visible(text).split()))
+    """Return a text in one line, with the characters escaped that mean something in Markdown."""
+    one_line = " ".join(visible(text).split())
+    return _MARKS.sub(r"\\\1", one_line)
 
 
 # JSON and files
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
-    """Return the exact guarantees and the sections of the page, ready for JSON."""
+    """Return the exact guarantees and the sections of the statement, ready for JSON."""
     sections = sentences.sections(facts)
     evidence = {}
     for key in numbered(sections):
         evidence[str(key)] = asdict(find(key))
+    versions = {
+        "tern": version("tern-ldp"),
+        "schema": wire.SCHEMA.hex(),
+        "python": platform.python_version(),
+    }
     return {
         "kind": facts.kind.value,
         "name": facts.name,
         "made": facts.made,
-        "versions": {
-            "tern": version("tern-ldp"),
-            "schema": wire.SCHEMA.hex(),
-            "python": platform.python_version(),
-        },
+        "versions": versions,
         "guarantees": [guarantee.as_json() for guarantee in facts.guarantees],
-        "cards": [report.card.hex() for report in facts.reported],
+        "cards": [report.card.hex() for report in facts.report_formats],
         "sections": [asdict(section) for section in sections],
         "evidence": evidence,
     }
 
 
 def write(facts: Facts, directory: Path) -> dict[str, str]:
-    """Write the page as HTML and Markdown, and its picture as PNG, into a folder.
+    """Write the statement as HTML and Markdown, and its picture as PNG, into a folder.
 
-    Returns the path of each file by the ending of its name: html, md, png. Raises StorageError.
+    directory: the folder, which is made if it does not exist. Returns the path of each file by the
+    ending of its name: html, md, png (which is missing if there is no picture). Raises
+    StorageError.
     """
     contents = {HTML: html(facts).encode(), MARKDOWN: markdown(facts).encode()}
     figure = picture(facts)
@@ -236,8 +254,11 @@ def write(facts: Facts, directory: Path) -> dict[str, str]:
         contents[PICTURE] = canvas.png(figure)
     with storage_errors("name another folder: --output DIR", f"{directory} cannot be made"):
         directory.mkdir(parents=True, exist_ok=True)
+
+    path_by_ending = {}
     for name, data in contents.items():
         path = directory / name
         with storage_errors("make room, or choose another folder", f"{path} cannot be written"):
             write_file(path, data)
-    return {Path(name).suffix[1:]: str(directory / name) for name in contents}
+        path_by_ending[path.suffix.removeprefix(".")] = str(path)
+    return path_by_ending

@@ -17,16 +17,16 @@ from ternhost.privacy.guarantee import Bounds, Guarantee, Span, believed, rounde
 from ternhost.privacy.units import DEVICE, protected
 from ternhost.reach import fleet
 from ternhost.statement.evidence import Key
-from ternhost.statement.facts import Facts, Kind, Reported
+from ternhost.statement.facts import Facts, Kind, ReportFormat
 from ternhost.text import counted
 
 HOW_WELL = "How well"
-PRIORS = (0.5, 0.1, 0.01)  # what an observer believes before the reports
-_MOST_FACTOR = 1_000_000  # of odds, that is worth a number
-_NOTHING = 10  # an epsilon from which on a statement should say that it protects nobody
-_MOST_HASHES = 3
-_LONGEST_TEXT = 255  # bytes, of a HELLO
-_HELLO_FIELDS = 14  # before its text
+PRIORS = (0.5, 0.1, 0.01)  # what an observer believes before the reports, as probabilities
+_MOST_FACTOR = 1_000_000  # a larger factor of odds is not written as a number
+_NOTHING = 10  # from this epsilon on, the statement says that nothing is promised
+_MOST_HASHES = 3  # hashes of cards in a row of the table
+_LONGEST_TEXT = 255  # bytes of the text in a HELLO, a board's greeting
+_HELLO_FIELDS = 14  # fields of a HELLO before its text
 SPANS = {
     Span.REPORT: "one report",
     Span.RUN: "this run",
@@ -39,15 +39,15 @@ _ALREADY_PAID = "what was paid so far"
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, or a few that belong together."""
+    """A sentence, or a few that belong together, with the keys of the evidence behind them."""
 
     text: str
-    keys: tuple[str, ...]  # of the evidence: a Key, or one of an extension
+    keys: tuple[str, ...]  # each a Key, or a key of an extension
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head."""
+    """Rows of cells under headings, with the keys of the evidence behind them."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -56,14 +56,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading."""
+    """The sentences and tables under one heading of the statement."""
 
     title: str
     parts: Sequence[Sentence | Table]
 
 
 def sections(facts: Facts) -> list[Section]:
-    """Return the sections of the statement, in order; the list of evidence is not among them."""
+    """Return the sections of the statement, in order.
+
+    The list of the evidence, which ends the page, is not among them: `page` writes it.
+    """
     return [
         Section("In short", list(_in_short(facts))),
         Section("What is protected", list(_what(facts))),
@@ -79,30 +82,32 @@ def sections(facts: Facts) -> list[Section]:
 
 
 def _in_short(facts: Facts) -> Iterable[Sentence]:
-    """Yield the summary: the worst guarantee of each span, and what limits an endless run."""
-    if facts.not_real:
-        yield Sentence(facts.not_real, (Key.FACT, Key.SEED))
+    """Yield the summary: the weakest guarantee for each span of time, and what they do not cover.
+
+    It also says if nobody's real data is in it, if there are no guarantees at all, and what limits
+    a run that goes on without end.
+    """
+    if facts.why_not_real:
+        yield Sentence(facts.why_not_real, (Key.FACT, Key.SEED))
     for guarantee in _worst_of_each_span(facts):
         text = f"{_capital(guarantee.words())}, against {guarantee.against}."
-        yield Sentence(text, _proofs(guarantee))
+        yield Sentence(text, _evidence_of(guarantee))
     if not facts.promised and not facts.budgets:
-        yield Sentence(
-            "No report with a guarantee was asked for so far, and no budget is known.", (Key.FACT,)
-        )
-    if facts.endless:
+        text = "No report with a guarantee was asked for so far, and no budget is known."
+        yield Sentence(text, (Key.FACT,))
+    if facts.is_endless:
         limit = "What bounds its cost is the budget of each device."
-        if facts.link == _SIMULATED and not facts.budgets:
+        if facts.fleet_kind == _SIMULATED and not facts.budgets:
             limit = "Nothing bounds its cost, since simulated clients have no budget."
-        yield Sentence(
-            f"The run has no end, and each round costs more. {limit}",
-            (Key.FACT, Key.LEDGER),
-        )
+        text = f"The run has no end, and each round costs more. {limit}"
+        yield Sentence(text, (Key.FACT, Key.LEDGER))
 
 
 def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
-    """Return the worst guarantee of this run, of all runs so far, and of the budget.
+    """Return the guarantee with the largest epsilon of the run, of all runs, and of the budgets.
 
-    The one of all runs so far is left out if it is that of this run, since no run came before.
+    The one of all runs is left out where it has the same bounds as that of the run, because no
+    other run came before.
     """
     worst: dict[Span, Guarantee] = {}
     for guarantee in (*facts.promised, *facts.budgets):
@@ -110,18 +115,20 @@ def _worst_of_each_span(facts: Facts) -> list[Guarantee]:
         if span not in worst or guarantee.bounds.epsilon > worst[span].bounds.epsilon:
             worst[span] = guarantee
 
-    run, life = worst.get(Span.RUN), worst.get(Span.LIFE)
+    run = worst.get(Span.RUN)
+    life = worst.get(Span.LIFE)
     if run is not None and life is not None and run.bounds == life.bounds:
         del worst[Span.LIFE]
     return [worst[span] for span in (Span.RUN, Span.LIFE, Span.BUDGET) if span in worst]
 
 
-def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
+def _evidence_of(guarantee: Guarantee) -> tuple[Key, ...]:
     """Return the keys of the evidence behind a guarantee's numbers."""
     keys = [Key.NEIGHBOURS, Key.CARD]
-    if guarantee.span != Span.REPORT:
+    if guarantee.span != Span.REPORT:  # it is about several reports
         keys.append(Key.COMPOSITION)
-    if guarantee.bounds.pure is None and guarantee.span != Span.BUDGET:
+    has_gaussian_noise = guarantee.bounds.pure is None
+    if has_gaussian_noise and guarantee.span != Span.BUDGET:
         keys.append(Key.GAUSSIAN)
     if guarantee.span == Span.BUDGET:
         keys.append(Key.LEDGER)
@@ -134,7 +141,7 @@ def _proofs(guarantee: Guarantee) -> tuple[Key, ...]:
 
 
 def _what(facts: Facts) -> Iterable[Sentence]:
-    """Yield what the guarantees protect: a device, or a run of records; with an example."""
+    """Yield what the guarantees protect, which is a device or a run of records, with an example."""
     keys = (Key.NEIGHBOURS,)
     if facts.unit == DEVICE:
         yield Sentence(
@@ -150,7 +157,7 @@ def _what(facts: Facts) -> Iterable[Sentence]:
             keys,
         )
     yield Sentence(_example(facts), (*keys, Key.FACT))
-    if facts.results:
+    if facts.reports_answers:
         yield Sentence(
             "A report is the answer of a model about the records of a device, with noise. The records themselves are "
             "not sent.",
@@ -159,27 +166,31 @@ def _what(facts: Facts) -> Iterable[Sentence]:
 
 
 def _example(facts: Facts) -> str:
-    """Return an example: what a device holds, and what nobody can tell about it."""
-    held = facts.held
+    """Return an example of what a device holds, and of what its reports do not give away."""
+    holdings = facts.holdings
     device = "a device"
-    if held.device is not None:
-        device = f"device {held.device}"
-    data = "records of its own, which the host does not know"
-    if held.data:
-        data = f"records of {held.data}"
-    if held.features:
-        names = ", ".join(f"“{name}”" for name in held.features)
-        data += f", with features such as {names}"
-    if held.records:
-        data = f"at most {held.records:,} {data}"
+    if holdings.device is not None:
+        device = f"device {holdings.device}"
 
-    secret = f"whether its records 0 to {facts.unit - 1:,} were there"
+    # What it holds, such as "at most 64 records of flights, with features such as “delay”".
+    records = "records of its own, which the host does not know"
+    if holdings.data:
+        records = f"records of {holdings.data}"
+    if holdings.features:
+        names = ", ".join(f"“{name}”" for name in holdings.features)
+        records += f", with features such as {names}"
+    if holdings.records:
+        records = f"at most {holdings.records:,} {records}"
+
+    # What nobody can tell.
     if facts.unit == DEVICE:
         secret = "them from those of entirely other records"
     elif facts.unit == 1:
         secret = "whether its first record was there"
+    else:
+        secret = f"whether its records 0 to {facts.unit - 1:,} were there"
     return (
-        f"For example, {device} holds {data}. Whoever sees its reports cannot tell {secret}, "
+        f"For example, {device} holds {records}. Whoever sees its reports cannot tell {secret}, "
         "but for the odds below."
     )
 
@@ -201,7 +212,10 @@ def _against_whom(facts: Facts) -> Iterable[Sentence]:
 
 
 def _against_host(facts: Facts) -> Iterable[Sentence]:
-    """Yield what holds against the host and whoever can send programs to boards."""
+    """Yield what holds against the host and whoever can send programs to boards.
+
+    Where extensions put an intermediary between the host and the devices, they say what that means.
+    """
     sentences_of_extensions: list[Sentence] = []
     for part in facts.parts:
         sentences_of_extensions += part.against
@@ -231,14 +245,14 @@ def _against_host(facts: Facts) -> Iterable[Sentence]:
 
 def _against_others(facts: Facts) -> Iterable[Sentence]:
     """Yield what holds against those who listen on the network or hold a board."""
-    way = ""
-    if facts.link in fleet.KINDS:
-        way = fleet.KINDS[facts.link].way
+    transport = ""  # a sentence on how reports reach the host
+    if facts.fleet_kind in fleet.KINDS:
+        transport = fleet.KINDS[facts.fleet_kind].way
     yield Sentence(
-        f"{way} Who listens on the network sees at most what the host sees, so the same numbers hold. It also sees "
-        "when a device sends, and how many bytes. Nobody can answer for a device without its key, or ask it without "
-        "its key or that of the fleet. Every board has the key of the fleet, unless it has --own-key-only. What the "
-        "thief of such a key asks is paid from the same budget.".strip(),
+        f"{transport} Who listens on the network sees at most what the host sees, so the same numbers hold. It also "
+        "sees when a device sends, and how many bytes. Nobody can answer for a device without its key, or ask it "
+        "without its key or that of the fleet. Every board has the key of the fleet, unless it has --own-key-only. "
+        "What the thief of such a key asks is paid from the same budget.".strip(),
         (Key.LEAVES, Key.FORGERY, Key.HOST),
     )
     yield Sentence(
@@ -265,7 +279,7 @@ def _some_number_needs_fixed_reports(facts: Facts) -> bool:
 
 
 def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
-    """Yield the table of all numbers, and what they mean."""
+    """Yield the table of the guarantees' numbers, and sentences on what they mean."""
     guarantees = shown(facts)
     rows: list[tuple[str, ...]] = []
     for guarantee in guarantees:
@@ -273,8 +287,9 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
     if not rows:
         yield Sentence("No epsilon is known.", (Key.FACT,))
         return
-    beliefs = (f"belief of {100 * prior:g} % becomes at most" for prior in PRIORS)
-    head = ("about", "question", "epsilon", "odds change by at most", *beliefs)
+
+    belief_headings = [f"belief of {100 * prior:g} % becomes at most" for prior in PRIORS]
+    head = ("about", "question", "epsilon", "odds change by at most", *belief_headings)
     yield Table(head, rows, (Key.CARD, Key.COMPOSITION, Key.ODDS))
     yield Sentence(
         "Epsilon limits what anybody can learn. Somebody who believed something about what is protected has other "
@@ -283,8 +298,9 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
         (Key.ODDS,),
     )
     yield from _about_delta(facts)
-    spans = {guarantee.span for guarantee in guarantees}
-    if Span.LIFE in spans and facts.kind != Kind.BOARD:
+
+    counts_all_runs = any(guarantee.span == Span.LIFE for guarantee in guarantees)
+    if counts_all_runs and facts.kind != Kind.BOARD:
         yield Sentence(
             "The figure for all runs so far counts every round of this store, and what the boards say that they have "
             "paid beyond it.",
@@ -300,50 +316,57 @@ def _how_well(facts: Facts) -> Iterable[Sentence | Table]:
 
 
 def shown(facts: Facts) -> list[Guarantee]:
-    """Return the guarantees that the table shows, those of budgets last.
+    """Return the guarantees for the table: those of reports, runs and lives, then of the budgets.
 
-    The guarantee for life is left out for devices that have had one run, whose numbers it repeats.
+    The guarantee for a device's life is left out where it has the same bounds as that of the run,
+    because the device took part in no other run.
     """
     guarantees: list[Guarantee] = []
-    run = None  # the last guarantee of a run; that for life of the same devices follows it
+    run = None  # of the class of devices that comes now; the guarantee for life follows it
     for guarantee in facts.promised:
         if guarantee.span == Span.RUN:
             run = guarantee
-        is_life_of_one_run = (
+        repeats_run = (
             guarantee.span == Span.LIFE and run is not None and run.bounds == guarantee.bounds
         )
-        if not is_life_of_one_run:
+        if not repeats_run:
             guarantees.append(guarantee)
     return [*guarantees, *facts.budgets]
 
 
 def _rows(guarantee: Guarantee, facts: Facts) -> Iterable[tuple[str, ...]]:
-    """Yield the rows of the table about a guarantee: one for each question and each epsilon."""
+    """Yield the table's rows for a guarantee: one for each question and each epsilon."""
     about = SPANS[guarantee.span]
     if facts.kind == Kind.BOARD and guarantee.span == Span.LIFE:
-        about = _ALREADY_PAID
+        about = _ALREADY_PAID  # a board knows nothing of runs
     if guarantee.share < 1:
         about += f", {100 * guarantee.share:.3g} % of the devices"
     if guarantee.unit == DEVICE:
-        yield from _numbered(about, "what its records are", guarantee.bounds)
+        yield from _rows_of_question(about, "what its records are", guarantee.bounds)
         return
-    run = "the record" if guarantee.unit == 1 else f"the run of {guarantee.unit:,} records"
-    yield from _numbered(about, f"whether {run} was there", guarantee.bounds)
+
+    run = f"the run of {guarantee.unit:,} records"
+    if guarantee.unit == 1:
+        run = "the record"
+    yield from _rows_of_question(about, f"whether {run} was there", guarantee.bounds)
     if guarantee.content is not None:
-        yield from _numbered(about, f"what {run} says", guarantee.content)
+        yield from _rows_of_question(about, f"what {run} says", guarantee.content)
     if guarantee.event is not None:
-        yield from _numbered(about, "an event that changes two of them", guarantee.event)
+        question = "an event that changes two of them"
+        yield from _rows_of_question(about, question, guarantee.event)
 
 
-def _numbered(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    for row in numbers(bounds):
-        yield about, question, *row
+def _rows_of_question(about: str, question: str, bounds: Bounds) -> Iterable[tuple[str, ...]]:
+    """Yield the rows for one question: its first two cells, then those of `numbers`."""
+    for cells in numbers(bounds):
+        yield about, question, *cells
 
 
 def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
-    """Yield cells for the epsilon at delta 0 and for the smaller one at delta, if there are both.
+    """Yield cells for the epsilon at delta 0, and others for the smaller epsilon at a delta.
 
-    The cells of each are the epsilon, the factor of odds, and the belief after each of PRIORS.
+    Each has the epsilon, the factor by which odds change at most, and what each belief of PRIORS
+    becomes at most. One of the two may be missing.
     """
     if bounds.pure is not None:
         yield rounded(bounds.pure), *_odds(bounds.pure)
@@ -352,13 +375,13 @@ def numbers(bounds: Bounds) -> Iterable[tuple[str, ...]]:
 
 
 def _odds(epsilon: float) -> tuple[str, ...]:
-    """The factor by which odds change at most, and the belief after each prior."""
+    """Return the factor by which odds change at most, and what each belief of PRIORS becomes."""
     beliefs = [_percent(believed(prior, epsilon)) for prior in PRIORS]
     return _factor(epsilon), *beliefs
 
 
 def _percent(belief: float) -> str:
-    """A belief, rounded up; nobody is quite certain."""
+    """Return a belief in percent, rounded up; never 100 %, since nobody becomes quite certain."""
     percent = rounded(100 * belief)
     if percent == "100":
         return "almost 100 %"
@@ -366,25 +389,28 @@ def _percent(belief: float) -> str:
 
 
 def _factor(epsilon: float) -> str:
+    """Return the factor exp(epsilon) in words, such as "2.72 times"."""
     if epsilon > math.log(_MOST_FACTOR):
         return f"more than {_MOST_FACTOR:,} times"
     return f"{rounded(math.exp(epsilon))} times"
 
 
 def _about_delta(facts: Facts) -> Iterable[Sentence]:
-    """Yield a sentence on the meaning of delta, if a number of the table holds at a delta."""
-    at_delta: list[Bounds] = []
+    """Yield a sentence on the meaning of delta, if a number of the table holds only at a delta."""
+    bounds_at_delta: list[Bounds] = []
     for guarantee in shown(facts):
         for bounds in (guarantee.bounds, guarantee.content, guarantee.event):
             if bounds is not None and bounds.epsilon != bounds.pure:
-                at_delta.append(bounds)
-    if not at_delta:
+                bounds_at_delta.append(bounds)
+    if not bounds_at_delta:
         return
+
     text = (
         f"Where a delta of {facts.delta:g} is named, nothing that can be seen is more than e^epsilon times as likely "
         "for one of two data sets as for the other, plus delta. Odds may change by more than the factor, but rarely"
     )
-    probabilities = [bounds.exceeded for bounds in at_delta if bounds.exceeded is not None]
+    # How likely odds change by more, where it is known.
+    probabilities = [bounds.exceeded for bounds in bounds_at_delta if bounds.exceeded is not None]
     if probabilities:
         largest = rounded_small(max(probabilities))
         text += f": with a probability of at most {largest}, for the numbers of the table"
@@ -393,14 +419,15 @@ def _about_delta(facts: Facts) -> Iterable[Sentence]:
 
 def rounded_small(probability: float) -> str:
     """Return a small probability with two digits, rounded up, such as 1.3e-05."""
-    exponent = math.floor(math.log10(probability)) - 1
+    exponent = math.floor(math.log10(probability)) - 1  # of the second digit
+    # What the division adds by rounding must not raise the digits by one.
     digits = math.ceil(probability / 10**exponent - 1e-9)
     return f"{digits * 10.0**exponent:.2g}"
 
 
 def _enforced(facts: Facts) -> Iterable[Sentence]:
     """Yield who enforces the budgets: each device, or the host for simulated clients."""
-    if facts.link == _SIMULATED:
+    if facts.fleet_kind == _SIMULATED:
         text = "Simulated clients have no ledgers and no budget that would end their reports."
         if facts.budgets:
             text = "Simulated clients have no ledgers: the host refuses runs of a store beyond --budget."
@@ -419,20 +446,26 @@ def _enforced(facts: Facts) -> Iterable[Sentence]:
 
 
 def _leaves(facts: Facts) -> Iterable[Sentence | Table]:
-    """Yield all that leaves a device: when, how many bytes, and what it depends on."""
+    """Yield a table of all that leaves a device: when, how many bytes, and what it depends on.
+
+    Sentences on records, the time of answers and the source of the noise follow.
+    """
     how_often = "once for each question that asks the device"
     if facts.most_reports is not None and facts.kind in (Kind.RUN, Kind.PLAN):
         how_often += f": at most {counted(facts.most_reports, 'time')} in this run"
-        if facts.endless:
+        if facts.is_endless:
             how_often += " so far"
 
-    sizes = {report.size for report in facts.reported}
-    if not sizes:  # no report is known: those of the shortest and the longest frame
+    sizes = {report.size for report in facts.report_formats}
+    if not sizes:
+        # No report is known: it can be anything between the shortest and the longest frame.
         sizes = {report_bytes(1), wire.MAX_FRAME}
     report_size = f"{min(sizes):,}"
     if len(sizes) > 1:
         report_size += f" to {max(sizes):,}"
-    hello_size = f"{hello_bytes('')} to {hello_bytes('x' * _LONGEST_TEXT)}"
+    shortest_hello = hello_bytes(text="")
+    longest_hello = hello_bytes(text="x" * _LONGEST_TEXT)
+    hello_size = f"{shortest_hello} to {longest_hello}"
     rows = [
         ("a report", how_often, report_size, "the device's records and its noise, as proved above"),
         ("a refusal", "instead of a report", f"{ERROR_BYTES}", _REFUSAL),
@@ -462,7 +495,8 @@ ERROR_BYTES = 1 + 4 + 4 + 1 + 4 + wire.TAG_BYTES  # type, device, round, code, d
 
 
 def hello_bytes(text: str) -> int:
-    """The length of a HELLO frame with this text."""
+    """Return the length in bytes of a HELLO frame, a board's greeting, with this text."""
+    # All other fields have a fixed length, so zeros will do.
     fields: list[Any] = [*[0] * _HELLO_FIELDS, text]
     return int(frames.encode_hello(bytearray(wire.MAX_FRAME), *fields))
 
@@ -511,10 +545,10 @@ def _not_protected_by_runs(facts: Facts) -> Iterable[Sentence]:
         "What many records of a device have in common is not protected: a habit shows in all of them.",
         (Key.GROUP, Key.DEFINITION),
     )
-    if facts.together is not None:
-        epsilon = facts.together.words
+    if facts.all_records is not None:
+        epsilon = facts.all_records.words
         text = f"All records that a device holds at one time, together: epsilon {epsilon}"
-        if facts.together.epsilon >= _NOTHING:
+        if facts.all_records.epsilon >= _NOTHING:
             text += ", which promises nothing"
         yield Sentence(f"{text}.", (Key.GROUP, Key.COMPOSITION))
     yield Sentence(
@@ -533,29 +567,33 @@ def _not_protected_by_runs(facts: Facts) -> Iterable[Sentence]:
 
 
 def _particulars(facts: Facts) -> Iterable[Sentence | Table]:
-    """Yield tables of what identifies the run, store or board, and of the cards of its reports."""
-    yield Table(("what", "value"), list(facts.about.items()), (Key.FACT,))
-    if facts.reported:
+    """Yield a table of what identifies the run, store or board, and one of its reports' cards."""
+    rows_of_particulars = list(facts.particulars.items())
+    yield Table(("what", "value"), rows_of_particulars, (Key.FACT,))
+    if facts.report_formats:
         head = (
             "certified for",
             "values in a report",
             "bytes of a report",
             "cards, by their hashes",
         )
-        yield Table(head, list(_card_rows(facts.reported)), (Key.CARD,))
+        yield Table(head, list(_card_rows(facts.report_formats)), (Key.CARD,))
 
 
-def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
-    """Yield the rows of the table of cards, with one row for all that are certified for the same.
+def _card_rows(formats: Sequence[ReportFormat]) -> Iterable[tuple[str, ...]]:
+    """Yield the rows of the table of cards.
 
-    Many cards differ only in what a public range allows. Cells: what the cards are certified for,
-    values and bytes of a report, and the cards' hashes, of which a few are shown.
+    A run can have very many cards that are certified for the same epsilon and differ only in the
+    range of their values, so these share a row, which shows a few of their hashes. Its cells are
+    what the cards are certified for, the number of values and of bytes of a report, and the hashes.
     """
-    hashes_by_row: dict[tuple[str, ...], list[str]] = {}
-    for report in reported:
-        row = _certified(report.card), f"{report.values:,}", f"{report.size:,}"
-        hashes_by_row.setdefault(row, []).append(cards.card_hash(report.card).hex())
-    for cells, hashes in hashes_by_row.items():
+    hashes_by_cells: dict[tuple[str, ...], list[str]] = {}
+    cells: tuple[str, ...]
+    for report in formats:
+        cells = _certified(report.card), f"{report.values:,}", f"{report.size:,}"
+        card_hash = cards.card_hash(report.card).hex()
+        hashes_by_cells.setdefault(cells, []).append(card_hash)
+    for cells, hashes in hashes_by_cells.items():
         text = ", ".join(hashes[:_MOST_HASHES])
         if len(hashes) > _MOST_HASHES:
             text += f", and {len(hashes) - _MOST_HASHES:,} more (all: --json)"
@@ -563,15 +601,19 @@ def _card_rows(reported: Sequence[Reported]) -> Iterable[tuple[str, ...]]:
 
 
 def _certified(data: bytes) -> str:
-    """Return what a card is certified for, in words: its epsilon or rho, and of which values."""
+    """Return in words what a card is certified for: its epsilon or rho, and of which values.
+
+    data: the bytes of the card.
+    """
     card = cards.decode(data)
     amount = rounded(card.epsilon / MICRO)
     if card.shape != cards.SUM:
         return f"epsilon {amount}"
     body = sums.of(card)
-    measure = "rho" if body.norm == sums.L2 else "epsilon"
+    measure = "rho" if body.norm == sums.L2 else "epsilon"  # Gaussian noise is measured in rho
     return f"{measure} {amount} for all values together, about {protected(body.unit)}"
 
 
 def _capital(text: str) -> str:
+    """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

@@ -79,11 +79,15 @@ def design(
     use: str | None = None,
     **options: Any,
 ) -> Design:
-    """Design the card of mechanism `name` at `epsilon` (or `epsilon_micro`).
+    """Return the card of a mechanism at an epsilon.
 
-    levels: the number of outputs, where the mechanism can choose. `options` are the mechanism's
-    own. A mechanism that is tuned for `use` (GRADIENTS or VALUES) takes the best ones for it,
-    unless one of these is given. A shipped card replaces a slow design. Raises UsageError.
+    name: that of the mechanism. epsilon: a number, or a text in decimal. epsilon_micro: the same in
+    millionths, given instead of it. levels: the number of outputs, where the mechanism can choose;
+    None: its default. use: GRADIENTS or VALUES; a mechanism that is tuned for it takes the best
+    options for it, unless one of these is given. options: the mechanism's own.
+
+    If the mechanism takes long to design a card and the card comes with tern, that one is returned.
+    Raises UsageError.
     """
     mechanism = REGISTRY.named(name)
     if (epsilon is None) == (epsilon_micro is None):
@@ -119,20 +123,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     same name, the mechanisms' is left out.
     """
     option_by_name: dict[str, Option] = {}
-    # The names of the mechanisms by the option's name and help text.
-    mechanisms_of: dict[str, dict[str, list[str]]] = {}
+    # For each option, the names of the mechanisms that have it by what its help says.
+    mechanisms_by_help: dict[str, dict[str, list[str]]] = {}
     for mechanism_name, mechanism in REGISTRY.items():
         for option in mechanism.options:
-            option_by_name.setdefault(option.name, option)
-            mechanisms_by_help = mechanisms_of.setdefault(option.name, {})
-            mechanisms_by_help.setdefault(option.help_text(), []).append(mechanism_name)
+            if option.name not in option_by_name:
+                option_by_name[option.name] = option
+                mechanisms_by_help[option.name] = {}
+            names_by_help = mechanisms_by_help[option.name]
+            names_by_help.setdefault(option.help_text(), []).append(mechanism_name)
 
     group = parser.add_argument_group("options of mechanisms")
     for name, option in option_by_name.items():
         metavar = option.metavar
         if option.values:
             metavar = "{" + ",".join(option.values) + "}"
-        texts = [f"{', '.join(names)}: {text}" for text, names in mechanisms_of[name].items()]
+        texts = []
+        for help_text, mechanism_names in mechanisms_by_help[name].items():
+            texts.append(f"{', '.join(mechanism_names)}: {help_text}")
         with contextlib.suppress(argparse.ArgumentError):  # the command has such an option
             group.add_argument(
                 flag(name), dest=_DEST + name, metavar=metavar, help="; ".join(texts)
@@ -142,7 +150,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def options_given(args: argparse.Namespace, name: str) -> dict[str, Any]:
     """Return the options on the command line for mechanism `name`, as keywords of `design`.
 
-    Raises UsageError for an option that this mechanism does not have.
+    args: the parsed command line. Raises UsageError for an option that this mechanism does not
+    have.
     """
     keywords = {}
     for option_name, text in _given(args).items():

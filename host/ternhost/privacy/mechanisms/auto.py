@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from tern.card import Card
 from ternhost.errors import UsageError
 from ternhost.options import Option, require
@@ -22,7 +20,7 @@ from ternhost.privacy.mechanisms import optimal, programme
 from ternhost.privacy.mechanisms.programme import WORST_SECOND_MOMENT, WORST_VARIANCE
 
 BITS = 8.0
-_RIVALS = 3  # how many a note names
+_RIVALS = 3  # how many of the next best cards a note names
 
 
 def design(
@@ -35,24 +33,31 @@ def design(
     bits: float = BITS,
     prior: str | None = None,
 ) -> Design:
-    """Design the card with the least objective among all mechanisms.
+    """Return the card with the smallest objective among all mechanisms.
 
-    epsilon: of one value (micro). levels: the most outputs. bits: the most bits of a value. d, k: k
-    of d coordinates are reported (default: all). objective, prior: what to minimise, as of
-    `optimal.design`. Notes name the runners-up. Raises UsageError.
+    epsilon: of one value (micro). levels: the most outputs; None: as many as `bits` allow. d, k: a
+    report is about k of d coordinates; None: about all. objective, prior: what to minimise, as in
+    `optimal.design`. bits: the most bits of a value. The notes of the result name the runners-up.
+    Raises UsageError.
     """
     if k is None:
         k = d
     require(1 <= k <= d, "k", f"1 to d, which is {d}", k)
     require(1 <= bits <= 16, "bits", "1 to 16", bits)
-    most = math.floor(2**bits + 1e-9)
+    most = math.floor(
+        2**bits + 1e-9
+    )  # a power of a fraction may come out just below a whole number
     if levels is not None:
         most = min(levels, most)
+
+    # The options of `optimal.design` that name the goal.
     share = Fraction(d, k)
     goal: dict[str, Any] = {"objective": objective, "prior": prior}
+    goal_name = objective
     if objective == WORST_VARIANCE and share != 1:
         goal["share"] = share
-    # This raises UsageError for a goal that makes no sense.
+        goal_name = f"worst variance with {k} of {d} coordinates"
+    # Raises UsageError for a goal that makes no sense.
     programme.problem(epsilon / MICRO, knots=programme.KNOTS, **{"share": 1, **goal})
 
     candidates = []
@@ -63,25 +68,19 @@ def design(
         raise UsageError(f"no mechanism has {most} levels or fewer")
     best, *rivals = sorted(candidates, key=lambda candidate: candidate.order)
 
-    goal_name = objective
-    if "share" in goal:
-        goal_name = f"worst variance with {k} of {d} coordinates"
     notes = [
         f"{best.design.mechanism} with {best.levels} levels has the least {goal_name}, "
         f"{best.score:.6g}, of {len(candidates)} cards"
     ]
     if rivals:
-        names = [
-            f"{rival.design.mechanism} ({rival.levels} levels) {rival.score:.6g}"
-            for rival in rivals[:_RIVALS]
-        ]
-        notes.append(f"next best: {', '.join(names)}")
+        named_rivals = ", ".join(rival.words for rival in rivals[:_RIVALS])
+        notes.append(f"next best: {named_rivals}")
     return Design("auto", epsilon, best.design.card, (*notes, *best.design.notes))
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A card that is compared. score: its objective, the less the better."""
+    """A card that is compared with others. score: its objective; the smaller, the better."""
 
     score: float
     levels: int
@@ -89,30 +88,36 @@ class _Candidate:
 
     @property
     def order(self) -> tuple[float, int, int]:
-        """Sorts the best first; of equally good cards the one with fewer levels and bytes."""
+        """Sorts the best first; of equally good cards the one with fewer levels, then bytes."""
         return self.score, self.levels, len(self.design.card)
+
+    @property
+    def words(self) -> str:
+        """The mechanism, its number of levels and its score, for a note."""
+        return f"{self.design.mechanism} ({self.levels} levels) {self.score:.6g}"
 
 
 def _score(moments: certify.Moments, objective: str, prior: str | None, share: Fraction) -> float:
-    """Return the objective of a card: a variance or second moment; the less the better.
+    """Return the objective of a card, a variance or a second moment; the smaller, the better.
 
-    moments: of the card. prior: of "mean-second-moment". share: d/k, of "worst-variance".
+    moments: those of the card. prior: a distribution of inputs, only for the objective
+    "mean-second-moment". share: d/k, only for the objective "worst-variance", where reports are
+    about k of d coordinates.
     """
     if objective == WORST_VARIANCE:
-        return float(moments.worst_variance(share)[0])
+        largest, _ = moments.worst_variance(share)
+        return float(largest)
     if objective == WORST_SECOND_MOMENT:
         return float(moments.worst_second_moment())
-    # The mean over the prior: the second moment is linear between knots.
-    points, mass = programme.prior_points(prior)
-    knots = np.array([float(x) for x in moments.knots])
-    seconds = np.array([float(second) for second in moments.seconds])
-    return float(mass @ np.interp(points, knots, seconds))
+    inputs, probabilities = programme.prior_points(prior)
+    return moments.mean_second_moment(inputs, weights=probabilities)
 
 
 def _candidates(epsilon: int, most: int, goal: dict[str, Any]) -> Iterator[tuple[Design, Card]]:
-    """Yield the designs of all mechanisms with at most `most` levels, each card once.
+    """Yield the designs of all mechanisms with at most `most` levels, and their decoded cards.
 
-    epsilon: micro. goal: the objective as options, for the mechanisms that have such options.
+    Equal cards of different mechanisms come once. epsilon: micro. goal: the objective as options,
+    which are given to the mechanisms that have such options.
     """
     seen = set()
     for name, mechanism in mechanisms.REGISTRY.items():

@@ -8,24 +8,30 @@ from ternhost.privacy.mechanism import fixed
 
 
 def constant(epsilon: float) -> float:
-    """C, the magnitude of both outputs."""
+    """Return C, the magnitude of both outputs: (e**epsilon + 1) / (e**epsilon - 1)."""
     return 1 / math.tanh(epsilon / 2)
 
 
 def variance(epsilon: float, x: float) -> float:
-    """Variance of the continuous mechanism at x."""
+    """Return the variance of the continuous mechanism at x: C**2 - x**2."""
     return constant(epsilon) ** 2 - x * x
 
 
 def worst_variance(epsilon: float) -> float:
-    """The variance at the worst x, 0."""
+    """Return the variance at the worst x, which is 0."""
     return constant(epsilon) ** 2
 
 
 def card(epsilon: int) -> bytes:
-    """The card of two knots and two levels: at x = 1, level -1 has ceil(T / (1 + E)) counts."""
-    least = math.ceil(T / (1 + exp_bound(epsilon)))
-    return table((-1, 1), ((T - least, least), (least, T - least)))
+    """Return the card of two knots and two levels at epsilon (micro).
+
+    At x = 1 the level -1 has ceil(T / (1 + e**epsilon)) counts out of T, and at x = -1 the level 1.
+    """
+    wrong = math.ceil(T / (1 + exp_bound(epsilon)))
+    right = T - wrong
+    row_at_minus_1 = (right, wrong)
+    row_at_1 = (wrong, right)
+    return table((-1, 1), (row_at_minus_1, row_at_1))
 
 
 DUCHI = fixed("duchi", 2, card, variance=variance, worst_variance=worst_variance)

@@ -10,27 +10,28 @@ from ternhost.privacy.base import MICRO, Design, check_levels, checked
 from ternhost.privacy.mechanism import Mechanism, untried
 from ternhost.privacy.mechanisms import piecewise
 
-CATEGORIES = 4
+CATEGORIES = 4  # the default number of categories
 
 
 def frequency_variance(epsilon: float, categories: int, frequency: float = 0.0) -> float:
-    """Return the variance of one report's estimate of a category's frequency.
+    """Return the variance of an estimate of a category's frequency from one report.
 
-    frequency: the true one. With e = e**epsilon and k categories it is (k - 2 + e) / (e - 1)**2 +
-    frequency (k - 2) / (e - 1).
+    With e = e**epsilon, k categories and the true frequency f it is
+
+        (k - 2 + e) / (e - 1)**2 + f (k - 2) / (e - 1)
     """
     e = math.exp(epsilon)
     return (categories - 2 + e) / (e - 1) ** 2 + frequency * (categories - 2) / (e - 1)
 
 
 def card(epsilon: int, categories: int) -> bytes:
-    """The card of so many categories that keeps epsilon (micro)."""
-    return piecewise.card(epsilon, categories, 1)
+    """Return the card for this many categories that keeps epsilon (micro)."""
+    return piecewise.card(epsilon, categories, width=1)
 
 
 def design(epsilon: int, levels: int | None = None) -> Design:
-    """The card of so many categories (`levels`). Raises UsageError."""
-    categories = check_levels(levels, CATEGORIES, 2, MAX_SYMBOLS)
+    """Return the card at epsilon (micro). levels: the number of categories. Raises UsageError."""
+    categories = check_levels(levels, default=CATEGORIES, least=2, most=MAX_SYMBOLS)
     variance = frequency_variance(epsilon / MICRO, categories)
     note = f"{categories} categories (--levels); a frequency near 0 has variance {variance:.6g} a report"
     return checked("grr", epsilon, card(epsilon, categories), note)

@@ -16,9 +16,9 @@ from ternhost.options import Option
 from ternhost.privacy.base import MICRO, Design, checked, laplace
 from ternhost.privacy.mechanism import Mechanism
 
-LEVELS = 255
+LEVELS = 255  # the default number of outputs
 _REACH = 8  # noise scales beyond [-1, 1] before a default card clamps: the tails there hold 0.03 %
-_MAX_SCALE = 1 << 20
+_MAX_SCALE = 1 << 20  # of t and of s, by the format of cards
 _MOST_LEVELS = 65535
 
 
@@ -31,10 +31,10 @@ worst_variance = variance
 
 
 def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
-    """Return (t, s), where t/s grid steps is the least noise scale that keeps epsilon (micro).
+    """Return the integers (t, s) of the least noise scale t/s that keeps epsilon (micro).
 
-    The scale must be at least 2 / epsilon, in steps of 2**-grid_bits; t and s are bounded by the
-    card's format. Raises UsageError if no such fraction exists.
+    The scale, in grid steps of 2**-grid_bits, must be at least 2 / epsilon. Among all fractions
+    whose terms fit a card, the nearest from above is returned. Raises UsageError if there is none.
     """
     # The exact scale is numerator / epsilon. For each denominator s, t is rounded up.
     numerator = 2 * MICRO << grid_bits
@@ -44,42 +44,49 @@ def rational_scale(epsilon: int, grid_bits: int) -> tuple[int, int]:
     fits = t <= _MAX_SCALE
     if not fits.any():
         raise UsageError(f"epsilon {epsilon / MICRO} is too small for a grid of 2**-{grid_bits}")
-    s, t = s[fits], t[fits]
-    excess = t * epsilon - numerator * s  # over s: what rounding adds, times epsilon
-    best = int(np.argmin(excess / s))
+    s = s[fits]
+    t = t[fits]
+
+    # How far t/s is above the exact scale, times epsilon.
+    excess = (t * epsilon - numerator * s) / s
+    best = int(np.argmin(excess))
     return int(t[best]), int(s[best])
 
 
 def design(epsilon: int, levels: int | None = None, grid: int | None = None) -> Design:
-    """Design a laplace card at epsilon (micro).
+    """Return a laplace card at epsilon (micro).
 
-    levels: the number of outputs, odd, to which noisy values are clamped symmetrically about 0.
-    grid: the step is 2**-grid; by default the finest grid on which clamping begins about 8 noise
-    scales outside [-1, 1], or else a step of 1. Raises UsageError.
+    levels: the number of outputs, which must be odd; noisy values are clamped to them symmetrically
+    about 0. grid: the grid's step is 2**-grid; None: the finest grid on which clamping begins about
+    8 noise scales outside [-1, 1], or else a step of 1. Raises UsageError.
     """
     if levels is None:
         levels = LEVELS
     if not 3 <= levels <= _MOST_LEVELS or levels % 2 == 0:
         allowed = f"an odd number of levels from 3 to {_MOST_LEVELS}"
         raise UsageError(f"this mechanism has {allowed}, not {levels}")
-    half = levels // 2
+    half = levels // 2  # the number of levels above 0
     if grid is None:
         grid = _finest_grid(epsilon, half)
-    if not 0 <= grid < ONE.bit_length() or half < 1 << grid:
+    # Inputs have steps of 2**-14, and the input 1 must be one of the outputs.
+    fits = 0 <= grid < ONE.bit_length() and half >= 1 << grid
+    if not fits:
         reason = f"is finer than 2**-14, or has more than {levels} steps in [-1, 1]"
         raise UsageError(f"a grid of 2**-{grid} {reason}")
     t, s = rational_scale(epsilon, grid)
     note = f"grid step 1/{1 << grid}, noise scale {t}/{s} steps, clamped at {half / (1 << grid):g}"
-    return checked("laplace", epsilon, laplace(grid, t, s, -half, half), note)
+    data = laplace(grid, t, s, lowest=-half, highest=half)
+    return checked("laplace", epsilon, data, note)
 
 
 def _finest_grid(epsilon: int, half: int) -> int:
-    """Return the default grid of `design`. half: the number of levels above 0."""
+    """Return the default grid of `design`. epsilon: micro. half: the number of levels above 0."""
     noise_scale = 2 * MICRO / epsilon
     clamped_at = 1 + _REACH * noise_scale
     if half <= clamped_at:
         return 0
-    return min(math.floor(math.log2(half / clamped_at)), ONE.bit_length() - 1)
+    finest_of_inputs = ONE.bit_length() - 1
+    return min(math.floor(math.log2(half / clamped_at)), finest_of_inputs)
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:

@@ -33,19 +33,24 @@ from ternhost.privacy.mechanisms.programme import (
     solve,
 )
 
-LEVELS = 8
-# What a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6).
+LEVELS = 8  # the default number of levels
+# The largest integer that a card holds; 64 would cost up to 0.9 % of variance (4 levels, epsilon 6).
 LARGEST_LEVEL = 127
 
+# The search for values begins at this many starts. Evenly spaced ones go up to these multiples of
+# Duchi's constant, and are raised to these powers. The others are scattered by square roots of
+# primes, one for each positive level.
 _STARTS = 24
-_REACHES, _POWERS = (1.05, 1.2, 1.4), (1.0, 0.5)  # of evenly spaced starts
+_REACHES, _POWERS = (1.05, 1.2, 1.4), (1.0, 0.5)
 _EVEN_STARTS = len(_REACHES) * len(_POWERS)
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of starts
-_KEPT = 4  # starts that are refined
-_COARSE, _EXACT = 1e-2, 1e-5  # where the region of trust ends, as a part of the largest value
-_STEPS = 30
-_ABOVE = 0.05  # counts, more than the programme's inexactness
-_WORTH = 1e-4  # what another level must gain, as a part of the objective
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59)
+_KEPT = 4  # the best starts, which are improved to the end
+# The trust region at which an improvement ends, as a share of the largest value: of all starts, and
+# of the best.
+_COARSE, _EXACT = 1e-2, 1e-5
+_STEPS = 30  # of an improvement, at most
+_ABOVE = 0.05  # of a count: more than the programme's inexactness
+_WORTH = 1e-4  # what another level must gain, as a share of the objective
 
 
 @lru_cache(maxsize=64)
@@ -58,14 +63,19 @@ def design(
     prior: str | tuple[float, ...] | None = None,
     share: float | Fraction = 1,
 ) -> Design:
-    """Design the best table card of at most `levels` levels for `objective` at `epsilon` (micro).
+    """Return the table card with the least `objective` of all that keep `epsilon` (micro).
 
-    share: for "worst-variance", d/k where k of d coordinates are sampled: the worst of share
-    E[y**2] - x**2. prior: for "mean-second-moment", a name of PRIORS (default: "uniform"), or a
-    histogram's weights over [-1, 1] as a tuple or a text with commas; only the prior of |x| counts.
-    Fewer levels are used where more do not help. Raises UsageError.
+    levels: the most levels that it may have; fewer are used where more do not help. objective: one
+    of programme.OBJECTIVES. knots: how many the table has.
+    prior: for the objective "mean-second-moment", the distribution of inputs: a name of PRIORS
+    (None: "uniform"), or a histogram's weights over [-1, 1] as a tuple or a text with commas. Only
+    the distribution of |x| counts.
+    share: for the objective "worst-variance", d/k where reports are about k of d coordinates; the
+    objective is the worst of share E[y**2] - x**2.
+
+    Raises UsageError.
     """
-    most = check_levels(levels, LEVELS, 2, MAX_LEVELS)  # the most levels that the card may have
+    most = check_levels(levels, LEVELS, 2, MAX_LEVELS)
     problem = programme.problem(epsilon / MICRO, objective, knots, prior, share)
     goal = _goal_in_words(objective, prior, share)
     best = None
@@ -78,32 +88,44 @@ def design(
         return checked("optimal", epsilon, duchi.card(epsilon), note)
 
     halves, unit = _without_common_divisor(*best)
-    columns = programme.mirrored(halves)[0].astype(int).tolist()  # the levels of the card
-    # The means are B (2i - (knots - 1)) counts with a whole B (cards.md): a unit for which it is
-    # all but whole leaves the rounding of the rows little to move.
-    differences = [higher - lower for lower, higher in pairwise(columns)]
-    divisor = math.gcd(*differences)
-    whole = T / (knots - 1) / unit // divisor * divisor
-    unit = T / (knots - 1) / (whole + _ABOVE)
+    values, _ = programme.mirrored(halves)
+    card_levels = values.astype(int).tolist()
+    unit = _unit_for_whole_means(card_levels, unit, knots)
 
     def rows_at(target: float) -> list[list[float]]:
-        """The best probabilities for these levels at an epsilon of `target`."""
+        """Return the best probabilities for these levels at an epsilon of `target`."""
         solution = solve(replace(problem, epsilon=target), halves * unit)
         if solution is None:
             raise cards.CardError("these levels cannot keep the requested epsilon")
         return _all_rows(problem, solution.rows)
 
     try:
-        data = integers.certified_table(columns, rows_at, epsilon)
+        data = integers.certified_table(card_levels, rows_at, epsilon)
     except cards.CardError:
         # Near epsilon 20, where the least probabilities are a count or two: fewer levels have
         # larger ones.
-        fewer = len(columns) - 1
+        fewer = len(card_levels) - 1
         return design(epsilon, fewer, objective=objective, knots=knots, prior=prior, share=share)
-    notes = [f"{goal}; {knots} knots; {len(columns)} levels: {', '.join(map(str, columns))}"]
-    if len(columns) < most:
-        notes.append(f"{most} levels would gain less than {_WORTH:.2%} over {len(columns)}")
+    listed = ", ".join(str(level) for level in card_levels)
+    notes = [f"{goal}; {knots} knots; {len(card_levels)} levels: {listed}"]
+    if len(card_levels) < most:
+        notes.append(f"{most} levels would gain less than {_WORTH:.2%} over {len(card_levels)}")
     return checked("optimal", epsilon, data, *notes)
+
+
+def _unit_for_whole_means(card_levels: list[int], unit: float, knots: int) -> float:
+    """Return a unit near the given one for which the rows' means are all but whole counts.
+
+    The unit is the value of the level 1. A card's mean at knot i is B (2 i - (knots - 1)), in counts
+    times levels, with a whole B (cards.md). If B is all but whole already, rounding the rows has
+    little to move.
+    """
+    differences = [higher - lower for lower, higher in pairwise(card_levels)]
+    divisor = math.gcd(*differences)  # of B
+    exact = T / (knots - 1) / unit
+    whole = exact // divisor * divisor
+    # A little above the whole number, so that it is not rounded down to the next one.
+    return T / (knots - 1) / (whole + _ABOVE)
 
 
 def _without_common_divisor(halves: Array, unit: float) -> tuple[Array, float]:
@@ -115,7 +137,7 @@ def _without_common_divisor(halves: Array, unit: float) -> tuple[Array, float]:
 def _goal_in_words(
     objective: str, prior: str | tuple[float, ...] | None, share: float | Fraction
 ) -> str:
-    """Return the beginning of a note: the objective, with its prior or share if it has one."""
+    """Return the objective for a note, with its prior or share if it has one."""
     goal = f"{objective} objective"
     if objective == MEAN_SECOND_MOMENT:
         if prior is None:
@@ -128,36 +150,42 @@ def _goal_in_words(
 
 
 def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
-    """Return the rows of all knots from x = -1 to 1, by symmetry about 0.
+    """Return the probabilities at all knots from x = -1 to 1, by symmetry about 0.
 
-    rows: probabilities at the knots of the problem, from 0 (or 1) up, a column for each level.
+    rows: the probabilities at the knots of the problem, which are those from 0 up; a column for
+    each level.
     """
     upper = rows.copy()
-    if problem.knots[0] == 0:
+    has_middle = problem.knots[0] == 0
+    if has_middle:
         # The row at 0 is made exactly its own mirror image, and is not repeated.
         upper[0] = (upper[0] + upper[0][::-1]) / 2
-        below = upper[:0:-1]
+        below = upper[:0:-1]  # all but the first, from the last down
     else:
         below = upper[::-1]
-    all_rows: list[list[float]] = np.vstack([below[:, ::-1], upper]).tolist()
+    mirrored_below = below[:, ::-1]
+    all_rows: list[list[float]] = np.vstack([mirrored_below, upper]).tolist()
     return all_rows
 
 
 def _improve(
     problem: Problem, halves: Array, directions: Array, until: float
 ) -> tuple[float, Array]:
-    """Move the values of levels to a local optimum, by linear steps within a trust region.
+    """Move the magnitudes of levels to a local optimum, and return the objective and magnitudes.
 
-    halves: the values from 0 up. directions: a column for each direction in which they may move.
-    until: the size of the trust region at which to stop, relative to the largest value. Returns the
-    objective (infinite if these values cannot be unbiased) and the values.
+    Each step is the best one of a linear approximation, within a region in which the approximation
+    is trusted. The region grows after good predictions, and shrinks after bad ones.
+
+    halves: the magnitudes, ascending. directions: a column for each direction in which they may
+    move. until: the size of the trust region at which to stop, as a share of the largest magnitude.
+    The objective is infinite if the magnitudes cannot be unbiased.
     """
     solution = solve(problem, halves)
     if solution is None:
         return math.inf, halves
     trust = 0.1 * halves[-1]
     for _ in range(_STEPS):
-        # Solve for a step of the values, and then for the probabilities at the moved values.
+        # Solve for a step of the magnitudes, and then for the probabilities at the moved ones.
         step = solve(problem, halves, programme.Move(solution.rows, directions, trust))
         moved = None
         if step is not None:
@@ -166,14 +194,14 @@ def _improve(
         if step is None or moved is None or moved.objective >= solution.objective:
             trust /= 4
         else:
-            # The region grows where the linear model predicts well.
             gain = solution.objective - moved.objective
-            promised_gain = solution.objective - step.objective
-            if gain > 0.5 * promised_gain:
+            predicted_gain = solution.objective - step.objective
+            if gain > 0.5 * predicted_gain:
                 trust *= 2
             else:
                 trust /= 2
-            halves, solution = halves + step.moves, moved
+            halves = halves + step.moves
+            solution = moved
             if gain < 1e-7 * solution.objective:
                 break
         if trust < until * halves[-1]:
@@ -182,7 +210,7 @@ def _improve(
 
 
 def _free(halves: Array) -> Array:
-    """Return directions in which each value moves by itself, as columns; a level 0 stays 0."""
+    """Return directions, as columns, in which each magnitude moves by itself; one of 0 stays 0."""
     directions = np.eye(len(halves))
     if halves[0] == 0:
         return directions[:, 1:]
@@ -190,35 +218,40 @@ def _free(halves: Array) -> Array:
 
 
 def _starts(epsilon: float, levels: int) -> Iterator[Array]:
-    """Yield values of levels, from 0 up, to start the search from.
+    """Yield magnitudes of levels, in ascending order, to start the search from.
 
     Half of the starts have a level 0. Some are evenly spaced, or so after a power; the others are
     points of a Kronecker sequence, n sqrt(prime) modulo 1, which fills the space evenly.
+
+    levels: how many there may be, the negative ones included.
     """
-    top = duchi.constant(epsilon)
+    top = duchi.constant(epsilon)  # with a smaller top, the mechanism could not be unbiased
     for zero in ([0.0], []):
         size = (levels - len(zero)) // 2  # of the positive levels
         if size == 0:
             continue
+        # From 1/size to 1 beside a level 0; without one from half a step, so that the levels -h and
+        # h have the same distance as any other two.
         offset = 1.0 if zero else 0.5
-        even = (np.arange(size) + offset) / (size - 1 + offset)
+        evenly_spaced = (np.arange(size) + offset) / (size - 1 + offset)
         for reach, power in product(_REACHES, _POWERS):
-            yield np.concatenate([zero, top * reach * even**power])
+            yield np.concatenate([zero, top * reach * evenly_spaced**power])
 
-        steps = np.sqrt(_PRIMES[:size])
+        roots = np.sqrt(_PRIMES[:size])
         for n in range(1, _STARTS // 2 - _EVEN_STARTS + 1):
-            scattered = np.sort(n * steps % 1.0) * 1.5 * top
-            # Below Duchi's constant the mechanism could not be unbiased.
+            fractions = n * roots % 1.0
+            scattered = np.sort(fractions) * 1.5 * top
             scattered[-1] = max(scattered[-1], 1.05 * top)
             yield np.concatenate([zero, scattered])
 
 
 def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
-    """Search for the best values of levels, as integers from 0 up times a unit.
+    """Return the best levels: integers from 0 up, and the unit that turns them into values.
 
-    levels: how many there may be, the negative ones included. Returns the integers and the unit, or
-    None if Duchi's mechanism of two levels is about as good.
+    levels: how many there may be, the negative ones included. Returns None if Duchi's mechanism of
+    two levels is about as good.
     """
+    # Duchi's mechanism has the second moment C**2 at every input.
     two_levels = np.full(len(problem.knots), duchi.constant(problem.epsilon) ** 2)
     duchi_objective = float(np.max(problem.weights @ two_levels - problem.offsets))
 
@@ -251,19 +284,19 @@ def _objective(optimum: tuple[float, Array]) -> float:
 
 
 class _IntegerSearch:
-    """A search for small integers and a unit whose products are near the given values.
+    """A search for small integers that are nearly proportional to given magnitudes of levels.
 
-    Among those it looks for the best objective.
+    Among those it looks for the best objective. problem: what is optimised. halves: the magnitudes.
     """
 
     def __init__(self, problem: Problem, halves: Array) -> None:
         self._problem = problem
         self._halves = halves
-        self._fits: dict[tuple[int, ...], tuple[float, float]] = {}
+        self._fits: dict[tuple[int, ...], tuple[float, float]] = {}  # the results of `fit`
 
     def best(self) -> Array:
         """Return a local optimum: integers that no neighbour improves on."""
-        best = min(self._roundings(), key=lambda integers: self.fit(integers)[0])
+        best = min(self._roundings(), key=self._fitted_objective)
         improved = True
         while improved:
             improved = False
@@ -283,24 +316,29 @@ class _IntegerSearch:
             self._fits[key] = objective, values[-1] / integers[-1]
         return self._fits[key]
 
+    def _fitted_objective(self, integers: Array) -> float:
+        """Return the best objective that these integers reach."""
+        objective, _ = self.fit(integers)
+        return objective
+
     def _scaled(self, integers: Array) -> Array:
-        """The integers times the unit at which the largest is the largest of the values."""
+        """Return the integers times the unit that makes the largest equal to the largest magnitude."""
         unit = float(self._halves[-1] / integers[-1])
         return integers * unit
 
     def _roundings(self) -> list[Array]:
-        """Return the few best roundings of the values to integers, of all largest integers."""
+        """Return the few best roundings of the magnitudes to integers, of any largest integer."""
         shares = self._halves / self._halves[-1]
         rounded = set()
-        for top in range(1, LARGEST_LEVEL + 1):
-            integers = np.unique(np.rint(shares * top)).tolist()
+        for largest in range(1, LARGEST_LEVEL + 1):
+            integers = np.unique(np.rint(shares * largest)).tolist()
             if integers[-1] > 0:
                 rounded.add(tuple(integers))
         candidates = [np.array(integers) for integers in sorted(rounded)]
         return sorted(candidates, key=self._objective_at_once)[:_KEPT]
 
     def _objective_at_once(self, integers: Array) -> float:
-        """The objective of these integers, before their unit is improved."""
+        """Return the objective of these integers, before their unit is improved."""
         solution = solve(self._problem, self._scaled(integers))
         if solution is None:
             return math.inf
@@ -309,34 +347,40 @@ class _IntegerSearch:
     def _is_better(self, other: Array, best: Array) -> bool:
         """Whether other integers are better than the best so far.
 
-        Fewer levels may lose a little; as many must gain a little.
+        Those of fewer levels may lose a little; those of as many levels must gain a little.
         """
         # Each integer stands for two levels, except 0.
-        fewer_levels = 2 * (len(best) - len(other)) + (other[0] == 0) - (best[0] == 0)
-        tolerance = _WORTH if fewer_levels > 0 else -1e-6
-        return self.fit(other)[0] < self.fit(best)[0] * (1 + tolerance)
+        levels_of_other = 2 * len(other) - int(other[0] == 0)
+        levels_of_best = 2 * len(best) - int(best[0] == 0)
+        tolerance = -1e-6
+        if levels_of_other < levels_of_best:
+            tolerance = _WORTH
+        return self._fitted_objective(other) < self._fitted_objective(best) * (1 + tolerance)
 
 
 def _neighbours(integers: Array) -> Iterator[Array]:
-    """Yield ascending integers that differ from these by one step.
+    """Yield integers in ascending order that differ from these by one step.
 
-    One of them is left out, or the lowest becomes 0, or one that is not 0 changes by 1.
+    In a step one of them (but not the largest) is left out, or the lowest becomes 0, or one that is
+    not 0 changes by 1. No two may be equal.
     """
     has_zero = integers[0] == 0
     for j in range(len(integers) - 1):
         yield np.delete(integers, j)
     if not has_zero and len(integers) > 1:
         yield np.concatenate([[0.0], integers[1:]])
-    for j in range(int(has_zero), len(integers)):
+    first_positive = int(has_zero)
+    for j in range(first_positive, len(integers)):
         for change in (1, -1):
             other = integers.copy()
             other[j] += change
-            if 0 < other[j] <= LARGEST_LEVEL and len(np.unique(other)) == len(other):
+            all_differ = len(np.unique(other)) == len(other)
+            if 0 < other[j] <= LARGEST_LEVEL and all_differ:
                 yield other
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the options that `auto` tries: the most levels, which cover fewer ones."""
+    """Yield the options that `auto` tries: the most levels, since the design may use fewer."""
     if most >= 2:
         yield {"levels": min(most, MAX_LEVELS)}
 

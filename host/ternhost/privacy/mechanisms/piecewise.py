@@ -6,7 +6,6 @@ discrete already, so that nothing has to be rounded.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ternhost.options import Option
 from ternhost.privacy.base import MICRO, Design, check_levels, checked, exp_bound, window
 from ternhost.privacy.mechanism import Mechanism, untried
 
-LEVELS = 255
+LEVELS = 255  # the default number of levels
 WINDOW = Option(
     "window", "the paper's window or the best one", choices=("paper", "best"), default="paper"
 )
@@ -29,13 +28,18 @@ def t_sub(epsilon: float) -> float:
 
 
 def variance(epsilon: float, t: float, x: float) -> float:
-    """Return the variance of the continuous piecewise mechanism with parameter t at x.
+    """Return the variance of the continuous piecewise mechanism with parameter t at the input x.
 
-    With e = e**epsilon it is (t + 1) / (e - 1) x**2 + (t + e) ((t + 1)**3 + e - 1) / (3 t**2 (e -
-    1)**2) (Zhao et al., IEEE IoT J. 8, 2021).
+    With e = e**epsilon it is
+
+        (t + 1) / (e - 1) x**2 + (t + e) ((t + 1)**3 + e - 1) / (3 t**2 (e - 1)**2)
+
+    (Zhao et al., IEEE IoT J. 8, 2021).
     """
     e = math.exp(epsilon)
-    return (t + 1) / (e - 1) * x * x + (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t * t * (e - 1) ** 2)
+    factor_of_square = (t + 1) / (e - 1)
+    at_0 = (t + e) * ((t + 1) ** 3 + e - 1) / (3 * t * t * (e - 1) ** 2)
+    return factor_of_square * x * x + at_0
 
 
 def worst_variance(epsilon: float, t: float) -> float:
@@ -44,53 +48,65 @@ def worst_variance(epsilon: float, t: float) -> float:
 
 
 def _worst(levels: int, epsilon: float, width: int) -> float:
-    """Return the worst-case variance of a window card, in floats, to compare widths with.
+    """Return the worst-case variance of a window card in floats, by which widths are compared.
 
-    width: of the window, in levels. The result is infinite if no scale makes the card unbiased.
+    levels: how many outputs it has. width: that of the window, in levels. The result is infinite if
+    no scale makes the card unbiased.
     """
-    rest = levels - width
+    outside_window = levels - width  # levels
     e = math.exp(epsilon)
-    probability_inside = e * width / (e * width + rest)
-    scale = 2 / (probability_inside * levels - width)
+    probability_inside = e * width / (e * width + outside_window)
+    scale = 2 / (probability_inside * levels - width)  # from levels to values
     if scale <= 0:
         return math.inf
 
-    # The second moment at each window start, from prefix sums of the squared levels.
+    # The second moment for each place of the window. A sum over a window is a difference of two
+    # prefix sums of the squared levels.
     squared_levels = (np.arange(levels) - (levels - 1) / 2) ** 2
     prefix_sums = np.concatenate(([0.0], np.cumsum(squared_levels)))
-    start = np.arange(rest + 1)
+    start = np.arange(outside_window + 1)
     inside = prefix_sums[start + width] - prefix_sums[start]
     outside = prefix_sums[-1] - inside
-    mean_square = inside * probability_inside / width + outside * (1 - probability_inside) / rest
-    second = scale**2 * mean_square
+    mean_square = (
+        inside * probability_inside / width + outside * (1 - probability_inside) / outside_window
+    )
+    second_moments = scale**2 * mean_square
 
     # Between knots the second moment is linear and the variance a parabola, largest at its top.
-    knots = 2 * start / rest - 1
-    slopes = np.diff(second) * rest / 2
+    knots = 2 * start / outside_window - 1
+    slopes = np.diff(second_moments) * outside_window / 2
     tops = np.clip(slopes / 2, knots[:-1], knots[1:])
-    variance_at_tops = second[:-1] + slopes * (tops - knots[:-1]) - tops**2
-    return float(max(np.max(second - knots**2), np.max(variance_at_tops)))
+    variance_at_knots = second_moments - knots**2
+    variance_at_tops = second_moments[:-1] + slopes * (tops - knots[:-1]) - tops**2
+    return float(max(np.max(variance_at_knots), np.max(variance_at_tops)))
 
 
 def card(epsilon: int, levels: int, width: int) -> bytes:
     """Return the window card that keeps epsilon (micro) with the likeliest window.
 
-    width: of the window, in levels.
+    levels: how many outputs it has. width: that of the window, in levels. An output inside of the
+    window is e**epsilon times as likely as one outside.
     """
     e = exp_bound(epsilon)
     probability_inside = e * width / (e * width + levels - width)
-    return window(levels, width, math.floor(T * probability_inside))
+    threshold = math.floor(T * probability_inside)
+    return window(levels, width, threshold)
 
 
 def paper_card(epsilon: int, levels: int, t: float, choice: str = "paper") -> tuple[bytes, str]:
-    """Return a window card and a note on its window.
+    """Return a window card and a note on the width of its window.
 
-    t: the paper's parameter. choice: "paper" for the window that follows from t, "best" for the one
-    of the least worst-case variance. Raises UsageError.
+    epsilon: micro. levels: how many outputs the card has. t: the paper's parameter. choice: "paper"
+    for the window that follows from t, "best" for the one with the least worst-case variance.
+    Raises UsageError.
     """
     if choice not in ("paper", "best"):
         raise UsageError(f"--window must be paper or best, not {choice!r}")
-    worst = partial(_worst, levels, epsilon / MICRO)
+
+    def worst(width: int) -> float:
+        """Return the worst-case variance of the card with a window of this width."""
+        return _worst(levels, epsilon / MICRO, width)
+
     # The paper's window is 1 / (t + 1) of the levels: the better of the two whole ones on either
     # side of it.
     below = math.floor(levels / (t + 1))
@@ -110,11 +126,13 @@ def piecewise_mechanism(
 ) -> Mechanism:
     """Return the piecewise mechanism whose parameter is t(epsilon).
 
-    name: in the registry. tries: yields the options that `auto` compares, as in `Mechanism`.
+    name: in the registry. t: a function of a real epsilon. tries: yields the options that `auto`
+    compares, as in `Mechanism`.
     """
 
     def design(epsilon: int, levels: int | None = None, window: str = "paper") -> Design:
-        count = check_levels(levels, LEVELS, 2, MAX_SYMBOLS)
+        """Return the card at epsilon (micro). levels, window: the options of the mechanism."""
+        count = check_levels(levels, default=LEVELS, least=2, most=MAX_SYMBOLS)
         data, note = paper_card(epsilon, count, t(epsilon / MICRO), window)
         return checked(name, epsilon, data, note)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ Array = NDArray[np.float64]
 
 OBJECTIVES = ("worst-variance", "worst-second-moment", "mean-second-moment")
 WORST_VARIANCE, WORST_SECOND_MOMENT, MEAN_SECOND_MOMENT = OBJECTIVES
-KNOTS = (1 << MAX_KNOT_BITS) + 1
+KNOTS = (1 << MAX_KNOT_BITS) + 1  # the most that a card may have, and the default
 
 # Densities on [-1, 1] (not normalised) by which a prior on x can be named.
 PRIORS: dict[str, Callable[[Array], Array]] = {
@@ -23,8 +24,8 @@ PRIORS: dict[str, Callable[[Array], Array]] = {
     "gaussian": lambda x: np.exp(-8 * x * x),  # standard deviation 1/4
     "small": lambda x: np.exp(-16 * np.abs(x)),  # Laplace of scale 1/16: gradients
 }
-_FINE = 128  # points of [0, 1] at which a variance between knots is bounded
-_BINS = 4096  # of a prior
+_FINE = 128  # points of [0, 1] at which the variance between knots is bounded
+_BINS = 4096  # equal pieces of [-1, 1] by which a prior is approximated
 _TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 
 
@@ -33,9 +34,14 @@ _TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance
 
 @dataclass(frozen=True)
 class Problem:
-    """Minimise the largest of `weights @ second moments at the knots - offsets`.
+    """What a table of probabilities is optimised for.
 
-    Knots are those from 0 (or 1) to 1.
+    To minimise is the largest entry of `weights @ q - offsets`, where q has the second moments of
+    the table's value at the knots. It has a row for each function that is to be small.
+
+    epsilon: what the table must keep. knots: those inputs of the table that are 0 or above; the
+    others are their mirror images. weights: a row for each function, a column for each knot.
+    offsets: one for each function.
     """
 
     epsilon: float
@@ -45,7 +51,10 @@ class Problem:
 
     @property
     def least(self) -> float:
-        """The least probability of any output: so far from 0 that its rounding hardly costs."""
+        """The least probability that an output may have.
+
+        It is so far from 0 that rounding it to a count hardly costs any variance.
+        """
         return min(2.0**-16, 0.1 / math.exp(self.epsilon))
 
 
@@ -58,10 +67,11 @@ def problem(
 ) -> Problem:
     """Return the problem of minimising an objective at a real epsilon.
 
-    knots: of the whole table. prior, share: as in `optimal.design`. Raises UsageError if the
-    objective does not take them.
+    knots: how many the whole table has. Other arguments are as in `optimal.design`. Raises
+    UsageError if the objective does not take them.
     """
-    if not any(knots == (1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)):
+    numbers_of_knots = [(1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)]
+    if knots not in numbers_of_knots:
         raise UsageError(f"a table has 2, 3, 5, 9, 17 or {KNOTS} knots, not {knots}")
     if prior is not None and objective != MEAN_SECOND_MOMENT:
         hint = f"add --objective {MEAN_SECOND_MOMENT}"
@@ -74,39 +84,50 @@ def problem(
     all_knots = np.linspace(-1, 1, knots)
     upper_knots = all_knots[all_knots >= 0]
     if objective == WORST_VARIANCE:
-        # Between knots the second moment is linear, so E[y**2] - x**2 is a parabola: bounded at
-        # fine points.
+        # share E[y**2] - x**2 at many inputs x: between knots the second moment is linear, so the
+        # variance is a parabola whose top can be anywhere.
         points = np.linspace(0, 1, _FINE + 1)
-        weights = float(share) * _hats(upper_knots, points)
+        weights = float(share) * _interpolation_weights(upper_knots, points)
         return Problem(epsilon, upper_knots, weights, offsets=points**2)
     if objective == WORST_SECOND_MOMENT:
+        # E[y**2] at each knot.
         weights = np.eye(len(upper_knots))
         return Problem(epsilon, upper_knots, weights, offsets=np.zeros(len(upper_knots)))
     if objective == MEAN_SECOND_MOMENT:
-        points, mass = prior_points(prior)
-        weights = mass[None, :] @ _hats(upper_knots, points)
+        # A single function, the mean of E[y**2] over the prior.
+        points, probabilities = prior_points(prior)
+        weights = probabilities[None, :] @ _interpolation_weights(upper_knots, points)
         return Problem(epsilon, upper_knots, weights, offsets=np.zeros(1))
     raise UsageError(
         f"there is no objective {objective!r}", hint="one of: " + ", ".join(OBJECTIVES)
     )
 
 
-def _hats(knots: Array, x: Array) -> Array:
-    """Return the weights of the knots (columns) in a linear interpolation at |x| (rows)."""
-    return np.array([np.interp(np.abs(x), knots, unit) for unit in np.eye(len(knots))]).T
+def _interpolation_weights(knots: Array, x: Array) -> Array:
+    """Return the weights of knots in a linear interpolation between them.
+
+    The result has a row for each input x and a column for each knot. x: inputs; what is wanted is
+    the interpolation at |x|.
+    """
+    columns = []
+    for one_at_knot in np.eye(len(knots)):
+        # What is interpolated is 1 at one knot and 0 at the others.
+        columns.append(np.interp(np.abs(x), knots, one_at_knot))
+    return np.array(columns).T
 
 
 def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
-    """Return points of [-1, 1] and their masses, which add up to 1.
+    """Return points of [-1, 1] and their probabilities, which approximate a prior on inputs.
 
     prior: a name of PRIORS (None: "uniform"), or the weights of a histogram's bars of equal width,
-    also as a text. Raises UsageError.
+    also as a text with commas. Raises UsageError.
     """
     if prior is None:
         prior = "uniform"
     if isinstance(prior, str) and prior in PRIORS:
+        density = PRIORS[prior]
         points = _midpoints(_BINS)
-        mass = PRIORS[prior](points)
+        mass = density(points)
     else:
         heights = _heights(prior)
         points_in_bar = math.ceil(_BINS / len(heights))
@@ -116,7 +137,7 @@ def prior_points(prior: str | Sequence[float] | None) -> tuple[Array, Array]:
 
 
 def _heights(histogram: str | Sequence[float]) -> Array:
-    """Return the weights of a histogram, which may be a text with commas.
+    """Return the weights of a histogram's bars. histogram: the weights, or a text with commas.
 
     Raises UsageError for a text without numbers, a negative weight, or no positive one.
     """
@@ -135,119 +156,110 @@ def _heights(histogram: str | Sequence[float]) -> Array:
 
 
 def _midpoints(bins: int) -> Array:
-    """Return the midpoints of so many equal bins of [-1, 1]."""
+    """Return the midpoints of this many equal pieces of [-1, 1]."""
     return np.asarray((np.arange(bins) + 0.5) * (2 / bins) - 1, dtype=np.float64)
 
 
 # The programme
 #
-# Given are E = e**epsilon, knots x_i, magnitudes h_m and their values v_j = -h_m or h_m; m(j) is the magnitude of v_j.
-# Since a table is symmetric, P(v_j | x) = P(-v_j | -x), it keeps epsilon if the probabilities of both values of a
-# magnitude, at all knots from 0 up, lie between u_m / E and a u_m. So they are written as
+# Given are E = e**epsilon, the knots x_i and the magnitudes h_m. Each value v_j is -h_m or h_m, where m = m(j) is the
+# index of its magnitude. To find are the probabilities p_ij of value v_j at knot x_i.
+#
+# The table is symmetric: P(v_j | x) = P(-v_j | -x). So it keeps epsilon if the probabilities of both values of a
+# magnitude, at all knots from 0 up, lie between u_m / E and u_m for some u_m. Therefore they are written as
 #
 #     p_ij = u_m(j) / E + s_ij.
 #
-# Variables: u_m, s_ij, the second moments q_i, the objective z; and where values move, steps d_t along the columns of a
-# matrix D, by which h_m becomes h_m + r_m, r = D d.
+# The variables are
 #
-#     minimise z, subject to
-#       ratio    s_ij - (1 - 1/E) u_m(j)                    <= 0             for every knot and value
-#       goal     sum_i weights_gi q_i - z                   <= offsets_g     for every linear function of the objective
-#       total    sum_j p_ij                                  = 1             for every knot, and so the next two
-#       mean     sum_j p_ij v_j + sum_j P_ij sign(v_j) r_m(j)         = x_i
-#       second   sum_j p_ij v_j**2 + sum_j P_ij 2 |v_j| r_m(j) - q_i  = 0
-#       trust    -r_m <= trust,  r_m <= trust                                for every magnitude, and so the next
-#       order    r_(m-1) - r_m <= 0.9 (h_m - h_(m-1))                        (r and h are 0 before the first)
-#       bounds   least E <= u_m <= 1,  0 <= s_ij <= 1
+#     u_m   the largest probability of a value of this magnitude
+#     s_ij  what a probability exceeds u / E by
+#     q_i   the second moment at each knot
+#     z     the objective
+#     d_t   where values move: how far they move along column t of a matrix D. By that h_m becomes h_m + r_m, r = D d.
 #
-# The change of a product p v is linear here: the product of both changes is left out, and P are the probabilities from
-# which the step is taken.
+# The programme is to minimise z, subject to
+#
+#     ratio    s_ij - (1 - 1/E) u_m(j)                    <= 0             for every knot and value
+#     goal     sum_i weights_gi q_i - z                   <= offsets_g     for every function g of the objective
+#     total    sum_j p_ij                                  = 1             for every knot, and so the next two
+#     mean     sum_j p_ij v_j + sum_j P_ij sign(v_j) r_m(j)         = x_i
+#     second   sum_j p_ij v_j**2 + sum_j P_ij 2 |v_j| r_m(j) - q_i  = 0
+#     trust    -r_m <= trust,  r_m <= trust                                for every magnitude, and so the next
+#     order    r_(m-1) - r_m <= 0.9 (h_m - h_(m-1))                        (r and h are 0 before the first)
+#     bounds   least E <= u_m <= 1,  0 <= s_ij <= 1
+#
+# A product of a probability and a value is not linear in both. So its change is approximated: the product of the two
+# changes is left out, and P_ij are the probabilities from which the step is taken.
 
 
 @dataclass(frozen=True)
 class Move:
-    """How values may move."""
+    """How the magnitudes of values may move in one step of the search.
 
-    rows: Array  # the probabilities from which the step is taken
-    directions: Array  # along columns of this
-    trust: float  # by at most this, each
+    rows: the probabilities from which the step is taken, a row for each knot of the problem.
+    directions: the step is a combination of these columns, each with a number for every magnitude.
+    trust: the most by which each magnitude may change.
+    """
+
+    rows: Array
+    directions: Array
+    trust: float
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The best probabilities."""
+    """The best probabilities for given values.
+
+    objective: what they reach. rows: the probability of each value (columns) at each knot of the
+    problem (rows). moves: by how much each magnitude of values should change; 0 where it may not.
+    """
 
     objective: float
-    rows: Array  # a row a knot from 0 (or 1) to 1, a column a level
-    moves: Array  # how the magnitudes should move; 0 where they may not
+    rows: Array
+    moves: Array
 
 
 def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Return the values -h and h of the magnitudes h, ascending, and the magnitude of each.
+    """Return the values -h and h of all magnitudes h, ascending, and the magnitude of each value.
 
-    halves: the magnitudes, ascending; 0 may be the first, and is one value. The second result has
-    indices into `halves`.
+    The second result has indices into `halves`, which are the magnitudes in ascending order. The
+    first of them may be 0, which is one value and not two.
     """
     order = np.arange(len(halves))
-    below = order[::-1]
     if halves[0] == 0:
-        below = order[:0:-1]
-    return np.concatenate([-halves[below], halves]), np.concatenate([below, order])
+        below = order[:0:-1]  # all but the first, descending
+    else:
+        below = order[::-1]
+    values = np.concatenate([-halves[below], halves])
+    magnitudes = np.concatenate([below, order])
+    return values, magnitudes
 
 
 def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
-    """Solve the programme above: return the best probabilities for these magnitudes of values.
+    """Return the best probabilities for values with these magnitudes, by the programme above.
 
     halves: the magnitudes h_m, ascending. move: how they may move; None: they stay. Returns None if
     the magnitudes are too small to be unbiased at this epsilon.
     """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
-    e = math.exp(problem.epsilon)
-    values, owner = mirrored(halves)
-    owners = np.eye(len(halves))[owner]  # a row for each value: 1 at its magnitude
-    knots, levels, goals = len(problem.knots), len(values), len(problem.offsets)
-    steps = 0 if move is None else move.directions.shape[1]
-    variables = {"u": len(halves), "s": knots * levels, "q": knots, "z": 1, "d": steps}
-
-    def moment(powers: Array, slopes: Array) -> dict[str, Array]:
-        """The expectation of `powers` at every knot. slopes: their changes with the magnitudes."""
-        block: dict[str, Array] = {
-            "u": np.tile(powers @ owners / e, (knots, 1)),
-            "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
-        }
-        if move is not None:
-            block["d"] = move.rows @ (slopes[:, None] * move.directions[owner])
-        return block
-
-    # The conditions of the table above, in its order.
-    at_most = _Rows(variables)
-    ratios = np.tile(-(1 - 1 / e) * owners, (knots, 1))
-    at_most.add(0.0, u=ratios, s=np.eye(knots * levels))
-    at_most.add(problem.offsets, q=problem.weights, z=np.full((goals, 1), -1.0))
-    if move is not None:
-        r = move.directions
-        at_most.add(move.trust, d=np.vstack([-r, r]))
-        gaps = np.diff(halves, prepend=0.0)
-        at_most.add(0.9 * gaps, d=np.vstack([-r[:1], r[:-1] - r[1:]]))
-
-    equal = _Rows(variables)
-    equal.add(1.0, **moment(np.ones(levels), np.zeros(levels)))
-    equal.add(problem.knots, **moment(values, np.sign(values)))
-    equal.add(0.0, **moment(values**2, 2 * np.abs(values)), q=-np.eye(knots))
-
-    objective = _Rows(variables)
+    shape = _Shape.of(problem, halves, move)
+    objective = _Conditions(shape.variables)
     objective.add(0.0, z=np.ones((1, 1)))
-    bounds = dict.fromkeys(variables, (-math.inf, math.inf))
-    bounds["u"] = (problem.least * e, 1)
+    at_most = _inequalities(problem, halves, move, shape)
+    equal = _equations(problem, move, shape)
+    bounds = dict.fromkeys(shape.variables, (-math.inf, math.inf))
+    bounds["u"] = (problem.least * shape.e, 1)
     bounds["s"] = (0, 1)
+    columns_of_variable = list(shape.variables.values())
     result = linprog(
-        objective.matrix[0],
-        at_most.matrix,
-        at_most.limits,
-        equal.matrix,
-        equal.limits,
-        np.repeat(list(bounds.values()), list(variables.values()), axis=0),
+        c=objective.matrix[0],
+        A_ub=at_most.matrix,
+        b_ub=at_most.limits,
+        A_eq=equal.matrix,
+        b_eq=equal.limits,
+        bounds=np.repeat(list(bounds.values()), columns_of_variable, axis=0),
         method="highs-ds",
         options=_TOLERANCES,
     )
@@ -255,18 +267,48 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
         return None
 
     # The probabilities are u / E + s; the solver may leave s slightly below 0.
-    u, s, _, _, d = np.split(result.x, np.cumsum(list(variables.values()))[:-1])
-    excess = np.clip(s, 0, None).reshape(knots, levels)
+    ends_of_variables = np.cumsum(columns_of_variable)
+    u, s, _, _, d = np.split(result.x, ends_of_variables[:-1])
+    excess = np.clip(s, 0, None).reshape(len(problem.knots), len(shape.values))
     moves = np.zeros(len(halves))
     if move is not None:
         moves = move.directions @ d
-    return Solution(float(result.fun), u[owner] / e + excess, moves)
+    rows = u[shape.magnitudes] / shape.e + excess
+    return Solution(objective=float(result.fun), rows=rows, moves=moves)
 
 
-class _Rows:
-    """Conditions of a linear programme, one below another.
+@dataclass(frozen=True)
+class _Shape:
+    """What all conditions of a programme are written with.
 
-    variables: their names, each with the number of its columns.
+    e: E = e**epsilon. values: v_j. magnitudes: m(j), the index of the magnitude of each value.
+    variables: the name of each variable with the number of its columns.
+    """
+
+    e: float
+    values: Array
+    magnitudes: NDArray[np.intp]
+    variables: Mapping[str, int]
+
+    @classmethod
+    def of(cls, problem: Problem, halves: Array, move: Move | None) -> Self:
+        """Return the shape of the programme. Arguments are as in `solve`."""
+        values, magnitudes = mirrored(halves)
+        knots = len(problem.knots)
+        steps = 0 if move is None else move.directions.shape[1]
+        variables = {"u": len(halves), "s": knots * len(values), "q": knots, "z": 1, "d": steps}
+        return cls(math.exp(problem.epsilon), values, magnitudes, variables)
+
+    @property
+    def magnitude_of_value(self) -> Array:
+        """A matrix with a row for each value, which has a 1 in the column of its magnitude."""
+        return np.eye(self.variables["u"])[self.magnitudes]
+
+
+class _Conditions:
+    """Conditions of a linear programme: a matrix of coefficients, and a limit for each row.
+
+    variables: the name of each variable with the number of its columns in the matrix.
     """
 
     def __init__(self, variables: Mapping[str, int]) -> None:
@@ -275,12 +317,13 @@ class _Rows:
         self._limits: list[Array] = []
 
     def add(self, limit: float | Array, **coefficients: Array) -> None:
-        """Add the rows of a condition: a sum of variables that is at most, or equal to, a limit.
+        """Add conditions, each a weighted sum of variables that is at most, or equal to, a limit.
 
-        limit: of each row, or of all. coefficients: of each variable (rows x its columns); those
-        that are not named are 0.
+        limit: of each condition, or of all. coefficients: for each variable a matrix with a row for
+        each condition; those of variables that are not named are 0.
         """
-        height = len(next(iter(coefficients.values())))
+        some_matrix = next(iter(coefficients.values()))
+        height = len(some_matrix)
         parts = []
         for variable, width in self._variables.items():
             parts.append(coefficients.get(variable, np.zeros((height, width))))
@@ -296,3 +339,48 @@ class _Rows:
     def limits(self) -> Array:
         """What each row is at most, or equal to."""
         return np.concatenate(self._limits)
+
+
+def _inequalities(problem: Problem, halves: Array, move: Move | None, shape: _Shape) -> _Conditions:
+    """Return the conditions "ratio", "goal", "trust" and "order" of the programme, in that order."""
+    knots = len(problem.knots)
+    goals = len(problem.offsets)
+    at_most = _Conditions(shape.variables)
+    ratios = np.tile(-(1 - 1 / shape.e) * shape.magnitude_of_value, (knots, 1))
+    at_most.add(0.0, u=ratios, s=np.eye(knots * len(shape.values)))
+    at_most.add(problem.offsets, q=problem.weights, z=np.full((goals, 1), -1.0))
+    if move is not None:
+        r = move.directions  # how each magnitude (row) changes with each step (column)
+        at_most.add(move.trust, d=np.vstack([-r, r]))
+        gaps = np.diff(halves, prepend=0.0)
+        at_most.add(0.9 * gaps, d=np.vstack([-r[:1], r[:-1] - r[1:]]))
+    return at_most
+
+
+def _equations(problem: Problem, move: Move | None, shape: _Shape) -> _Conditions:
+    """Return the conditions "total", "mean" and "second" of the programme, in that order."""
+    knots = len(problem.knots)
+
+    def expectation(powers: Array, slopes: Array) -> dict[str, Array]:
+        """Return the coefficients of E[power] at every knot.
+
+        powers: a power of each value. slopes: by how much it changes with the value's magnitude.
+        """
+        coefficients: dict[str, Array] = {
+            "u": np.tile(powers @ shape.magnitude_of_value / shape.e, (knots, 1)),
+            "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
+        }
+        if move is not None:
+            change_of_power = slopes[:, None] * move.directions[shape.magnitudes]
+            coefficients["d"] = move.rows @ change_of_power
+        return coefficients
+
+    values = shape.values
+    total = expectation(np.ones(len(values)), slopes=np.zeros(len(values)))
+    mean = expectation(values, slopes=np.sign(values))
+    second_moment = expectation(values**2, slopes=2 * np.abs(values))
+    equal = _Conditions(shape.variables)
+    equal.add(1.0, **total)
+    equal.add(problem.knots, **mean)
+    equal.add(0.0, **second_moment, q=-np.eye(knots))
+    return equal

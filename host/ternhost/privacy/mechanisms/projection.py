@@ -7,13 +7,14 @@ from ternhost.privacy.mechanism import Mechanism, untried
 
 
 def design(epsilon: int, levels: int | None = None, d: int = 32, radius: float = 1.0) -> Design:
-    """Design the projection of the least variance at epsilon (micro).
+    """Return the card of the projection of the least variance at epsilon (micro).
 
-    levels: None, or the number of outputs that follows from d. d: coordinates of a vector. radius:
-    the length to which vectors are clipped. Raises UsageError.
+    levels: None, or the number of outputs, which follows from d: two for each dimension. d: how
+    many coordinates a vector has. radius: the length to which vectors are clipped. Raises
+    UsageError.
     """
     outputs = 2 * projection.size_of(d)
-    check_levels(levels, outputs, outputs, outputs)
+    check_levels(levels, default=outputs, least=outputs, most=outputs)  # raises for another number
     chosen = projection.design(epsilon, d, radius)
     notes = (
         "its symbols stand for directions, turned anew for each question; they are decoded and added up as vectors",

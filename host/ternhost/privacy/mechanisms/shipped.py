@@ -13,17 +13,20 @@ MANIFEST = "manifest.json"
 
 
 def directory() -> Path:
-    """The folder of the cards."""
-    return Path(next(iter(ternspecs.__path__))) / "cards"
+    """Return the folder of the cards."""
+    specifications = next(iter(ternspecs.__path__))
+    return Path(specifications) / "cards"
 
 
 @lru_cache(maxsize=1)
 def _manifest() -> tuple[dict[str, Any], ...]:
-    return tuple(json.loads((directory() / MANIFEST).read_text())["cards"])
+    """Return the entries of the manifest, one for each card."""
+    manifest = json.loads((directory() / MANIFEST).read_text())
+    return tuple(manifest["cards"])
 
 
 def entries() -> list[dict[str, Any]]:
-    """The manifest's entry of every shipped card.
+    """Return the manifest's entry of every card.
 
     Each has its `file`, `mechanism`, `epsilon`, `levels`, exact variance and hash.
     """
@@ -33,10 +36,11 @@ def entries() -> list[dict[str, Any]]:
 def load(mechanism: str, epsilon: int, levels: int | None = None) -> bytes | None:
     """Return the shipped card of a mechanism at `epsilon` (micro), or None if there is none.
 
-    levels: of the card; None: any number. Raises UsageError if the file has been changed.
+    levels: the card's number of levels; None: any number. Raises UsageError if the file has been
+    changed.
     """
     for entry in _manifest():
-        if (entry["mechanism"], entry["epsilon_micro"]) != (mechanism, epsilon):
+        if entry["mechanism"] != mechanism or entry["epsilon_micro"] != epsilon:
             continue
         if levels not in (None, entry["levels"]):
             continue

@@ -1,6 +1,7 @@
-"""How to reach a broker, in host.json of the directory that 'tern broker config' writes.
+"""Reads and writes host.json, which says how to reach a broker.
 
-Also the names of the broker's files.
+It is in the broker's directory, which 'tern broker config' writes. The names of other files there
+are here, too, and the rights of the broker's users.
 """
 
 import json
@@ -17,18 +18,18 @@ from ternhost.reach.addresses import AUTHORITY
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
-PUBLISHER = "publisher.json"  # as host.json, for publishing to Home Assistant
-HOME_ASSISTANT = "home-assistant.json"  # as host.json, for Home Assistant
+PUBLISHER = "publisher.json"  # like host.json, for the user who publishes to Home Assistant
+HOME_ASSISTANT = "home-assistant.json"  # like host.json, for Home Assistant itself
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys
 
 _PREFIX = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-_LONGEST_PREFIX = 64
+_LONGEST_PREFIX = 64  # characters
 
 
 def template(name: str) -> str:
-    """Read the configuration file of this name beside this module, with its placeholders."""
+    """Return a template of a configuration file, with placeholders; it is beside this module."""
     return Path(__file__).with_name(name).read_text()
 
 
@@ -42,28 +43,35 @@ def check_prefix(prefix: str) -> None:
 
 @dataclass(frozen=True)
 class Rights:
-    """The topics that a user may write and read; those of boards have %u for the board's name."""
+    """The topics that a user of a broker may write and read.
+
+    In the topics of boards, %u stands for the name of each board.
+    """
 
     write: Sequence[str]
     read: Sequence[str]
-    denied: Sequence[str] = ()  # among what Mosquitto allows to boards, and so to all users
+    # In Mosquitto's access list, what boards may do all users may do. These topics are taken from
+    # that again for a user that is not a board.
+    denied: Sequence[str] = ()
 
     @classmethod
     def below(cls, prefix: str, write: str, read: str, denied: str = "") -> Self:
-        """Make the rights to topics of a fleet.
+        """Return the rights of a user to some topics of a fleet.
 
-        write, read, denied: topics without the fleet's prefix, divided by spaces.
+        prefix: the beginning of all topics of the fleet. write, read, denied: the rest of the
+        topics, divided by spaces, such as "round down/+".
         """
 
         def topics(names: str) -> list[str]:
             return [f"{prefix}/{name}" for name in names.split()]
 
-        return cls(topics(write), topics(read), topics(denied))
+        return cls(write=topics(write), read=topics(read), denied=topics(denied))
 
     def lines(self, keyword: str = "topic") -> str:
         """Return the rights as lines of Mosquitto's access list.
 
-        keyword: with which they begin: "topic", or "pattern" for the rights of all users.
+        keyword: how the lines begin: "topic" for the rights of a single user, or "pattern" for
+        those of all users.
         """
         rights = {"write": self.write, "read": self.read, "deny": self.denied}
         text = ""
@@ -75,22 +83,28 @@ class Rights:
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a broker. In host.json, the paths are relative to it."""
+    """How a user reaches a broker. In host.json, paths are relative to that file."""
 
-    host: str  # of a cluster: all of its nodes, divided by commas
+    host: str  # its name or address; for a cluster all of its nodes, divided by commas
     port: int
     user: str
     password: str
-    authority: str | None  # PEM file; None for a broker without TLS
-    prefix: str = "tern"
+    authority: str | None  # the PEM file of its certificate authority; None without TLS
+    prefix: str = "tern"  # the beginning of all topics
     store: str | None = None  # the file with the keys of its fleet's devices, where it is known
 
     def save(self, path: Path) -> None:
-        """Write host.json, or a file like that, with the authority beside it. Raises OSError."""
-        authority = AUTHORITY if self.authority else None
-        store = os.path.relpath(self.store, path.parent) if self.store else None
-        relative = replace(self, authority=authority, store=store)
-        write_file(path, json.dumps(asdict(relative), indent=1).encode() + b"\n", secret=True)
+        """Write host.json, or a file like it, in whose directory the authority is.
+
+        Paths are written relative to the file. Raises OSError.
+        """
+        relative = self
+        if self.authority:
+            relative = replace(relative, authority=AUTHORITY)
+        if self.store:
+            relative = replace(relative, store=os.path.relpath(self.store, path.parent))
+        text = json.dumps(asdict(relative), indent=1) + "\n"
+        write_file(path, text.encode(), secret=True)
 
     @property
     def hosts(self) -> list[str]:
@@ -104,7 +118,10 @@ class Access:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read host.json, as `write_configuration` made it. Raises UsageError and StorageError."""
+        """Read host.json, or a file like it, and make its paths valid in the working directory.
+
+        Raises UsageError if it has other contents, and StorageError if it cannot be read.
+        """
         path = Path(path)
         try:
             access = cls(**read_object(path, f"make it: tern broker config {path.parent}"))
@@ -118,9 +135,12 @@ class Access:
 
 
 def host_file(place: str | Path) -> Path:
-    """Return the path of a broker's host.json. place: that file, or the broker's directory."""
+    """Return the path of a broker's host.json.
+
+    place: that file, or the directory of the broker; neither has to exist.
+    """
     path = Path(place)
-    is_file = path.exists() or path.suffix == ".json"
-    if path.is_dir() or not is_file:
+    names_a_file = path.exists() or path.suffix == ".json"
+    if path.is_dir() or not names_a_file:
         return path / HOST
     return path

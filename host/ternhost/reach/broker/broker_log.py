@@ -1,4 +1,4 @@
-"""What Mosquitto's log says about clients that it refuses or loses.
+"""Reads from Mosquitto's log which clients are connected, refused or lost.
 
 The lines are those of Mosquitto 2.0.11, and of later releases, which add an address or the id of a
 refused client.
@@ -17,12 +17,13 @@ from typing import Any
 from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
-# Reasons and remedies. Those of refusals and endings are by a part of the log's line.
+# Why a board may be absent, and what to do. The texts about refused and ended connections are found
+# by a part of the log's line, other texts by a word for the reason.
 TEXTS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("absent.json").read_text())
 
-_FIRST_BYTES = 1 << 16  # of the log that are read to begin with
-_MOST_BYTES = 1 << 20  # that are read at once
-_MOST_CLIENTS = 10_000
+_FIRST_BYTES = 1 << 16  # how many bytes at the end of the log are read the first time
+_MOST_BYTES = 1 << 20  # the most bytes that one call of `read` reads
+_MOST_CLIENTS = 10_000  # the most clients that are remembered, however many the log names
 # That many takeovers of a name, within that many seconds, mean that two boards have one name: a
 # board that comes back takes over once.
 _TAKEOVERS = 3
@@ -30,6 +31,7 @@ _TAKEOVER_SECONDS = 60.0
 
 _LOGS_CLIENTS = re.compile(r"^log_type (notice|all)\b", re.MULTILINE)  # in mosquitto.conf
 _LINE = re.compile(r"(?P<time>\d+): (?P<event>.*)")
+# Events of clients. `how` is the reason of a refusal or an ending, and `name` that of the client.
 _NEW_CONNECTION = re.compile(r"New connection from (?P<address>.+):(\d+) on port")
 _CONNECTED = re.compile(r"New client connected from (?P<address>.+):(\d+) as (?P<name>\S+) ")
 _TAKEN_OVER = re.compile(r"Client (?P<name>\S+) already connected")
@@ -40,29 +42,37 @@ _BOARD = re.compile(r"[0-9a-f]{8}")  # a name of a client
 
 
 class BrokerLog:
-    """Reads the log of a directory's Mosquitto, as far as it is on this machine."""
+    """Follows the log of a Mosquitto that runs on this machine. Times are seconds since 1970."""
 
     def __init__(self, directory: Path, past: float = 60.0) -> None:
-        """directory: of the broker. past: how many seconds back events still count.
+        """Prepare to read the log of the broker in `directory`.
 
-        Who is connected counts however long ago that began.
+        past: refusals and lost connections count if they are at most so many seconds old. Who is
+        connected counts however long ago that began.
         """
         self.directory = directory
-        self.connected: dict[str, float] = {}  # clients by name, and since when (since 1970)
-        self.ended: dict[str, str] = {}  # clients by name, and how their last connection ended
-        self.refused: set[tuple[str, str]] = set()  # addresses ("": unknown), and reasons
-        self.shared: set[str] = set()  # names under which several boards take turns
-        self._begin = int(time.time() - past)  # the log has whole seconds
-        self._unnamed: Counter[str] = Counter()  # connections without a name yet, by address
-        self._takeovers: dict[str, list[float]] = {}
-        self._tls_error = ""  # of the line before; the next line says which client it is about
-        self._process_start = 0.0  # seconds since 1970
-        self._position = (0, 0)  # inode, and bytes that were read
+
+        # What the log says so far.
+        self.connected: dict[str, float] = {}  # when each client connected, by name
+        self.ended: dict[str, str] = {}  # how the last connection of a client ended, by name
+        self.refused: set[tuple[str, str]] = set()  # (address or "" if unknown, reason)
+        self.shared: set[str] = set()  # names under which several boards connect by turns
+
+        # What helps to understand the next lines.
+        self._begin = int(time.time() - past)  # older events do not count; the log has no fractions
+        self._unnamed: Counter[str] = Counter()  # by address, connections that have not logged in
+        self._takeovers: dict[str, list[float]] = {}  # the times of takeovers, by name
+        self._tls_error = ""  # the error in the line before; the next line says whose it is
+        self._process_start = 0.0
+        self._position = (0, 0)  # the inode of the log, and how many of its bytes were read
 
     # Reading
 
     def read(self) -> bool:
-        """Read the new lines of the log; return whether there is a log that says who connects."""
+        """Read the new lines of the log, and note what they say about clients.
+
+        Return False if there is no log on this machine, or if it does not say who connects.
+        """
         try:
             process_start = (self.directory / PID).stat().st_mtime
             if not _LOGS_CLIENTS.search((self.directory / CONFIG).read_text()):
@@ -83,40 +93,57 @@ class BrokerLog:
         return True
 
     def _new_lines(self) -> list[str] | None:
-        """Return the whole lines since the last call; None if the log is no file. Raises OSError."""
+        """Return the complete lines that were added to the log since the last call.
+
+        Of a log that is read for the first time, only the last part is read. Return None if the log
+        is not a regular file, but a pipe, say. Raises OSError.
+        """
         with open(self._path(), "rb") as log:
             status = os.fstat(log.fileno())
             if not stat.S_ISREG(status.st_mode):
                 return None
             inode, start = self._position
-            if inode != status.st_ino or start > status.st_size:
+            is_another_file = inode != status.st_ino
+            was_truncated = start > status.st_size
+            if is_another_file or was_truncated:
                 start = max(0, status.st_size - _FIRST_BYTES)
             log.seek(start)
-            text, newline, _ = log.read(_MOST_BYTES).rpartition(b"\n")
-        self._position = (status.st_ino, start + len(text) + len(newline))
-        return text.decode(errors="replace").splitlines()
+            added = log.read(_MOST_BYTES)
+        # What follows the last line feed is the beginning of a line that is not complete yet.
+        length = added.rfind(b"\n") + 1
+        self._position = (status.st_ino, start + length)
+        return added[:length].decode(errors="replace").splitlines()
 
     def _path(self) -> Path:
-        """Return the path of the running broker's log."""
-        # The standard error of the running process, wherever its user has it; else the file of
-        # `tern broker run`.
-        with suppress(OSError, ValueError):
-            process = Path("/proc", str(int((self.directory / PID).read_text())))
-            if (process / "comm").read_text() == "mosquitto\n":
+        """Return the path of the running broker's log.
+
+        It is the standard error of the running process, wherever that goes. If no process is found,
+        it is the file into which `tern broker run` has the broker write.
+        """
+        with suppress(OSError, ValueError):  # no such process, or no number in the file
+            pid = int((self.directory / PID).read_text())
+            process = Path("/proc", str(pid))
+            name = (process / "comm").read_text()
+            if name == "mosquitto\n":  # otherwise another process has this number by now
                 return process / "fd" / "2"
         return self.directory / LOG
 
     # Lines
 
     def _take_event(self, at: float, event: str) -> None:
-        """Take the text of a line. at: seconds since 1970."""
+        """Note what a line of the log says, if it is about a client.
+
+        at: the time of the line, in seconds since 1970. event: its text after the time.
+        """
+        # The line after a TLS error says whose connection has failed with it.
         tls_error = self._tls_error
         self._tls_error = ""
         is_recent = at >= self._begin
+
         if match := _TLS_ERROR.match(event):
             self._tls_error = match["error"]
         elif match := _NEW_CONNECTION.match(event):
-            self._unnamed[match["address"]] += 1
+            self._unnamed[match["address"]] += 1  # its client has not logged in yet
         elif match := _CONNECTED.match(event):
             self._note_client(match["name"], match["address"], at)
         elif is_recent and (match := _TAKEN_OVER.match(event)):
@@ -124,47 +151,79 @@ class BrokerLog:
         elif is_recent and (match := _FAILED.match(event)):
             self._note_refusal(match["address"], match["how"])
         elif match := _ENDED.match(event):
-            name, address, how = match["name"], match["address"] or "", match["how"]
-            was_connected = self.connected.pop(name, None) is not None
-            if not was_connected:
-                self._note_unnamed_end(name, address, tls_error or how, is_recent)
-            elif is_recent:
+            self._note_end(match, tls_error, is_recent)
+
+    def _note_end(self, match: re.Match[str], tls_error: str, is_recent: bool) -> None:
+        """Note that a connection has ended.
+
+        match: the match of _ENDED with the line. tls_error: the TLS error in the line before, or
+        "".
+        is_recent: whether the connection has ended lately, so that the reason matters.
+        """
+        name = match["name"]
+        how = match["how"]
+        was_connected = self.connected.pop(name, None) is not None
+        if was_connected:
+            if is_recent:
                 self.ended[name] = _ending(how)
+            return
+        address = match["address"] or ""  # some releases do not log it
+        self._note_unnamed_end(name, address, tls_error or how, is_recent)
 
     def _note_client(self, name: str, address: str, at: float) -> None:
-        """Note that a connection has become that of a client, who has logged in."""
+        """Note that a client has logged in: a connection has become that of a named client.
+
+        at: when that was, in seconds since 1970.
+        """
         self._unnamed[address] -= 1
-        if at >= int(self._process_start) and len(self.connected) < _MOST_CLIENTS:
+        is_of_this_process = at >= int(self._process_start)
+        if is_of_this_process and len(self.connected) < _MOST_CLIENTS:
             self.connected[name] = at
         if _BOARD.fullmatch(name):
-            # A board at this address is let in by now.
-            self.refused = {refusal for refusal in self.refused if refusal[0] != address}
+            # The broker accepts a board at this address, so earlier refusals no longer matter.
+            for refusal in list(self.refused):
+                refused_address, _reason = refusal
+                if refused_address == address:
+                    self.refused.remove(refusal)
 
     def _note_takeover(self, name: str, at: float) -> None:
-        """Note that a new connection has the name of one that was still there."""
-        earlier_times = self._takeovers.get(name, [])
-        times = [time for time in earlier_times if at - time < _TAKEOVER_SECONDS]
+        """Note that a client has connected under a name that another connection still had.
+
+        If that happens often, two boards have the same name. at: seconds since 1970.
+        """
+        times = []
+        for earlier in self._takeovers.get(name, []):
+            if at - earlier < _TAKEOVER_SECONDS:
+                times.append(earlier)
         times.append(at)
         self._takeovers[name] = times[-_TAKEOVERS:]
         if len(times) >= _TAKEOVERS:
             self.shared.add(name)
 
     def _note_unnamed_end(self, name: str, address: str, how: str, is_recent: bool) -> None:
-        """Note the end of a connection that had not become that of a client.
+        """Note the end of a connection that had not logged in: the broker has refused it.
 
-        address: with the port; empty if the log does not name it.
+        name: the name that the client has given, if any. address: its host and port, or "" if the
+        log does not say them. how: the reason. is_recent: whether the refusal still matters.
         """
         host, _colon, _port = address.rpartition(":")
         if not host:
-            candidates = [address for address, count in self._unnamed.items() if count > 0]
+            # If only one address has connections that have not logged in, it is that one.
+            candidates = [other for other, count in self._unnamed.items() if count > 0]
             if len(candidates) == 1:
                 host = candidates[0]
         self._unnamed[host] -= 1
-        if is_recent and not name.startswith("auto-"):  # a client without a name is no board
+
+        # Mosquitto makes up such a name for a client without one, which is not a board.
+        is_unnamed_client = name.startswith("auto-")
+        if is_recent and not is_unnamed_client:
             self._note_refusal(host, how)
 
     def _note_refusal(self, address: str, how: str) -> None:
-        """Note that the broker has refused a client, if the reason is one that is known."""
+        """Note that the broker has refused a client, if there is a text for the reason.
+
+        address: the host of the client, or "" if unknown. how: the reason in the log.
+        """
         for part in TEXTS["refused"]:
             if part in how:
                 if len(self.refused) < _MOST_CLIENTS:
@@ -173,7 +232,9 @@ class BrokerLog:
 
 
 def _ending(how: str) -> str:
-    """Say how a connection ended. how: the end of its line in the log."""
-    endings: dict[str, str] = TEXTS["ended"]
-    # The last part is empty, and so in every line.
-    return next(words for part, words in endings.items() if part in how)
+    """Return how a connection ended, in words for people. how: the end of its line in the log."""
+    endings: dict[str, str] = TEXTS["ended"]  # by a part of the line
+    for part, words in endings.items():
+        if part in how:
+            return words
+    raise AssertionError("the last part is empty, and so in every line")

@@ -1,7 +1,7 @@
-"""The files of a cluster of NATS servers, a broker that survives the loss of a node.
+"""Writes the files of a cluster of NATS servers, a broker that survives the loss of a node.
 
-Each node has a directory, to be copied to its machine. Users and their rights are those of
-Mosquitto's access list.
+Each node has a directory, to be copied to its machine. Users have the same rights as with
+Mosquitto.
 """
 
 import json
@@ -17,18 +17,27 @@ from ternhost.reach.addresses import AUTHORITY, bracketed, is_address
 from ternhost.reach.broker.access import CERTIFICATE, KEY, Access, Rights, template
 from ternhost.reach.broker.mosquitto_files import board_rights
 
-NODES = "nodes"
-HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")  # of a cluster on one machine
+NODES = "nodes"  # in the directory of the broker, with a directory for each node
+HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")  # the nodes of a cluster on one machine
 CONFIG = "nats.conf"
 PID = "nats.pid"
 _USERS = "users.conf"
-_ROUTES = "routes"  # the file with the password of the nodes among themselves
-_LEAST = 3  # nodes: of two, neither goes on alone
-_BCRYPT_COST = 4  # the least: the passwords are random and have 128 bits
+_ROUTES = "routes"  # the file with the password with which nodes connect to each other
+# The least number of nodes. NATS needs a majority to go on, so of two nodes none could be lost.
+_LEAST = 3
+# The least cost of a hash that bcrypt allows. The passwords are random and have 128 bits, so that
+# nobody can try them all, however fast the hash is.
+_BCRYPT_COST = 4
+_PASSWORD_BYTES = 16
 
 
 def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
-    """Raise UsageError for too few nodes, or for prefixes of topics that NATS cannot have."""
+    """Raise UsageError for too few nodes, or for prefixes of topics that NATS cannot have.
+
+    hosts: the names of the nodes. prefixes: beginnings of topics; values that are not text are
+    accepted. Raises an error, too, if the package bcrypt is missing, with which passwords are
+    hashed.
+    """
     require("bcrypt")
     node_count = len(set(hosts))
     if node_count < _LEAST:
@@ -46,11 +55,15 @@ def check(hosts: Sequence[str], *prefixes: str | bool | None) -> None:
 
 
 def write_nodes(directory: Path, access: Access) -> None:
-    """Write the configuration of each node, and its copies of the certificates. Raises OSError."""
-    path = directory / _ROUTES
-    if not path.exists():
-        write_file(path, secrets.token_urlsafe(16).encode(), secret=True)
-    password = path.read_text()
+    """Write the configuration of each node, and copies of the certificates for it.
+
+    directory: the broker's directory. access: how the cluster is reached. Raises OSError.
+    """
+    password_path = directory / _ROUTES
+    if not password_path.exists():
+        new_password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        write_file(password_path, new_password.encode(), secret=True)
+    password = password_path.read_text()
     for name in access.hosts:
         node = directory / NODES / name
         node.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,22 +74,26 @@ def write_nodes(directory: Path, access: Access) -> None:
 
 
 def _node_conf(name: str, access: Access, password: str) -> str:
-    """Return the configuration of a node.
+    """Return the text of nats.conf for a node.
 
-    name: of the node. password: of the nodes among themselves, with which each connects to all.
+    name: the host name or address of the node. access: how the cluster is reached. password: with
+    which nodes connect to each other.
     """
-    route_port = access.port + 1
+    address = "0.0.0.0"  # a host name may stand for any of the machine's addresses
+    if is_address(name):
+        address = bracketed(name)
+    route_port = access.port + 1  # where nodes connect to each other
     routes = []
     for host in access.hosts:
         routes.append(f"nats://node:{password}@{bracketed(host)}:{route_port}")
     conf = template(CONFIG).format(
         name=name,
-        address=bracketed(name) if is_address(name) else "0.0.0.0",
+        address=address,
         ports=(access.port, route_port),
         password=password,
         routes="\n    ".join(routes),
     )
-    if not access.authority:
+    if not access.authority:  # the template has lines for TLS
         conf = re.sub(r" +tls .*\n", "", conf)
     return conf
 
@@ -89,16 +106,23 @@ def write_users(
 ) -> None:
     """Write the file with the users of a cluster for each of its nodes.
 
-    rights: of the users that are no boards. passwords: (user, password) of all. A hash that fits
-    its password stays, since a node drops the connection of a user that has changed. Raises
-    OSError.
+    The hash of a password that has not changed stays as it is, since a node drops the connection of
+    a user whose hash changes.
+
+    directory: the broker's directory. access: how the cluster is reached. rights: the topics of the
+    users that are not boards. passwords: (user name, password) of all users. Raises OSError.
     """
     nodes = [directory / NODES / name for name in access.hosts]
     old_hashes = _read_hashes(nodes[0] / _USERS)
-    rights_by_user = {account.user: account_rights for account, account_rights in rights.items()}
+    rights_by_user = {}
+    for account, account_rights in rights.items():
+        rights_by_user[account.user] = account_rights
+    rights_of_boards = board_rights(access.prefix)
+
+    # A user in each line, which is JSON: `_read_hashes` relies on that.
     text = "users: [\n"
     for user, password in passwords:
-        user_rights = rights_by_user.get(user) or board_rights(access.prefix)
+        user_rights = rights_by_user.get(user, rights_of_boards)
         entry = {
             "user": user,
             "password": _hash(password, old_hashes.get(user)),
@@ -112,7 +136,7 @@ def write_users(
 
 
 def _read_hashes(path: Path) -> dict[str, str]:
-    """Read the password hashes in a node's file of users, by user."""
+    """Return the hash of each user's password from a file that `write_users` has written."""
     if not path.exists():
         return {}
     entries = path.read_text().splitlines()[1:-1]  # between the lines with the brackets
@@ -124,7 +148,7 @@ def _read_hashes(path: Path) -> dict[str, str]:
 
 
 def _hash(password: str, old_hash: str | None) -> str:
-    """Return the old hash if it is that of the password, or else a new one."""
+    """Return the bcrypt hash of a password: the old one if it is right, or else a new one."""
     import bcrypt
 
     secret = password.encode()
@@ -134,12 +158,17 @@ def _hash(password: str, old_hash: str | None) -> str:
 
 
 def _permissions(rights: Rights, user: str) -> dict[str, list[str]]:
-    """Return the subjects of NATS to which a user may publish and subscribe."""
+    """Return the NATS subjects to which a user may publish and subscribe.
+
+    rights: the MQTT topics that the user may write and read.
+    """
     publish = [_subject(topic, user) for topic in rights.write]
     subscribe = [_subject(topic, user) for topic in rights.read]
-    # '#' takes the level above, too.
-    subscribe += [subject.removesuffix(".>") for subject in subscribe if subject.endswith(".>")]
-    # A message at QoS 1 reaches a client through a subject of the server's own.
+    for subject in list(subscribe):
+        if subject.endswith(".>"):
+            # In MQTT "a/#" includes "a" itself, while in NATS "a.>" does not include "a".
+            subscribe.append(subject.removesuffix(".>"))
+    # The server delivers messages at QoS 1 through a subject of its own.
     subscribe.append("$MQTT.sub.*")
     return {"publish": publish, "subscribe": subscribe}
 

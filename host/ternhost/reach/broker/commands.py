@@ -20,7 +20,7 @@ from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
 from ternhost.text import counted
 
-_CHECK_EVERY = 0.5  # seconds between two looks for new passwords
+_CHECK_EVERY = 0.5  # seconds between two checks whether the file of passwords has changed
 
 _CONFIG_EXAMPLES = """tern broker config my-broker --name broker.local --address 0.0.0.0
         mosquitto -c my-broker/mosquitto.conf
@@ -52,11 +52,12 @@ _HELP = {
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add `tern broker` with its actions."""
+    """Add the command `tern broker` with its actions `config` and `run`."""
     summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
     parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     _add_config(actions)
+
     summary = (
         "run Mosquitto for DIR until Ctrl-C; a missing configuration is made, new passwords are "
         "loaded"
@@ -66,12 +67,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_config(actions: Any) -> None:
-    """Add `tern broker config` with its options."""
+    """Add `tern broker config` with its options: those of the broker, then those of a site."""
     summary = (
         "write the configuration, passwords, rights and certificates into DIR; again, without "
         "options, for new keys"
     )
     config = add_command(actions, "config", summary, _CONFIG_EXAMPLES, run_config)
+
+    # The broker and its fleet.
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
     add_option(config, "--store FILE", _HELP["store"])
     add_option(config, "--for", _HELP["for"], dest="kind", choices=("mosquitto", "nats"))
@@ -80,6 +83,8 @@ def _add_config(actions: Any) -> None:
     add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
     config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=_HELP["tls"])
+
+    # Home Assistant: both options set `home_assistant`, to a prefix or to False.
     home = config.add_mutually_exclusive_group()
     add_option(
         home,
@@ -95,6 +100,7 @@ def _add_config(actions: Any) -> None:
         default=None,
         help=_HELP["no_home_assistant"],
     )
+    # A site.
     site = config.add_argument_group(
         "sites", "places apart from the host: copy DIR/sites/SITE there"
     )
@@ -110,9 +116,12 @@ def _add_config(actions: Any) -> None:
 
 
 def run_config(args: argparse.Namespace) -> int:
-    """Configure a broker, and one of its sites if one is named."""
+    """Run `tern broker config`: configure a broker, and one of its sites if one is named."""
     directory = Path(args.directory)
-    is_cluster = args.kind == "nats" or (directory / cluster.NODES).exists()
+    nats = None  # the kind of broker stays what it was
+    if args.kind:
+        nats = args.kind == "nats"
+    is_cluster = nats or (directory / cluster.NODES).exists()
     if is_cluster and (args.address or args.bridge):
         raise UsageError(
             "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own "
@@ -126,7 +135,7 @@ def run_config(args: argparse.Namespace) -> int:
         args.directory,
         args.store,
         home_assistant=args.home_assistant,
-        nats=args.kind == "nats" if args.kind else None,
+        nats=nats,
         **_broker_options(args),
     )
     if site_options:
@@ -134,6 +143,7 @@ def run_config(args: argparse.Namespace) -> int:
         for warning in _warnings(site, access):
             warn(warning)
     reloaded = reload(args.directory)
+
     result = _result(args.directory, access)
     sites = load_all(directory)
     result["sites"] = [_site_result(args.directory, site) for site in sites]
@@ -142,7 +152,10 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for `configuration.configure` that were given."""
+    """Return the keyword arguments of `configuration.configure` that the user has given.
+
+    Options that are left out keep their earlier values, so they must not be passed on.
+    """
     options = {
         "names": args.name or None,
         "address": args.address,
@@ -150,39 +163,53 @@ def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
         "prefix": args.prefix,
         "tls": args.tls,
     }
-    return {name: value for name, value in options.items() if value is not None}
+    given = {}
+    for name, value in options.items():
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _site_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for `configuration.add_site`; empty if no site is named.
+    """Return the keyword arguments of `configuration.add_site`; none if no site is named.
 
-    Raises UsageError for two sites, and for options of a site without one.
+    Raises UsageError if two sites are named, or if there are options of a site but no site.
     """
-    names = {name for name in (args.bridge, args.relay) if name is not None}
+    boards = None
+    if args.boards is not None:
+        boards = parse_range(args.boards)
     options = {
         "names": args.site_name or None,
         "address": args.site_address,
         "port": args.site_port,
-        "boards": None if args.boards is None else parse_range(args.boards),
+        "boards": boards,
     }
-    if len(names) > 1:
+    if args.bridge is None and args.relay is None:
+        if any(value is not None for value in options.values()):
+            raise UsageError(
+                "--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE"
+            )
+        return {}
+
+    # A site may have both, a broker and a relay.
+    name = args.bridge
+    if name is None:
+        name = args.relay
+    if args.relay not in (None, name):
         raise UsageError(
             "one site at a time: --bridge and --relay name two", hint="run the command twice"
         )
-    if names:
-        options["name"] = names.pop()
-        options["bridge"] = args.bridge is not None
-        options["relay"] = args.relay is not None
-        return options
-    if any(value is not None for value in options.values()):
-        raise UsageError(
-            "--boards and --site-... need a site", hint="name it: --bridge SITE or --relay SITE"
-        )
-    return {}
+    options["name"] = name
+    options["bridge"] = args.bridge is not None
+    options["relay"] = args.relay is not None
+    return options
 
 
 def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
-    """Yield warnings about a site that is open to others, or cannot be reached."""
+    """Yield warnings if others can read the messages of a site, or if it cannot be reached.
+
+    central: how the central broker is reached.
+    """
     if site.bridge and not central.authority:
         yield (
             f"without TLS an eavesdropper between the broker of site {site.name} and the central "
@@ -202,9 +229,10 @@ def _warnings(site: BrokerSite, central: Access) -> Iterator[str]:
 
 
 def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
-    """Write for people what `tern broker config` has made, and what to do next.
+    """Return for people what `tern broker config` has made, and what to do next.
 
-    reloaded: the running broker has read the new files already.
+    result: what the command prints as JSON. access: how the broker is reached. reloaded: the broker
+    is running, and has read the new files already.
     """
     directory = result["directory"]
     devices = counted(result["devices"], "device")
@@ -227,20 +255,28 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
 
 
 def _start_command(directory: str, access: Access) -> str:
-    """Say how the broker of a directory is started."""
+    """Return the command that starts the broker of a directory."""
     if access.is_cluster:
         return f"nats-server -c nats.conf in each of {directory}/{cluster.NODES}/*, on its machine"
     return f"mosquitto -c {directory}/{CONFIG}, or tern broker run {directory}"
 
 
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
-    """Return the options of a site for JSON, without its password."""
-    public = {name: value for name, value in asdict(site).items() if name != "password"}
-    return {**public, "directory": str(Path(directory) / SITES / site.name)}
+    """Return the options of a site for JSON, without its password.
+
+    directory: the directory of the central broker.
+    """
+    result = asdict(site)
+    del result["password"]
+    result["directory"] = str(Path(directory) / SITES / site.name)
+    return result
 
 
 def _site_text(site: dict[str, Any]) -> str:
-    """Write for people what to do with the directory of a site."""
+    """Return for people what to do with the directory of a site.
+
+    site: a result of `_site_result`.
+    """
     text = f"site {site['name']}: copy {site['directory']} there"
     if site["bridge"]:
         text += (
@@ -255,7 +291,10 @@ def _site_text(site: dict[str, Any]) -> str:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    """Run the Mosquitto of a directory until Ctrl-C."""
+    """Run `tern broker run`: run the Mosquitto of a directory until Ctrl-C.
+
+    Whenever its file of passwords changes, it reads them again.
+    """
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
         raise UsageError(
@@ -268,12 +307,12 @@ def run_run(args: argparse.Namespace) -> int:
     loaded_version = passwords.stat().st_mtime_ns
     text = f"the broker listens at {access.host} port {access.port}"
     with heeding_interrupts(), Mosquitto(args.directory) as running:
-        if _devices(access) is not None:
+        if _devices(access) is not None:  # a site does not have the keys
             text += f"; keys are in {access.store}"
         text += "; Ctrl-C ends it"
         try:
             print_result(_result(args.directory, access), text, args.json)
-            running.keep(warn)
+            running.keep(warn)  # restarts it if it fails
             while True:
                 time.sleep(_CHECK_EVERY)
                 version = passwords.stat().st_mtime_ns
@@ -285,13 +324,19 @@ def run_run(args: argparse.Namespace) -> int:
 
 
 def _result(directory: str, access: Access) -> dict[str, Any]:
-    """Return how a broker is reached for JSON, without the password."""
-    public = {name: value for name, value in asdict(access).items() if name != "password"}
-    return {**public, "devices": _devices(access) or 0, "directory": directory}
+    """Return for JSON how a broker is reached, without the password, and how many devices it has."""
+    result = asdict(access)
+    del result["password"]
+    result["devices"] = _devices(access) or 0
+    result["directory"] = directory
+    return result
 
 
 def _devices(access: Access) -> int | None:
-    """Return the number of devices of a broker; None for a site, whose store is elsewhere."""
+    """Return the number of devices in the store of a broker.
+
+    None if there is no store on this machine, as at a site.
+    """
     if access.store is None or not Path(access.store).exists():
         return None
     with Store(access.store, create=False, beside=True) as store:

@@ -1,8 +1,7 @@
-"""Asks a fleet on a broker for the reports of a round.
+"""The driver of a fleet on a broker: asks devices for reports, and takes their answers.
 
-One question for all devices is announced by a retained message, which late devices get, too;
-otherwise the host asks each device. Connected boards that do not answer are asked again: a device
-that has answered sends the same bytes again (ledger.md), which count once.
+Devices that do not answer are asked again. That is harmless: a device that has answered already
+sends the same bytes again (ledger.md), which count once.
 """
 
 import asyncio
@@ -41,18 +40,21 @@ from ternhost.store import kept_model, sleepers
 from ternhost.store.fleet_key import fleet_key
 from ternhost.store.store import Store
 
-PATIENCE = 2.0  # seconds without news until boards are asked again; doubles with every time
-_LONGEST_GREETING = 15.0
-_STANDING_GREETING = 0.3  # for a served fleet: late boards take part, too
-_TICK = 0.5  # seconds to wait for frames
-_SHORT_TICK = _TICK / 10  # seconds to wait for HELLOs
-_NO_TIME = 0.001  # seconds to wait for frames while there are devices to ask
+# All times are in seconds.
+PATIENCE = 2.0  # without news until boards are asked again; it doubles with every time
+_LONGEST_GREETING = 15.0  # until the HELLOs of all boards must have come
+_STANDING_GREETING = 0.3  # without a HELLO, for a served fleet, where late boards take part, too
+_TICK = 0.5  # to wait for frames
+_SHORT_TICK = _TICK / 10  # to wait for HELLOs
+_NO_TIME = 0.001  # to wait for frames while there are devices to ask
 
 
 class BrokerDriver(Driver):
-    """The devices of a store, over a link to their broker.
+    """Reaches the devices of a store through a link to their broker.
 
-    The link's event loop runs while a method of the driver runs.
+    The link needs an event loop, which runs only while a method of the driver runs. A fleet that is
+    served (`standing`) is one whose boards come and go. In other fleets, only the boards take part
+    that are connected when the driver is opened.
     """
 
     def __init__(
@@ -66,29 +68,40 @@ class BrokerDriver(Driver):
     ) -> None:
         """Prepare to reach a fleet; the link is connected when the driver is opened.
 
-        If the fleet is not served, only boards that are connected by then are asked.
-
-        store: with the devices' keys. link: to the broker.
-        patience: seconds without news until boards are asked again. directory: of the broker, if
-        it is on this machine.
+        store: has the keys of the devices, and gets rounds and reports.
+        link: the link to the broker. terms: when rounds end.
+        patience: seconds without news until boards are asked again.
+        directory: that of the broker's files, or None if they are not on this machine.
         """
+        # The rounds.
         self.rounds = StoredRounds(store, **options)
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
         self.aggregator = self.rounds.aggregator
+        self._requests: RoundRequests | None = None  # those of the open round
+        self._patience = patience
+
+        # The store, and when boards were heard, which is written into it.
         self._store = store
+        self._store_changes = store.changes()  # a number that grows when another process writes
         self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
-        roster = BoardRoster(self.aggregator.devices, sleepers.wakes(store))
+        self._heard_sleepers: dict[int, float] = {}  # when devices that sleep were heard
+
+        # The fleet.
         self.link = link
-        self.fleet = FleetState(link, self.aggregator, roster, fleet_key(store), self.rounds.warn)
+        self.fleet = FleetState(
+            link=link,
+            aggregator=self.aggregator,
+            roster=BoardRoster(self.aggregator.devices, sleepers.wakes(store)),
+            key=fleet_key(store),
+            warn=self.rounds.warn,
+        )
         self.health = FleetHealth(
             self.fleet, store, self._sightings, standing=self.rounds.standing, directory=directory
         )
-        self._patience = patience
-        self._requests: RoundRequests | None = None  # of the open round
-        self._connected_devices: list[int] = []  # when the driver was opened
-        self._heard_sleepers: dict[int, float] = {}  # devices, since the last write
-        self._store_changes = store.changes()
+        self._connected_devices: list[int] = []  # those that were there when it was opened
         self._last_upkeep = 0.0
+
+        # The event loop.
         self._runner = asyncio.Runner()
         self._stop_event = asyncio.Event()
 
@@ -107,20 +120,25 @@ class BrokerDriver(Driver):
         self._runner.run(self.link.close())
         if not any(raised):
             self.health.store_sightings()
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         self._runner.close()
 
     async def _connect(self) -> None:
-        """Connect to the broker, and wait for the HELLOs of the boards.
+        """Connect to the broker, and wait until the boards have sent their HELLOs.
 
-        Raises DeviceError if no board is there, unless the fleet is served.
+        With a HELLO, a board describes itself and its devices. Raises DeviceError if there is no
+        board, unless the fleet is served.
         """
-        self._sightings.forget()
+        self._sightings.mark_all_offline()  # from an earlier host
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self.rounds.warn
-        if not await self._connect_until_stopped():
+        is_connected = await self._connect_until_stopped()
+        if not is_connected:
             return
-        await self._greet_boards(_STANDING_GREETING if self.rounds.standing else GREETING)
+        quiet = GREETING
+        if self.rounds.standing:
+            quiet = _STANDING_GREETING
+        await self._greet_boards(quiet)
         self._connected_devices = self.fleet.roster.claimed
         if not self._connected_devices and not self.rounds.standing:
             reasons = "\n  ".join(self.health.describe_absent(time.monotonic()))
@@ -135,23 +153,27 @@ class BrokerDriver(Driver):
 
     async def _connect_until_stopped(self) -> bool:
         """Connect to the broker; return False if the driver was stopped before."""
-        patience = None if self.rounds.standing else 0.0
+        patience: float | None = 0.0  # a single attempt
+        if self.rounds.standing:
+            patience = None  # a served fleet waits for its broker
         connecting = asyncio.ensure_future(self.link.connect(patience=patience))
         stopped = asyncio.ensure_future(self._stop_event.wait())
         await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if not connecting.done():
+        if not connecting.done():  # the driver was stopped
             connecting.cancel()
             await asyncio.wait((connecting,))
             return False
-        await connecting  # raises its error
+        await connecting  # raises the error if it has failed
         return True
 
     async def _greet_boards(self, quiet: float) -> None:
-        """Wait for the HELLOs of boards, until none has come for `quiet` seconds.
+        """Wait until no board has connected for `quiet` seconds.
 
-        The broker retains HELLOs: they come at once, or the boards are not connected. So the wait
-        ends, too, as soon as every device of the store is on a board.
+        A board is known to be connected by its HELLO, the message in which it describes itself.
+
+        The broker retains HELLOs, so those of connected boards come at once. The wait ends earlier
+        if every device of the store is on a board that has sent its HELLO.
         """
         roster = self.fleet.roster
         end = time.monotonic() + _LONGEST_GREETING
@@ -170,16 +192,17 @@ class BrokerDriver(Driver):
             await asyncio.sleep(_SHORT_TICK)
 
     def _on_connect(self) -> None:
-        """Replace whatever the broker retains of an earlier round and an earlier model."""
+        """After a connection, replace what the broker has retained of another round and model."""
         self.fleet.roster.note_connection(time.monotonic())
         if self._requests and self._requests.announced:
             self._requests.announce()
         else:
-            self.link.announce(b"")
-        self._hand_out_model()
+            self.link.announce(b"")  # an empty message removes what is retained
+        self._retain_model()
 
     @property
     def _where(self) -> str:
+        """The address of the broker, for messages."""
         return f"{self.link.access.host} port {self.link.access.port}"
 
     # What is known about the fleet
@@ -189,10 +212,13 @@ class BrokerDriver(Driver):
         """The state of the fleet now: a board that sleeps does not count as connected."""
         connected = self.link.presence.boards
         asleep = self.fleet.roster.asleep(time.monotonic())
-        asleep_but_connected = [board for board in asleep if board.name in connected]
+        awake_count = len(connected)
+        for board in asleep:
+            if board.name in connected:
+                awake_count -= 1
         return replace(
             super().status,
-            boards=len(connected) - len(asleep_but_connected),
+            boards=awake_count,
             asleep=len(asleep),
             strangers=len(self.link.presence.strangers),
             connected=self.link.connected,
@@ -210,9 +236,9 @@ class BrokerDriver(Driver):
         return self._sightings.budgets(self._read_budgets)
 
     def _read_budgets(self) -> list[BoardBudget]:
-        """Return the budgets of the boards that are connected or sleep.
+        """Return the privacy budgets that connected and sleeping boards report.
 
-        Only the devices of a board count that have a key in the store.
+        Of a board's devices, only those count that have a key in the store.
         """
         budgets = []
         for board in self.fleet.roster.boards.values():
@@ -228,42 +254,54 @@ class BrokerDriver(Driver):
 
     def stop(self) -> None:
         super().stop()
-        with suppress(RuntimeError):  # the loop has ended
-            self._runner.get_loop().call_soon_threadsafe(self._stop_event.set)
+        with suppress(RuntimeError):  # the event loop has ended already
+            loop = self._runner.get_loop()
+            loop.call_soon_threadsafe(self._stop_event.set)
 
     def wait(self, seconds: float) -> None:
         if not self.stopped:
             self._runner.run(self._idle(seconds))
 
     async def _idle(self, seconds: float) -> None:
-        """Look after the fleet for so long, or until the driver is stopped."""
+        """Watch the fleet for so many seconds, or until the driver is stopped.
+
+        Reports that come meanwhile are counted as late.
+        """
         end = time.monotonic() + seconds
         while not self.stopped:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            await self._step(min(_TICK, left))  # late reports are counted as such
+            await self._step(min(_TICK, left))
 
     async def _wait_for_connection(self) -> None:
+        """Wait until the broker is connected again, or the driver is stopped."""
         while not self.stopped and not self.link.connected:
             await self._step(_TICK)
 
     async def _step(self, timeout: float) -> bool:
-        """Accept the frames that arrive within `timeout` seconds, and look after the fleet.
+        """Take the frames that arrive within `timeout` seconds, and do the slow work if it is due.
 
         Return whether a report or a refusal was among the frames.
         """
         received_frames = await self.link.take(timeout)
         news = bool(received_frames) and self._accept(received_frames)
         now = time.monotonic()
-        sleeper_may_be_awake = self.fleet.roster.wake_intervals and self.link.presence.changed
-        if sleeper_may_be_awake or now - self._last_upkeep >= _TICK:
+        # A board that sleeps sends its HELLO when it wakes, and must be asked before it sleeps on.
+        has_sleepers = bool(self.fleet.roster.wake_intervals)
+        sleeper_may_be_awake = has_sleepers and bool(self.link.presence.changed)
+        upkeep_is_due = now - self._last_upkeep >= _TICK
+        if sleeper_may_be_awake or upkeep_is_due:
             self._last_upkeep = now
             self._upkeep(now)
         return news
 
     def _upkeep(self, now: float) -> None:
-        """Do the slow work between frames, once a tick or when a sleeping board may be awake."""
+        """Do the slow work: follow changes of the store, the broker, the sites and the boards.
+
+        It is done between frames, twice a second or when a sleeping board may be awake. now: the
+        time by the monotonic clock.
+        """
         self._reload_keys()
         self.health.check_broker()
         self._withdraw_at_returned_sites()
@@ -277,7 +315,7 @@ class BrokerDriver(Driver):
     # Rounds
 
     def open(self, number: int, cohorts: Cohorts) -> None:
-        """Begin a round, once there is a connection."""
+        """Begin a round, after waiting for the broker if the connection was lost."""
         if not self.link.connected:
             self._runner.run(self._wait_for_connection())
         self._reload_keys()
@@ -288,17 +326,17 @@ class BrokerDriver(Driver):
     ) -> RoundResult | None:
         """Ask boards until the round ends, and return its result; None after `stop`.
 
-        Raises AllRefused if there are only refusals; for a fleet that is not served also
-        DeviceError if no board is left that could answer.
+        on_progress: is called after each answer. Raises AllRefused if all answers are refusals. For
+        a fleet that is not served, raises DeviceError if nobody has answered and no board is left.
         """
         if self.stopped:
             return None
         result = self._runner.run(self._collect(number, on_progress))
-        self.health.check_broker()  # a short round ends between two looks
+        self.health.check_broker()  # a short round may have ended between two checks
         self.health.store_when_due(round_ended=True)
         if result is None:
             return None
-        # Anybody may send frames of other keys to a fleet that is served.
+        # In a fleet that is served, frames with unknown keys are no error: anybody may send them.
         result = self.rounds.finish(
             result, individual=self.individual, forgeries_matter=not self.rounds.standing
         )
@@ -307,7 +345,10 @@ class BrokerDriver(Driver):
         return result
 
     async def _collect(self, number: int, on_progress: OnProgress) -> RoundResult | None:
-        """Ask devices and take their answers until the round ends; return None after `stop`."""
+        """Send requests and take answers until the round ends; return its result.
+
+        The result is None after `stop`.
+        """
         asked = self.aggregator.asked(number)
         requests = RoundRequests(number, self.fleet, self._patience)
         self._requests = requests
@@ -333,56 +374,72 @@ class BrokerDriver(Driver):
         return None
 
     def _check_boards_left(self, result: RoundResult) -> None:
-        """Raise DeviceError if nobody answered and no board is left that could."""
+        """Raise DeviceError if nobody has answered in a round, and no board is left that could."""
         boards = self.fleet.roster.boards.values()
         nobody_left = all(board.left_out or not board.connected for board in boards)
-        if nobody_left and not result.reports and not result.refusals:
+        nobody_answered = not result.reports and not result.refusals
+        if nobody_left and nobody_answered:
             raise DeviceError(
                 f"no board on the broker at {self._where} answers any more",
                 hint="see to the boards, then go on with --resume: every accepted report is safe",
             )
 
     def _accept(self, received_frames: list[bytes]) -> bool:
-        """Check and count frames; return whether a report or a refusal was among them."""
+        """Verify and count frames; return whether a report or a refusal was among them."""
         self._reload_keys()
         now = time.monotonic()
         accepted = self.aggregator.accept(received_frames, now)
         reporting_devices = [device for _round, device in accepted.reports]
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._note_heard_sleepers(reporting_devices)
         if self._requests:
             self._note_answers(self._requests, accepted, now)
         return bool(accepted.reports or accepted.refusals)
 
     def _note_answers(self, requests: RoundRequests, accepted: Accepted, now: float) -> None:
-        """Note which devices have answered in the open round, and which are to be asked later."""
-        requests.note_answers([device for _round, device in accepted.reports], now)
-        requests.note_answers([refusal.device for refusal in accepted.refusals], now)
+        """Note which devices have answered, and which are to be asked again later.
+
+        requests: those of the open round. accepted: what was in the frames that have come.
+        """
+        reporting_devices = [device for _round, device in accepted.reports]
+        refusing_devices = [refusal.device for refusal in accepted.refusals]
+        requests.note_answers(reporting_devices, now)
+        requests.note_answers(refusing_devices, now)
+
+        # Refusals of devices that have not read the request, or that must wait. Some boards cannot
+        # say which of their devices it is about.
         for refusal in accepted.unread:
-            if refusal.device != wire.BOARD and refusal.round == requests.number:
+            is_about_device = refusal.device != wire.BOARD
+            if is_about_device and refusal.round == requests.number:
                 requests.postpone(refusal, now)
 
     # Boards and keys
 
     def _update_boards(self, now: float) -> bool:
-        """Update the boards that have come or gone; return whether any have come."""
+        """Follow the boards that have connected or disconnected; return whether any connected.
+
+        Boards that have connected get the requests of the open round, and the fleet key if they
+        have an earlier one. now: the time by the monotonic clock.
+        """
         changes = self.fleet.roster.update(self.link, now)
         arrived = changes.arrived
         self.health.note_changes(changes, now)
         for board in arrived:
-            if board.last_hello == now:  # else the broker has retained its HELLO
+            has_just_spoken = board.last_hello == now  # else the broker has retained its HELLO
+            if has_just_spoken:
                 self._note_heard_sleepers((board.clients.start,))
         if self._requests and arrived:
             self._requests.assign(arrived)
         fleet_keys.send_fleet_key(self.fleet, arrived)
         fleet_keys.warn_of_later_keys(self.fleet, arrived)
         for board in changes.new:
-            if board.key.takes(self.fleet.key.epoch) and self._requests:
+            has_new_key = board.key.takes(self.fleet.key.epoch)
+            if has_new_key and self._requests:
                 self._requests.repeat_announcement(board)
         return bool(arrived)
 
     def _note_heard_sleepers(self, devices: Iterable[int]) -> None:
-        """Note when those of the devices were heard that sleep; the store gets it after a round."""
+        """Note that those of the devices that sleep were heard now, for the store after the round."""
         sleeping_devices = self.fleet.roster.wake_intervals
         if not sleeping_devices:
             return
@@ -391,28 +448,34 @@ class BrokerDriver(Driver):
                 self._heard_sleepers[device] = time.time()
 
     def _reload_keys(self) -> None:
-        """Take over what another process has changed in the store."""
+        """Read devices and keys again if another process has changed the store.
+
+        If the fleet key was replaced, boards get the new one, and what the broker retains is sealed
+        with it.
+        """
         changes = self._store.changes()
         if changes == self._store_changes:
             return
         self._store_changes = changes
-        # Before the keys: a board that was revoked with it must not get the new one.
+        # The fleet key is read before the keys of devices. In the other order, a device that is
+        # revoked in between, for which the fleet key is replaced, could get the new one.
         new_key = fleet_key(self._store)
         self.aggregator.reload_keys()
         self.fleet.roster.register(self.aggregator.devices, sleepers.wakes(self._store))
         if new_key != self.fleet.key:
             self.fleet.key = new_key
             fleet_keys.send_fleet_key(self.fleet, self.fleet.roster.boards.values())
-            self._hand_out_model()
+            self._retain_model()
             if self._requests:
                 self._requests.announce()
         if self._requests:
             self._requests.assign()
 
     def _withdraw_at_returned_sites(self) -> None:
-        """Remove what the broker of a returned site retains, if it is out of date.
+        """Remove what the broker of a site that is connected again has retained, if it is outdated.
 
-        The site gets the open round by itself, but still retains a round that has ended meanwhile.
+        The broker gets what is retained now by itself. But it may still retain a round that has
+        ended meanwhile, or a model that is no longer there.
         """
         if not self.link.presence.site_returned or not self.link.connected:
             return
@@ -420,23 +483,24 @@ class BrokerDriver(Driver):
         if not (self._requests and self._requests.announced):
             self.link.announce(b"")
         if not kept_model.kept(self._store):
-            self.link.hand_out(b"")
+            self.link.retain_model(b"")
 
     # The model
 
     def publish(self, averaged: Averaged) -> None:
-        """Have the broker retain a model, sealed with the fleet's key, for boards that use it."""
+        """Store the averaged model of a run, and have the broker retain it for the boards."""
         self._reload_keys()
         super().publish(averaged)
-        self._hand_out_model()
+        self._retain_model()
 
-    def _hand_out_model(self) -> None:
-        """Have the broker retain the model of the store, or none, under the present fleet key.
+    def _retain_model(self) -> None:
+        """Have the broker retain the model in the store, or none if there is none.
 
-        What it retains may be sealed with an earlier key, which a revoked device has.
+        It is sealed with the present fleet key. What the broker retained so far may be sealed with
+        an earlier one, which a revoked device knows.
         """
         model = kept_model.kept(self._store)
         if model:
-            self.link.hand_out(self.fleet.key.seal(model))
+            self.link.retain_model(self.fleet.key.seal(model))
         else:
-            self.link.hand_out(b"")
+            self.link.retain_model(b"")

@@ -1,4 +1,4 @@
-"""The fleet of a broker."""
+"""The kind of fleet whose boards are connected to an MQTT broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OnBroker(Fleet):
-    """The devices of a store, on the broker of a directory of `tern broker config`."""
+    """The fleet `mqtt:DIR`: boards on the broker that 'tern broker config' has set up in DIR."""
 
     form = "mqtt:DIR"
     about = "boards on the broker in DIR ('tern broker config')"
@@ -32,7 +32,7 @@ class OnBroker(Fleet):
             raise UsageError(f"fleet {text!r} names no directory", hint="such as mqtt:my-broker")
 
     @property
-    def anywhere(self) -> str:
+    def absolute_name(self) -> str:
         return f"{self.word}:{Path(self.rest).expanduser().absolute()}"
 
     @property
@@ -41,6 +41,7 @@ class OnBroker(Fleet):
 
     @property
     def _access(self) -> Access:
+        """How the host reaches the broker. Raises UsageError and StorageError."""
         directory = self._host_file.parent
         if sites.is_site(directory):
             hint = "name the directory of the central broker, which 'tern broker config' made"
@@ -50,7 +51,9 @@ class OnBroker(Fleet):
     @property
     def default_store(self) -> Path | None:
         store = self._access.store
-        return None if store is None else Path(store)
+        if store is None:
+            return None
+        return Path(store)
 
     def publication(self) -> home_access.HomeAccess | None:
         return home_access.load(self._host_file.parent)
@@ -61,7 +64,11 @@ class OnBroker(Fleet):
         from ternhost.reach.broker.link import MqttLink
 
         directory = self._host_file.parent
-        link = MqttLink(self._access, site_ids=lambda: sites.ids(directory))
+
+        def load_site_ids() -> sites.Ids:
+            return sites.ids(directory)
+
+        link = MqttLink(self._access, site_ids=load_site_ids)
         return BrokerDriver(
             context.store,
             link,

@@ -1,4 +1,8 @@
-"""Brings the fleet's key to boards on a broker that have an earlier one (wire.md)."""
+"""Sends the key of a fleet to boards on a broker that have an earlier one (wire.md).
+
+With this key the host seals what is for all boards. It is replaced when a device is revoked; each
+key has a number, its epoch.
+"""
 
 import asyncio
 import time
@@ -8,22 +12,23 @@ from ternhost.reach.broker.roster import BoardOnBroker
 from ternhost.reach.broker.state import FleetState
 from ternhost.text import counted
 
-_HELLO_TIMEOUT = 2.0  # seconds for boards to say hello again; they answer after a slot
-_TICK = 0.05
+_HELLO_TIMEOUT = 2.0  # seconds in which boards send their HELLO again
+_TICK = 0.05  # seconds between two looks whether they have
 
 
 def send_fleet_key(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> None:
-    """Send the fleet's key to the boards that have an earlier one.
-
-    Each gets it under the key of its first client.
-    """
+    """Send the key of the fleet to those of the boards that have an earlier one."""
     for board in boards:
-        if board.connected and board.key.lacks(fleet.key.epoch) and _send(fleet, board):
+        lacks_key = board.key.lacks(fleet.key.epoch)
+        if board.connected and lacks_key and _send(fleet, board):
             board.key.sent = True
 
 
 def _send(fleet: FleetState, board: BoardOnBroker) -> bool:
-    """Send a board the fleet's key; return False if its first client has no key in the store."""
+    """Send a board the key of the fleet, encrypted with the key of the board's first client.
+
+    Return False, and send nothing, if the host does not know the key of that client.
+    """
     first = board.clients.start
     client_key = fleet.aggregator.key(first)
     if not client_key:
@@ -33,7 +38,10 @@ def _send(fleet: FleetState, board: BoardOnBroker) -> bool:
 
 
 def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> None:
-    """Warn of boards with a later key than the store's: the store may be a copy."""
+    """Warn once of each board whose fleet key is later than this host's.
+
+    Then the host's store may be an old copy, with a key that revoked devices know.
+    """
     names = []
     for board in boards:
         if board.connected and board.key.is_ahead(fleet.key.epoch):
@@ -47,22 +55,30 @@ def warn_of_later_keys(fleet: FleetState, boards: Iterable[BoardOnBroker]) -> No
 
 
 async def renew_hellos(fleet: FleetState, stopped: Callable[[], bool]) -> None:
-    """Have the boards say hello again that connected before this host did, and wait for that.
+    """Ask boards for a new HELLO whose last one the broker has retained, and wait for it.
 
-    They may have paid for rounds since. A FLEET_KEY that a board has already changes nothing there,
-    and is answered by a HELLO (wire.md). To other boards it would bring a key that they lack.
+    A board describes itself with its HELLO when it connects. That may be long ago, and it may have
+    spent some of its budget since. To ask for another one, the host sends a FLEET_KEY that the
+    board has already: that changes nothing there, and is answered by a HELLO (wire.md). Boards with
+    another key are left out, for which it would be a new key.
+
+    stopped: returns whether the host is to end; then nothing is waited for.
     """
     presence = fleet.link.presence
-    awaited = set()  # names of boards
+    awaited = set()  # the names of boards
     for board in fleet.roster.boards.values():
         hello = presence.boards.get(board.name)
         is_old = hello is not None and hello.retained
         has_the_key = board.key.epoch == fleet.key.epoch
-        if is_old and has_the_key and not board.wake_interval and _send(fleet, board):
+        may_sleep = board.wake_interval > 0
+        if is_old and has_the_key and not may_sleep and _send(fleet, board):
             awaited.add(board.name)
 
     end = time.monotonic() + _HELLO_TIMEOUT
     while awaited and time.monotonic() < end and not stopped():
         await asyncio.sleep(_TICK)
-        old_hellos = {name for name, hello in presence.boards.items() if hello.retained}
-        awaited &= old_hellos
+        # A board is awaited as long as its last HELLO is still the one that the broker retained.
+        for name in list(awaited):
+            hello = presence.boards.get(name)
+            if hello is None or not hello.retained:
+                awaited.remove(name)

@@ -1,4 +1,4 @@
-"""What a host notices, warns of and stores about the health of a fleet on a broker."""
+"""Watches the brokers and boards of a fleet: warns of failures, and stores when boards were heard."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,22 +26,23 @@ class FleetHealth:
         standing: bool = False,
         directory: Path | None = None,
     ) -> None:
-        """store: with the devices. sightings: gets when boards were heard.
+        """Watch a fleet.
 
-        standing: the fleet is served, so boards come and go. directory: of the broker; None: it is
-        not on this machine.
+        store: the database with the devices. sightings: gets when boards were heard.
+        standing: whether the fleet is served, so that it is normal that boards come and go.
+        directory: that of the broker's files; None if it is not on this machine.
         """
         self._fleet = fleet
         self._sightings = sightings
         self._standing = standing
-        self._absent = AbsentBoards(store, directory, fleet.aggregator.key, fleet.warn)
-        self._was_connected = True
-        self._connected_sites: dict[str, bool] = {}
+        self._absent = AbsentBoards(store, directory, key=fleet.aggregator.key, warn=fleet.warn)
+        self._was_connected = True  # to the broker, at the last check
+        self._connected_sites: dict[str, bool] = {}  # the same for the broker of each site
 
     # Brokers
 
     def check_broker(self) -> None:
-        """Warn when the connection to the broker is lost, and when it is there again."""
+        """Warn if the connection to the broker was lost or restored since the last check."""
         link = self._fleet.link
         if link.connected != self._was_connected:
             self._was_connected = link.connected
@@ -49,9 +50,10 @@ class FleetHealth:
             self._warn_of_broker(broker, link.connected)
 
     def check_sites(self) -> None:
-        """Warn when the broker of a site is gone, and when it is there again."""
+        """Warn if the connection to the broker of a site was lost or restored since the last check."""
         for site, connected in self._fleet.link.presence.sites.items():
-            if connected != self._connected_sites.get(site, True):
+            was_connected = self._connected_sites.get(site, True)
+            if connected != was_connected:
                 self._warn_of_broker(f"the broker of site {site}", connected)
             self._connected_sites[site] = connected
 
@@ -64,15 +66,18 @@ class FleetHealth:
     # Boards
 
     def check_absent(self, now: float) -> None:
-        """Warn of boards that the broker does not hear, with the reasons."""
+        """Warn of boards that are not connected to the broker, and say why. Call it regularly."""
         self._absent.check(self._fleet.link, self._fleet.roster, now)
 
     def describe_absent(self, now: float) -> list[str]:
-        """Return lines about the boards that the broker does not hear, with the reasons."""
+        """Return lines about the boards that are not connected to the broker, and why."""
         return self._absent.describe(self._fleet.link, self._fleet.roster, now).lines
 
     def note_changes(self, changes: RosterChanges, now: float) -> None:
-        """Store which boards have come and gone, and warn of it."""
+        """Store which boards have connected and disconnected, and warn of it.
+
+        In a fleet that is served, boards come and go all the time, so there is no warning.
+        """
         changed = changes.arrived + changes.gone
         for board in changed:
             self._note_hello(board, now)
@@ -88,9 +93,13 @@ class FleetHealth:
                 self._fleet.warn(f"board {board.name} is {change}")
 
     def _note_hello(self, board: BoardOnBroker, now: float) -> None:
-        """Note that a board has come or gone, with its HELLO if it has come."""
+        """Note that a board has connected or disconnected.
+
+        When it connects, it sends a HELLO, the message in which it describes itself. That is noted,
+        too, and a warning is given if it says why the board was away.
+        """
         hello = self._fleet.link.presence.boards.get(board.name)
-        if hello is None or hello.hello is None:
+        if hello is None or hello.hello is None:  # it has disconnected
             self._note_sighting(board, {})
             return
         fields = hello_fields(hello.hello)
@@ -101,22 +110,28 @@ class FleetHealth:
     def _warn_of_absence(
         self, board: BoardOnBroker, hello: BoardHello, fields: Mapping[str, Any], now: float
     ) -> None:
-        """Warn of a board that has just connected and says why it was away.
+        """Warn of a board that has just connected, and whose HELLO says why it was away.
 
-        Only if this host was there meanwhile, and not for the answer to a FLEET_KEY.
+        There is no warning of an absence that began before this host was connected, nor for a HELLO
+        that only answers a new fleet key. fields: the fields of the HELLO. now: by the monotonic
+        clock.
         """
         host_seconds = now - self._fleet.roster.connected_at
         host_was_there = fields.get("absent_seconds", 0) < host_seconds
-        if fields.get("absent") and host_was_there and not hello.answered_epoch:
+        answers_key = bool(hello.answered_epoch)
+        if fields.get("absent") and host_was_there and not answers_key:
             self._fleet.warn(f"board {board.name} {absence.describe(fields)}")
 
     def _note_sighting(
         self, board: BoardOnBroker, hello: Mapping[str, Any], retained: bool = False
     ) -> None:
-        """Note when a board was heard. hello: the fields of its HELLO; empty: unchanged.
+        """Note when a board was heard, to be stored with the next write.
 
-        Boards without a key are left out: anybody on a site's broker may claim more boards, and
-        rows stay in the store.
+        Boards without a key are left out, since anybody at the broker of a site can claim to be
+        further boards, and would fill the store.
+
+        hello: the fields of its HELLO; empty if they have not changed. retained: the HELLO is one
+        that the broker has kept, which may be old.
         """
         if self._fleet.aggregator.key(board.clients.start):
             self._sightings.note(
@@ -131,8 +146,8 @@ class FleetHealth:
             )
 
     def store_when_due(self, *, round_ended: bool = False) -> None:
-        """Store when boards were heard, every few seconds and after a round."""
-        if self._sightings.due(len(self._fleet.roster.boards), ended=round_ended):
+        """Store when boards were heard if the last time was some seconds ago, or after a round."""
+        if self._sightings.write_is_due(len(self._fleet.roster.boards), ended=round_ended):
             self.store_sightings()
 
     def store_sightings(self) -> None:

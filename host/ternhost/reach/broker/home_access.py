@@ -1,4 +1,8 @@
-"""Home Assistant on the broker of a fleet, where it is wanted: two users, and their rights."""
+"""Lets Home Assistant see a fleet on the fleet's broker, if that is wanted.
+
+The broker then has two more users: tern's publisher, which writes status figures of the fleet, and
+Home Assistant, which reads them.
+"""
 
 from __future__ import annotations
 
@@ -25,31 +29,33 @@ PUBLISHER_USER, HOME_USER = "tern-publisher", "home-assistant"
 
 @dataclass(frozen=True)
 class HomeAccess:
-    """How tern reaches a broker to publish its fleet, and how Home Assistant does.
+    """How the two users reach the broker."""
 
-    The prefix of `home` is that of discovery topics.
-    """
-
-    publisher: Access
-    home: Access
+    publisher: Access  # tern, which publishes status figures; with the prefix of the fleet's topics
+    home: Access  # Home Assistant; with the prefix of its own discovery topics
 
     @property
     def prefix(self) -> str:
-        """Prefix of the fleet's topics."""
+        """The prefix of the fleet's topics."""
         return self.publisher.prefix
 
     @property
     def discovery(self) -> str:
-        """The topic that describes the fleet to Home Assistant."""
+        """The topic at which Home Assistant discovers the fleet."""
         fleet_id = self.prefix.replace("/", "_").replace(".", "_")
         return f"{self.home.prefix}/device/{fleet_id}/config"
 
     @property
     def rights(self) -> dict[Access, Rights]:
-        """The rights of the two users: one publishes the fleet, and one is Home Assistant."""
+        """The topics that each of the two users may write and read.
+
+        Neither may read or write the messages of boards, hosts and sites.
+        """
         figures = f"{self.prefix}/fleet/+"
         discovery_prefix = self.home.prefix
-        frames = Rights.below(self.prefix, "", "", "round model down/+ up/+ hello/+ site/+")
+        frames = Rights.below(
+            self.prefix, write="", read="", denied="round model down/+ up/+ hello/+ site/+"
+        )
         publisher_rights = Rights(write=[self.discovery, figures], read=[], denied=frames.denied)
         home_rights = Rights(
             write=[f"{discovery_prefix}/status"],
@@ -59,7 +65,11 @@ class HomeAccess:
         return {self.publisher: publisher_rights, self.home: home_rights}
 
     def notices(self, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
-        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
+        """Connect to the broker as publisher.
+
+        will: the topic and payload of a message that the broker retains if this process is lost.
+        warn: is called with a sentence if the broker refuses this host.
+        """
         from ternhost.reach.broker.notices import Notices  # it needs an extra
 
         return Notices(self.publisher, will, warn)
@@ -68,7 +78,7 @@ class HomeAccess:
 def load(directory: str | Path) -> HomeAccess | None:
     """Load how the two users reach the broker of a directory.
 
-    None if Home Assistant may not see the fleet. Raises UsageError and StorageError.
+    Return None if Home Assistant may not see the fleet. Raises UsageError and StorageError.
     """
     publisher = Path(directory) / PUBLISHER
     home = Path(directory) / HOME_ASSISTANT
@@ -78,10 +88,14 @@ def load(directory: str | Path) -> HomeAccess | None:
 
 
 def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
-    """Raise UsageError for an invalid prefix, or one that overlaps with the fleet's.
+    """Raise UsageError if Home Assistant's topics cannot begin with this prefix.
 
-    If they overlap, Home Assistant could read topics of the fleet. discovery: the prefix of its
-    discovery topics; None: as before. fleet: the prefix of the fleet's topics.
+    The prefix may be invalid, or it may overlap with that of the fleet's topics. Then Home
+    Assistant could read messages of the fleet.
+
+    directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
+    None for the one that is configured already, and False for no Home Assistant. fleet: the prefix
+    of the fleet's topics.
     """
     discovery = _prefix(directory, discovery)
     if not isinstance(discovery, str):
@@ -98,7 +112,11 @@ def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> No
 
 
 def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
-    """Return the prefix of discovery topics: the given one; for None the one of before, if any."""
+    """Return the prefix of Home Assistant's discovery topics.
+
+    discovery: the given prefix, or False for no Home Assistant; both are returned as they are. For
+    None it is the prefix that is configured already, or None if there is none.
+    """
     if discovery is not None:
         return discovery
     access = load(directory)
@@ -108,9 +126,12 @@ def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool |
 
 
 def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
-    """Return what the files of the two users are to say, by their paths.
+    """Return how the two users are to reach the broker, by the paths of the files to write that to.
 
-    discovery: the prefix of discovery topics; None: as before. False removes the files.
+    The result is empty if Home Assistant may not see the fleet.
+
+    directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
+    None for the one that is configured already. False removes the two files.
     """
     discovery = _prefix(directory, discovery)
     if discovery is False:

@@ -1,4 +1,4 @@
-"""Keeps a Mosquitto running: restarts it when it ends or hangs."""
+"""Keeps a Mosquitto process running: restarts it when it ends or hangs."""
 
 from __future__ import annotations
 
@@ -17,46 +17,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeeperTimes:
-    """When a keeper looks and restarts, in seconds."""
+    """How often a keeper checks a broker, and how long it waits; in seconds."""
 
-    look_every: float = 0.5  # whether the process still runs
-    ask_every: float = 30.0  # whether it answers: 2.0.11 may hang after a bridge was cut
-    answer: float = 15.0  # that an answer may take
-    first_pause: float = 1.0  # before a restart; doubles with every restart
+    look_every: float = 0.5  # between two looks whether the process still runs
+    # Between two checks whether it answers: release 2.0.11 may hang after a bridge was cut.
+    ask_every: float = 30.0
+    answer: float = 15.0  # the longest time that an answer may take
+    first_pause: float = 1.0  # before the first restart; the pause doubles with every restart
     longest_pause: float = 60.0
     healthy: float = 300.0  # without a restart, after which the pause is short again
-    largest_log: int = 16 << 20  # bytes of its log, which is emptied then
+    largest_log: int = 16 << 20  # not seconds but bytes: a larger log is emptied
 
 
 DEFAULT_TIMES = KeeperTimes()
 
 
 class Keeper:
-    """Watches a Mosquitto in a thread."""
+    """Watches a Mosquitto process in a thread, and restarts it when needed."""
 
     def __init__(
         self, broker: Mosquitto, report: Callable[[str], None], times: KeeperTimes
     ) -> None:
-        """report: gets a sentence before each restart."""
+        """Prepare to watch a broker. report: is called with a sentence before each restart."""
         self._broker = broker
         self._report = report
         self._times = times
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._start_error = ""  # of the last attempt to start the broker
-        self._last_check = 0.0  # whether it answers
+        self._start_error = ""  # why the last attempt to start the broker has failed
+        self._last_check = 0.0  # when it was checked last whether the broker answers
 
     def start(self) -> None:
         """Begin to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer; return once the broker is left alone."""
+        """Stop watching. Afterwards the keeper does nothing to the broker any more."""
         self._stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        """Look at the broker again and again, and restart it after ever longer pauses."""
+        """Check the broker regularly until `stop` is called, and restart it if it has failed.
+
+        The pause before a restart grows, so that a broker that fails at once is not restarted all
+        the time.
+        """
         pause = self._times.first_pause
         self._last_check = last_start = time.monotonic()
         while not self._stopping.wait(self._times.look_every):
@@ -67,28 +72,34 @@ class Keeper:
                 pause = self._times.first_pause
             with suppress(OSError):  # where a disk is full, the keeper goes on
                 self._report(f"{failure}; it is restarted in {pause:g} s")
-            if self._stopping.wait(pause):
+            was_stopped = self._stopping.wait(pause)
+            if was_stopped:
                 return
             pause = min(2 * pause, self._times.longest_pause)
             self._restart()
             last_start = time.monotonic()
 
     def _failure(self) -> str:
-        """Say what is wrong with the broker; "" if it is well. A broker that hangs is killed."""
+        """Return what is wrong with the broker, or "" if nothing is. Kill a broker that hangs."""
         if not self._broker.runs:
-            return self._start_error or self._broker.failure("mosquitto has ended").message
+            if self._start_error:
+                return self._start_error
+            return self._broker.failure("mosquitto has ended").message
         self._start_error = ""
         if time.monotonic() - self._last_check < self._times.ask_every:
             return ""
         self._broker.limit_log(self._times.largest_log)
-        answers = self._broker.answers(self._times.answer)  # None: its port is closed
+        answers = self._broker.answers(self._times.answer)
         self._last_check = time.monotonic()
-        if answers is not False or self._stopping.is_set():
+        # None says that its port is closed: then it is about to end, which is noticed soon.
+        hangs = answers is False
+        if not hangs or self._stopping.is_set():
             return ""
         self._broker.kill()
         return "mosquitto hangs"
 
     def _restart(self) -> None:
+        """Try to start the broker, and remember the error if that fails."""
         try:
             self._broker.start()
         except (DeviceError, OSError) as error:

@@ -1,7 +1,7 @@
 """The host's link to a broker (shared_specs/mqtt.md): one connection for the whole fleet.
 
-It runs on asyncio and gmqtt, which counts most messages a second: 65,000 at QoS 0 (29,000 at
-QoS 1), where paho-mqtt makes 21,000 (14,000) and aiomqtt 9,000 (7,000).
+It runs on asyncio and gmqtt, which receives the most messages a second: 65,000 at QoS 0 and 29,000
+at QoS 1, where paho-mqtt receives 21,000 and 14,000, and aiomqtt 9,000 and 7,000.
 """
 
 import asyncio
@@ -22,42 +22,50 @@ from ternhost.reach.broker.mqtt_client import CONNECT_TIMEOUT, RECONNECT_EVERY, 
 from ternhost.reach.broker.presence import Presence
 from ternhost.reach.broker.sites import Ids
 
-MODEL = "%s/model"  # down, retained: the averaged model
-SITE = "%s/site/%s"  # up, retained: whether a site's broker is connected to this one
+# Topics with retained messages; the first placeholder is the prefix of the fleet.
+MODEL = "%s/model"  # to boards: the averaged model
+SITE = "%s/site/%s"  # to the host: whether a site's broker is connected to this one
 
 _KEEP_ALIVE = 30  # seconds
 _LEAVE_TIMEOUT = 2.0  # seconds
 
-# Frames that come in quick succession are gathered, since one commit serves them all.
-_GATHER_SECONDS = 0.02  # of a wait for more
-_MOST_GATHERINGS = 10  # waits one after the other
-_LEAST_GATHERED = 100  # frames in a wait, for another one to follow
-_MOST_FRAMES = 5_000  # in all
+# Frames that come in quick succession are handed to the driver together, since one commit of the
+# database serves them all.
+_GATHER_SECONDS = 0.02  # the length of a wait for more frames
+_MOST_GATHERINGS = 10  # the most waits one after the other
+_LEAST_GATHERED = 100  # so many frames must come in a wait for another one to follow
+_MOST_FRAMES = 5_000  # if so many frames have come, there is no further wait
 
 
 class _NoAnswer(DeviceError):
-    """No broker answers yet: it is down or hangs, and may come."""
+    """The error if no broker answers yet: it is down or hangs, and may come back."""
 
 
 class MqttLink:
-    """Frames from and to all boards of a broker.
+    """Sends frames to all boards on a broker, and receives theirs.
 
-    `on_connect` is called after each connection, `on_waiting` with a sentence when `connect` waits.
-    Frames sent without a connection are lost, so that nothing stale is ever sent.
+    Frames that are sent while there is no connection are lost, so that boards never get old ones.
     """
 
     def __init__(self, access: Access, *, site_ids: Callable[[], Ids] = dict) -> None:
-        """access: how to reach the broker. site_ids: reads the ids of the sites (`SiteIds`)."""
+        """access: how to reach the broker. site_ids: returns the ids of each site's devices."""
         self.access = access
-        self.presence = Presence(site_ids)
-        self.connected = False  # now
-        self.subscribed = asyncio.Event()  # no message of a board is missed from now on
-        self.on_connect: Callable[[], None] = lambda: None
+        self.presence = Presence(site_ids)  # who is connected to the broker
+        self.on_connect: Callable[[], None] = lambda: None  # called after each connection
+        # Called with a sentence when no broker answers and `connect` begins to wait for it.
         self.on_waiting: Callable[[str], None] = lambda message: None
-        self._frames: list[bytes] = []
-        self._arrived = asyncio.Event()
+
+        # The state of the connection.
+        self.connected = False
+        self.subscribed = asyncio.Event()  # set when no message of a board can be missed any more
         self._closing = asyncio.Event()
-        self._hosts = deque(access.hosts)
+        self._hosts = deque(access.hosts)  # the nodes of the broker; the client tries them by turns
+
+        # What has been received.
+        self._frames: list[bytes] = []
+        self._arrived = asyncio.Event()  # set when a frame or a HELLO has come
+
+        # The beginnings of the topics to which the host subscribes.
         up_topics = device_link.UP % (access.prefix, "")
         site_topics = SITE % (access.prefix, "")
         hello_topics = device_link.HELLO % (access.prefix, "")
@@ -66,9 +74,10 @@ class MqttLink:
         self.renew()
 
     def renew(self) -> None:
-        """Make the client of the next attempt: gmqtt's remembers a refusal.
+        """Make a new client for the next attempt to connect.
 
-        A subclass adds a will.
+        That is needed since a client of gmqtt that was refused once does not try again. A subclass
+        adds a will.
         """
         self.client = Client(self._hosts, self.access.user, self.access.password)
         self.client.on_message = self._on_message
@@ -79,13 +88,18 @@ class MqttLink:
     # Connecting
 
     async def connect(self, patience: float | None = 0.0) -> None:
-        """Connect for the first time; later it reconnects by itself.
+        """Connect for the first time. Afterwards the link reconnects by itself.
 
-        patience: seconds to retry while no broker answers; None: until `close`. Raises UsageError,
-        and DeviceError, at once if the broker refuses this host or has the wrong certificate.
+        patience: for how many seconds to try again while no broker answers; None for ever, until
+        `close` is called. Each node of a cluster is tried at least once.
+        Raises UsageError if the certificate authority cannot be read. Raises DeviceError if no
+        broker has answered in time, and at once if the broker refuses this host or has the wrong
+        certificate.
         """
         tls = self._tls_context()
-        end = None if patience is None else time.monotonic() + patience
+        end = float("inf")
+        if patience is not None:
+            end = time.monotonic() + patience
         untried_nodes = len(self._hosts)
         warned = False
         self._closing.clear()
@@ -95,8 +109,8 @@ class MqttLink:
             except _NoAnswer as error:
                 await self._give_up_client()
                 untried_nodes -= 1
-                is_last = end is not None and time.monotonic() + RECONNECT_EVERY > end
-                if is_last and untried_nodes <= 0:
+                is_out_of_time = time.monotonic() + RECONNECT_EVERY > end
+                if is_out_of_time and untried_nodes <= 0:
                     raise
                 if not warned:
                     self.on_waiting(f"{error.message}; waiting for it")
@@ -109,10 +123,13 @@ class MqttLink:
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), RECONNECT_EVERY)
-        await self._leave()
+        await self._leave()  # `close` was called meanwhile
 
     def _tls_context(self) -> ssl.SSLContext | bool:
-        """Return the context with the fleet's authority; False for a broker without TLS."""
+        """Return a TLS context that trusts the fleet's authority; False for a broker without TLS.
+
+        Raises UsageError if the authority's certificate cannot be read.
+        """
         authority = self.access.authority
         if not authority:
             return False
@@ -122,9 +139,9 @@ class MqttLink:
             raise UsageError(f"{authority} is not a certificate: {error}") from error
 
     async def _attempt(self, tls: ssl.SSLContext | bool) -> None:
-        """Connect once.
+        """Try once to connect. tls: the result of `_tls_context`.
 
-        Raises _NoAnswer if the broker may come later, and DeviceError if it refuses this host or
+        Raises _NoAnswer if the broker may answer later, and DeviceError if it refuses this host or
         is not the right one.
         """
         access = self.access
@@ -141,7 +158,8 @@ class MqttLink:
         except MQTTConnectError as error:
             text = f"{broker} refuses this host: {error}"
             hint = "check user and password in host.json"
-            if "unavailable" in str(error):  # a cluster, until it has a leader
+            is_without_leader = "unavailable" in str(error)  # a cluster that has only just started
+            if is_without_leader:
                 raise _NoAnswer(text, hint) from error
             raise DeviceError(text, hint) from error
         except (OSError, TimeoutError) as error:
@@ -156,10 +174,12 @@ class MqttLink:
             raise _NoAnswer(text, hint) from error
 
     async def _give_up_client(self) -> None:
+        """Disconnect, and make a new client for the next attempt."""
         await self._leave()
         self.renew()
 
     async def _leave(self) -> None:
+        """Disconnect, if there is a connection, and do not reconnect."""
         self.client.stop_reconnect()
         with suppress(Exception):  # there may be no connection to end
             await asyncio.wait_for(self.client.disconnect(), _LEAVE_TIMEOUT)
@@ -171,12 +191,14 @@ class MqttLink:
         self.connected = False
 
     def subscribe(self) -> None:
-        """Ask for what the broker has for this link, each time that it is connected."""
+        """Subscribe to the topics of boards and sites, after each connection."""
         self.presence.start_over()
         self.subscribed.clear()
         self._unacknowledged = len(self._prefixes)
         for prefix in self._prefixes:
             self.client.subscribe(prefix + "+", qos=1)
+
+    # The parameters of the next methods are those with which gmqtt calls them.
 
     def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self.connected = True
@@ -189,14 +211,14 @@ class MqttLink:
             self.subscribed.set()
 
     def _on_disconnect(self, client: Any, packet: Any, error: Any = None) -> None:
-        if client is self.client:
+        if client is self.client:  # not an earlier one, which was given up
             self.connected = False
-            self.client.queue.clear()
+            self.client.queue.clear()  # what was not sent must not be sent late
 
     # Receiving
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a frame or a HELLO, at most `timeout` seconds; return whether there is a frame."""
+        """Wait at most `timeout` seconds for a frame or a HELLO; return whether there are frames."""
         if not self._frames:
             self._arrived.clear()
             with suppress(TimeoutError):
@@ -204,9 +226,10 @@ class MqttLink:
         return bool(self._frames)
 
     async def take(self, timeout: float) -> list[bytes]:
-        """Return unchecked frames of boards in their order; none after `timeout` seconds.
+        """Wait at most `timeout` seconds for frames of boards, and return them in their order.
 
-        While many come, it waits a little longer, since one commit serves them all.
+        They are not verified. While many come, it waits a little longer: the more frames the driver
+        gets together, the fewer commits it needs.
         """
         if await self.wait(timeout):
             await self._gather()
@@ -215,8 +238,8 @@ class MqttLink:
         return taken
 
     async def _gather(self) -> None:
-        """Wait for more frames, as long as many come."""
-        count_before = -_LEAST_GATHERED
+        """Wait for more frames, again and again as long as many come."""
+        count_before = -_LEAST_GATHERED  # so that there is a first wait
         for _ in range(_MOST_GATHERINGS):
             count = len(self._frames)
             few_have_come = count - count_before < _LEAST_GATHERED
@@ -226,8 +249,11 @@ class MqttLink:
             await asyncio.sleep(_GATHER_SECONDS)
 
     def receive(self, topic: str, payload: bytes, retained: bool = False) -> None:
-        """Take a message of the broker."""
-        up_topics, site_topics, hello_topics = self._prefixes
+        """Take a message from the broker: a frame or a HELLO of a board, or one of a site.
+
+        retained: whether the broker has kept the message, which may be old then.
+        """
+        up_topics, site_topics, hello_topics = self._prefixes  # the beginnings of topics
         if topic.startswith(up_topics):
             self._frames.append(payload)
             self.presence.take_message(topic.removeprefix(up_topics))
@@ -237,7 +263,8 @@ class MqttLink:
             self._arrived.set()
         elif topic.startswith(site_topics):
             site = topic.removeprefix(site_topics)
-            self.presence.take_site(site, connected=payload == b"1", retained=retained)
+            is_connected = payload == b"1"
+            self.presence.take_site(site, connected=is_connected, retained=retained)
 
     def _on_message(
         self, client: Any, topic: str, payload: bytes, qos: int, properties: Any
@@ -248,19 +275,25 @@ class MqttLink:
     # Sending
 
     def announce(self, frame: bytes) -> None:
-        """Send `frame` to every board, and retain it for later ones; an empty frame removes it."""
+        """Send a request to every board, and have the broker retain it for those that come later.
+
+        An empty frame removes what the broker has retained.
+        """
         self.publish(device_link.ROUND % self.access.prefix, frame, retain=True)
 
-    def hand_out(self, frame: bytes) -> None:
-        """Have the broker retain `frame`, the averaged model, for every board that wants it."""
+    def retain_model(self, frame: bytes) -> None:
+        """Have the broker retain the averaged model, which is `frame`, for all boards that use it.
+
+        An empty frame removes what the broker has retained.
+        """
         self.publish(MODEL % self.access.prefix, frame, retain=True)
 
     def ask(self, board: str, frame: bytes) -> None:
-        """Send `frame` to one board."""
+        """Send a frame to one board. board: its name."""
         self.publish(device_link.DOWN % (self.access.prefix, board), frame)
 
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> None:
-        """Publish a message, unless the connection is lost."""
-        # A lost connection is closed before it is reported.
+        """Publish a message, unless there is no connection."""
+        # gmqtt closes a lost connection first, and calls `_on_disconnect` later.
         if self.connected and self.client.is_connected:
             self.client.publish(topic, payload, qos=1, retain=retain)

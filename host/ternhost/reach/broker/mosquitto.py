@@ -1,4 +1,4 @@
-"""Runs Mosquitto on a configuration of `ternhost.reach.broker.configuration`."""
+"""Runs the broker Mosquitto with the files that `ternhost.reach.broker.configuration` writes."""
 
 import os
 import re
@@ -24,16 +24,17 @@ from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
 from ternhost.reach.broker.sites import SITES, is_site
 
 _START_TIMEOUT = 30.0  # seconds
-_STOP_TIMEOUT = 5.0
-# MQTT's CONNECT of a client without a name, user and password.
+_STOP_TIMEOUT = 5.0  # seconds
+# An MQTT packet CONNECT of a client without a name, user and password: its type and length, the
+# name and version (4) of the protocol, the flag for a clean session, and keep-alive and name, empty.
 _CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
-_PORTS = range(10_000, 30_000)
-_STAMP = re.compile(r"^\d+: ")  # of a line of its log
-_given_ports: set[int] = set()  # by free_port
+_PORTS = range(10_000, 30_000)  # below those that operating systems assign by themselves
+_STAMP = re.compile(r"^\d+: ")  # the time at the beginning of a line of its log
+_given_ports: set[int] = set()  # those that free_port has returned
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface; it is given to nobody else in this process.
+    """Return a free port of the loopback interface, another one with each call in this process.
 
     It lies outside the range from which operating systems assign ports.
     """
@@ -41,14 +42,14 @@ def free_port() -> int:
         port = secrets.choice(_PORTS)
         if port in _given_ports:
             continue
-        with socket.socket() as probe, suppress(OSError):
+        with socket.socket() as probe, suppress(OSError):  # OSError: it is in use
             probe.bind(("127.0.0.1", port))
             _given_ports.add(port)
             return port
 
 
 def listens(address: str, port: int) -> bool:
-    """Return whether something listens at that address."""
+    """Return whether a program listens at that address and port."""
     try:
         socket.create_connection((address, port), timeout=1).close()
     except OSError:
@@ -57,15 +58,17 @@ def listens(address: str, port: int) -> bool:
 
 
 def reload(directory: str | Path) -> bool:
-    """Have the running broker of a directory read its passwords and rights again.
+    """Make the running broker of a directory read its passwords and its access list again.
 
-    So do the brokers of its sites on this machine, and the nodes of a cluster. Return whether the
-    directory's own broker or a node could be told. Needs /proc and the user of the brokers.
+    The same is done for the brokers of its sites that run on this machine, and for the nodes of a
+    cluster. This needs /proc, and the user who runs the brokers. Return whether the broker of the
+    directory itself or a node of it is running.
     """
     directory = Path(directory).resolve()
     central = directory.parent.parent
     if is_site(directory) and (central / CONFIG).exists():
-        # First, or it would lose messages that the site's bridge passes on too early.
+        # The central broker comes first. Otherwise the site's bridge could pass messages of new
+        # boards on to it before it accepts them, and they would be lost.
         _hang_up(central)
     reloaded = _hang_up(directory)
     for site in sorted((directory / SITES).glob("*")):
@@ -76,18 +79,22 @@ def reload(directory: str | Path) -> bool:
 
 
 def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
-    """Send SIGHUP to the broker of a directory; return whether it runs."""
-    with suppress(OSError, ValueError):
+    """Send SIGHUP to the broker of a directory, on which it reads its files again.
+
+    pid_file: the file with the number of its process. program: its name, to be sure that it is the
+    broker. Return whether the broker runs.
+    """
+    with suppress(OSError, ValueError):  # no such file or process, or no number in the file
         pid = int((directory / pid_file).read_text())
         process_name = Path(f"/proc/{pid}/comm").read_text()
-        if process_name == f"{program}\n":  # else another process has its number by now
+        if process_name == f"{program}\n":  # otherwise another process has this number by now
             os.kill(pid, signal.SIGHUP)
             return True
     return False
 
 
 def listener(directory: Path) -> tuple[str, int]:
-    """Return the host and port of a directory's broker, as seen from its own machine.
+    """Return the address and port at which a directory's broker is reached from its own machine.
 
     Raises UsageError if its configuration names none.
     """
@@ -101,10 +108,7 @@ def listener(directory: Path) -> tuple[str, int]:
 
 
 class Mosquitto(Closing):
-    """A Mosquitto process on a configuration of `write_configuration`.
-
-    A context manager that ends it.
-    """
+    """A Mosquitto process, which is also a context manager that ends it."""
 
     def __init__(self, directory: str | Path) -> None:
         """Start the broker of a directory, and wait until it listens. Raises DeviceError."""
@@ -112,7 +116,7 @@ class Mosquitto(Closing):
         self.access = Access.load(self.directory / HOST)
         self._listener = listener(self.directory)
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # bytes of the log that are older than the process
+        self._log_start = 0  # how many bytes of the log are older than the process
         self._keeper: Keeper | None = None
         self.start()
 
@@ -127,7 +131,10 @@ class Mosquitto(Closing):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process, also again after `kill`. Raises DeviceError."""
+        """Start the process, for the first time or again, and wait until it listens.
+
+        Raises DeviceError if Mosquitto is not installed, its port is taken, or it ends at once.
+        """
         search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
         binary = shutil.which("mosquitto", path=search_path)
         if binary is None:
@@ -145,37 +152,43 @@ class Mosquitto(Closing):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # its parent handles Ctrl-C, and ends it last
+                start_new_session=True,  # Ctrl-C does not reach it: this process ends it last
             )
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
-        """Wait until the process that was started answers. Raises DeviceError if it does not."""
+        """Wait until the process accepts connections. Raises DeviceError if it does not."""
         end = time.monotonic() + _START_TIMEOUT
-        while not self.answers(1.0):
+        while not self.answers(timeout=1.0):
             if not self.runs or time.monotonic() > end:
                 error = self.failure("mosquitto does not start")
                 self.kill()
                 raise error
             time.sleep(0.01)
-        if not self.runs:  # another process listens
+        if not self.runs:  # then it was another process that has answered
             raise self.failure("mosquitto has ended")
 
     def failure(self, message: str) -> DeviceError:
-        """Return an error that says why the process has ended, by its log or its exit code."""
+        """Return the error for a process that has ended, with the reason if that is known.
+
+        The reason is the last error in its log, or else the signal or the exit code with which it
+        has ended. message: what has happened, as the beginning of the error's message.
+        """
         log = self.directory / LOG
         errors = self._errors_in_log()
-        code = self._process.poll() if self._process else None
+        code = None
+        if self._process:
+            code = self._process.poll()
         if errors:
             message += f": {errors[-1]}"
-        elif code is not None and code < 0:
+        elif code is not None and code < 0:  # the number of a signal, with a minus sign
             message += f": {signal.Signals(-code).name}"
         elif code is not None:
             message += f" with exit code {code}"
         return DeviceError(message, hint=f"see {log}")
 
     def _errors_in_log(self) -> list[str]:
-        """Return the errors that the process has logged.
+        """Return the messages of errors that the process has logged, without their times.
 
         Other lines of its log do not say why it has ended.
         """
@@ -195,15 +208,15 @@ class Mosquitto(Closing):
     def limit_log(self, largest: int) -> None:
         """Empty the log if it has more than `largest` bytes."""
         log = self.directory / LOG
-        with suppress(OSError):
+        with suppress(OSError):  # there may be no log
             if log.stat().st_size > largest:
                 os.truncate(log, 0)
                 self._log_start = 0
 
     def answers(self, timeout: float) -> bool | None:
-        """Return whether it answers a connection in time; None if its port is closed.
+        """Return whether the broker answers within `timeout` seconds; None if its port is closed.
 
-        timeout: seconds.
+        False says that it accepts connections and does nothing with them: it hangs.
         """
         try:
             connection = socket.create_connection(self._listener, timeout)
@@ -216,19 +229,20 @@ class Mosquitto(Closing):
                 self._greet(connection)
             except TimeoutError:
                 return False
-            except OSError:  # it refuses this as a client
+            except OSError:  # it refuses this client, and so it answers
                 pass
         return True
 
     def _greet(self, connection: socket.socket) -> None:
-        """Complete the handshake of a connection that only looks whether the broker answers.
+        """Complete a handshake on a connection that only finds out whether the broker answers.
 
-        Mosquitto sometimes logs one that breaks off as an error. Raises OSError.
+        If a connection ended without one, Mosquitto would sometimes log an error. Raises OSError.
         """
         if self.access.authority:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            # The broker gets no data, so it need not be the right one.
             context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE  # it gets no data
+            context.verify_mode = ssl.CERT_NONE
             with context.wrap_socket(connection) as secure:
                 secure.unwrap()
         else:
@@ -236,21 +250,22 @@ class Mosquitto(Closing):
             connection.recv(1)
 
     def keep(self, report: Callable[[str], None], times: KeeperTimes = DEFAULT_TIMES) -> None:
-        """Restart it from now on when it ends or hangs, after growing pauses.
+        """From now on restart the broker when it ends or hangs, after pauses that grow.
 
-        report: gets a sentence each time.
+        report: is called with a sentence before each restart. times: how often it is checked.
         """
         keeper = Keeper(self, report, times)
         keeper.start()
-        self._keeper = keeper  # only now that it can be joined: Ctrl-C may come at any time
+        # Ctrl-C may come at any time, so it is noted only now, when its thread can be joined.
+        self._keeper = keeper
 
     def reload(self) -> None:
-        """Have it read its passwords and its access list again."""
+        """Make the broker read its passwords and its access list again."""
         if self._process:
             self._process.send_signal(signal.SIGHUP)
 
     def close(self) -> None:
-        """Stop it cleanly: it saves its retained messages and sessions."""
+        """Stop the broker cleanly, so that it saves its retained messages and sessions."""
         if self._keeper:
             self._keeper.stop()
         if self._process:
@@ -268,9 +283,10 @@ class Mosquitto(Closing):
 
 
 def configure_if_missing(directory: str | Path) -> Access:
-    """Load a broker's access, or configure a new broker for this machine.
+    """Return how the broker of a directory is reached, after configuring a new one if necessary.
 
-    It listens on port 8883, or a free one. Raises StorageError and UsageError.
+    A new broker is for this machine only, and listens at its usual port or at a free one. Raises
+    StorageError and UsageError.
     """
     directory = Path(directory)
     if (directory / HOST).exists():
@@ -285,14 +301,18 @@ def configure_if_missing(directory: str | Path) -> Access:
 def ensure_running(
     directory: str | Path, report: Callable[[str], None] = lambda message: None
 ) -> Iterator[Access]:
-    """Run a directory's broker while the context is open, unless something listens already.
+    """Run the broker of a directory while the context is open, unless it is running already.
 
-    A missing configuration is made. report: gets a sentence when it is restarted. Raises
-    DeviceError, StorageError and UsageError.
+    A missing configuration is made. The context manager returns how the broker is reached. report:
+    is called with a sentence before each restart. Raises DeviceError, StorageError and UsageError.
     """
     directory = Path(directory)
     access = configure_if_missing(directory)
-    if not (directory / CONFIG).exists() or listens(*listener(directory)):
+    if not (directory / CONFIG).exists():  # it is a cluster, or runs elsewhere
+        yield access
+        return
+    address, port = listener(directory)
+    if listens(address, port):
         yield access
         return
     with Mosquitto(directory) as running:

@@ -1,4 +1,4 @@
-"""The files of a Mosquitto, central or at a site."""
+"""Reads and writes the files of a Mosquitto broker, a central one or that of a site."""
 
 import base64
 import hashlib
@@ -20,11 +20,12 @@ PID = "mosquitto.pid"
 LOG = "mosquitto.log"
 PORT = 8883
 
-_LEAST_MEMORY = 128 << 20  # bytes of the broker
-_MEMORY_OF_A_BOARD = 32 << 10  # bytes
-_MQTT_OVERHEAD = 128  # bytes of a packet beside the frame in it: mostly the topic
+# The limit of the broker's memory, in bytes: so much for each board, and not less than the least.
+_LEAST_MEMORY = 128 << 20
+_MEMORY_OF_A_BOARD = 32 << 10
+_MQTT_OVERHEAD = 128  # bytes of an MQTT packet beside the frame in it: mostly the topic
 _OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
-_SALT_BYTES = 12
+_SALT_BYTES = 12  # as in Mosquitto's own password files
 _LISTENER = re.compile(r"^listener (\d+) (\S+)$", re.MULTILINE)
 _TLS = re.compile(r"^(certfile|keyfile|tls_version) .*\n", re.MULTILINE)
 _MEMORY_LINE = re.compile(r"^memory_limit [1-9]\d*$", re.MULTILINE)
@@ -40,34 +41,47 @@ class Listener(NamedTuple):
 
 
 def password_line(user: str, password: str) -> str:
-    """Return a line of Mosquitto's password file, with the PBKDF2-SHA-512 hash of a password."""
+    """Return the line for a user in Mosquitto's password file, with a hash of the password.
+
+    Its form is USER:$7$ITERATIONS$SALT$HASH, where 7 stands for PBKDF2-SHA-512, and salt and hash
+    are in Base64.
+    """
     salt = secrets.token_bytes(_SALT_BYTES)
+    digest = _digest(password, salt, _ITERATIONS)
     encoded_salt = base64.b64encode(salt).decode()
-    encoded_digest = base64.b64encode(_digest(password, salt, _ITERATIONS)).decode()
+    encoded_digest = base64.b64encode(digest).decode()
     return f"{user}:$7${_ITERATIONS}${encoded_salt}${encoded_digest}"
 
 
 def _digest(password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the PBKDF2-SHA-512 hash of a password."""
     return hashlib.pbkdf2_hmac("sha512", password.encode(), salt, iterations)
 
 
 @lru_cache(maxsize=1)
 def _encoded_passwords(path: Path, changed: int) -> dict[str, str]:
-    """Read the password file, and return its encoded passwords by user.
+    """Return the hash of each user's password, in Mosquitto's form, from a password file.
 
-    changed: when the file was written; another time reads it again.
+    The result is cached. path: the path of the file. changed: when the file was written, so that a
+    changed file is read again.
     """
-    return dict(line.split(":", 1) for line in path.read_text().splitlines())
+    hashes = {}
+    for line in path.read_text().splitlines():
+        user, encoded = line.split(":", 1)
+        hashes[user] = encoded
+    return hashes
 
 
 def has_password(directory: Path, user: str, password: str) -> bool:
-    """Return whether this is the user's password in the password file of a broker.
+    """Return whether a user has this password according to the password file of a broker.
 
-    True, too, if the file or the entry cannot be read.
+    The result is True, too, if the file cannot be read, or has a hash of another kind: then nobody
+    is told that a password is wrong. directory: the broker's directory.
     """
     path = directory / PASSWORDS
     try:
-        encoded = _encoded_passwords(path, path.stat().st_mtime_ns).get(user)
+        encoded_by_user = _encoded_passwords(path, path.stat().st_mtime_ns)
+        encoded = encoded_by_user.get(user)  # "$7$ITERATIONS$SALT$HASH"
         if encoded is None:
             return False
         _empty, _algorithm, iterations, salt, expected = encoded.split("$")
@@ -78,18 +92,28 @@ def has_password(directory: Path, user: str, password: str) -> bool:
 
 
 def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -> None:
-    """Write the password file. passwords: (user, password). Raises OSError."""
-    lines = "".join(password_line(user, password) + "\n" for user, password in passwords)
-    write_file(directory / PASSWORDS, lines.encode(), secret=True)
+    """Write the password file of a broker. passwords: (user name, password). Raises OSError."""
+    text = ""
+    for user, password in passwords:
+        text += password_line(user, password) + "\n"
+    write_file(directory / PASSWORDS, text.encode(), secret=True)
 
 
 def board_rights(prefix: str) -> Rights:
-    """Return the rights of a board: it may write hello, since its will removes its HELLO."""
-    return Rights.below(prefix, "up/%u hello/%u", "down/%u round model")
+    """Return the topics that a board may write and read; %u stands for its own name in them.
+
+    The right to write its HELLO is for its will, too, with which the broker removes the HELLO when
+    the connection is lost.
+    """
+    return Rights.below(prefix, write="up/%u hello/%u", read="down/%u round model")
 
 
 def write_access_list(directory: Path, users: str, prefix: str) -> None:
-    """Write the access list. users: the sections of all users but boards. Raises OSError."""
+    """Write the access list of a broker, which says what topics each user may write and read.
+
+    users: the sections of all users that are not boards. prefix: the beginning of all topics of the
+    fleet. Raises OSError.
+    """
     text = users + board_rights(prefix).lines("pattern")
     write_file(directory / ACCESS, text.encode(), secret=True)
 
@@ -97,14 +121,17 @@ def write_access_list(directory: Path, users: str, prefix: str) -> None:
 def write_conf(
     directory: Path, listener: Listener, *, boards: int, user: str | None = None, bridge: str = ""
 ) -> None:
-    """Write mosquitto.conf.
+    """Write mosquitto.conf, the configuration of a Mosquitto broker.
 
-    boards: how many there are, for its memory. user: the one who runs it in this directory; None:
-    it can be moved, and is run from wherever it is. bridge: the section with which a site's
-    broker connects to the central one. Raises OSError.
+    directory: the broker's directory. listener: where it listens, and whether with TLS.
+    boards: how many boards there are, from which the limit of its memory follows.
+    user: the user who runs it in this directory; None for a site's broker, whose directory is
+        moved to another machine.
+    bridge: for a site's broker, the section with which it connects to the central one.
+    Raises OSError.
     """
     if user is None:
-        inside = "./"
+        inside = "./"  # paths are relative
         start = f"mosquitto -c ./{CONFIG}, in this directory"
     else:
         inside = f"{directory}/"
@@ -112,32 +139,39 @@ def write_conf(
     text = template(CONFIG).format(
         start=start,
         directory=inside,
-        user=f"user {user or 'root'}\n",  # root: Mosquitto keeps the user that starts it
+        user=f"user {user or 'root'}\n",  # with root, Mosquitto keeps the user that starts it
         port=listener.port,
         address=listener.address,
         largest_packet=wire.MAX_FRAME + _MQTT_OVERHEAD,
         memory=_memory(boards),
     )
-    if not listener.tls:
+    if not listener.tls:  # the template has lines for TLS
         text = _TLS.sub("", text)
-    write_file(directory / CONFIG, (text + bridge).encode(), secret=bool(bridge))
+    text += bridge
+    has_password = bool(bridge)  # the one of the bridge
+    write_file(directory / CONFIG, text.encode(), secret=has_password)
 
 
 def names(directory: Path, access: Access) -> list[str]:
-    """Return the names of a configured broker: the host's, then others of its certificate."""
+    """Return the host names and addresses at which a broker is reached.
+
+    First come those at which the host reaches it, then others of its certificate. directory: of
+    the broker. access: how the host reaches it.
+    """
     certified: list[str] = []
     if access.authority:
         from ternhost.reach.certificates import names_of  # they need an extra
 
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # there may be no valid certificate
             certified = names_of(directory / CERTIFICATE)
-    return list(dict.fromkeys([*access.hosts, *certified]))  # each once, in this order
+    all_names = [*access.hosts, *certified]
+    return list(dict.fromkeys(all_names))  # each once, in this order
 
 
 def listening(directory: Path) -> tuple[str, int] | None:
-    """Return address and port of the listener in mosquitto.conf.
+    """Return the address and port at which a broker listens, according to its mosquitto.conf.
 
-    None if the file is missing, or names no listener.
+    Return None if there is no such file, or if it names no listener.
     """
     path = directory / CONFIG
     if not path.exists():
@@ -150,9 +184,10 @@ def listening(directory: Path) -> tuple[str, int] | None:
 
 
 def update_memory(directory: Path, boards: int) -> None:
-    """Set the memory limit in mosquitto.conf for a number of boards; the rest of it stays.
+    """Set the limit of memory in mosquitto.conf for a number of boards, and change nothing else.
 
-    Users may have edited it, also to have no limit. Raises OSError.
+    Users may have edited the file. If they have removed the limit, there remains none. Raises
+    OSError.
     """
     path = directory / CONFIG
     text = _MEMORY_LINE.sub(f"memory_limit {_memory(boards)}", path.read_text())
@@ -161,4 +196,5 @@ def update_memory(directory: Path, boards: int) -> None:
 
 
 def _memory(boards: int) -> int:
+    """Return the limit of the memory for a broker with so many boards, in bytes."""
     return max(_LEAST_MEMORY, _MEMORY_OF_A_BOARD * boards)

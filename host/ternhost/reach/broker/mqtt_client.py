@@ -14,7 +14,7 @@ from gmqtt.storage import PersistentStorage
 CONNECT_TIMEOUT = 10.0  # seconds
 RECONNECT_EVERY = 1.0  # seconds
 _PUBACK = struct.Struct("!BBH")  # type, length, packet id
-_PUBACK_LENGTH = 2  # bytes behind the length
+_PUBACK_LENGTH = 2  # the bytes behind the length: the packet id
 
 # A lost broker is nothing special: it is logged only if a program wants that.
 LOG = logging.getLogger("tern.mqtt")
@@ -25,11 +25,15 @@ logging.getLogger("gmqtt").addHandler(logging.NullHandler())
 class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
     """A client for MQTT 3.1.1 that reconnects for ever.
 
-    The PUBACKs of everything that one read brings leave in one write, and one TLS record.
+    A PUBACK acknowledges a message. The PUBACKs of all messages that one read of the socket brings
+    are sent with one write, and so in one TLS record, which is much faster.
     """
 
     def __init__(self, hosts: deque[str], user: str, password: str) -> None:
-        """hosts: the nodes of the broker; each connection is to the next."""
+        """Prepare to connect as a user, whose name is the id of the client, too.
+
+        hosts: the nodes of the broker. Each attempt to connect goes to the next one.
+        """
         self.queue = PersistentStorage()  # messages that the broker has not acknowledged
         super().__init__(user, clean_session=True, persistent_storage=self.queue, logger=LOG)
         self.set_config(
@@ -40,22 +44,27 @@ class Client(gmqtt.Client):  # type: ignore[misc]  # gmqtt is not typed
         self._pubacks = bytearray()  # waiting to be sent
 
     async def _create_connection(self, host: str, *args: Any, **kwargs: Any) -> MQTTConnection:
-        """Connect to the next node, whatever `host` gmqtt asks for."""
+        """Connect to the next node of the broker, whatever `host` gmqtt asks for."""
         self._hosts.rotate(-1)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             return await super()._create_connection(self._hosts[-1], *args, **kwargs)
 
     def _send_command_with_mid(self, cmd: int, mid: int, dup: bool, reason_code: int = 0) -> None:
-        """Send a command of a message (`mid`); a PUBACK waits for others of the same read."""
+        """Send a packet about a message, or gather it if it is a PUBACK.
+
+        cmd: the type of the packet. mid: the id of the message. dup, reason_code: as in gmqtt,
+        which calls this method.
+        """
         if cmd != MQTTCommands.PUBACK:
             super()._send_command_with_mid(cmd, mid, dup, reason_code=reason_code)
             return
         if not self._pubacks:
+            # The event loop calls this after all messages of the present read were handled.
             asyncio.get_running_loop().call_soon(self._acknowledge, self._connection)
         self._pubacks += _PUBACK.pack(cmd, _PUBACK_LENGTH, mid)
 
     def _acknowledge(self, connection: MQTTConnection) -> None:
-        """Send the PUBACKs that wait, if the connection that they are for still stands."""
+        """Send the gathered PUBACKs, unless the connection that they belong to was lost."""
         pubacks = self._pubacks
         self._pubacks = bytearray()
         if connection is self._connection and not connection.is_closing():

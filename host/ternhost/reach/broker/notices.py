@@ -1,6 +1,6 @@
-"""Retained status messages for observers.
+"""Publishes status messages for observers, which the broker retains.
 
-They are sent by a separate thread, so that no round waits for them.
+A separate thread sends them, so that no round has to wait for them.
 """
 
 import asyncio
@@ -19,19 +19,22 @@ _LEAVE_TIMEOUT = 5.0  # seconds until the last messages have arrived
 
 
 class _NoticeLink(MqttLink):
-    """A connection without subscriptions, and with a will.
-
-    will: (topic, payload) that the broker retains once the connection is lost.
-    """
+    """A connection to a broker that only sends, and that has a will."""
 
     def __init__(
         self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]
     ) -> None:
+        """access: how to reach the broker. connected: is called after each connection.
+
+        will: the topic and payload of a message that the broker retains when the connection is
+        lost.
+        """
         self._will = will
         super().__init__(access)
         self.on_connect = connected
 
     def renew(self) -> None:
+        """Make the client of the next attempt to connect, with the will."""
         super().renew()
         topic, payload = self._will
         self.client._will_message = gmqtt.Message(topic, payload, qos=1, retain=True)
@@ -49,9 +52,9 @@ class _NoticeLink(MqttLink):
 
 
 class Notices:
-    """Keeps the latest message of each topic retained, also after a reconnection.
+    """Has a broker retain the latest message of each topic.
 
-    It waits for a broker that is down.
+    The messages are sent again after a reconnection. A broker that is down is waited for.
     """
 
     def __init__(
@@ -62,12 +65,13 @@ class Notices:
     ) -> None:
         """Begin to connect to the broker, in a thread.
 
-        will: (topic, payload) that the broker retains if this process is lost. warn: gets a
-        sentence if the broker refuses this host.
+        access: how to reach the broker. will: the topic and payload of a message that the broker
+        retains if this process is lost. warn: is called with a sentence if the broker refuses this
+        host.
         """
         self._warn = warn
-        self._latest: dict[str, bytes] = {}
-        self._link = _NoticeLink(access, will, self._send_all)
+        self._latest: dict[str, bytes] = {}  # the latest message of each topic
+        self._link = _NoticeLink(access, will, connected=self._send_all)
         self._began = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -75,14 +79,18 @@ class Notices:
         self._connecting = asyncio.run_coroutine_threadsafe(self._connect(), self._loop)
 
     def put(self, topic: str, payload: bytes) -> None:
-        """Retain this on a topic; an empty payload removes the message. Returns at once."""
+        """Have the broker retain a message; an empty payload removes it. Returns at once."""
         self._loop.call_soon_threadsafe(self._send, topic, payload)
 
     def close(self, last: Mapping[str, bytes]) -> bool:
-        """Put the last messages and disconnect; return whether they have arrived."""
+        """Send the last messages, disconnect, and return whether all messages have arrived.
+
+        last: the payload of each message by its topic.
+        """
         for topic, payload in last.items():
             self.put(topic, payload)
-        # A connection that has just begun gets a last chance.
+
+        # If the connection has only just begun, it gets some seconds to be made.
         with suppress(TimeoutError):
             seconds_left = self._began + _LEAVE_TIMEOUT - time.monotonic()
             self._connecting.result(max(0.0, seconds_left))
@@ -98,26 +106,29 @@ class Notices:
             self._loop.close()
 
     async def _connect(self) -> None:
+        """Connect to the broker, however long that takes; warn if the broker refuses this host."""
         try:
             await self._link.connect(patience=None)
         except TernError as error:
             self._warn(error.message)
 
     async def _leave(self) -> bool:
-        """Wait for the last messages to arrive, and disconnect; return whether they have arrived."""
+        """Wait until the last messages have arrived, and disconnect; return whether they have."""
         arrived = False
         if self._link.connected:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._link.arrived(), _LEAVE_TIMEOUT)
                 arrived = True
-        with suppress(Exception):
+        with suppress(Exception):  # there may be no connection to end
             await self._link.close()
         return arrived
 
     def _send(self, topic: str, payload: bytes) -> None:
+        """Send a message, and remember it for the next connection."""
         self._latest[topic] = payload
         self._link.keep(topic, payload)
 
     def _send_all(self) -> None:
+        """Send the latest message of each topic, after a connection."""
         for topic, payload in self._latest.items():
             self._link.keep(topic, payload)

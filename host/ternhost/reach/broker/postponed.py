@@ -1,4 +1,4 @@
-"""Devices that could not answer yet, and when each is to be asked again."""
+"""Remembers devices that could not report yet, and when each of them is to be asked again."""
 
 import heapq
 from collections import Counter
@@ -8,23 +8,30 @@ from tern import wire
 from tern.storage import MAX_PAUSE
 from ternhost.count.rounds import Refusal
 
-LONGEST_WAIT = 30.0  # seconds, of a device that does not name its pause
-_MOST_DOUBLINGS = 10  # of that wait
+# A device that does not say how long to wait is asked again after 0, 1, 3, 7, ... seconds, and at
+# most after so many.
+LONGEST_WAIT = 30.0
+_MOST_DOUBLINGS = 10  # so that the power of two stays small, however often a device is asked
 
 
 class PostponedDevices:
     """The devices of a round that are to be asked again later."""
 
     def __init__(self) -> None:
-        self.until: dict[int, float] = {}  # when each may be asked again
-        self._queue: list[tuple[float, int]] = []  # a heap; may hold outdated entries
-        self._refusals: Counter[int] = Counter()
+        # When each device may be asked again, by the clock of the caller.
+        self.until: dict[int, float] = {}
+        # A heap of the same as (time, device). It may have pairs that are no longer in `until`.
+        self._queue: list[tuple[float, int]] = []
+        self._refusals: Counter[int] = Counter()  # how often each device was postponed
 
     def add(self, refusal: Refusal, now: float) -> None:
-        """Postpone the device of a refusal, which does not mean that it will not report.
+        """Postpone a device that has refused for now, but may report later in the round.
 
-        Either it may not report yet, and says for how long; or it could not read the request: then
-        it is asked again at once the first time, and later after ever longer waits.
+        Either the device must wait before its next report, and says how long; or it could not read
+        the request. Then it is asked again at once the first time, and later after ever longer
+        pauses.
+
+        refusal: the answer of the device. now: the present time, in seconds.
         """
         device = refusal.device
         self._refusals[device] += 1
@@ -43,11 +50,15 @@ class PostponedDevices:
                 del self.until[device]
 
     def take_due(self, now: float) -> list[int]:
-        """Remove the devices whose wait is over, and return them."""
+        """Remove the devices that may be asked again by `now`, and return them."""
         due = []
-        while self._queue and self._queue[0][0] <= now:
-            time, device = heapq.heappop(self._queue)
-            if self.until.get(device) == time:
+        while self._queue:
+            earliest, device = self._queue[0]
+            if earliest > now:
+                break
+            heapq.heappop(self._queue)
+            is_current = self.until.get(device) == earliest  # else it has answered, or waits longer
+            if is_current:
                 del self.until[device]
                 due.append(device)
         return due

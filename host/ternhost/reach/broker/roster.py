@@ -1,4 +1,4 @@
-"""The boards on a broker, and the devices that each of them claims."""
+"""The roster of the boards on a broker, and of the devices that each of them says it has."""
 
 from bisect import bisect_left
 from collections import deque
@@ -10,32 +10,47 @@ from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.presence import BoardHello
 from ternhost.store.fleet_key import OWN_KEY_ONLY
 
-GREETING = 3.0  # seconds after a new connection in which the broker sends the HELLOs
-AWAKE = 10.0  # seconds after its HELLO in which a sleeping board can be asked
+GREETING = 3.0  # seconds after a new connection in which the broker sends the boards' HELLOs
+AWAKE = 10.0  # seconds after its HELLO in which a board that sleeps between rounds can be asked
 
 
 @dataclass
 class BoardKey:
-    """The copy of the fleet key that a board has, by its HELLOs."""
+    """What a board's HELLOs say about its copy of the fleet key.
 
-    epoch: int = 0
-    answered_epoch: int = 0  # of the last FLEET_KEY that it has answered
-    sent: bool = False  # a FLEET_KEY that it has not taken yet
+    With the fleet key the host seals what is for all boards. Each new key has a higher number, its
+    epoch. The message that brings it to a board is FLEET_KEY.
+    """
+
+    epoch: int = 0  # of the key that the board has; 0 if it has none
+    answered_epoch: int = 0  # of the key in the last FLEET_KEY that the board has answered
+    sent: bool = False  # a FLEET_KEY was sent, and the board does not have that key yet
     warned_ahead: bool = False
 
     def lacks(self, epoch: int) -> bool:
-        """Return whether it is of an earlier epoch, and the board has not declined this one."""
-        return self.epoch < epoch and self.answered_epoch != epoch
+        """Return whether the board's key is earlier than the one with this epoch, and may change.
+
+        It may not if the board has answered that key, and yet has not taken it.
+        """
+        has_declined = self.answered_epoch == epoch
+        return self.epoch < epoch and not has_declined
 
     def is_ahead(self, epoch: int) -> bool:
-        """Return whether it is of a later epoch; true only once."""
-        if self.warned_ahead or self.epoch == OWN_KEY_ONLY or self.epoch <= epoch:
+        """Return whether the board's key is later than the one with this epoch.
+
+        The result is True only once, so that there is one warning.
+        """
+        is_ahead = self.epoch > epoch and self.epoch != OWN_KEY_ONLY
+        if self.warned_ahead or not is_ahead:
             return False
         self.warned_ahead = True
         return True
 
     def takes(self, epoch: int) -> bool:
-        """Return whether the board has taken the FLEET_KEY that was sent; true only once."""
+        """Return whether the board has the key with this epoch now that it was sent.
+
+        The result is True only once for each key that was sent.
+        """
         if not self.sent or self.epoch != epoch:
             return False
         self.sent = False
@@ -44,104 +59,125 @@ class BoardKey:
 
 @dataclass
 class BoardRound:
-    """The devices of a board in the open round."""
+    """The devices of a board in the open round, by how far their requests are."""
 
-    unanswered: set[int] = field(default_factory=set)
-    given_up: set[int] = field(default_factory=set)  # when the board was left out
+    unanswered: set[int] = field(default_factory=set)  # the round waits for their answers
+    given_up: set[int] = field(default_factory=set)  # it no longer does: the board fell silent
     queue: deque[int] = field(default_factory=deque)  # to be asked
     in_flight: set[int] = field(default_factory=set)  # asked, and not answered
 
 
 class BoardOnBroker:
-    """A board. The one without a name stands for unknown boards."""
+    """A board. The one without a name stands for all boards that are not known yet."""
 
     def __init__(self, name: str = "") -> None:
         """name: as in the topics of the board, the id of its first client in hexadecimal digits."""
         self.name = name
-        self.clients = range(0)
+        self.clients = range(0)  # the ids of the devices on it, which it claims
         self.key = BoardKey()
         self.round = BoardRound()
         self.connected = False
-        self.left_out = False  # the rounds go on without it until it answers again
+        self.left_out = False  # rounds go on without it until it answers again
+
+        # When it was heard, by the monotonic clock.
         self.last_heard = 0.0
         self.last_hello = -AWAKE
-        self.wake_interval = 0  # seconds between its wakes; 0: it does not sleep
+        self.wake_interval = 0  # seconds from one wake to the next; 0 if it does not sleep
 
     def can_be_asked(self, now: float) -> bool:
-        """Return whether the board is awake, as far as known, and gets a question now.
+        """Return whether a request reaches the board now, because it is awake as far as is known.
 
-        A board that sleeps may get it only after the round.
+        A board that sleeps might get the request only after the round. When it wakes, it sends its
+        HELLO, and is awake for some seconds. now: the time by the monotonic clock.
         """
-        return not self.wake_interval or now - self.last_hello < AWAKE
+        never_sleeps = not self.wake_interval
+        is_just_awake = now - self.last_hello < AWAKE
+        return never_sleeps or is_just_awake
 
 
 Boards = list[BoardOnBroker]
 
 
 class RosterChanges(NamedTuple):
-    """The boards that have come or gone."""
+    """The boards that have connected or disconnected since the last look."""
 
-    new: Boards
-    returned: Boards
-    gone: Boards
+    new: Boards  # connected for the first time, or with another HELLO
+    returned: Boards  # connected again
+    gone: Boards  # disconnected
 
     @property
     def arrived(self) -> Boards:
-        """Those that are new, and those that are back."""
+        """The boards that have connected, whether they are new or back."""
         return self.new + self.returned
 
 
 class BoardRoster:
-    """The boards of a broker. False claims cost no more memory than the devices of the store."""
+    """The boards that have connected to a broker, and which devices are on which of them.
+
+    A board claims its devices with its HELLO, which may be a lie. Only the claims of devices in the
+    host's store are kept, so that lies cannot fill the memory.
+    """
 
     def __init__(
         self, devices: Collection[int], wake_intervals: Mapping[int, int] | None = None
     ) -> None:
-        """wake_intervals: seconds between two wakes, for devices that sleep."""
-        self.boards: dict[str, BoardOnBroker] = {}
-        self.unknown_board = BoardOnBroker()  # holds the devices that no board claims
-        self.connected_at = 0.0
-        self._claims: dict[int, Boards] = {}  # of two claims one is a lie
-        self._doubtful: set[str] = set()  # boards from before the connection was lost
-        self._sure_at = 0.0  # from then on, doubtful boards without a HELLO are gone
+        """Begin without boards. devices, wake_intervals: see `register`."""
+        self.boards: dict[str, BoardOnBroker] = {}  # by name
+        self.unknown_board = BoardOnBroker()  # has the devices that no board claims
+        self.connected_at = 0.0  # when the host connected to the broker, by the monotonic clock
+        # The boards that claim each device. If there are several, all but one of them lie.
+        self._claims: dict[int, Boards] = {}
+        # The names of boards whose HELLO has come or gone, or that were there before the connection
+        # was lost. At this time, those of them without a HELLO are gone.
+        self._doubtful: set[str] = set()
+        self._sure_at = 0.0
         self.register(devices, wake_intervals or {})
 
     def register(self, devices: Collection[int], wake_intervals: Mapping[int, int]) -> None:
-        """Set the devices with a key, and the wake intervals of those that sleep."""
+        """Replace the devices whose boards matter.
+
+        devices: the ids of all devices with a key in the host's store.
+        wake_intervals: for each device that sleeps, the seconds from one wake to the next.
+        """
         self.devices = sorted(devices)
-        self.wake_intervals = {
-            device: seconds for device, seconds in wake_intervals.items() if device in devices
-        }
+        self.wake_intervals = {}
+        for device, seconds in wake_intervals.items():
+            if device in devices:
+                self.wake_intervals[device] = seconds
         self._claims = {}
         for board in self.boards.values():
             self._claim(board, board.clients)
 
     def all(self) -> Boards:
-        """Return every board, and the one that stands for unknown boards."""
+        """Return every board, and the one that stands for all unknown boards."""
         return [*self.boards.values(), self.unknown_board]
 
     def boards_of(self, device: int) -> Boards:
-        """Return the boards that claim a device; if there are several, the true one will answer.
+        """Return the boards that claim a device, or the unknown board if none does.
 
-        For a device that no board claims it is the unknown board.
+        If there are several, only the true one can answer for the device.
         """
-        return self._claims.get(device) or [self.unknown_board]
+        boards = self._claims.get(device)
+        if not boards:
+            return [self.unknown_board]
+        return boards
 
     @property
     def claimed(self) -> list[int]:
-        """The devices that some board claims."""
+        """The devices in the store that some board claims."""
         return [device for device in self.devices if self._claims.get(device)]
 
     def registered(self, clients: range) -> list[int]:
-        """Return the devices with a key among these clients."""
+        """Return those of the devices with these ids that have a key in the host's store."""
         start = bisect_left(self.devices, clients.start)
         stop = bisect_left(self.devices, clients.stop)
         return self.devices[start:stop]
 
     def asleep(self, now: float) -> Boards:
-        """Return the boards that sleep now.
+        """Return the boards that sleep now, as far as is known.
 
-        They may count as connected: their HELLO stays at the broker when they disconnect.
+        Such a board may count as connected: the broker keeps its HELLO, the message with which it
+        has connected, while it sleeps.
         """
         asleep = []
         for board in self.boards.values():
@@ -151,35 +187,47 @@ class BoardRoster:
         return asleep
 
     def silence(self, board: BoardOnBroker, now: float) -> float:
-        """Return the seconds in which the host could have heard a board, and has not."""
-        return now - max(board.last_heard, self.connected_at)
+        """Return for how many seconds the host has not heard a board, although it was connected."""
+        silent_since = max(board.last_heard, self.connected_at)
+        return now - silent_since
 
     def note_connection(self, now: float) -> None:
-        """Note that the host has a new connection.
+        """Note that the host has connected to the broker, which now sends the boards' HELLOs.
 
-        From now on silence counts, and the broker sends the HELLOs again. Boards from before the
-        connection was lost are gone if their HELLO does not come.
+        Boards that were there before a connection was lost are gone if their HELLO does not come
+        within some seconds.
         """
         self._sure_at = now
-        if self.connected_at:
+        is_reconnection = bool(self.connected_at)
+        if is_reconnection:
             self._sure_at += GREETING
         self.connected_at = now
 
     def update(self, link: MqttLink, now: float) -> RosterChanges:
-        """Update the boards from the HELLOs that have come; return which have come or gone."""
+        """Update the boards from their HELLOs, and return which have connected or disconnected.
+
+        A HELLO is the message in which a board describes itself when it connects.
+
+        link: the connection to the broker, which has the HELLOs. now: the time by the monotonic
+        clock.
+        """
         presence = link.presence
-        changes = RosterChanges([], [], [])
+        changes = RosterChanges(new=[], returned=[], gone=[])
         self._doubtful |= presence.changed
         presence.changed = set()
+
+        # Boards with a HELLO are there.
         for name in self._doubtful & presence.boards.keys():
             board = self.boards.setdefault(name, BoardOnBroker(name))
-            if board.clients and not board.connected:
+            was_there_before = bool(board.clients)
+            if was_there_before and not board.connected:
                 changes.returned.append(board)
             else:
                 changes.new.append(board)
             self._greet(board, presence.boards[name], now)
         self._doubtful -= presence.boards.keys()
 
+        # The others are gone, unless their HELLO may still come after a reconnection.
         if self._doubtful and link.connected and now >= self._sure_at:
             for name in self._doubtful & self.boards.keys():
                 board = self.boards[name]
@@ -190,7 +238,10 @@ class BoardRoster:
         return changes
 
     def _greet(self, board: BoardOnBroker, hello: BoardHello, now: float) -> None:
-        """Note the HELLO of a board that is connected."""
+        """Note what a board says in its HELLO, the message in which it describes itself.
+
+        now: the time by the monotonic clock.
+        """
         if board.clients != hello.clients:
             self._claim(board, hello.clients)
         board.key.epoch = hello.epoch
@@ -198,16 +249,16 @@ class BoardRoster:
         board.connected = True
         board.left_out = False
         board.last_heard = now
-        if not hello.retained:
+        if not hello.retained:  # otherwise the board may have sent it long ago
             board.last_hello = now
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        """Note that a board claims these clients, and no longer those that it claimed before."""
+        """Note that a board claims to have these devices, and no longer those of before."""
         for device in self.registered(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)
         board.clients = clients
-        # By the first: a real board has one client.
+        # A real board that sleeps has only one client.
         board.wake_interval = self.wake_intervals.get(clients.start, 0)
         for device in self.registered(clients):
             self._claims.setdefault(device, []).append(board)

@@ -1,7 +1,10 @@
-"""Asks the devices of a round on a broker, and asks again.
+"""Sends the requests of a round to the devices on a broker, and repeats them.
 
-A sleeping board is asked only when it says hello: if its broker queued other questions, the board
-would answer, and pay for, rounds that have ended.
+A round that asks all devices the same is announced with one message to all of them, which the
+broker retains. In other rounds each device gets a request.
+
+A board that sleeps is asked only when it wakes and sends its HELLO. If the broker queued requests
+for it meanwhile, the board would answer rounds that have ended, and spend budget on them.
 """
 
 import math
@@ -18,57 +21,62 @@ from ternhost.reach.broker.state import FleetState
 from ternhost.store import sleepers
 from ternhost.text import counted
 
-MAX_PATIENCE = 30.0  # seconds
-# Most clients of a board to ask again one by one; for more, a board with the key gets the whole
-# round again.
+MAX_PATIENCE = 30.0  # the longest time without news until devices are asked again, in seconds
+# The most devices of a board that are asked again one by one. If there are more, the board gets the
+# announcement of the round again.
 _MOST_SINGLY = 64
-_MOST_IN_FLIGHT = 64  # unanswered requests to one board
-_MOST_AT_ONCE = 2000  # requests before the host reads again
+_MOST_IN_FLIGHT = 64  # the most unanswered requests to one board
+_MOST_AT_ONCE = 2000  # the most requests that are sent before the host reads answers again
 
 
 class RoundRequests:
-    """The requests of an open round, which is announced if it has one question for all devices."""
+    """The requests of an open round."""
 
     def __init__(self, number: int, fleet: FleetState, patience: float) -> None:
         """Announce the round, or begin to ask its devices one by one.
 
-        number: of the round. patience: seconds without news until devices are asked again.
+        number: the number of the round. patience: seconds without news until devices are asked
+        again.
         """
         self.number = number
-        self.announced = fleet.aggregator.for_all(number)
+        self.announced = fleet.aggregator.for_all(number)  # it asks all devices the same
         self.postponed = PostponedDevices()
         self._fleet = fleet
         self._roster = fleet.roster
-        self._with_room: dict[BoardOnBroker, None] = {}  # boards that can be asked for more
+        # The boards that can get more requests, in the order in which they get them. A dict without
+        # values serves as a set that keeps the order.
+        self._with_room: dict[BoardOnBroker, None] = {}
         self._first_patience = patience
         self._patience = patience
         self._last_news = time.monotonic()
         self._begin()
 
     def _begin(self) -> None:
-        """Assign the devices to boards, and ask.
+        """Assign the devices of the round to boards, and send the first requests.
 
-        A board that was left out is not waited for. One of its devices is asked all the same: if
-        it answers, the board takes part again.
+        The round does not wait for a board that was left out of an earlier one for its silence. But
+        one of its devices gets a request, too: if it answers, the board takes part again.
         """
         now = time.monotonic()
         boards = self._roster.all()
         for board in boards:
-            board.last_heard = now
+            board.last_heard = now  # silence counts from the beginning of the round
             board.round.given_up = set()
         self.assign(boards)
         for board in boards:
-            if board.left_out and board.round.unanswered:
-                probed_device = min(board.round.unanswered)
-                self._give_up(board)
-                if board.connected and not self.announced and board.can_be_asked(now):
-                    self._ask(board, probed_device)
+            if not board.left_out or not board.round.unanswered:
+                continue
+            probed_device = min(board.round.unanswered)
+            self._give_up(board)
+            is_reachable = board.connected and board.can_be_asked(now)
+            if is_reachable and not self.announced:
+                self._ask(board, probed_device)
         self.announce()
 
     def assign(self, uninformed: Iterable[BoardOnBroker] = ()) -> None:
-        """Assign the devices that have not answered to the boards that claim them.
+        """Assign the devices that have not answered to the boards that claim to have them.
 
-        uninformed: boards that do not know the round yet: what they were asked is forgotten.
+        uninformed: boards that have just connected, and so have no requests of this round any more.
         """
         boards = self._roster.all()
         for board in boards:
@@ -83,15 +91,17 @@ class RoundRequests:
                 self._fill_queue(board)
 
     def _fill_queue(self, board: BoardOnBroker) -> None:
-        """Queue the devices of a board that are to be asked now: all but those asked already.
+        """Queue the devices of a board that can get a request now, and have none yet.
 
-        Postponed devices wait; and so do those that sleep and are on no known board.
+        Devices that are to be asked later are left out, and so are those that sleep and whose board
+        is not known.
         """
         board.round.in_flight &= board.round.unanswered
         waiting: set[int] = set()
         if board.can_be_asked(time.monotonic()):
             waiting = board.round.unanswered - board.round.in_flight - self.postponed.until.keys()
-            if not board.name:
+            is_unknown_board = not board.name
+            if is_unknown_board:
                 waiting -= self._roster.wake_intervals.keys()
         board.round.queue = deque(sorted(waiting))
         if waiting:
@@ -100,27 +110,32 @@ class RoundRequests:
     # The announcement
 
     def announce(self) -> None:
-        """Announce the round under the present key of the fleet, if it has one question for all."""
+        """Send the announcement to all boards, if the round is announced."""
         if self.announced:
             self._fleet.link.announce(self._announcement())
 
     def repeat_announcement(self, board: BoardOnBroker) -> None:
-        """Send a board the announcement, which it could not verify before."""
+        """Send the announcement to a board that has just got the key with which to verify it."""
         if self.announced and board.round.unanswered:
             self._fleet.link.ask(board.name, self._announcement())
 
     def _announcement(self) -> bytes:
-        return self._fleet.key.seal(self._fleet.aggregator.announcement(self.number))
+        """Return the frame that announces the round, sealed with the present key of the fleet."""
+        frame = self._fleet.aggregator.announcement(self.number)
+        return self._fleet.key.seal(frame)
 
     def end(self) -> None:
-        """Remove the announcement."""
+        """Have the broker forget the announcement."""
         if self.announced:
             self._fleet.link.announce(b"")
 
     # Answers
 
     def note_answers(self, devices: Collection[int], now: float) -> None:
-        """Note that these devices have reported or refused."""
+        """Note that these devices have reported or refused, so that they are not asked again.
+
+        now: the time by the monotonic clock.
+        """
         if not devices:
             return
         self._last_news = now
@@ -130,21 +145,26 @@ class RoundRequests:
             for board in boards:
                 board.last_heard = now
                 board.round.unanswered.discard(device)
-                if board.left_out and len(boards) == 1:  # else the other one may have answered
+                # If two boards claim the device, the other one may have answered.
+                has_surely_answered = len(boards) == 1
+                if board.left_out and has_surely_answered:
                     self._take_back(board)
                 if not self.announced:
                     self._free_place(board, device)
         self.postponed.remove(devices)
 
     def postpone(self, refusal: Refusal, now: float) -> None:
-        """Ask a device again later, since it may not report yet or did not read the request."""
+        """Ask a device again later, since it must wait, or could not read the request.
+
+        refusal: what the device has answered. now: the time by the monotonic clock.
+        """
         self.postponed.add(refusal, now)
         for board in self._roster.boards_of(refusal.device):
             board.last_heard = now
             self._free_place(board, refusal.device)
 
     def _free_place(self, board: BoardOnBroker, device: int) -> None:
-        """Note that the request to a device is no longer in flight: the board may get another."""
+        """Note that a device has answered its request, so that its board can get another one."""
         board.round.in_flight.discard(device)
         if board.round.queue:
             self._with_room[board] = None
@@ -153,25 +173,33 @@ class RoundRequests:
 
     @property
     def can_ask(self) -> bool:
-        """Whether there are devices to ask now."""
+        """Whether there are devices that can get a request now."""
         return bool(self._with_room) and self._fleet.link.connected
 
     def ask(self) -> None:
-        """Ask for more, up to a limit for each board and for this call."""
-        room = _MOST_AT_ONCE
+        """Send requests to the devices that wait for one.
+
+        The number of unanswered requests to a board is limited, and that of requests in one call.
+        """
+        room = _MOST_AT_ONCE  # how many more requests this call may send
         while room and self.can_ask:
             board = next(iter(self._with_room))
             room -= self._ask_board(board, room)
-            if room:
+            if room:  # then the board can get no more requests now
                 del self._with_room[board]
 
     def _ask_board(self, board: BoardOnBroker, room: int) -> int:
-        """Ask at most `room` devices of a board; return how many were asked."""
-        most_in_flight = _MOST_IN_FLIGHT if board.name else math.inf
+        """Send at most `room` requests to devices of a board; return how many were sent."""
+        most_in_flight: float = _MOST_IN_FLIGHT
+        is_unknown_board = not board.name
+        if is_unknown_board:  # it stands for many boards
+            most_in_flight = math.inf
         requests = 0
-        queue, in_flight = board.round.queue, board.round.in_flight
+        queue = board.round.queue
+        in_flight = board.round.in_flight
         while queue and len(in_flight) < most_in_flight and requests < room:
             device = queue.popleft()
+            # Since it was queued, the device may have answered, or have asked to wait.
             if device in board.round.unanswered and device not in self.postponed.until:
                 in_flight.add(device)
                 self._ask(board, device)
@@ -179,13 +207,19 @@ class RoundRequests:
         return requests
 
     def _ask(self, board: BoardOnBroker, device: int) -> None:
+        """Send the request for a device.
+
+        If its board is not known, it goes to the topic of a board with this device alone.
+        """
         name = board.name or mqtt.name(device)
-        self._fleet.link.ask(name, self._fleet.aggregator.request(self.number, device))
+        request = self._fleet.aggregator.request(self.number, device)
+        self._fleet.link.ask(name, request)
 
     def ask_again(self, now: float) -> None:
-        """Ask devices again whose wait is over.
+        """Repeat requests that may have been lost, or that a device wanted to get later.
 
-        If there was no news for long, ask all again that have not answered. now: by the monotonic
+        Devices that wanted to wait are asked when they may be asked again. If there was no news for
+        long, all devices are asked again that have not answered. now: the time by the monotonic
         clock.
         """
         for device in self.postponed.take_due(now):
@@ -198,14 +232,15 @@ class RoundRequests:
             return
 
         self._last_news = now
-        self._patience = min(2 * self._patience, MAX_PATIENCE)
+        self._patience = min(2 * self._patience, MAX_PATIENCE)  # the next wait is longer
+        # Boards that sleep are left out: they get the announcement when they wake, or are asked
+        # when they send their HELLO.
         boards = []
         for board in self._roster.boards.values():
-            # A sleeping board gets the announcement when it wakes, or is asked at its HELLO.
             if board.connected and board.round.unanswered and not board.wake_interval:
                 boards.append(board)
-        # Some devices are on boards that are gone or whose HELLO was lost; and a HELLO may claim
-        # devices that the board lacks. In the end, they are asked, too.
+        # Some devices are on boards that are gone or whose HELLO was lost, and a board may claim
+        # devices that are elsewhere. They are asked again, too, after the longest wait.
         with_unknown_boards = self._patience == MAX_PATIENCE
         if self.announced:
             self._announce_again(boards, with_unknown_boards)
@@ -217,42 +252,49 @@ class RoundRequests:
         self.assign()
 
     def _announce_again(self, boards: list[BoardOnBroker], with_unknown_boards: bool) -> None:
-        """Ask boards again in a round that is announced.
+        """Ask the unanswered devices of boards again in a round that is announced.
 
-        A board with the fleet's key and many devices gets the announcement again; otherwise its
-        devices are asked one by one. Devices on unknown boards are reached by all boards' topic.
+        A board that has many of them gets the announcement again, if it has the key to verify it.
+        Otherwise its devices get a request each. If there are devices on other boards, too, or if
+        `with_unknown_boards` is set, the announcement is sent to all boards.
         """
         for board in boards:
             has_key = board.key.epoch == self._fleet.key.epoch
             if has_key and len(board.round.unanswered) > _MOST_SINGLY:
                 self._fleet.link.ask(board.name, self._announcement())
             else:
-                unasked_devices = board.round.unanswered - self.postponed.until.keys()
-                for device in islice(unasked_devices, _MOST_SINGLY):
+                devices = board.round.unanswered - self.postponed.until.keys()
+                for device in islice(devices, _MOST_SINGLY):
                     self._ask(board, device)
         reached = sum(len(board.round.unanswered) for board in boards)
-        if with_unknown_boards or reached < len(self._fleet.aggregator.unanswered(self.number)):
+        unanswered = len(self._fleet.aggregator.unanswered(self.number))
+        if with_unknown_boards or reached < unanswered:
             self.announce()
 
     # Boards that fail
 
     def leave_out_silent_boards(self, now: float, longest_silence: float) -> None:
-        """Go on without the boards that have been silent for too long.
+        """Let the round go on without the boards that have been silent for too long.
 
-        now: by the monotonic clock. longest_silence: seconds; a sleeping board may be silent until
-        it has had a chance to answer.
+        now: the time by the monotonic clock. longest_silence: how many seconds a board may be
+        silent. One that sleeps may be silent until it has woken and had time to answer.
         """
         for board in self._roster.all():
+            # The seconds in which a board that sleeps wakes and answers; 0 if it does not sleep.
             wake_deadline = sleepers.least_deadline((board.wake_interval,))
             patience = max(longest_silence, wake_deadline)
             unanswered = board.round.unanswered
             if not unanswered or self._roster.silence(board, now) <= patience:
                 continue
-            if unanswered.isdisjoint(self.postponed.until):
+            some_must_wait = not unanswered.isdisjoint(self.postponed.until)  # and so are silent
+            if not some_must_wait:
                 self._leave_out(board, patience)
 
     def _leave_out(self, board: BoardOnBroker, patience: float) -> None:
-        """Give up the devices of a board that was silent for `patience` seconds, and warn once."""
+        """No longer wait for a board that was silent for `patience` seconds; warn the first time.
+
+        The board is left out of the next rounds, too, until it answers again.
+        """
         devices = counted(len(board.round.unanswered), "device")
         self._give_up(board)
         if board.left_out:
@@ -270,22 +312,29 @@ class RoundRequests:
     def _give_up(self, board: BoardOnBroker) -> None:
         """Let the round end without the devices of a board.
 
-        Except for devices that another board claims, too: one of the two lies.
+        It still waits for devices that another board claims, too, since one of the two lies.
         """
         unreachable = []
         for device in board.round.unanswered:
-            other_boards = [each for each in self._roster.boards_of(device) if each is not board]
-            if all(other.left_out or not other.connected for other in other_boards):
+            if not self._is_on_another_board(device, board):
                 unreachable.append(device)
         self._fleet.aggregator.give_up(self.number, unreachable)
         board.round.given_up = board.round.unanswered
         board.round.unanswered = set()
         board.round.queue.clear()
 
-    def _take_back(self, board: BoardOnBroker) -> None:
-        """Let a board take part again that was left out and has answered.
+    def _is_on_another_board(self, device: int, board: BoardOnBroker) -> bool:
+        """Return whether a board that takes part in the round, other than this, claims a device."""
+        for other in self._roster.boards_of(device):
+            takes_part = other.connected and not other.left_out
+            if other is not board and takes_part:
+                return True
+        return False
 
-        Its answers still count in this round, but the round does not wait for them.
+    def _take_back(self, board: BoardOnBroker) -> None:
+        """Let a board take part in rounds again that was left out for its silence and has answered.
+
+        Its answers still count in the open round, which no longer waits for them, though.
         """
         board.left_out = False
         if board.name:

@@ -1,7 +1,8 @@
-"""Sites of a fleet: with a broker bridged to the central one, or with a relay for boards on USB.
+"""Sites of a fleet: places apart from the host, whose boards reach the central broker indirectly.
 
-A site's directory, to be copied there, holds neither a device key nor the key of the certificate
-authority.
+A site has a broker of its own, which is bridged to the central one, or a relay, which connects
+boards on USB to a broker. The directory of a site is made at the central broker and copied there.
+It contains neither keys of devices nor the key of the certificate authority.
 """
 
 import json
@@ -22,18 +23,22 @@ from ternhost.reach.addresses import AUTHORITY, check_reached
 from ternhost.reach.broker import mosquitto_files
 from ternhost.reach.broker.access import BOARDS, CERTIFICATE, CONFIG, HOST, Access, Rights, template
 
-SITES = "sites"
-SITE = "site.json"  # the options of the site, and the bridge's password
+SITES = "sites"  # in the directory of the central broker, with a directory for each site
+SITE = "site.json"  # the options of a site, and the password of its bridge
 
-Ids = Mapping[str, range]  # by site, the ids of its devices; without sites that accept any
+# By the name of a site, the ids that its devices may have. Sites that accept any id are left out.
+Ids = Mapping[str, range]
+
+_PASSWORD_BYTES = 16  # of randomness in the password of a bridge
 
 RESENT = 3.0  # seconds in which a returning site's broker resends retained messages
-_AGAIN = 60.0  # least seconds between two returns of a site that count
+_AGAIN = 60.0  # the least seconds between two returns of a site that count
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-HERE = {"localhost", "127.0.0.1", "::1"}
+HERE = {"localhost", "127.0.0.1", "::1"}  # names that mean another machine on each machine
 
-# Mosquitto searches a list from its beginning: the most frequent topics are first.
+# What a site's bridge may do with the topics of each board. Mosquitto searches the list from its
+# beginning, so the most frequent topics come first.
 _BOARD_TOPICS = (
     "topic write {prefix}/up/",
     "topic read {prefix}/down/",
@@ -43,21 +48,27 @@ _BOARD_TOPICS = (
 
 @dataclass(frozen=True)
 class BrokerSite:
-    """The options of a site."""
+    """The options of a site, as they are stored in site.json."""
 
     name: str
-    password: str
-    bridge: bool = False  # it has a broker, with names, address and port
-    relay: bool = False  # it has `boards.json`
-    names: Sequence[str] = ("localhost", "127.0.0.1")
-    address: str = "127.0.0.1"
+    password: str  # with which its broker logs in at the central one
+
+    # Its broker, if it has one (`bridge`).
+    bridge: bool = False
+    names: Sequence[str] = ("localhost", "127.0.0.1")  # at which boards reach it
+    address: str = "127.0.0.1"  # where it listens
     port: int = mosquitto_files.PORT
-    first: int = 1  # the ids of its devices, up to `last`; messages of others do not pass
+
+    # Whether it has a relay, and so boards.json, the passwords of its boards.
+    relay: bool = False
+
+    # Its devices have ids from `first` to `last`. Its broker passes no messages of others on.
+    first: int = 1
     last: int = LAST
 
     @property
     def user(self) -> str:
-        """Its broker's user name at the central one."""
+        """The user name with which the site's broker logs in at the central one."""
         return f"tern-site-{self.name}"
 
     @property
@@ -67,25 +78,26 @@ class BrokerSite:
 
     @property
     def has_ids(self) -> bool:
-        """Whether only some of all ids are for its devices."""
+        """Whether its devices may have only some of all ids."""
         return (self.first, self.last) != (1, LAST)
 
     def keys(self, keys: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The keys of its devices among these."""
+        """Return the keys of its own devices among the keys of all devices (by their ids)."""
         return {device: key for device, key in keys.items() if device in self.ids}
 
     def access_list(self, prefix: str, keys: Mapping[int, bytes]) -> str:
-        """Return its section of the central broker's access list; empty if it has no broker.
+        """Return what the site's broker may do, as a section of the central broker's access list.
 
-        prefix: of the fleet's topics. keys: of all devices of the fleet.
+        The section is empty if the site has no broker. prefix: the beginning of all topics of the
+        fleet. keys: the keys of all devices of the fleet, by their ids.
         """
         if not self.bridge:
             return ""
-        boards = ["+"]
+        boards = ["+"]  # the wildcard: any board
         if self.has_ids:
             boards = [mqtt.name(device) for device in sorted(self.keys(keys))]
-        # Its broker says whether it is connected, and reads what is for all boards.
-        rights = Rights.below(prefix, f"site/{self.name}", "round model").lines()
+        # The broker says whether it is connected, and reads what is for all boards.
+        rights = Rights.below(prefix, write=f"site/{self.name}", read="round model").lines()
         text = f"user {self.user}\n{rights}"
         for topic in _BOARD_TOPICS:
             for board in boards:
@@ -102,17 +114,19 @@ def is_site(directory: Path) -> bool:
 
 
 def load_all(directory: Path) -> list[BrokerSite]:
-    """Load the sites of a central broker. directory: of the broker.
+    """Load all sites of the central broker with this directory.
 
     Raises UsageError and StorageError.
     """
-    return [_load(path) for path in sorted((directory / SITES).glob(f"*/{SITE}"))]
+    paths = sorted((directory / SITES).glob(f"*/{SITE}"))
+    return [_load(path) for path in paths]
 
 
 def ids(directory: Path) -> dict[str, range]:
-    """Load the ids of sites that have a broker and own ids.
+    """Load which ids the devices of each site may have, from the directory of the central broker.
 
-    Unreadable sites are left out, so that the host goes on.
+    Sites without a broker are left out, and those whose devices may have any id. So are sites whose
+    files cannot be read, so that the host goes on without them.
     """
     ids_by_site = {}
     for path in (directory / SITES).glob(f"*/{SITE}"):
@@ -124,6 +138,7 @@ def ids(directory: Path) -> dict[str, range]:
 
 
 def _load(path: Path) -> BrokerSite:
+    """Load the options of a site from its site.json. Raises UsageError and StorageError."""
     try:
         return BrokerSite(**read_object(path))
     except TypeError as error:
@@ -131,37 +146,43 @@ def _load(path: Path) -> BrokerSite:
 
 
 class SiteIds:
-    """The ids of sites and their latest returns.
+    """Which devices belong to which site, and when each site was connected again.
 
-    With them, no site's broker speaks for another's boards: an access list limits its topics, which
-    name the first client of a board, but not its HELLOs.
+    It prevents that the broker of a site speaks for boards of another one. The access list cannot
+    do that alone: it limits the topics, which name the first client of a board, but not what a
+    HELLO says about the other clients.
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: reads the current ids; it is called when a site is back, or the host connects."""
+        """load: reads the present ids of all sites.
+
+        It is called when the host connects to the broker, and when a site is connected again.
+        """
         self._load = load
         self._ids: Ids = {}
-        self._returns: dict[str, float] = {}  # time of the last return, by name
+        self._returns: dict[str, float] = {}  # when each site was connected again, by its name
 
     def renew(self) -> None:
-        """Read the ids again: sites may have been added."""
+        """Read the ids again, since sites may have been added."""
         self._ids = self._load()
 
     def note_return(self, site: str, now: float) -> None:
-        """Note that a site's broker claims to be connected again.
+        """Note that a site's broker says that it is connected again.
 
-        It counts once in a while only, since anybody can claim it.
+        That counts at most once a minute, since anybody can say so, and reading the ids takes time.
+        now: the time by the monotonic clock.
         """
         last_return = self._returns.get(site, -math.inf)
         if now - last_return >= _AGAIN:
             self.renew()
             self._returns[site] = now
 
-    def resent(self, first: int, now: float) -> bool:
-        """Return whether a message of a board may be one that its site's broker sends again.
+    def may_be_resent(self, first: int, now: float) -> bool:
+        """Return whether a message of a board may be an old one that its site's broker has kept.
 
-        It may be if the site has just returned. first: the first client of the board. now: by the
-        monotonic clock.
+        That is possible if the site was connected again a few seconds ago, since its broker then
+        sends what it has retained. first: the first client of the board. now: by the monotonic
+        clock.
         """
         for site, last_return in self._returns.items():
             if now - last_return < RESENT and self.may_speak(site, first):
@@ -169,16 +190,20 @@ class SiteIds:
         return False
 
     def may_speak(self, site: str, device: int) -> bool:
-        """Return whether a site's broker may speak for a device.
+        """Return whether messages of a device may come from the broker of a site.
 
-        A site without ids may speak for any board that is at no other.
+        A site that accepts any id may speak for all devices that are at no other site.
         """
         if site in self._ids:
             return device in self._ids[site]
         return all(device not in ids_of_site for ids_of_site in self._ids.values())
 
-    def cut(self, clients: range) -> range:
-        """Return the clients that a board claims, without those of another site than its first."""
+    def clients_at_same_site(self, clients: range) -> range:
+        """Return the clients of a board that can belong to the same site as its first client.
+
+        clients: the ids that the board claims to have. The result ends where the ids of another
+        site begin, or those of the board's site end.
+        """
         stop = clients.stop
         for ids_of_site in self._ids.values():
             for border in (ids_of_site.start, ids_of_site.stop):
@@ -191,7 +216,7 @@ class SiteIds:
 
 
 def check(directory: Path, name: str) -> None:
-    """Raise UsageError if the broker of a directory cannot have a site of this name."""
+    """Raise UsageError if the broker of a directory cannot have a site with this name."""
     if not _NAME.fullmatch(name):
         hint = "give 1 to 32 small letters, digits and '-', such as lab-2"
         raise UsageError(f"a site cannot be called {name!r}", hint)
@@ -203,16 +228,18 @@ def check(directory: Path, name: str) -> None:
 def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
     """Raise UsageError if a site shares a host name or the id of a device with another broker.
 
-    directory: of the central broker. central: how that is reached.
+    site: has a broker of its own. directory: the directory of the central broker. central: how that
+    is reached.
     """
-    others = []
+    others = []  # the other sites with a broker
     for other in load_all(directory):
         if other.name != site.name and other.bridge:
             others.append(other)
+
     central_names = mosquitto_files.names(directory, central)
     for name in site.names:
         if name in HERE:
-            continue
+            continue  # on each machine this is another broker
         if name in central_names:
             raise UsageError(
                 f"{name} is the central broker", hint="give the site another name: --site-name"
@@ -222,8 +249,13 @@ def _check_apart(site: BrokerSite, directory: Path, central: Access) -> None:
                 raise UsageError(
                     f"{name} is the broker of site {other.name}", hint="use another --site-name"
                 )
-    ids_by_site = {each.name: each.ids for each in (site, *others) if each.has_ids}
-    check_apart(ids_by_site)
+
+    # Nor may two sites have the same device.
+    ids_by_site = {}
+    for each in (site, *others):
+        if each.has_ids:
+            ids_by_site[each.name] = each.ids
+    check_apart(ids_by_site)  # raises if two of them overlap
 
 
 def save(
@@ -235,11 +267,15 @@ def save(
     boards: range | None = None,
     **broker_options: Any,
 ) -> BrokerSite:
-    """Store the options of a site, which is new or changes; options that are omitted stay.
+    """Store the options of a site, which is new or changes, and return them.
 
-    directory: of the central broker. bridge, relay: see `BrokerSite`; what a site has it keeps.
-    boards: the ids of its devices. broker_options: names, address and port of its broker. Raises
-    UsageError.
+    Options that are omitted stay as they are. Afterwards `write` writes the files of the site.
+
+    directory: the directory of the central broker. name: the name of the site.
+    bridge: the site gets a broker of its own. relay: it gets a relay. What it has it keeps.
+    boards: the ids that its devices may have.
+    broker_options: names, address and port of its broker, as in `BrokerSite`.
+    Raises UsageError.
     """
     check(directory, name)
     central = Access.load(directory / HOST)
@@ -247,25 +283,29 @@ def save(
     if path.exists():
         old = _load(path)
     else:
-        old = BrokerSite(name, password=secrets.token_urlsafe(16))
-    changes = {option: value for option, value in broker_options.items() if value is not None}
-    bridge = bridge or old.bridge
-    relay = relay or old.relay
-    if changes and not bridge:
-        raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
-    device_ids = boards or old.ids
-    site = replace(
-        old, bridge=bridge, relay=relay, first=device_ids[0], last=device_ids[-1], **changes
-    )
-    check_reached(site.names, site.address, site.port)
+        old = BrokerSite(name, password=secrets.token_urlsafe(_PASSWORD_BYTES))
+
+    changes: dict[str, Any] = {"bridge": bridge or old.bridge, "relay": relay or old.relay}
+    if boards:
+        changes["first"] = boards[0]
+        changes["last"] = boards[-1]
+    for option, value in broker_options.items():
+        if value is None:
+            continue
+        if not changes["bridge"]:
+            raise UsageError(f"site {name} has no broker", hint="add --bridge " + name)
+        changes[option] = value
+    site = replace(old, **changes)
+    check_reached(site.names, site.address, site.port)  # raises if these are impossible
     if site.bridge:
         _check_apart(site, directory, central)
 
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # `write` makes the configuration anew, and a certificate for new names.
-    (path.parent / CONFIG).unlink(missing_ok=True)
+    # Files that depend on the options are removed, so that `write` makes them anew.
+    site_directory = path.parent
+    site_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (site_directory / CONFIG).unlink(missing_ok=True)
     if list(old.names) != list(site.names):
-        (path.parent / CERTIFICATE).unlink(missing_ok=True)
+        (site_directory / CERTIFICATE).unlink(missing_ok=True)
     write_file(path, _json(asdict(site)), secret=True)
     return site
 
@@ -273,8 +313,9 @@ def save(
 def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> list[BrokerSite]:
     """Write the directories of all sites of a central broker, and return the sites.
 
-    keys: of all devices of the fleet. anew: write each mosquitto.conf again, too. Raises OSError,
-    StorageError and UsageError.
+    directory: the directory of the central broker. keys: the keys of all devices of the fleet, by
+    their ids. anew: whether to write each mosquitto.conf again, too, which users may have edited.
+    Raises OSError, StorageError and UsageError.
     """
     sites = load_all(directory)
     for site in sites:
@@ -285,13 +326,13 @@ def write(directory: Path, keys: Mapping[int, bytes], anew: bool = False) -> lis
 
 
 def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
-    """Write the directory of a site.
+    """Write the files in the directory of a site, whose options are stored already.
 
-    central: the directory of the central broker. keys: of the site's devices.
+    central: the directory of the central broker. keys: the keys of the site's devices.
     """
     access = Access.load(central / HOST)
     directory = central / SITES / site.name
-    passwords = []  # (user, password)
+    passwords = []  # (user name, password) of each device
     for device, key in keys.items():
         passwords.append((mqtt.name(device), mqtt.password(key)))
     _write_host(site, access, directory)
@@ -304,28 +345,38 @@ def _write(site: BrokerSite, central: Path, keys: Mapping[int, bytes]) -> None:
 
 
 def _write_host(site: BrokerSite, access: Access, directory: Path) -> None:
-    """Write how boards of a site reach their broker.
+    """Write host.json, which says at which broker the boards of a site are.
 
-    The user is empty: only the host, at the central broker, asks boards. The path of the store is
-    right as long as the directory is not moved.
+    It has no user name, since nobody at a site may send requests to boards: only the host does
+    that, at the central broker. The path of the store in it is right as long as the directory is
+    not moved.
+
+    access: how the central broker is reached. directory: the directory of the site.
     """
-    host, port = access.host, access.port
-    if site.bridge:
-        host, port = site.names[0], site.port
-    replace(access, host=host, port=port, user="", password="").save(directory / HOST)
+    site_access = replace(access, user="", password="")
+    if site.bridge:  # otherwise its boards are at the central broker
+        site_access = replace(site_access, host=site.names[0], port=site.port)
+    site_access.save(directory / HOST)
 
 
 def _write_broker(
     site: BrokerSite, access: Access, central: Path, passwords: Sequence[tuple[str, str]]
 ) -> None:
-    """Write the certificate, the passwords, the rights and mosquitto.conf of a site's broker."""
+    """Write the certificate, the passwords, the rights and mosquitto.conf of a site's broker.
+
+    An existing certificate and mosquitto.conf stay, except that the latter gets enough memory for
+    the boards.
+
+    access: how the central broker is reached, with which the site's broker is bridged. central: the
+    directory of that broker. passwords: the user name and password of each board of the site.
+    """
     directory = central / SITES / site.name
     if access.authority and not (directory / CERTIFICATE).exists():
         from ternhost.reach.certificates import write_site_certificates  # they need an extra
 
         write_site_certificates(directory, site.names, central)
     mosquitto_files.write_password_file(directory, passwords)
-    mosquitto_files.write_access_list(directory, "", access.prefix)
+    mosquitto_files.write_access_list(directory, users="", prefix=access.prefix)  # boards alone
     if (directory / CONFIG).exists():
         mosquitto_files.update_memory(directory, len(passwords))
         return
@@ -333,7 +384,7 @@ def _write_broker(
     if access.authority:
         tls_lines = f"bridge_cafile {AUTHORITY}\nbridge_tls_version tlsv1.2\n"
     bridge = template("bridge.conf").format(site=site, access=access, tls=tls_lines)
-    listener = mosquitto_files.Listener(site.address, site.port, access.authority is not None)
+    listener = mosquitto_files.Listener(site.address, site.port, tls=access.authority is not None)
     mosquitto_files.write_conf(directory, listener, boards=len(passwords), bridge=bridge)
 
 

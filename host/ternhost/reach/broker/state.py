@@ -1,4 +1,4 @@
-"""What the parts of a broker's driver share."""
+"""The state that all parts of a broker's driver share."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from ternhost.store.fleet_key import FleetKey
 class FleetState:
     """A fleet on a broker: how to reach its boards, and what is known about them."""
 
-    link: MqttLink
-    aggregator: Aggregator
-    roster: BoardRoster
-    key: FleetKey  # replaced when the key is rotated
-    warn: Warn
+    link: MqttLink  # the connection to the broker
+    aggregator: Aggregator  # checks and counts the reports of devices
+    roster: BoardRoster  # the boards, and the devices on each of them
+    key: FleetKey  # seals what is for all boards; it is replaced when the key is rotated
+    warn: Warn  # is called with each warning

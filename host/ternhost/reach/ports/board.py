@@ -1,4 +1,4 @@
-"""A board on a port in a round: its link, its clients, and its open requests."""
+"""A board on a port: its link, the devices on it, and its open requests."""
 
 import threading
 import time
@@ -12,49 +12,57 @@ from ternhost.reach.links import Events, Link, open_link
 from ternhost.reach.ports.open_requests import OpenRequests
 from ternhost.store.boards import hello_fields
 
-_REOPEN_EVERY = 2.0  # seconds
-_REOPEN_TIMEOUT = 1.0  # seconds for the HELLO
-_MOST_CLIENTS = 1 << 20  # of a board, which claims them
-_TICK = 0.05  # seconds between two looks at the bytes that wait
+_REOPEN_EVERY = 2.0  # seconds between two attempts to open a port again
+_REOPEN_TIMEOUT = 1.0  # seconds in which the HELLO must come then
+_MOST_CLIENTS = 1 << 20  # the most devices that a board may claim to have
+_TICK = 0.05  # seconds between two looks whether all bytes were sent
 
 
 class BoardOnPort:
-    """A board of the fleet: its link (None while it is gone), its clients, and its requests."""
+    """A board of the fleet. Times are by the monotonic clock."""
 
     def __init__(self, port: str) -> None:
-        """port: a device path or a URL; `open` opens it."""
+        """Note where a board is. port: a device path or a URL, which `open` opens."""
+        # The board.
         self.port = port
-        self.link: Link | None = None
-        self.clients = range(0)
-        self.hello: dict[str, Any] = {}  # fields of its HELLO
-        self.error: DeviceError | None = None
-        self.given_up: list[int] = []  # its devices in this round when it was left out
-        self.left_out = False  # the rounds go on without it until it answers again
-        self.unsure = False  # a sent model may not have arrived
-        self.opened = 0.0  # time of the last attempt to open its port
+        self.clients = range(0)  # the ids of the devices on it
+        self.hello: dict[str, Any] = {}  # the fields of its last HELLO
+
+        # Its link.
+        self.link: Link | None = None  # None while the board is gone
+        self.error: DeviceError | None = None  # why it is gone
+        self.opened = 0.0  # when its port was opened, or an attempt was made to do that
+        self._opening: threading.Thread | None = None  # this attempt
+
+        # The open round.
         self.requests = OpenRequests()
-        self._opening: threading.Thread | None = None
+        self.left_out = False  # rounds go on without it until it answers again
+        self.given_up: list[int] = []  # its devices for which the round no longer waits
+
+        self.model_may_be_lost = False  # a model was sent, which may not have arrived
 
     @property
     def heard(self) -> float:
-        """When it was heard last."""
+        """When the board was heard last."""
         return self.requests.heard
 
     def begin(self, devices: Iterable[int], now: float) -> None:
-        """Begin a round, in which these devices of the board are to be asked."""
+        """Begin a round in which these devices of the board are to be asked."""
         self.requests = OpenRequests(devices, now)
         self.given_up = []
 
     def open(self, events: Events, timeout: float) -> host_frames.Hello:
-        """Open the port, ask for the HELLO, and return it. Raises DeviceError.
+        """Open the port, ask the board for its HELLO, and return it. Raises DeviceError.
 
-        events: the queue that gets the board's frames. timeout: seconds for the HELLO.
+        With the HELLO, the board says which devices are on it. events: the queue that gets the
+        board's frames from now on. timeout: in how many seconds the HELLO must come.
         """
         link = open_link(self.port, events)
         try:
             hello = link.hello(timeout)
             first = hello.first or 0
-            clients = range(first, first + (hello.clients or 0))
+            count = hello.clients or 0
+            clients = range(first, first + count)
             self._check(hello, clients)
         except BaseException:
             link.close()
@@ -62,11 +70,15 @@ class BoardOnPort:
         self.clients = clients
         self.hello = hello_fields(hello)
         self.error = None
-        self.link = link  # last: another thread may use it from now on
+        # The link comes last: as soon as it is there, another thread may use the board.
+        self.link = link
         return hello
 
     def _check(self, hello: host_frames.Hello, clients: range) -> None:
-        """Raise DeviceError if the board on the port cannot be this one."""
+        """Raise DeviceError if the board on the port is not this one, or cannot be a real one.
+
+        hello: its HELLO. clients: the ids of the devices that it claims to have.
+        """
         if len(clients) > _MOST_CLIENTS or clients.stop > wire.FLEET:
             raise DeviceError(
                 f"the board on {self.port} says that it has {len(clients):,} clients from "
@@ -80,28 +92,34 @@ class BoardOnPort:
             )
 
     def reopen(self, events: Events, now: float) -> None:
-        """Try to open the port in a thread, if it is time to: it may take long to fail."""
+        """Try to open the port of a board that is gone, every few seconds.
+
+        That is done in a thread, since it may take long to fail. events: the queue that gets the
+        board's frames if the port can be opened.
+        """
         is_opening = self._opening is not None and self._opening.is_alive()
-        if self.link or is_opening or now - self.opened < _REOPEN_EVERY:
+        is_too_early = now - self.opened < _REOPEN_EVERY
+        if self.link or is_opening or is_too_early:
             return
         self.opened = now
         self._opening = threading.Thread(target=self._try_to_open, args=(events,), daemon=True)
         self._opening.start()
 
     def _try_to_open(self, events: Events) -> None:
+        """Open the port, or remember why that has failed."""
         try:
             self.open(events, _REOPEN_TIMEOUT)
         except DeviceError as error:
             self.error = error
 
     def lose(self, error: DeviceError) -> None:
-        """Note that the link is gone; open requests are repeated once it is back."""
+        """Close a link that was lost. The open requests are repeated once the board is back."""
         self.close()
         self.error = error
         self.requests.lost_all()
 
     def close(self) -> None:
-        """Give the port back."""
+        """Close the port, after an attempt to open it that is under way."""
         if self._opening and self._opening is not threading.current_thread():
             self._opening.join()
         if self.link:
@@ -109,41 +127,53 @@ class BoardOnPort:
             self.link = None
 
     def feed(self, request: Callable[[int], bytes]) -> list[int]:
-        """Send as many requests as the board may have at a time.
+        """Send requests until the board has as many as it may have at a time.
 
-        request: returns the frame for a device. Return the devices that were asked too often.
+        request: returns the frame with the request for a device. The result is the list of devices
+        that were asked too often, and are given up.
         """
         link = self.link
         if link is None:
             return []
-        return self.requests.feed(lambda device: link.send(request(device)))
+
+        def ask(device: int) -> None:
+            link.send(request(device))
+
+        return self.requests.feed(ask)
 
     def nudge(self, now: float) -> None:
-        """Ask devices again whose wait is over, and repeat a request that a silent board has lost."""
+        """Ask devices again that wanted to wait until now, or whose request was perhaps lost."""
         self.requests.end_waits(now)
         if self.link:
             self.requests.repeat_after_silence(now)
 
     # The model
 
-    def hand_out(self, model: bytes, key: bytes | None) -> None:
-        """Send a MODEL (without its tag) under the key of the first client; there is no answer."""
-        if model and key and self.link:
-            self.link.send(model + bytes(frames.tag(key, model)))
-            self.unsure = True
+    def send_model(self, model: bytes, key: bytes | None) -> None:
+        """Send the averaged model of a run to the board, which does not answer.
 
-    def hear_out(self, end: float) -> TernError | None:
-        """Wait, until about `end`, for its HELLO, which follows the model.
-
-        Return an error if the model may be lost.
+        model: the frame MODEL without its authentication tag. key: the key of the board's first
+        client, with which the tag is made. Without one of them, nothing is sent.
         """
-        if not self.link or not self.unsure:
+        if model and key and self.link:
+            tag = bytes(frames.tag(key, model))
+            self.link.send(model + tag)
+            self.model_may_be_lost = True
+
+    def wait_until_model_arrived(self, end: float) -> TernError | None:
+        """Wait until the board has surely received the model, but not much longer than `end`.
+
+        A board handles frames in order. So it has the model when it answers a request for its HELLO
+        that was sent later. Return the error if no answer comes, or else None.
+        """
+        if not self.link or not self.model_may_be_lost:
             return None
         while self.link.backlog() and time.monotonic() < end:
             time.sleep(_TICK)
+        seconds_left = end - time.monotonic()
         try:
-            self.link.hello(max(_REOPEN_TIMEOUT, end - time.monotonic()))
+            self.link.hello(max(_REOPEN_TIMEOUT, seconds_left))
         except TernError as error:
             return error
-        self.unsure = False
+        self.model_may_be_lost = False
         return None

@@ -1,8 +1,11 @@
-"""Asks boards on serial links for the reports of a round.
+"""The driver of boards on ports: asks them for the reports of a round.
 
-A board answers in order: an overtaken request was lost and is repeated, like the oldest one when a
-board falls silent. Repetition is harmless: a device that has reported sends the same bytes again
-(ledger.md). A board that is silent for too long is left out until it answers on its port again.
+A board answers in order. So a request that was sent before one that is answered, and is not
+answered itself, was lost and is repeated; so is the oldest request when a board falls silent. To
+repeat a request is harmless: a device that has reported sends the same bytes again (ledger.md).
+
+A board that is silent for too long is left out: rounds go on without it until it answers on its
+port again.
 """
 
 import queue
@@ -28,40 +31,50 @@ from ternhost.store import kept_model
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-_CHECK_EVERY = 0.5  # seconds between two checks of the processes of emulated boards
-_TICK = 0.05  # seconds to wait for frames
-_HELLO_TIMEOUT = 20.0  # boards may have just started
-_HEARING_OUT = 10.0  # seconds at the end until all boards have their model
+# All times are in seconds.
+_CHECK_EVERY = 0.5  # between two checks of the processes of emulated boards
+_TICK = 0.05  # to wait for frames
+_HELLO_TIMEOUT = 20.0  # for the first HELLO of a board, which may have just started
+_MODEL_TIMEOUT = 10.0  # to wait at the end until all boards have received the model
 
 
 class BoardsDriver(Driver):
-    """Boards on ports, and an aggregator on `store`."""
+    """Reaches the devices on boards, each of which has a link of its own."""
 
     def __init__(
         self, store: Store, boards: Boards, terms: Terms, **options: Unpack[DriverOptions]
     ) -> None:
-        """store: with the devices' keys. boards: are opened with the driver. terms: of rounds."""
+        """Prepare to reach boards, which are opened together with the driver.
+
+        store: has the keys of the devices, and gets rounds and reports. boards: the boards of the
+        fleet, by their ports. terms: when rounds end.
+        """
+        # The rounds, and the store.
         self.rounds = StoredRounds(store, **options)
         super().__init__(terms, self.rounds, individual=options.get("individual", False))
         self.aggregator = self.rounds.aggregator
         self._store = store
         self._sightings = Sightings(store, self.rounds.warn, lambda: self.aggregator.last_round)
+
+        # The boards.
         self._fleet = boards
-        self._events: Events = queue.SimpleQueue()
         self.boards: list[BoardOnPort] = []
-        self._board_of: dict[int, BoardOnPort] = {}
-        self._last_check = 0.0  # of boards that are gone for good, by the monotonic clock
+        self._board_of: dict[int, BoardOnPort] = {}  # by device
+        self._events: Events = queue.SimpleQueue()  # gets the frames of all boards
+
+        # Those that are gone for good, by their ports, and when that was checked.
         self._failed: Mapping[str, DeviceError] = {}
+        self._last_check = 0.0
 
     def __enter__(self) -> Self:
-        """Open the link to each board, and send it the model that the store keeps."""
+        """Open the link to each board, and send it the model in the store, if there is one."""
         self._fleet.__enter__()
         try:
             self._open_boards()
             self._map_devices()
-            self._sightings.forget()
+            self._sightings.mark_all_offline()  # from an earlier host
             for board in self.boards:
-                self._hand_out_model(board)
+                self._send_model(board)
             self._note_sightings(*self.boards)
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -69,88 +82,102 @@ class BoardsDriver(Driver):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Close all links; without an error, wait first until the boards have their model."""
-        if not any(raised):
-            self._hear_out()
+        """Close all links. Without an error, first wait until the boards have received the model."""
+        has_error = any(raised)
+        if not has_error:
+            self._wait_for_models()
             self._note_sightings(*self.boards)
-            self._sightings.forget()
+            self._sightings.mark_all_offline()
         for board in self.boards:
             board.close()
         self._fleet.__exit__(*raised)
 
     def _open_boards(self) -> None:
-        """Open the link to each board. Raises DeviceError."""
+        """Open the link to each board of the fleet. Raises DeviceError if one does not answer."""
         self.boards = [BoardOnPort(port) for port in self._fleet.ports]
         for board in self.boards:
             try:
                 board.open(self._events, _HELLO_TIMEOUT)
             except DeviceError:
-                self._raise_failed()  # the fleet may know a better reason
+                self._raise_failed()  # raises instead if the fleet knows a better reason
                 raise
 
     def _note_sightings(self, *boards: BoardOnPort, error: str | None = None) -> None:
-        """Write into the store when these boards were heard. error: why they have failed."""
+        """Write into the store when these boards were heard, and what they say about themselves.
+
+        error: the message of the error with which they have failed, if so.
+        """
         for board in boards:
-            self._sightings.note(
-                Sighting(
-                    board.port,
-                    board.clients,
-                    board.heard,
-                    online=not board.left_out,
-                    hello=board.hello,
-                    error=error,
-                )
+            sighting = Sighting(
+                name=board.port,
+                clients=board.clients,
+                heard=board.heard,
+                online=not board.left_out,
+                hello=board.hello,
+                error=error,
             )
+            self._sightings.note(sighting)
         self._sightings.write()
 
     def _map_devices(self) -> None:
-        """Note on which board each device is. Raises DeviceError if it is on two boards."""
+        """Note on which board each device is.
+
+        Raises DeviceError if a device is on two boards, or if a board has none.
+        """
         for board in self.boards:
             if not board.clients:
                 raise DeviceError(
                     f"the board on {board.port} has no clients", hint="provision it first"
                 )
             for device in board.clients:
-                other = self._board_of.setdefault(device, board)
-                if other is not board:
+                if device in self._board_of:
+                    other = self._board_of[device]
                     raise DeviceError(
                         f"device {device} is on {other.port} and on {board.port}",
                         hint="provision the boards of a fleet together, so that each has devices "
                         "of its own",
                     )
+                self._board_of[device] = board
 
     @property
     def budgets(self) -> list[BoardBudget]:
         return self._sightings.budgets(self._read_budgets)
 
     def _read_budgets(self) -> list[BoardBudget]:
-        budgets = [self._sightings.budget(board.clients) for board in self.boards]
-        return [budget for budget in budgets if budget is not None]
+        """Return the privacy budgets of the boards that report one."""
+        budgets = []
+        for board in self.boards:
+            budget = self._sightings.budget(board.clients)
+            if budget is not None:
+                budgets.append(budget)
+        return budgets
 
     @property
     def devices(self) -> list[int]:
-        """Every device on the boards that were there at the start."""
+        """The ids of all devices on the boards that were there at the start."""
         return sorted(self._board_of)
 
     # The model
 
     def publish(self, averaged: Averaged) -> None:
-        """Store a model, and send it to each connected board under the key of its first client."""
+        """Store the averaged model of a run, and send it to each connected board."""
         super().publish(averaged)
         for board in self.boards:
-            self._hand_out_model(board)
+            self._send_model(board)
 
-    def _hand_out_model(self, board: BoardOnPort) -> None:
+    def _send_model(self, board: BoardOnPort) -> None:
+        """Send a board the model in the store, if there is one, with the key of its first client."""
         first = board.clients.start
         model = kept_model.kept(self._store)
         if model:
-            board.hand_out(kept_model.for_device(model, first), self.aggregator.key(first))
+            frame = kept_model.for_device(model, first)
+            board.send_model(frame, self.aggregator.key(first))
 
-    def _hear_out(self) -> None:
-        """Wait at the end until all boards have their model, and warn of those that may not."""
-        end = time.monotonic() + _HEARING_OUT
+    def _wait_for_models(self) -> None:
+        """Wait at the end until all boards have received the model; warn of those that may not."""
+        end = time.monotonic() + _MODEL_TIMEOUT
         for board in self.boards:
-            error = board.hear_out(end)
+            error = board.wait_until_model_arrived(end)
             if error:
                 self.rounds.warn(
                     f"{error.message}: it may have an earlier model, until the next run begins"
@@ -163,7 +190,9 @@ class BoardsDriver(Driver):
     ) -> RoundResult | None:
         """Ask boards until the round ends, and return its result; None after `stop`.
 
-        Raises DeviceError if no board is left, AllRefused if there are only refusals, and
+        Answers are verified and counted as they come, lost requests are repeated, and boards that
+        fail are left out. number: the number of the round. on_progress: is called again and again.
+        Raises DeviceError if no board is left, AllRefused if all answers are refusals, and
         StorageError.
         """
         unanswered = self.aggregator.unanswered(number)
@@ -177,23 +206,34 @@ class BoardsDriver(Driver):
             on_progress(RoundProgress(number, self.aggregator.reports(number), asked))
             result = self.aggregator.ended(number, now)
             if result:
-                if self._sightings.due(len(self.boards), ended=True):
+                if self._sightings.write_is_due(len(self.boards), ended=True):
                     self._note_sightings(*self.boards)
                 return self._finish(result)
             self._look_after_boards(number, now)
         return None
 
     def _feed(self, board: BoardOnPort, number: int) -> None:
-        """Send a board as many requests as it may have, and give up devices that never answer."""
-        given_up = board.feed(lambda device: self.aggregator.request(number, device))
+        """Send a board as many requests as it may have at a time.
+
+        The round no longer waits for devices that were asked too often. number: the number of the
+        round.
+        """
+
+        def request(device: int) -> bytes:
+            return self.aggregator.request(number, device)
+
+        given_up = board.feed(request)
         if given_up:
             devices = counted(len(given_up), "device")
             self._give_up(number, given_up, f"{board.port}: no answer from {devices}")
 
     def _begin(self, number: int, unanswered: Sequence[int], now: float) -> None:
-        """Give each board its devices of the round, and give up those on no board.
+        """Begin a round at each board, with those devices of the board that are to be asked.
 
-        unanswered: the devices that are still to report. now: by the monotonic clock.
+        The round does not wait for devices that are on no board, or on a board that was left out.
+
+        number: the number of the round. unanswered: the devices that are still to report. now: the
+        time by the monotonic clock.
         """
         devices_by_board: dict[BoardOnPort, list[int]] = {board: [] for board in self.boards}
         without_board: list[int] = []
@@ -207,20 +247,25 @@ class BoardsDriver(Driver):
             board.begin(devices, now)
             if board.left_out and not self._is_back(board):
                 self.aggregator.give_up(number, devices)
-                board.begin([], now)
+                board.begin([], now)  # it has nothing to answer in this round
                 board.given_up = devices
         if without_board:
             devices_text = counted(len(without_board), "device")
             self._give_up(number, without_board, f"on no board of this fleet: {devices_text}")
 
     def _give_up(self, number: int, devices: Iterable[int], why: str) -> None:
+        """Let a round end without these devices, and warn. why: the reason, for the warning."""
         self.aggregator.give_up(number, devices)
         self.rounds.warn(f"round {number}: {why}")
 
     def _receive(self, number: int) -> None:
-        """Count the frames of boards that have come, and repeat the requests that were lost."""
+        """Verify and count the frames that have come, and note which requests were lost.
+
+        number: the number of the round.
+        """
         received_frames: list[bytes] = []
-        named: list[tuple[BoardOnPort, int]] = []  # boards with devices that their frames name
+        # The devices that the frames name, each with the board from which the frame has come.
+        named: list[tuple[BoardOnPort, int]] = []
         for event in drain(self._events, _TICK):
             received_frames += event.frames
             board = self._board_of_link(event.link)
@@ -232,20 +277,25 @@ class BoardsDriver(Driver):
                 for device in _devices(event.frames, number):
                     named.append((board, device))
         accepted = self.aggregator.accept(received_frames, time.monotonic())
-        self._sightings.answered(accepted.reports, self.aggregator.costs)
+        self._sightings.count_costs(accepted.reports, self.aggregator.costs)
         self._settle(accepted)
         for board, device in named:
-            # The answer of a device that is still open could not be read: ask it again.
+            # If the request to this device is still open now, its answer could not be verified, and
+            # it is asked again. Otherwise this does nothing.
             board.requests.lost_one(device)
 
     def _board_of_link(self, link: Link) -> BoardOnPort | None:
+        """Return the board with this link; None if the link was closed meanwhile."""
         for board in self.boards:
             if board.link is link:
                 return board
         return None
 
     def _settle(self, accepted: Accepted) -> None:
-        """Tell the boards which of their devices have answered, and which must wait."""
+        """Note at each board which of its devices have answered, and which are to be asked later.
+
+        accepted: the reports and refusals that were in the frames of the boards.
+        """
         answering_devices = [device for _round, device in accepted.reports]
         answering_devices += [refusal.device for refusal in accepted.refusals]
         devices_by_board: dict[BoardOnPort, list[int]] = {}
@@ -256,7 +306,7 @@ class BoardsDriver(Driver):
         for board, devices in devices_by_board.items():
             board.requests.answered(devices)
 
-        # A board that has just paid may have to wait before it pays for the next report.
+        # A device that must wait before it spends budget again says for how many seconds.
         for refusal in accepted.unread:
             board = self._board_of.get(refusal.device)
             if board and refusal.code == wire.ERR_TOO_SOON:
@@ -266,34 +316,45 @@ class BoardsDriver(Driver):
     # Boards that fail
 
     def _look_after_boards(self, number: int, now: float) -> None:
-        """Write when boards were heard, find those that failed, and ask silent ones again.
+        """Do what boards need while a round waits for their answers.
 
-        number: of the round. now: by the monotonic clock.
+        Store when they were heard, leave out those that have failed, take back those that answer
+        again, and ask silent ones again. number: the number of the round. now: the time by the
+        monotonic clock.
         """
-        if self._sightings.due(len(self.boards)):
+        if self._sightings.write_is_due(len(self.boards)):
             self._note_sightings(*self.boards)
         if now - self._last_check > _CHECK_EVERY:
             self._last_check = now
             self._leave_out_failed(number)
         for board in self.boards:
-            if board.left_out and board.port not in self._failed:
+            may_come_back = board.port not in self._failed
+            if board.left_out and may_come_back:
                 board.reopen(self._events, now)
                 if self._is_back(board):
-                    # Its answers still count in this round, but the round does not wait for them.
+                    # Its answers still count in this round, which no longer waits for them, though.
                     board.begin(board.given_up, now)
             if board.requests.busy:
                 self._look_after(board, number, now)
 
     def _leave_out_failed(self, number: int) -> None:
-        """Go on without the boards that are known to be gone for good."""
+        """Let rounds go on without the boards that are known to be gone for good.
+
+        number: the number of the open round.
+        """
         self._failed = self._fleet.failed()
         for board in self.boards:
             if board.port in self._failed and not board.left_out:
                 self._leave_out(number, board, self._failed[board.port])
 
     def _look_after(self, board: BoardOnPort, number: int, now: float) -> None:
-        """Ask a board again, or leave it out if it has been silent for too long."""
-        if now - board.heard > self.terms.silence and not board.requests.some_wait:
+        """Ask a board with open requests again, or leave it out if it was silent for too long.
+
+        number: the number of the round. now: the time by the monotonic clock.
+        """
+        is_too_silent = now - board.heard > self.terms.silence
+        # A board may be silent while one of its devices must wait before it may report.
+        if is_too_silent and not board.requests.some_wait:
             text = f"the board on {board.port} has been silent for {self.terms.silence:g} s"
             silent = DeviceError(text, hint="check its power; 'tern device ping BOARD' asks it")
             self._leave_out(number, board, board.error or silent)
@@ -302,7 +363,10 @@ class BoardsDriver(Driver):
             board.nudge(now)
 
     def _leave_out(self, number: int, board: BoardOnPort, error: DeviceError) -> None:
-        """Close the link to a board that has failed, and go on without its devices."""
+        """Close the link to a board that has failed, and let the round go on without its devices.
+
+        number: the number of the round. error: why the board has failed.
+        """
         devices = board.requests.devices
         board.error = error
         board.left_out = True
@@ -311,47 +375,50 @@ class BoardsDriver(Driver):
         self._note_sightings(board, error=error.message)
         why = f"{error.message}; {board.port} is left out until it answers again"
         self._give_up(number, devices, why)
-        board.begin([], board.opened)
+        board.begin([], board.opened)  # it has nothing to answer in this round any more
         board.given_up = devices
 
     def _is_back(self, board: BoardOnPort) -> bool:
         """Return whether a board that was left out has answered on its port again.
 
-        If it has, it takes part again, and gets the model.
+        If it has, it takes part in rounds again from now on, and gets the model.
         """
         if board.link is None:
             return False
         board.left_out = False
         self._note_sightings(board)
-        self._hand_out_model(board)
+        self._send_model(board)
         self.rounds.warn(f"the board on {board.port} is back")
         return True
 
     def _raise_failed(self) -> None:
-        """Raise the error of a board that is known to be gone, if there is one."""
+        """Raise the error of a board that is known to be gone for good, if there is one."""
         for error in self._fleet.failed().values():
             raise error
 
     def _finish(self, result: RoundResult) -> RoundResult:
-        """Check the result of a round, and return it; raise the error of a board if none is left.
+        """Return the final result of a round that has ended.
 
-        Raises AllRefused if there were only refusals.
+        Raises AllRefused if all answers were refusals. If nobody has reported and no board is left,
+        raises the error of one of the boards.
         """
         result = self.rounds.finish(result, individual=self.individual)
-        if not result.reports and all(board.left_out for board in self.boards):
+        nobody_left = all(board.left_out for board in self.boards)
+        if nobody_left and not result.reports:
             self._raise_failed()
-            raise next(board.error for board in self.boards if board.error)
+            errors = [board.error for board in self.boards if board.error]
+            raise errors[0]  # each board that was left out has one
         return result
 
 
 def _devices(received: Iterable[bytes], number: int) -> Iterator[int]:
-    """Yield the device that each of these frames names, if the frame is of this round.
+    """Yield the device that each of these frames names, if the frame is about this round.
 
-    received: unchecked frames. The device is wire.BOARD (0) if the board could not read which one
-    was asked.
+    The device is wire.BOARD (0) if the board could not read which device was asked. received:
+    frames that were not verified. number: the number of the round.
     """
     for frame in received:
-        with suppress(frames.FrameError):
+        with suppress(frames.FrameError):  # a damaged frame names none
             device, round_number = frames.address(frame)
             if round_number == number or device == wire.BOARD:
                 yield device

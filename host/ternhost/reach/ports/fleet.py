@@ -1,4 +1,4 @@
-"""Fleets whose boards are reached by ports."""
+"""Kinds of fleets whose boards are reached at ports, such as USB."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class Ports:
-    """Boards that run already: there is nothing to start or to end."""
+    """Boards that run already, so that there is nothing to start or to end."""
 
     def __init__(self, ports: Sequence[str]) -> None:
+        """ports: a device path or URL for each board."""
         self.ports = list(ports)
 
     def failed(self) -> dict[str, DeviceError]:
-        """None: only a link notices a failure."""
+        """Return no errors: whether such a board has failed only shows on its link."""
         return {}
 
     def __enter__(self) -> Self:
@@ -33,17 +34,19 @@ class Ports:
 
 
 class BoardFleet(Fleet):
-    """The base of fleets whose boards are reached by ports."""
+    """The base class of fleets whose boards are reached at ports."""
 
     def driver(self, context: RunContext) -> Driver:
+        """Make the driver that reaches the boards at their ports. Raises TernError."""
         from ternhost.reach.ports.driver import BoardsDriver
 
-        boards = self.boards(board_directories(context.directory, self.count), context.modules)
+        directories = board_directories(context.directory, self.count)
+        boards = self.boards(directories, context.modules)
         return BoardsDriver(context.store, boards, context.terms, **context.driver_options)
 
 
 class OnPorts(BoardFleet):
-    """Boards on ports that are already provisioned."""
+    """The fleet `port:BOARD,...`: boards that are already provisioned and plugged in."""
 
     form = "port:BOARD[,BOARD...]"
     about = "boards on ports: a0, auto, id:SERIAL, a path or a URL"
@@ -56,16 +59,18 @@ class OnPorts(BoardFleet):
         self.count = len(self.names)
 
     @property
-    def anywhere(self) -> str:
-        names = []
+    def absolute_name(self) -> str:
+        absolute_names = []
         for name in self.names:
             path = Path(name)
-            names.append(str(path.absolute()) if path.exists() else name)
-        return f"{self.word}:{','.join(names)}"
+            if path.exists():
+                name = str(path.absolute())
+            absolute_names.append(name)
+        return f"{self.word}:{','.join(absolute_names)}"
 
     @property
     def ports(self) -> list[str]:
-        """The ports of its boards now. Raises DeviceError and UsageError."""
+        """The ports at which its boards are now. Raises DeviceError and UsageError."""
         return [names.resolve(name) for name in self.names]
 
     def boards(

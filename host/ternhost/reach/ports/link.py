@@ -1,4 +1,8 @@
-"""Frames over a serial port, a pty or any URL of pyserial, with the flow control of wire.md."""
+"""Sends and receives frames over a serial port, a pty or any URL of pyserial.
+
+Bytes are sent with the flow control of shared_specs/wire.md: a board can buffer IN_FLIGHT bytes, and
+sends a credit, an empty frame, whenever it has read a certain number of them.
+"""
 
 import contextlib
 import errno
@@ -20,37 +24,41 @@ try:
     from termios import error as _TermiosError  # which is no OSError, and which pyserial lets pass
 except ImportError:  # Windows
     _TermiosError = OSError  # type: ignore[assignment,misc]
-# Of a port whose board vanishes; pyserial's own are OSErrors.
+# The errors of a port whose board vanishes. The exceptions of pyserial itself are OSErrors.
 PORT_ERRORS = (OSError, _TermiosError)
 BAUD = 115200
-# A console leaves its raw mode, interrupts the program, resets its interpreter.
+# Control characters of MicroPython's console: Ctrl-B leaves its raw mode, Ctrl-C interrupts the
+# program, and Ctrl-D resets the interpreter.
 _CONTROL = b"\x02\x03\x04"
-_POLL = 0.1  # seconds that a read waits, and so the reader takes at most to notice its end
-_WRITE_TIMEOUT = 5.0
+_POLL = 0.1  # seconds that a read waits at most, and so after which the reader notices its end
+_WRITE_TIMEOUT = 5.0  # seconds
 _LAST_WORDS = 0.5  # seconds for a board to end its answer before its port is closed
 _PAUSE = 0.05  # seconds of silence after which the answer has ended
-_CHUNK = 4096  # bytes
-# Seconds without a credit for waiting bytes: then credits were lost, by a reset of the board or
-# with damaged bytes, and the host begins to count anew.
+_CHUNK = 4096  # bytes to read at a time
+# If bytes wait, and no credit has come for so many seconds, then credits were lost, because the
+# board was reset or bytes were damaged. The host and the board then begin to count anew.
 _STALL = 2.0
 
 
 class SerialLink(Link):
     """A link to the board on a port.
 
-    A thread reads the port and, as credits come, writes waiting bytes.
+    A thread reads the port, and writes waiting bytes whenever the board has room for them.
     """
 
     def __init__(self, port: str, events: Events) -> None:
-        """Open `port`, for this process alone. Raises DeviceError and UsageError."""
+        """Open a port for this process alone. Raises DeviceError and UsageError.
+
+        port: a device path or a URL. events: the queue that gets the board's frames.
+        """
         super().__init__(port, events)
         self._port = open_port(port)
-        self._lock = threading.Lock()  # guards what follows, and writing
-        self._waiting = bytearray()
+        self._lock = threading.Lock()  # guards the next attributes, and writing to the port
+        self._waiting = bytearray()  # encoded frames that the board has no room for yet
         self._within_frame = False  # whether the last byte written was not the end of a frame
         self._in_flight = 0  # bytes written that the board has not read yet, as far as is known
-        self._credit = wire.CREDIT  # bytes that the board has read when it sends a credit
-        self._last_credit = 0.0  # by the monotonic clock
+        self._credit = wire.CREDIT  # how many bytes the board has read when it sends a credit
+        self._last_credit = 0.0  # when the last credit came, by the monotonic clock
         self._closing = False
         self._thread = threading.Thread(target=self._read, name=f"link {port}", daemon=True)
         self._thread.start()
@@ -58,19 +66,20 @@ class SerialLink(Link):
     def close(self) -> None:
         """End the thread, and close the port."""
         self._closing = True
-        with contextlib.suppress(AttributeError, *PORT_ERRORS):  # it ends within _POLL anyway
+        # Some kinds of ports cannot cancel a read; then it ends after _POLL seconds.
+        with contextlib.suppress(AttributeError, *PORT_ERRORS):
             self._port.cancel_read()
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._port.close()
 
     def send(self, frame: bytes) -> None:
-        """Encode a frame with COBS, and write what the board has room for."""
+        """Encode a frame with COBS, and write as much of it as the board has room for."""
         encoded = bytearray(frames.cobs_size(len(frame)))
         size = frames.cobs_encode(frame, len(frame), encoded)
         with self._lock:
             if not self._waiting:
-                self._last_credit = time.monotonic()
+                self._last_credit = time.monotonic()  # no credit was due so far
             self._waiting += memoryview(encoded)[:size]
             self._pump()
 
@@ -79,16 +88,16 @@ class SerialLink(Link):
             return len(self._waiting)
 
     def _pump(self) -> None:
-        """Write as many bytes as the board has room for; the rest waits. Holds the lock."""
+        """Write as many waiting bytes as the board has room for. The caller holds the lock."""
         room = wire.IN_FLIGHT - self._in_flight
         size = min(room, len(self._waiting))
         if size > 0 and self._write(self._waiting[:size]):
-            self._within_frame = self._waiting[size - 1] != 0
+            self._within_frame = self._waiting[size - 1] != 0  # a zero ends a frame
             del self._waiting[:size]
             self._in_flight += size
 
     def _write(self, data: bytes | bytearray) -> bool:
-        """Write bytes; return whether it was possible. Holds the lock."""
+        """Write bytes, and return whether that was possible. The caller holds the lock."""
         if self._lost or self._closing:
             return False
         try:
@@ -103,60 +112,73 @@ class SerialLink(Link):
             return self._start_anew()
 
     def _start_anew(self) -> int:
-        """End a half-sent frame, and ask for the HELLO; return its nonce. Holds the lock.
+        """Ask for the HELLO, with which both sides begin to count bytes anew; return the nonce.
 
-        Nothing else is sent until the HELLO comes, from which on both sides count from zero.
+        A frame that was sent in part is given up. Nothing else is sent until the HELLO comes. The
+        caller holds the lock.
         """
         nonce, request = _safe_hello_request()
         if self._within_frame and self._waiting:
+            # Drop the rest of that frame. The zeros at the beginning of the request end it.
             end_of_frame = self._waiting.index(0)
             del self._waiting[: end_of_frame + 1]
         self._within_frame = False
         self._write(request)
-        self._in_flight = wire.IN_FLIGHT
+        self._in_flight = wire.IN_FLIGHT  # as if the board had no room
         self._last_credit = time.monotonic()
         return nonce
 
     def _read(self) -> None:
-        """Read the port until the link is closed or lost. Runs in a thread of its own."""
+        """Read the port until the link is closed or lost. It runs in a thread of its own."""
         receiver = frames.Receiver()
         try:
             while not self._closing:
-                data = self._port.read(self._port.in_waiting or 1)
+                size = self._port.in_waiting or 1  # if nothing is there, wait for a byte
+                data = self._port.read(size)
                 if data:
                     self._take(receiver, data)
                 with self._lock:
-                    if self._waiting and time.monotonic() - self._last_credit > _STALL:
+                    seconds_without_credit = time.monotonic() - self._last_credit
+                    if self._waiting and seconds_without_credit > _STALL:
                         self._start_anew()
         except PORT_ERRORS as error:
             with self._lock:
                 self.lose(_reason(error))
 
     def _take(self, receiver: frames.Receiver, data: bytes) -> None:
-        """Take the frames and credits in bytes from the port. An empty frame is a credit."""
+        """Pass on the frames in bytes from the port, and note the credits among them.
+
+        receiver: decodes the bytes. It has the beginning of a frame that is not complete yet.
+        """
         received = []
         receiver.give(data)
         with self._lock:
             size = receiver.next()
-            while size != frames.MORE:
-                frame = bytes(receiver.frame[: max(size, 0)])  # empty if it was damaged
-                if size == 0:
+            while size != frames.MORE:  # until there is no further complete frame
+                is_credit = size == 0  # the board has read `_credit` more bytes
+                if is_credit:
                     self._grant(self._in_flight - self._credit)
                 else:
+                    # A damaged frame has a size below 0, and is passed on as an empty one.
+                    frame = bytes(receiver.frame[: max(size, 0)])
                     received.append(frame)
-                    if frame and frame[0] == wire.HELLO:  # both sides count from zero
+                    is_hello = bool(frame) and frame[0] == wire.HELLO
+                    if is_hello:  # from here on both sides count from zero
                         self._grant(0)
                 size = receiver.next()
         self.heard(received)
 
     def _grant(self, in_flight: int) -> None:
-        """Note how many bytes the board has not read yet, and write more. Holds the lock."""
+        """Note how many written bytes the board has not read yet, and write more.
+
+        The caller holds the lock.
+        """
         self._in_flight = max(0, in_flight)
         self._last_credit = time.monotonic()
         self._pump()
 
     def lose(self, why: str) -> None:
-        """Note that the board can no longer be reached. Holds the lock."""
+        """Note that the board can no longer be reached. The caller holds the lock."""
         if not self._closing:
             self._waiting.clear()
             super().lose(why)
@@ -170,42 +192,47 @@ class SerialLink(Link):
 def _safe_hello_request() -> tuple[int, bytes]:
     """Encode a HELLO_REQUEST that does not stop a board which is just starting.
 
-    Until tern runs, the console of MicroPython takes the bytes, so none may be a control character
-    of it. The request begins with zeros, which end a frame that was half sent. Return its nonce
-    and the bytes to write.
+    Until tern runs on the board, MicroPython's console reads the bytes, so none of them may be a
+    control character of the console. The request begins with AT_ONCE zeros, which end a frame that
+    was sent in part. Return the nonce of the request, and the bytes to write.
     """
-    while True:
+    while True:  # with another nonce each time
         nonce, request = hello_request()
         encoded = bytearray(wire.AT_ONCE + frames.cobs_size(len(request)))
         body = memoryview(encoded)[wire.AT_ONCE :]
         size = wire.AT_ONCE + frames.cobs_encode(request, len(request), body)
-        if not any(byte in encoded for byte in _CONTROL):
+        has_control_character = any(byte in encoded for byte in _CONTROL)
+        if not has_control_character:
             return nonce, bytes(encoded[:size])
 
 
 def _reason(error: Exception) -> str:
-    """Say in words what has happened to a port."""
+    """Return in words what has happened to a port, from the error of a read or a write."""
     if isinstance(error, serial.SerialTimeoutException):
         return "it takes no more bytes"
-    if "returned no data" in str(error):  # how pyserial puts a hang-up
+    if "returned no data" in str(error):  # what pyserial says when a port hangs up
         return "it was unplugged"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
-    return str(error.args[-1] if isinstance(error, _TermiosError) else error)
+    if isinstance(error, _TermiosError):
+        return str(error.args[-1])  # the first argument is a number
+    return str(error)
 
 
 class _SocketPort(protocol_socket.Serial):
-    """pyserial's port on a socket, which is closed even if the other end has gone first.
+    """pyserial's port on a socket, with two changes.
 
-    Beside socket://HOST:PORT it takes socket:///PATH, a Unix socket.
+    Beside socket://HOST:PORT it also opens socket:///PATH, a Unix socket. And its socket is closed
+    even if the other end was closed first.
     """
 
     _socket: Any = None
 
     def open(self) -> None:
-        """Connect. Raises SerialException."""
-        path = str(self.portstr).partition("//")[2]
-        if not path.startswith("/"):
+        """Connect to the socket of the port. Raises SerialException."""
+        _scheme, _slashes, path = str(self.portstr).partition("//")
+        is_unix_socket = path.startswith("/")
+        if not is_unix_socket:
             super().open()
             return
         connection = socket.socket(socket.AF_UNIX)
@@ -214,16 +241,17 @@ class _SocketPort(protocol_socket.Serial):
         except OSError as error:
             connection.close()
             raise serial.SerialException(error.errno, error.strerror) from error
+        # What pyserial's own `open` sets.
         connection.setblocking(False)
         self.logger = None
         self._socket = connection
         self.is_open = True
 
     def close(self) -> None:
-        """Disconnect, once the board has ended its answer."""
+        """Disconnect; from a Unix socket, only once the board has ended its answer."""
         connection = self._socket
         if connection and connection.family == socket.AF_UNIX:
-            self._hear_out(connection)
+            self._read_rest_of_answer(connection)
         try:
             super().close()
         finally:
@@ -231,26 +259,30 @@ class _SocketPort(protocol_socket.Serial):
                 connection.close()
 
     @staticmethod
-    def _hear_out(connection: socket.socket) -> None:
-        """Let the board end its answer.
+    def _read_rest_of_answer(connection: socket.socket) -> None:
+        """Read what an emulated board still sends, until it is silent for a moment.
 
-        Unlike TCP, this socket fails at once for a board that is still answering, which QEMU may
-        not survive.
+        Otherwise a Unix socket, unlike TCP, would fail at once for a board that is still answering,
+        and QEMU, which emulates it, may not survive that.
         """
         end = time.monotonic() + _LAST_WORDS
-        with contextlib.suppress(OSError):  # silence, or the other end has gone
+        with contextlib.suppress(OSError):  # the board is silent, or the other end is closed
             connection.settimeout(_PAUSE)
-            while time.monotonic() < end and connection.recv(_CHUNK):
-                pass
+            while time.monotonic() < end:
+                received = connection.recv(_CHUNK)
+                if not received:
+                    return
 
 
 def open_port(port: str, baud: int = BAUD) -> serial.Serial:
     """Open a device path or a URL of pyserial, for this process alone.
 
-    Raises DeviceError and UsageError.
+    baud: the speed in bits per second. Raises DeviceError and UsageError.
     """
+    make: Any = serial.serial_for_url
     is_socket = port.lower().startswith("socket://")
-    make: Any = _SocketPort if is_socket else serial.serial_for_url
+    if is_socket:
+        make = _SocketPort
     try:
         opened: serial.Serial = make(
             port, baudrate=baud, timeout=_POLL, write_timeout=_WRITE_TIMEOUT, exclusive=True
@@ -264,9 +296,14 @@ def open_port(port: str, baud: int = BAUD) -> serial.Serial:
 
 
 def _open_error(port: str, error: Exception) -> DeviceError:
-    """Return the error for a port that cannot be opened, with a remedy."""
-    code = error.args[0] if error.args else None  # of errno
-    description = str(error)  # on Windows only this names the error
+    """Return the error for a port that cannot be opened, with what to do as its hint.
+
+    error: what the operating system or pyserial has raised.
+    """
+    code = None
+    if error.args:
+        code = error.args[0]  # a number of errno
+    description = str(error)  # on Windows only this says what the error is
     if code == errno.ENOENT or "FileNotFoundError" in description:
         return no_port(port)
     if code in (errno.EAGAIN, errno.EBUSY) or "PermissionError" in description:
@@ -277,7 +314,8 @@ def _open_error(port: str, error: Exception) -> DeviceError:
     if port.startswith("socket://"):
         hint = "start the board, or check the address"
         return DeviceError(f"nothing listens at {port}", hint=hint)
-    if "ioctl" in description:  # it was opened, but has no speed to set
+    has_no_speed = "ioctl" in description  # it was opened, and is no serial port
+    if has_no_speed:
         hint = "name a device such as /dev/ttyACM0"
         return DeviceError(f"{port} is not a serial port", hint=hint)
     hint = "check its cable: `tern devices`"
@@ -285,9 +323,9 @@ def _open_error(port: str, error: Exception) -> DeviceError:
 
 
 def _permission_hint(port: str) -> str:
-    """Say what to do to be allowed to open a port."""
+    """Return what users can do to be allowed to open a port: on Unix, to join its group."""
     try:
-        import grp
+        import grp  # Windows does not have it
 
         group = grp.getgrgid(os.stat(port).st_gid).gr_name
     except (ImportError, KeyError, OSError):

@@ -1,6 +1,6 @@
-"""Names of boards on ports: what every BOARD and every `port:` fleet may be.
+"""Names with which users name boards on ports: everywhere where a command takes a BOARD.
 
-Boards are known by their USB ids.
+Ports with boards are recognized by their USB ids.
 """
 
 import json
@@ -16,10 +16,10 @@ from ternhost.reach.links import scheme_of
 
 RP2, ESP32, INSTRUMENT = "rp2", "esp32", "instrument"
 
-# The family of a board and what it is, by "vendor:product". A bridge chip does not identify its
-# board: it is mostly an ESP32.
+# For a USB id "vendor:product", the family of the board (one of the above) and what it is. Some ids
+# are those of a bridge chip between USB and the board, which in most cases is an ESP32.
 _USB: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("usb.json").read_text())
-_SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # as mpremote has them
+_SHORT = {"a": "/dev/ttyACM", "u": "/dev/ttyUSB", "c": "COM"}  # short names as in mpremote
 _SHORT_NAME = re.compile(r"([auc])(\d+)")
 NAMES = (
     "auto (the only board), a0 (/dev/ttyACM0), u0 (/dev/ttyUSB0), c0 (COM0), id:SERIAL, a path or "
@@ -32,26 +32,33 @@ class Device:
     """A port with a board or an instrument on it."""
 
     port: str
-    family: str
-    board: str
-    usb_id: str
+    family: str  # RP2, ESP32 or INSTRUMENT
+    board: str  # what it is, for people
+    usb_id: str  # "vendor:product", in hexadecimal digits
     serial_number: str | None
 
 
 def find() -> list[Device]:
-    """List the ports with a board or an instrument that is known by its USB id, sorted."""
+    """Return the ports with a board or an instrument whose USB id is known, sorted by port."""
     devices = []
     for port in list_ports.comports():
-        usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"
-        if usb_id in _USB:
-            family, board = _USB[usb_id]
-            serial_number = port.serial_number or None
-            devices.append(Device(port.device, family, board, usb_id, serial_number))
+        usb_id = f"{port.vid or 0:04x}:{port.pid or 0:04x}"  # None: not a port on USB
+        if usb_id not in _USB:
+            continue
+        family, board = _USB[usb_id]
+        device = Device(
+            port=port.device,
+            family=family,
+            board=board,
+            usb_id=usb_id,
+            serial_number=port.serial_number or None,
+        )
+        devices.append(device)
     return sorted(devices, key=lambda device: device.port)
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Split `BOARD[,BOARD...]` into names.
+    """Split a list of boards, `BOARD[,BOARD...]`, into their names.
 
     Raises UsageError for a name that no board can have, and for one that occurs twice.
     """
@@ -64,7 +71,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def _check(name: str) -> None:
-    """Raise UsageError for a name that no board can have."""
+    """Raise UsageError for a name that no board can have: one that is not as NAMES says."""
     if name == "id:":
         hint = "such as id:e6614103e7452d2f; see `tern devices`"
         raise UsageError("BOARD must have a serial number after id:", hint=hint)
@@ -77,21 +84,22 @@ def _check(name: str) -> None:
 
 def _may_be_path(path: str) -> bool:
     """Return whether a text may be a port: a URL, a device path, or any file that exists."""
-    if scheme_of(path) or "/" in path or re.fullmatch(r"COM\d+", path):
+    is_windows_port = re.fullmatch(r"COM\d+", path)
+    if scheme_of(path) or "/" in path or is_windows_port:
         return True
     return bool(path) and Path(path).exists()
 
 
 def resolve(name: str, may_be_absent: bool = False) -> str:
-    """Return the port that a name stands for (see NAMES).
+    """Return the port, a device path or a URL, that the name of a board stands for (see NAMES).
 
-    may_be_absent: a path need not be there yet. Raises DeviceError if there is no such board, and
-    UsageError if the name is ambiguous.
+    may_be_absent: whether a path is returned even if nothing is there yet. Raises DeviceError if
+    there is no such board, and UsageError if the name is ambiguous or no board can have it.
     """
     _check(name)
     if name == "auto":
         boards = [device for device in find() if device.family != INSTRUMENT]
-        return _only_port(boards, name, "plug one in, or name its port")
+        return _only_port(boards, name, advice="plug one in, or name its port")
     short_name = _SHORT_NAME.fullmatch(name)
     if short_name:
         letter, number = short_name.groups()
@@ -107,14 +115,22 @@ def resolve(name: str, may_be_absent: bool = False) -> str:
 
 
 def _port_of_serial_number(name: str) -> str:
-    """Return the port of the board whose serial number begins as `name` says, `id:...`."""
+    """Return the port of the only board whose serial number begins with the one in `name`.
+
+    name: "id:" and the beginning of a serial number. Raises DeviceError if there is no such board,
+    and UsageError if there are several.
+    """
     beginning = name.removeprefix("id:")
     devices = find()
     matches = []
     for device in devices:
-        if (device.serial_number or "").startswith(beginning):
+        serial_number = device.serial_number or ""
+        if serial_number.startswith(beginning):
             matches.append(device)
-    return _only_port(matches, name, f"boards found: {_list(devices) or 'none'}")
+    found = "none"
+    if devices:
+        found = _list(devices)
+    return _only_port(matches, name, advice=f"boards found: {found}")
 
 
 def no_port(port: str) -> DeviceError:
@@ -128,9 +144,10 @@ def no_port(port: str) -> DeviceError:
 
 
 def _only_port(devices: list[Device], name: str, advice: str) -> str:
-    """Return the port of the only device that a name fits.
+    """Return the port of the only one of these devices, all of which fit a name.
 
-    advice: the hint if there is none. Raises DeviceError then, and UsageError if there are several.
+    Raises DeviceError if there is none, with `advice` as its hint, and UsageError if there are
+    several. name: as the user has given it, for the messages.
     """
     if not devices:
         raise DeviceError(f"no board found for {name!r}", hint=advice)
@@ -142,9 +159,11 @@ def _only_port(devices: list[Device], name: str, advice: str) -> str:
 
 
 def _list(devices: Iterable[Device]) -> str:
-    """List devices for people: the port, the board, and its serial number if it has one."""
+    """Return a list of devices as text: of each the port, what it is, and its serial number."""
     texts = []
     for device in devices:
-        serial_number = f", id:{device.serial_number}" if device.serial_number else ""
-        texts.append(f"{device.port} ({device.board}{serial_number})")
+        description = device.board
+        if device.serial_number:
+            description += f", id:{device.serial_number}"
+        texts.append(f"{device.port} ({description})")
     return ", ".join(texts)

@@ -1,8 +1,11 @@
-"""A fleet of up to millions of simulated clients.
+"""Simulates the reports of up to millions of clients with NumPy.
 
-They are the vectorised twin of the firmware over a data set, without frames, keys or ledgers.
-Random bytes come from a seeded generator, so that a run can be repeated. They protect nobody: a
-simulation holds all the data anyway.
+The clients compute what the firmware computes, all of them at once, but without frames, keys and
+ledgers. Their random bits come from a seeded generator, so that a run can be repeated. So they
+protect nobody; that does not matter, since a simulation has all the data anyway.
+
+In the shapes of arrays, n is the number of clients, d that of values of which each of them could
+report some, and k that of the values that each of them reports.
 """
 
 from __future__ import annotations
@@ -32,31 +35,36 @@ from ternhost.vectorised import RandomLanes, random_bits
 Fixed = npt.NDArray[np.int16]
 Positions = npt.NDArray[np.integer]
 
-_CHUNK = 1 << 21  # numbers in memory at a time, whatever the fleet's size
+# Clients are simulated together in parts, so that memory suffices whatever the size of the fleet:
+# at most so many clients, and as many as need so many numbers.
 _MOST_LANES = 1 << 17
+_CHUNK = 1 << 21
 
 
 def lanes_at_a_time(width: int) -> int:
-    """Return how many clients to handle together, each of which needs `width` numbers."""
+    """Return how many clients to simulate together. width: how many numbers each of them needs."""
     return max(1, min(_MOST_LANES, _CHUNK // width))
 
 
 def count(d: int, symbols: int, chosen: npt.NDArray[np.uint8], drawn: vectorised.Array) -> Counts:
-    """Count how often each symbol was reported for each coordinate: d x symbols.
+    """Return how often each symbol was reported for each coordinate: an array d x symbols.
 
-    chosen, drawn: the coordinates and the symbols of n reports of k values, both n x k.
+    d: the number of coordinates. symbols: the number of different symbols. chosen, drawn: the
+    coordinates and the symbols in the reports of n clients, of k values each; both are n x k.
     """
-    # A cell of the result is coordinate * symbols + symbol.
-    cells = chosen.astype(np.intp)
-    cells *= symbols
-    cells += drawn
-    return np.bincount(cells.reshape(-1), minlength=d * symbols).reshape(d, symbols)
+    # The position of (coordinate, symbol) in the flattened result is coordinate * symbols + symbol.
+    positions = chosen.astype(np.intp)
+    positions *= symbols
+    positions += drawn
+    flat_counts = np.bincount(positions.reshape(-1), minlength=d * symbols)
+    return flat_counts.reshape(d, symbols)
 
 
 def _check(question: Question, card: cards.Card) -> None:
-    """Raise RefusedError for a card that does not fit the model or does not keep its epsilon.
+    """Raise RefusedError if devices would refuse a question with this card.
 
-    Devices would refuse it, too.
+    A card is the table from which devices draw the symbols of their reports, with the epsilon that
+    it claims. It must fit the kind of question, and its epsilon must be certified.
     """
     if not _fits(question, card):
         raise RefusedError(
@@ -72,33 +80,46 @@ def _check(question: Question, card: cards.Card) -> None:
 
 
 def _fits(question: Question, card: cards.Card) -> bool:
-    """Return whether a card can be used for this kind of question (wire.md)."""
+    """Return whether devices may answer this kind of question with this card (wire.md).
+
+    A card is the table from which devices draw the random symbols of their reports. Its shape says
+    which mechanism it is of.
+    """
+    # The class of a record is reported by randomised response over all classes.
     if is_label(question):
         is_randomised_response = card.shape == cards.WINDOW and card.window == 1
         return is_randomised_response and card.symbols == question.classes
+
+    # The probabilities of classes are reported with Laplace noise.
     if question.model == wire.SOFTMAX and card.shape != cards.LAPLACE:
         return False
+
+    # A sum is over all records of a client, not over a batch of them.
     if card.shape == cards.SUM and question.batch:
         return False
+
+    # A projection is of a whole gradient. Its symbols stand for the two directions of each axis.
     if card.shape == cards.PROJECTION:
         is_gradient = question.model in wire.SCALED and question.k == 1
-        dimension = card.symbols // 2  # a symbol is a direction along an axis
+        dimension = card.symbols // 2
         return is_gradient and values_of(question) <= dimension
     return True
 
 
 def _ascending(devices: Devices) -> npt.NDArray[np.int64]:
-    """Return device ids in ascending order; most are in order already."""
+    """Return ids of devices in ascending order, without sorting those that are in order already."""
     ids = integers(devices)
-    if np.all(ids[1:] > ids[:-1]):
+    is_ascending = np.all(ids[1:] > ids[:-1])
+    if is_ascending:
         return ids
     return np.sort(ids)
 
 
 def _weights(question: Question) -> npt.NDArray[np.int64]:
-    """Return the parameters of a question: the weights of its model, or flags of a collection.
+    """Return the parameters of a question as an array.
 
-    Those of a model with classes are classes x features.
+    They are the weights of its model, or flags that say which attributes are collected. The weights
+    of a model with classes are classes x features.
     """
     parameters = np.asarray(question.parameters, np.int64)
     if question.model in wire.OF_CLASSES:
@@ -107,22 +128,23 @@ def _weights(question: Question) -> npt.NDArray[np.int64]:
 
 
 class _CohortRound(NamedTuple):
-    """A cohort in a round: what it is asked, and the random bits of all its clients."""
+    """A cohort in a round: clients that are asked the same question."""
 
     number: int  # of the round
     question: Question
-    card: cards.Card
-    bits: np.random.BitGenerator
+    card: cards.Card  # the table from which the symbols of reports are drawn
+    bits: np.random.BitGenerator  # the random bits of all its clients
 
     def lanes(self, clients: Positions) -> RandomLanes:
-        """The next random bits of these clients."""
+        """Return the next random bits for these clients, a lane for each of them."""
         return RandomLanes(self.bits, len(clients))
 
 
 class SimulatedRounds(RoundKeeper):
-    """Rounds of a run in a store, which may have rounds of other runs, too."""
+    """Numbers the rounds of a run so that they differ from other rounds in a store."""
 
     def __init__(self, store: Store) -> None:
+        """store: has the earlier rounds of this run and of others."""
         super().__init__()
         self._store = store
 
@@ -131,9 +153,9 @@ class SimulatedRounds(RoundKeeper):
 
 
 class SimulatedDriver(Driver):
-    """Simulated clients with consecutive ids.
+    """Simulates clients with consecutive ids.
 
-    The client with id i + 1 has the records of client i (from 0 on) of `holdings`.
+    The client with the id i + 1 has the records at the position i (from 0 on) of `holdings`.
     """
 
     def __init__(
@@ -146,14 +168,19 @@ class SimulatedDriver(Driver):
         first: int = 1,
         keeper: RoundKeeper | None = None,
     ) -> None:
-        """clients: how many there are; None: as many as have records of their own.
+        """Prepare to simulate clients.
 
-        seed: of their draws. first: the id of the first client.
+        holdings: the records of each client. clients: how many clients there are; None for as many
+        as have records of their own. seed: the seed of the generator from which they draw.
+        individual: results contain the reports of single clients, too. first: the id of the first
+        client. keeper: numbers the rounds.
         """
-        # A simulated round ends when all have answered.
+        # With the default terms, a round ends when all have answered.
         super().__init__(Terms(), keeper, individual=individual)
         self.holdings = holdings
-        self._clients = holdings.clients if clients is None else clients
+        if clients is None:
+            clients = holdings.clients
+        self._clients = clients
         self._seed = seed
         self._first = first
 
@@ -166,9 +193,12 @@ class SimulatedDriver(Driver):
     ) -> RoundResult | None:
         """Draw and count the reports of a round, and return its result; None after `stop`.
 
-        The draws depend only on the seed, the round and the cohort. Gradients need clients with
-        one record; local training and sums use all records. Raises RefusedError for a card that
-        does not certify, UsageError for a question that no frame can carry.
+        The draws depend only on the seed, the round and the cohort. For gradients, each client must
+        have one record; local training and sums use all records of a client.
+
+        number: the number of the round. on_progress: is called after each part of the clients.
+        Raises RefusedError for a card whose epsilon cannot be certified, and UsageError for a
+        question that the clients cannot answer.
         """
         if self.stopped:
             return None
@@ -177,6 +207,7 @@ class SimulatedDriver(Driver):
         reports = 0
 
         def add_reports(more_reports: int) -> None:
+            """Count reports, and tell the caller of `collect`."""
             nonlocal reports
             reports += more_reports
             on_progress(RoundProgress(number, reports, asked))
@@ -188,15 +219,15 @@ class SimulatedDriver(Driver):
             bits = random_bits(self._seed, number, index)
             cohort = _CohortRound(number, question, card, bits)
             results.append(self._collect_cohort(cohort, devices, add_reports))
-        unstored = [_ascending(devices) for _question, devices in cohorts]
+        members = [_ascending(devices) for _question, devices in cohorts]
         return RoundResult(
-            number,
+            number=number,
             ended=COMPLETE,
             asked=asked,
             reports=reports,
-            refusals={},
+            refusals={},  # simulated clients never refuse to report
             cohorts=results,
-            unstored=unstored,
+            unstored=members,  # no store has the devices of the cohorts
         )
 
     def _collect_cohort(
@@ -204,36 +235,41 @@ class SimulatedDriver(Driver):
     ) -> CohortCounts:
         """Draw and count the reports of a cohort, as many clients at a time as fit into memory.
 
-        add_reports: is called with the number of clients that have just reported.
+        cohort: what is asked. devices: the ids of the clients. add_reports: is called with the
+        number of clients that have just reported.
         """
-        question, card = cohort.question, cohort.card
+        question = cohort.question
+        card = cohort.card
         values = values_of(question)
         vectors: Counts | None = None
         counts = np.zeros((values, card.symbols), np.int64)
         if card.shape == cards.PROJECTION:
-            # A symbol is about all values at once; the vectors that symbols stand for are added up.
+            # A symbol is about all values at once: it stands for a vector. Besides counting the
+            # symbols, as if of a single value, the vectors are added up.
             vectors = np.zeros(values, np.int64)
             counts = np.zeros((1, card.symbols), np.int64)
-        symbols = []  # of single clients, where they are wanted
+        symbols = []  # those of single clients, if they are wanted
+
         for part in self._parts(question, devices):
-            clients = part - 1  # ids begin with 1
+            clients = part - 1  # positions, from 0 on; ids begin with 1
             if vectors is None:
                 chosen, drawn = self._answer(cohort, clients)
             else:
                 drawn, vector_sum = self._project(cohort, clients)
-                chosen = np.zeros(drawn.shape, np.uint8)
+                chosen = np.zeros(drawn.shape, np.uint8)  # there is only one row of counts
                 vectors += vector_sum
             counts += count(len(counts), card.symbols, chosen, drawn)
             if self.individual:
                 symbols.append(drawn.astype(np.int64))
             add_reports(len(part))
+
         answers = None
         if self.individual:
             answers = Answers(np.asarray(devices, np.int64), np.concatenate(symbols))
         return CohortCounts(
-            card,
-            question.k,
-            counts,
+            card=card,
+            k=question.k,
+            counts=counts,
             reports=len(devices),
             question=question,
             answers=answers,
@@ -242,26 +278,29 @@ class SimulatedDriver(Driver):
         )
 
     def _parts(self, question: Question, devices: Devices) -> Iterator[Positions]:
-        """Yield the ids of the devices in parts whose numbers fit into memory together."""
+        """Yield the ids of the devices in parts, so that the numbers of a part fit into memory."""
+        # Each client needs memory for its records, and in local training for weights of its own.
         width = self.holdings.each * self.holdings.width
-        if question.model in wire.TRAININGS:  # every client has weights of its own
+        if question.model in wire.TRAININGS:
             width = max(width, values_of(question))
         step = lanes_at_a_time(width)
         for start in range(0, len(devices), step):
             part = devices[start : start + step]
-            if isinstance(part, range):  # quicker than number by number
-                yield np.arange(part.start, part.stop, part.step)
+            if isinstance(part, range):
+                yield np.arange(part.start, part.stop, part.step)  # quicker than id by id
             else:
                 yield np.asarray(part, np.int64)
 
     def _answer(
         self, cohort: _CohortRound, clients: Positions
     ) -> tuple[npt.NDArray[np.uint8], vectorised.Array]:
-        """Draw what each client reports: its coordinates and their symbols, both clients x k.
+        """Draw what each client reports: some of its values, and a random symbol for each of them.
 
-        Raises UsageError if the question makes no sense for the clients' records.
+        Return the positions of the values (coordinates) and the symbols, both n x k. clients: the
+        positions of the n clients. Raises UsageError if their records do not fit the question.
         """
-        question, card = cohort.question, cohort.card
+        question = cohort.question
+        card = cohort.card
         try:
             lanes = cohort.lanes(clients)
             chosen = vectorised.choose(lanes, values_of(question), question.k)
@@ -270,39 +309,52 @@ class SimulatedDriver(Driver):
             inputs = self._inputs(question, card, clients, chosen)
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
+
         lanes = cohort.lanes(clients)
-        if question.model == wire.CATEGORIES or is_label(question):
-            if question.range:  # local hashing: each client has a hash of its own in each round
-                hashes = vectorised.hashes(clients + 1, cohort.number)
-                inputs = vectorised.hashed(hashes, inputs, card.symbols)
-            columns = []
-            for column in inputs.T:
-                columns.append(vectorised.sample_categories(card, lanes, column))
-            return chosen, np.stack(columns, axis=1)
-        return chosen, vectorised.sample(card, lanes, inputs)
+        is_categorical = question.model == wire.CATEGORIES or is_label(question)
+        if not is_categorical:
+            return chosen, vectorised.sample(card, lanes, inputs)
+        if question.range:
+            # Local hashing: each client reports a hash of its category, and has a hash function of
+            # its own in each round.
+            hashes = vectorised.hashes(clients + 1, cohort.number)
+            inputs = vectorised.hashed(hashes, inputs, card.symbols)
+        columns = []
+        for column in inputs.T:  # one of the k values of all clients
+            columns.append(vectorised.sample_categories(card, lanes, column))
+        return chosen, np.stack(columns, axis=1)
 
     def _project(self, cohort: _CohortRound, clients: Positions) -> tuple[vectorised.Array, Counts]:
-        """Draw the symbol of each client for a projection of its gradient.
+        """Draw the symbol that each client reports of its whole gradient.
 
-        Return the symbols (clients x 1), and the sum of the vectors that they stand for.
+        The client rotates its gradient at random, and reports a noisy direction along one axis of
+        the rotated space. Such a symbol stands for a vector, which is the direction rotated back.
+        Return the symbols (n x 1), and the sum of the vectors that they stand for (d values).
+        clients: the positions of the n clients. Raises UsageError if their records do not fit.
         """
         card = cohort.card
         lanes = cohort.lanes(clients)
         rotations = vectorised.projection.random_signs(card, lanes)
         try:
-            values = self._inputs(cohort.question, card, clients, None)
+            values = self._inputs(cohort.question, card, clients, chosen=None)
         except ValueError as error:
             raise UsageError(f"this round cannot be asked: {error}") from error
         drawn = vectorised.projection.draw(card, lanes, values, rotations)
-        vectors = vectorised.projection.decode(card, rotations, drawn, values.shape[1])
+        dimension = values.shape[1]
+        vectors = vectorised.projection.decode(card, rotations, drawn, dimension)
         return drawn.reshape(-1, 1), vectors.sum(axis=0, dtype=np.int64)
 
     def _sums(
         self, cohort: _CohortRound, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> vectorised.Array:
-        """Draw the symbols of the chosen sums over all records of each client: clients x k."""
-        question, card = cohort.question, cohort.card
-        rows = self.holdings.rows(clients)
+        """Draw the symbols of sums over all records of each client: n x k.
+
+        clients: the positions of the n clients. chosen: which of the sums each client reports,
+        n x k.
+        """
+        question = cohort.question
+        card = cohort.card
+        rows = self.holdings.rows(clients)  # n x records x columns
         totals = vectorised.sums.sums(
             card,
             question.model,
@@ -322,10 +374,13 @@ class SimulatedDriver(Driver):
         clients: Positions,
         chosen: npt.NDArray[np.uint8] | None,
     ) -> Fixed:
-        """Return the values from which each client draws its symbols: clients x k.
+        """Return the values of each client, without noise, from which it draws its symbols: n x k.
 
-        chosen: the coordinates of these values; None: all. Raises ValueError if the clients'
-        records do not fit the question.
+        What they are depends on the question: attributes, predictions, gradients, or how far
+        weights have moved in training.
+
+        clients: the positions of the n clients. chosen: which of its values each client reports,
+        n x k; None for all. Raises ValueError if the clients' records do not fit the question.
         """
         model = question.model
         if model in wire.COLLECTIONS:
@@ -334,8 +389,10 @@ class SimulatedDriver(Driver):
             return self._predictions(question, card, clients)
         if model in wire.TRAININGS and chosen is not None:
             return self._training(question, clients, chosen)
+        # The gradients of a linear or binary model, or of one with several classes.
         is_binary = model <= wire.SVM
-        if self.holdings.each != 1 or not (is_binary or model == wire.SOFTMAX_GRADIENT):
+        is_gradient = is_binary or model == wire.SOFTMAX_GRADIENT
+        if self.holdings.each != 1 or not is_gradient:
             raise ValueError("simulated clients train locally, or have one record each")
         records = self.holdings.rows(clients)[:, 0]
         parameters = _weights(question)
@@ -350,24 +407,28 @@ class SimulatedDriver(Driver):
     def _collected(
         self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8] | None
     ) -> Fixed:
-        """Return the attributes of each client that are collected, or those chosen among them.
+        """Return the attributes of each client that the question collects: n x k.
 
-        The parameters of the question are flags: which columns of a record are collected.
+        chosen: which of them each client reports, n x k; None for all of them.
         """
-        records = self.holdings.rows(clients)[:, 0]
-        held = records[:, np.flatnonzero(_weights(question))]
-        if question.range and question.model == wire.VALUES:  # values up to 2**-range are kept
-            scaled = held.astype(np.int32) << question.range
-            held = np.clip(scaled, -ONE, ONE).astype(np.int16)
+        # The parameters of the question are flags, which say what columns of a record to collect.
+        columns = np.flatnonzero(_weights(question))
+        records = self.holdings.rows(clients)[:, 0]  # a single one of each client
+        attributes = records[:, columns]
+        if question.range and question.model == wire.VALUES:
+            # Values up to 2**-range become values up to 1, and larger ones are clipped to 1.
+            scaled = attributes.astype(np.int32) << question.range
+            attributes = np.clip(scaled, -ONE, ONE).astype(np.int16)
         if chosen is None:
-            return held
-        return np.take_along_axis(held, chosen.astype(np.intp), axis=1)
+            return attributes
+        return np.take_along_axis(attributes, chosen.astype(np.intp), axis=1)
 
     def _predictions(self, question: Question, card: cards.Card, clients: Positions) -> Fixed:
-        """Predict the label of each client's record, or the probabilities of all classes."""
+        """Predict the class of each client's record (n x 1), or the probabilities of all classes."""
         records = self.holdings.rows(clients)[:, 0]
-        features = records[:, :-1]
-        parameters, exponent = _weights(question), question.exponent
+        features = records[:, :-1]  # the last column is the label
+        parameters = _weights(question)
+        exponent = question.exponent
         if is_label(question):
             return vectorised.labels(parameters, exponent, features).reshape(-1, 1)
         return vectorised.probabilities(parameters, exponent, features, card.grid_bits)
@@ -375,14 +436,17 @@ class SimulatedDriver(Driver):
     def _training(
         self, question: Question, clients: Positions, chosen: npt.NDArray[np.uint8]
     ) -> Fixed:
-        """Train each client's model, and return how far the chosen weights moved, in units of tau.
+        """Train a model at each client, and return how far the chosen weights have moved: n x k.
 
-        The result is clients x k.
+        The moves are in units of tau, the largest move that is reported. clients: the positions of
+        the n clients. chosen: which weights each of them reports, n x k.
         """
-        rows = self.holdings.rows(clients)
+        rows = self.holdings.rows(clients)  # n x records x columns
         epochs, rate, tau = question.local
         records_of_client = self.holdings.each
-        batch = question.batch or records_of_client  # 0: all records at once
+        batch = question.batch
+        if not batch:  # 0 stands for all records at once
+            batch = records_of_client
         batch = min(batch, records_of_client, wire.MAX_BATCH)
         moved = vectorised.train_locally(
             trained(question.model),
@@ -393,5 +457,6 @@ class SimulatedDriver(Driver):
             batch,
             rate,
         )
-        moves = vectorised.shares(moved, np.full(len(rows), tau))
+        tau_of_client = np.full(len(rows), tau)  # the same for all
+        moves = vectorised.shares(moved, tau_of_client)
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)

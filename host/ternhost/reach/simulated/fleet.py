@@ -1,4 +1,4 @@
-"""The fleet of simulated clients."""
+"""The kind of fleet that consists of simulated clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Simulated(Fleet):
-    """Clients in NumPy."""
+    """The fleet `simulated:N`: N clients that are simulated with NumPy."""
 
     form = "simulated:N"
     about = "N clients simulated in NumPy"
@@ -28,7 +28,10 @@ class Simulated(Fleet):
         return self.count
 
     def driver(self, context: RunContext) -> Driver:
-        """Make the driver that simulates the clients. The learner must have records for them."""
+        """Make the driver that simulates the clients.
+
+        context: what the driver needs to know of the run, with the records of the clients.
+        """
         from ternhost.reach.simulated.driver import SimulatedDriver, SimulatedRounds
 
         clients = context.clients

@@ -11,26 +11,34 @@ from ternhost.run.plugins import learner_of
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
-# Draws the page of an algorithm's result, also for algorithms derived from it. Others get a page
-# with their summary.
-_OWN = dict.fromkeys(("direct", "fedsgd", "fedsum", "fedavg"), "ternhost.run.report.training:page")
-_OWN |= dict.fromkeys(("collect", "means"), "ternhost.run.report.collecting:page")
-_OWN |= {"infer": "ternhost.run.report.inference:page"}
+# The function that makes the page of a result, by the name of the algorithm; each is imported when it
+# is needed. `page_of` also uses them for algorithms that are derived from these.
+_TRAINING = "ternhost.run.report.training:page"
+_COLLECTING = "ternhost.run.report.collecting:page"
+_OWN = {
+    "direct": _TRAINING,
+    "fedsgd": _TRAINING,
+    "fedsum": _TRAINING,
+    "fedavg": _TRAINING,
+    "collect": _COLLECTING,
+    "means": _COLLECTING,
+    "infer": "ternhost.run.report.inference:page",
+}
 PAGES: Registry[Callable[[Mapping[str, Any]], Page]] = Registry("report", "tern.reports", _OWN)
 
 
 def page_of(result: Mapping[str, Any]) -> Page:
-    """Return the report of a result, by the page that is registered for its algorithm.
+    """Return the report of a result, made by the function that is registered for its algorithm.
 
-    An algorithm without a page of its own gets that of the algorithm it is derived from, or else
-    a page with its summary.
+    If there is none, it is made by that of the algorithm from which this one is derived; and if
+    there is none either, it has the algorithm's summary and what all reports have.
     """
     algorithm = learner_of(result)
     for kind in algorithm.__mro__:
         name = getattr(kind, "name", "")
         if name in PAGES:
             return PAGES[name](result)
-    from ternhost.run.report import page  # matplotlib takes a second
+    from ternhost.run.report import page  # here, since importing matplotlib takes a second
 
     return page.Page(
         title=f"tern {algorithm.name}",

@@ -14,7 +14,7 @@ from ternhost.run.report.page import (
     common_pictures,
     common_results,
     common_settings,
-    promised,
+    guarantee_sentence,
     table,
 )
 
@@ -27,29 +27,35 @@ _ERRORS = {"mean_squared_error": "means", "frequency_squared_error": "frequencie
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """Return the report of a run that has collected means and frequencies."""
-    judged: list[Row] = []
-    for name, estimates in _ERRORS.items():
-        if result.get(name) is not None:
-            meaning = f"of the {estimates}, against those of what the clients hold"
-            judged.append(("mean squared error", f"{result[name]:.4g}", meaning))
-    figures: list[Row] = []
-    if judged:
-        figures = [("result", "value", "what it means"), *judged]
+    """Return the report of a run that has collected means and frequencies, from its result."""
     title = f"{result['dataset']}, means and frequencies by {result['method']}"
-    lead = f"{result['clients']:,} clients told something of themselves. {promised(result)}"
+    lead = (
+        f"{result['clients']:,} clients told something of themselves. {guarantee_sentence(result)}"
+    )
     if "unit" in result:
-        lead = f"{result['clients']:,} devices each told noisy sums. {promised(result)}"
-    parts = [_part_row(part) for part in result["parts"]]
+        lead = f"{result['clients']:,} devices each told noisy sums. {guarantee_sentence(result)}"
+    question_rows = [_question_row(part) for part in result["parts"]]
     return Page(
         title=title,
         lead=lead,
         pictures=_pictures(result),
         results=common_results(result),
-        settings=[*parts, *common_settings(result)],
-        figures=figures,
+        settings=[*question_rows, *common_settings(result)],
+        figures=_error_table(result),
         more={"Attributes": _attributes(result["attributes"])},
     )
+
+
+def _error_table(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate the errors of the estimates, below a head; return nothing if none is known."""
+    rows: list[Row] = []
+    for name, estimates in _ERRORS.items():
+        if result.get(name) is not None:
+            meaning = f"of the {estimates}, against those of what the clients hold"
+            rows.append(("mean squared error", f"{result[name]:.4g}", meaning))
+    if not rows:
+        return []
+    return [("result", "value", "what it means"), *rows]
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
@@ -80,78 +86,94 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
 
 def _picture_of_means(
-    entries: Sequence[Mapping[str, Any]], clipped_at: float | None
+    attributes: Sequence[Mapping[str, Any]], clipped_at: float | None
 ) -> tuple[Figure, str]:
-    """Draw the means of attributes with their intervals, and write the caption.
+    """Draw the estimated means of attributes with their intervals, and write the caption.
 
-    clipped_at: the smallest safe range (tau) of a class of clients, if it is below 1.
+    clipped_at: the smallest bound (tau) to which a class of clients clips its values; None: no
+    class clips any.
     """
-    names = [entry["name"] for entry in entries]
-    means = np.array([entry["mean"] for entry in entries])
-    intervals = [entry["interval"] or (np.nan, np.nan) for entry in entries]
-    low, high = np.array(intervals, np.float64).T
+    names, means, lows, highs = [], [], [], []
+    for attribute in attributes:
+        low, high = attribute["interval"] or (np.nan, np.nan)  # nan: nobody has reported it
+        names.append(attribute["name"])
+        means.append(attribute["mean"])
+        lows.append(low)
+        highs.append(high)
     caption = "The estimated mean of every attribute, with an interval that covers 95 %."
     if clipped_at:
         caption += f" Numbers beyond a class's safe range, from {clipped_at:g}, are clipped;"
         caption += " intervals do not cover that."
-    return runs.gradient(names, means, low, high, _CONFIDENCE, "mean"), caption
+    figure = runs.gradient(
+        names,
+        mean=np.array(means),
+        low=np.array(lows, np.float64),
+        high=np.array(highs, np.float64),
+        confidence=_CONFIDENCE,
+        across="mean",
+    )
+    return figure, caption
 
 
-def _shares(entry: Mapping[str, Any]) -> runs.Shares:
-    """Return the most frequent categories of an attribute, for a panel of their picture."""
-    shown, left_out = common(entry, _MOST_CATEGORIES)
-    title = entry["name"]
+def _shares(attribute: Mapping[str, Any]) -> runs.Shares:
+    """Return the most frequent categories of an attribute, as a panel of a picture shows them."""
+    shown, left_out = most_frequent(attribute, _MOST_CATEGORIES)
+    title = attribute["name"]
     if left_out:
         title += f", {left_out} more"
     true_frequencies = None
-    if "true" in entry:
-        true_frequencies = np.array(entry["true"])[shown]
+    if "true" in attribute:
+        true_frequencies = np.array(attribute["true"])[shown]
     return runs.Shares(
         title,
-        [entry["categories"][index] for index in shown],
-        np.array(entry["frequencies"])[shown],
-        np.array(entry["intervals"])[shown].T,
-        true_frequencies,
+        categories=[attribute["categories"][index] for index in shown],
+        shares=np.array(attribute["frequencies"])[shown],
+        interval=np.array(attribute["intervals"])[shown].T,
+        true=true_frequencies,
     )
 
 
-def common(entry: Mapping[str, Any], most: int) -> tuple[list[int], int]:
-    """Return the indices of the most frequent categories, and how many more have an estimate.
+def most_frequent(attribute: Mapping[str, Any], most: int) -> tuple[list[int], int]:
+    """Return the indices of an attribute's most frequent categories, and how many are left out.
 
-    entry: an attribute with the estimated `frequencies` of its categories. most: the number of
-    categories to return, at most.
+    Categories without an estimate are not counted. most: the largest number of indices.
     """
-    estimated = [i for i, share in enumerate(entry["frequencies"]) if share is not None]
-    by_frequency = sorted(estimated, key=lambda i: -entry["frequencies"][i])
+    frequencies = attribute["frequencies"]
+    estimated = [index for index, frequency in enumerate(frequencies) if frequency is not None]
+    by_frequency = sorted(estimated, key=lambda index: -frequencies[index])
     return by_frequency[:most], len(by_frequency[most:])
 
 
-def _part_row(part: Mapping[str, Any]) -> Row:
-    """Return the setting of one kind of question: how many attributes it asks, and how."""
+def _question_row(part: Mapping[str, Any]) -> Row:
+    """Return the row of the settings about one kind of question: what it asks for, and how."""
     mechanism = _MECHANISM_NAMES.get(part["mechanism"], part["mechanism"])
     meaning = f"reported by a client at epsilon {rounded(part['epsilon'])} by {mechanism}"
     meaning += f" (card {part['card_hash']})"
     return part["name"], f"{part['k']} of {part['d']}", meaning
 
 
-def _attributes(entries: Sequence[Mapping[str, Any]]) -> str:
+def _attributes(attributes: Sequence[Mapping[str, Any]]) -> str:
     """Return the HTML table of all attributes with their estimates."""
-    rows = [(entry["name"], _estimate(entry), f"{entry['reports']:,}") for entry in entries]
+    rows = []
+    for attribute in attributes:
+        rows.append((attribute["name"], _estimate(attribute), f"{attribute['reports']:,}"))
     return table(("attribute", "estimate", "reports"), rows)
 
 
-def _estimate(entry: Mapping[str, Any]) -> str:
+def _estimate(attribute: Mapping[str, Any]) -> str:
     """Write the estimate of an attribute: its mean, or the frequencies of its categories."""
-    if "mean" in entry:
-        text = f"{entry['mean']:+.4f}"
-        if entry["interval"]:
-            low, high = entry["interval"]
+    if "mean" in attribute:
+        text = f"{attribute['mean']:+.4f}"
+        if attribute["interval"]:
+            low, high = attribute["interval"]
             text += f" ({low:+.4f} to {high:+.4f})"
         return text
-    shown, left_out = common(entry, _MOST)
+
+    shown, left_out = most_frequent(attribute, _MOST)
     frequencies = []
     for index in shown:
-        category, frequency = entry["categories"][index], entry["frequencies"][index]
+        category = attribute["categories"][index]
+        frequency = attribute["frequencies"][index]
         frequencies.append(f"{category} {frequency:.3f}")
     if left_out:
         frequencies.append(f"{left_out} more")

@@ -14,15 +14,15 @@ from ternhost.run.report.page import (
     common_pictures,
     common_results,
     common_settings,
+    guarantee_sentence,
     percent,
-    promised,
 )
 
 _CONFIDENCE = 0.95  # of the intervals of shares
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """Return the report of a run of protected inference."""
+    """Return the report of a run of protected inference, from the run's result."""
     classifier = str(result["options"].get("classifier") or "trained for this")
     settings: list[Row] = [
         ("data set", str(result["dataset"]), f"{result['classes']} classes"),
@@ -35,38 +35,38 @@ def page(result: Mapping[str, Any]) -> Page:
         pictures=_pictures(result),
         results=common_results(result),
         settings=settings,
-        figures=_judged(result),
+        figures=_quality_table(result),
     )
 
 
 def _lead(result: Mapping[str, Any]) -> str:
-    """Write the first paragraph: what clients sent, and what protects it."""
+    """Write the first paragraph: what clients sent, and what protects it.
+
+    A result without a card is of a simulation with noise that no device draws, or without noise.
+    """
     text = f"{result['clients']:,} clients classified a record of their own"
     if "card" in result:
         answer = "the probabilities under noise"
         if _sends_labels(result):
             answer = "its class by randomised response"
-        return f"{text}, and sent {answer}. {promised(result)}"
+        return f"{text}, and sent {answer}. {guarantee_sentence(result)}"
     if result.get("epsilon_true"):
         return f"{text}. Their noise {weakness(result['epsilon_true'])}."
     return f"{text}; without noise, which no device does."
 
 
 def _sends_labels(result: Mapping[str, Any]) -> bool:
-    """Return whether a client sent the class of its record, and not the probabilities of all."""
+    """Return whether a client sent only the class of its record, not every class's probability."""
     return result.get("answer") == "label"
 
 
 def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
-    """Draw the scores, the shares of classes, the clusters, and the privacy, where they are known.
+    """Draw the scores, the shares of classes, the clusters, and the privacy, as far as known.
 
     Return each figure with its caption, by the name of its file.
     """
     pictures = {}
-    scored_rounds = []
-    for entry in result.get("scores", ()):
-        if entry["score"] is not None:
-            scored_rounds.append(entry)
+    scored_rounds = [entry for entry in result.get("scores", ()) if entry["score"] is not None]
     if len(scored_rounds) > 1:
         pictures["scores"] = _picture_of_scores(scored_rounds, str(result["eval_type"]))
     if "card" in result and result.get("shares"):
@@ -88,30 +88,37 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 def _picture_of_scores(
     scored_rounds: Sequence[Mapping[str, Any]], score_name: str
 ) -> tuple[Figure, str]:
-    """Draw the score of each round, and write the caption."""
+    """Draw the score of the clusters in each round, and write the caption.
+
+    scored_rounds: each has the score, and the loss of the model in that round (None: not known).
+    """
     caption = "The score after rounds of the run that learned the model, against the model's loss "
     caption += "there."
-    for entry in scored_rounds:
-        if entry["loss"] is None:
-            caption = "The score of each round."
+    if any(entry["loss"] is None for entry in scored_rounds):
+        caption = "The score of each round."
     return runs.scores(scored_rounds, score_name), caption
 
 
 def _picture_of_shares(result: Mapping[str, Any]) -> tuple[Figure, str]:
     """Draw the estimated share of each class with its interval, and write the caption."""
-    quantity = "share of the clients" if _sends_labels(result) else "mean probability"
+    quantity = "mean probability"
+    if _sends_labels(result):
+        quantity = "share of the clients"
     names, estimates = [], []
     for label, estimate in result["shares"].items():
         names.append(f"class {label}")
-        estimates.append(list(estimate.values()))  # the mean, and both ends of its interval
+        estimates.append(list(estimate.values()))  # the mean, then both ends of its interval
     mean, low, high = np.array(estimates).T
+    figure = runs.gradient(
+        names, mean=mean, low=low, high=high, confidence=_CONFIDENCE, across=quantity
+    )
     caption = f"The {quantity} of each class, estimated without bias, "
     caption += "with an interval that covers 95 %."
-    return runs.gradient(names, mean, low, high, _CONFIDENCE, quantity), caption
+    return figure, caption
 
 
-def _judged(result: Mapping[str, Any]) -> list[Row]:
-    """Tabulate how good the answers are, below a head; empty if nothing is known of that."""
+def _quality_table(result: Mapping[str, Any]) -> list[Row]:
+    """Tabulate how good the answers are, below a head; return nothing if that is not known."""
     rows: list[Row] = []
     if result["score"] is not None:
         rows.append(("score", f"{result['score']:.4f}", str(result["eval_type"])))

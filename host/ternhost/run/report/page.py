@@ -29,9 +29,13 @@ _RESTS_ON = "proved from the integers of the cards, by the host and again by eac
 class Page:
     """The contents of a report.
 
-    pictures: by file name, each with a caption. results, settings: rows of (name, value, meaning).
-    figures: the main results, a table whose first row is its head. more: sections, by heading, in
-    HTML. Pictures and figures alone are open at first.
+    lead: the first paragraph.
+    pictures: each figure with its caption, by the name of its file without `.png`.
+    results, settings: rows of (name, value, meaning).
+    figures: the main results as a table, whose first row is its head.
+    more: further sections in HTML, by heading.
+
+    Pictures and `figures` are visible at once; the rest is folded away until a reader opens it.
     """
 
     title: str
@@ -44,10 +48,13 @@ class Page:
 
 
 def write(page: Page, directory: str | Path) -> Path:
-    """Write report.html and its pictures, and return the report's path. Raises StorageError."""
+    """Write report.html and its pictures into a directory, and return the path of report.html.
+
+    Raises StorageError.
+    """
     directory = Path(directory)
-    contents = {}
-    for name, (figure, _) in page.pictures.items():
+    contents = {}  # of the files, by name
+    for name, (figure, _caption) in page.pictures.items():
         contents[f"{name}.png"] = canvas.png(figure)
     contents[NAME] = render(page).encode()
     for name, data in contents.items():
@@ -58,10 +65,7 @@ def write(page: Page, directory: str | Path) -> Path:
 
 
 def render(page: Page) -> str:
-    """Return the HTML of a report, with its pictures inside as SVG."""
-    results = table(("result", "value", "what it means"), page.results)
-    settings = table(("setting", "value", "what it means"), page.settings)
-    sections = {"Results": results, "Settings": settings, **page.more}
+    """Return the HTML of a report. It has the pictures in it, as SVG."""
     body = [f"<h1>{as_html(page.title)}</h1>", f"<p class=lead>{as_html(page.lead)}</p>"]
     if page.figures:
         head, *rows = page.figures
@@ -72,13 +76,19 @@ def render(page: Page) -> str:
     for name, (figure, caption) in page.pictures.items():
         body.append(_picture(name, figure, caption))
     body.append("</div>")
+
+    sections = {
+        "Results": table(("result", "value", "what it means"), page.results),
+        "Settings": table(("setting", "value", "what it means"), page.settings),
+        **page.more,
+    }
     for heading, text in sections.items():
         body.append(f"<details><summary>{escape(heading)}</summary>{text}</details>")
     return PAGE.format(title=escape(brief(page.title)), style=STYLE, body="\n".join(body))
 
 
 def common_results(result: Mapping[str, Any]) -> list[Row]:
-    """Tabulate the results that every run has: its reports, its privacy and its time."""
+    """Tabulate the results that every run has: its reports, its privacy and its duration."""
     rows: list[Row] = [
         ("reports", f"{result['reports']:,}", "accepted, each counted once"),
         ("rounds", f"{result['rounds']:,}", "that have ended"),
@@ -88,21 +98,23 @@ def common_results(result: Mapping[str, Any]) -> list[Row]:
         rows.append(("missing", f"{result['missing']:,}", meaning))
     for sentence, meaning in privacy_rows(result):
         rows.append(("privacy", sentence, meaning))
-    most = 0.0
+    most_spent = 0.0
     for epsilon, _clients in result["epsilon_spent"]:
-        most = max(most, epsilon)
-    if most:
-        rows.append(("most spent", rounded(most), f"in any client's ledger: {epsilon_of(result)}"))
+        most_spent = max(most_spent, epsilon)
+    if most_spent:
+        meaning = f"in any client's ledger: {epsilon_of(result)}"
+        rows.append(("most spent", rounded(most_spent), meaning))
     for extension in EXTENSIONS.available():
         rows += extension.rows(result)
     speed = f"{result['reports_per_second']:,.0f} reports a second"
-    return [*rows, ("duration", f"{result['seconds']:,.1f} s", speed)]
+    rows.append(("duration", f"{result['seconds']:,.1f} s", speed))
+    return rows
 
 
 def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a run promises as sentences.
+    """Return the privacy guarantees of a run as sentences.
 
-    Each comes with a text that says against whom it holds, and what it rests on.
+    Each sentence comes with a text that says against whom it holds, and what proves it.
     """
     rows = []
     for of_class in guarantees.classes_of(result):
@@ -112,8 +124,8 @@ def privacy_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def promised(result: Mapping[str, Any]) -> str:
-    """Write the guarantee of the devices that lose most, for a report's first paragraph."""
+def guarantee_sentence(result: Mapping[str, Any]) -> str:
+    """Return a sentence with the guarantee of those devices that lose most privacy in a run."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "Nothing is protected."
@@ -122,22 +134,26 @@ def promised(result: Mapping[str, Any]) -> str:
 
 
 def _worst_of_run(result: Mapping[str, Any]) -> Guarantee | None:
-    """Return the guarantee of the devices that lose most in the run, if any is protected."""
+    """Return the guarantee of those devices that lose most privacy in a run.
+
+    Return None if reports are not protected.
+    """
     return guarantees.worst(guarantees.classes_of(result), Span.RUN)
 
 
 def common_settings(result: Mapping[str, Any]) -> list[Row]:
-    """Tabulate the settings that every run has: its fleet, its rounds and its seed."""
+    """Tabulate the settings that every run has: its fleet, its quorum and its seed."""
     options: Mapping[str, Any] = result["options"]
-    seed = "deals clients and records; no client's noise depends on it"
-    kind = str(options["fleet"]).partition(":")[0]  # a result may name any fleet
-    if kind in fleet.KINDS and fleet.KINDS[kind].simulated:
-        seed = "deals clients and records, and fixes the noise of simulated clients, "
-        seed += "which protects nobody"
+    seed_meaning = "deals clients and records; no client's noise depends on it"
+    kind, _, _ = str(options["fleet"]).partition(":")  # of KIND:...
+    is_installed = kind in fleet.KINDS  # the result may be from another computer
+    if is_installed and fleet.KINDS[kind].simulated:
+        seed_meaning = "deals clients and records, and fixes the noise of simulated clients, "
+        seed_meaning += "which protects nobody"
     return [
         ("fleet", str(options["fleet"]), "where the clients run"),
         ("quorum", percent(options["quorum"]), "share of a round's reports that ends it"),
-        ("seed", str(options["seed"]), seed),
+        ("seed", str(options["seed"]), seed_meaning),
     ]
 
 
@@ -146,7 +162,8 @@ def common_pictures(
 ) -> dict[str, tuple[Figure, str]]:
     """Draw the pictures that every run has: of its mechanism, and of what clients have spent.
 
-    card: in hexadecimal digits. title: of its picture. note: ends the caption of what was spent.
+    card: the certified table from which clients sample their reports, in hexadecimal digits.
+    title: of the picture of the card. note: a sentence at the end of the other picture's caption.
     Return each figure with its caption, by the name of its file.
     """
     decoded = decode(bytes.fromhex(card))
@@ -156,26 +173,27 @@ def common_pictures(
         f"after it has proved the {measure(decoded)} of the card from these integers."
     )
     subject = epsilon_of(result)
-    epsilon = accounts.epsilon_spent(spent(result), result["epsilon_paid"], subject)
+    epsilon = accounts.epsilon_spent(spent(result), allowed=result["epsilon_paid"], what=subject)
     epsilon_caption = f"What each client has spent: {subject}. {note}"
     return {"card": (mechanism, mechanism_caption), "epsilon": (epsilon, epsilon_caption)}
 
 
 def epsilon_of(result: Mapping[str, Any]) -> str:
-    """Say what the epsilons of a result are about, such as "epsilon of a whole device"."""
+    """Say what the epsilons in a result are about, such as "epsilon of a whole device"."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "epsilon"
     text = f"epsilon of {guarantee.protects}"
     if guarantee.content is not None:
         text += ", that it was there"
-    if guarantee.bounds.pure is None:
+    is_at_delta = guarantee.bounds.pure is None  # no epsilon holds at delta 0
+    if is_at_delta:
         text += f", at delta {guarantee.bounds.delta:g}"
     return text
 
 
 def epsilon_words(result: Mapping[str, Any]) -> str:
-    """Write the epsilon of the devices that lose most in a run, for the labels of pictures."""
+    """Write the epsilon of those devices that lose most privacy in a run, for labels of pictures."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "without a guarantee"
@@ -183,21 +201,22 @@ def epsilon_words(result: Mapping[str, Any]) -> str:
 
 
 def spent(result: Mapping[str, Any]) -> dict[float, int]:
-    """Return the number of clients by the epsilon that they have spent in the run.
+    """Return how many clients have spent each epsilon in a run, by epsilon.
 
-    It is known from their ledgers if tern made the boards. Otherwise it follows from the accepted
-    reports, as if all clients had reported equally often.
+    The result of a run on emulated boards has it from their ledgers. Otherwise it is estimated
+    from the accepted reports, as if all clients had reported equally often.
     """
     ledgers = result["epsilon_spent"]
     if ledgers:
         return {float(epsilon): int(clients) for epsilon, clients in ledgers}
-    times = 1
+    reports_of_client = 1  # that were planned
     for account in result.get("accounting", ()):
         for release in account["releases"]:
-            times = max(times, release["times"])
-    # Divisions that round up: a client that has begun counts.
-    reporting_clients = -(-int(result["reports"]) // times)
-    asked_clients = -(-int(result["asked"]) // times)
+            reports_of_client = max(reports_of_client, release["times"])
+    # Ceiling division (the negations turn rounding down into rounding up): a client that has made
+    # some of its reports counts.
+    reporting_clients = -(-int(result["reports"]) // reports_of_client)
+    asked_clients = -(-int(result["asked"]) // reports_of_client)
     clients_by_epsilon = {float(result["epsilon_paid"]): reporting_clients}
     if asked_clients > reporting_clients:
         clients_by_epsilon[0.0] = asked_clients - reporting_clients
@@ -205,14 +224,17 @@ def spent(result: Mapping[str, Any]) -> dict[float, int]:
 
 
 def _picture(name: str, figure: Figure, caption: str) -> str:
-    """Return the HTML of a picture with its caption; its SVG is labelled for screen readers."""
+    """Return the HTML of a picture with its caption.
+
+    name: of the picture, which screen readers read out.
+    """
     label = f"<svg role=img aria-label='{escape(name)}'"
     drawn = canvas.svg(figure, name).replace("<svg", label, 1)
     return f"<figure id={name}>{drawn}<figcaption>{as_html(caption)}</figcaption></figure>"
 
 
 def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return the HTML of a table whose rows begin with their names."""
+    """Return a table in HTML. head: the names of its columns. rows: each begins with its name."""
     header = "".join(f"<th scope=col>{as_html(cell)}" for cell in head)
     lines = ""
     for row in rows:
@@ -222,8 +244,10 @@ def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share, for people; no line breaks before its sign."""
-    return f"{100 * share:.2f}\u00a0%" if share < 1 else "100\u00a0%"
+    """Write a share in per cent, with a space before the sign at which no line breaks."""
+    if share < 1:
+        return f"{100 * share:.2f}\u00a0%"
+    return "100\u00a0%"
 
 
 STYLE = (files("ternhost.run.report") / "report.css").read_text()

@@ -18,8 +18,8 @@ from ternhost.run.report.page import (
     common_results,
     common_settings,
     epsilon_words,
+    guarantee_sentence,
     percent,
-    promised,
 )
 from ternhost.text import as_html, clipped
 
@@ -48,7 +48,7 @@ _FLOAT32_BYTES = 4
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """Return the report of a run that has trained a model."""
+    """Return the report of a run that has trained a model, from the run's result."""
     options: Mapping[str, Any] = result["options"]
     title = f"{options['dataset']}, {_MODELS[options['model']]}, {result['mechanism']}"
     prediction = "the sign of the sum of weight times feature"
@@ -63,7 +63,7 @@ def page(result: Mapping[str, Any]) -> Page:
         pictures=_pictures(result),
         results=_results(result),
         settings=_settings(result),
-        figures=_judged(result),
+        figures=_quality_table(result),
         more={"The model": model},
     )
 
@@ -73,45 +73,55 @@ def _pictures(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
     Return each figure with its caption, by the name of its file.
     """
-    k, d = result["k"], result["d"]
-    # A plain gradient in the same frame has `d` numbers of four bytes; the rest is the frame's.
-    overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
-    part = projections.part(result["mechanism"], k)
-    sizes = {f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead}
-    sizes[f"float32 gradient\n{d} coordinates"] = _FLOAT32_BYTES * d
-    caption = "What a client sends in a round, and the plain gradient in such a frame."
+    pictures = _curve(result)
+    pictures["bytes"] = _frame_sizes(result)
+    if result["last_gradient"]:
+        pictures["gradient"] = _gradient(result)
     title = f"{result['mechanism']}, {epsilon_words(result)}"
     note = "By the accepted reports, as if all clients had reported equally often."
     if result["epsilon_spent"]:
         note = "Read from the clients' own ledgers after the run."
-    pictures = _curve(result)
-    pictures["bytes"] = (runs.frame_bytes(sizes, overhead), caption)
-    if result["last_gradient"]:
-        pictures["gradient"] = _gradient(result)
     return pictures | common_pictures(result, result["card"], title, note)
 
 
-def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
-    """Draw the last mean gradient with its intervals, and write the caption.
+def _frame_sizes(result: Mapping[str, Any]) -> tuple[Figure, str]:
+    """Draw the size of a report beside that of a plain gradient, and write the caption."""
+    d = result["d"]
+    # A plain gradient in the same frame has d numbers of four bytes; the rest is the frame's.
+    overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
+    part = projections.part(result["mechanism"], result["k"])
+    sizes = {
+        f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead,
+        f"float32 gradient\n{d} coordinates": _FLOAT32_BYTES * d,
+    }
+    caption = "What a client sends in a round, and the plain gradient in such a frame."
+    return runs.frame_bytes(sizes, overhead), caption
 
-    Of many coordinates those with the largest weights are shown, in their order.
+
+def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
+    """Draw the last mean gradient with its confidence intervals, and write the caption.
+
+    If it has many coordinates, only those with the largest weights are drawn, in their order.
     """
     gradient: Mapping[str, Any] = result["last_gradient"]
     weights = np.abs(result["weights"])
-    by_weight = np.argsort(-weights, kind="stable")
+    by_weight = np.argsort(-weights, kind="stable")  # the largest first
     shown = np.sort(by_weight[:_MOST_COORDINATES])
-    mean = np.array(gradient["mean"], np.float64)[shown]
-    low = np.array(gradient["low"], np.float64)[shown]
-    high = np.array(gradient["high"], np.float64)[shown]
     all_names = _coordinate_names(result)
-    names = [all_names[coordinate] for coordinate in shown]
-    figure = runs.gradient(names, mean, low, high, gradient["confidence"])
+    figure = runs.gradient(
+        names=[all_names[coordinate] for coordinate in shown],
+        mean=np.array(gradient["mean"], np.float64)[shown],
+        low=np.array(gradient["low"], np.float64)[shown],
+        high=np.array(gradient["high"], np.float64)[shown],
+        confidence=gradient["confidence"],
+    )
 
     reports = gradient["reports"]  # of each coordinate
     source = f"{sum(reports):,} reported values of the last round"
     is_projection = result["mechanism"] == projections.NAME
-    if is_projection and not result.get("then"):
-        # Each report is about all coordinates at once. (After `then`, descent reports single ones.)
+    continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
+    if is_projection and not continues_with_descent:
+        # Each report is about all coordinates at once.
         source = f"{reports[0]:,} reports of the last round"
     if len(shown) < len(weights):
         source += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
@@ -125,30 +135,33 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
 
 
 def _coordinate_names(result: Mapping[str, Any]) -> list[str]:
-    """Name each weight by its feature, and by its label before that if there are classes."""
+    """Return a name for each weight of the model: its feature, after its class if there are any."""
     features: Sequence[str] = result["features"]
+    labels = result.get("labels")
+    if not labels:
+        return list(features)
     names = []
-    for label in result.get("labels") or ():
+    for label in labels:
         names += [f"{label}: {feature}" for feature in features]
-    return names or list(features)
+    return names
 
 
 def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
     """Draw the quality of the model after each round, beside that of a model without privacy.
 
-    Return the figure and its caption by the name of the measure; nothing if no record is held out.
+    Return the figure and its caption, by the name of the quality measure, which is also that of the
+    picture's file. Return nothing if there are no held-out records on which to measure it.
     """
     name = result["measure"]
     if name is None:
         return {}
     history: Sequence[Mapping[str, Any]] = result["history"]
     measure = f"{WORDS[name]} on held-out records"
-    values = [entry[name] for entry in history]
     reports_by_round = [entry["reports"] for entry in history]
     figure = runs.judged(
-        values,
-        result[f"{name}_optimum"],
-        result[f"{name}_baseline"],
+        private=[entry[name] for entry in history],
+        optimum=result[f"{name}_optimum"],
+        baseline=result[f"{name}_baseline"],
         reports=list(accumulate(reports_by_round)),
         label=f"private, {epsilon_words(result)}",
         measure=measure,
@@ -160,85 +173,90 @@ def _curve(result: Mapping[str, Any]) -> dict[str, tuple[Figure, str]]:
 
 
 def _lead(result: Mapping[str, Any]) -> str:
-    """Write the first paragraph: what was sent, what it promises, and how good the model is."""
+    """Write the first paragraph: what was sent, what is guaranteed, and how good the model is."""
     size = result["bytes_per_report"]
-    text = f"{result['reports']:,} reports of {size} bytes each. {promised(result)} "
+    text = f"{result['reports']:,} reports of {size} bytes each. {guarantee_sentence(result)} "
     name = result["measure"]
     if name is None:
         return text
-    private = _figure(name, result[name])
-    best = _figure(name, result[f"{name}_optimum"])
-    trivial = _figure(name, result[f"{name}_baseline"])
+    private = _number(name, result[name])
+    best = _number(name, result[f"{name}_optimum"])
+    trivial = _number(name, result[f"{name}_baseline"])
     text += f"On the records that were held out, the model's {WORDS[name]} is {private}; "
     text += f"without any privacy it would be {best}, and {_TRIVIAL[name]} {trivial}."
     return text
 
 
-def _judged(result: Mapping[str, Any]) -> list[list[str]]:
+def _quality_table(result: Mapping[str, Any]) -> list[list[str]]:
     """Tabulate how good the model is, beside a model without privacy and one without features.
 
-    The first row is the head of the table. Empty if no record is held out.
+    The first row is the head of the table; each other row is about a measure of quality. Return
+    nothing if there are no held-out records on which to measure it.
     """
     rows = [["held-out records", "private", "without privacy", "no features"]]
     for name in result.get("measures", ()):
         cells = []
         for suffix in _SUFFIXES:
-            cell = _figure(name, result[f"{name}{suffix}"])
+            cell = _number(name, result[f"{name}{suffix}"])
             interval = result.get(f"{name}{suffix}_interval")
             if interval:
                 low, high = interval
-                cell += f"\n{_figure(name, low)} to {_figure(name, high)}"
+                cell += f"\n{_number(name, low)} to {_number(name, high)}"
             cells.append(cell)
         cells[-1] += f"\n{_TRIVIAL[name]}"
         rows.append([WORDS[name], *cells])
-    return rows if len(rows) > 1 else []
+    has_only_head = len(rows) == 1
+    if has_only_head:
+        return []
+    return rows
 
 
-def _figure(name: str, value: float) -> str:
-    return percent(value) if name == "accuracy" else f"{value:.4g}"
+def _number(name: str, value: float) -> str:
+    """Write the value of a measure of quality; an accuracy is written in per cent."""
+    if name == "accuracy":
+        return percent(value)
+    return f"{value:.4g}"
 
 
 def _results(result: Mapping[str, Any]) -> list[Row]:
-    """Tabulate the results: those of any run, why this one stopped, and the size of messages."""
+    """Tabulate the results: those of any run, why this one stopped, and the size of messages.
+
+    Each row has a name, a value, and what it means.
+    """
+    stopped = result["stopped"]
+    report_size = f"{result['bytes_per_report']}"
+    plain_size = f"{result['bytes_per_report_float32']}"
+    request_size = f"{result['bytes_per_request']}"
     return [
         *common_results(result),
         ("intervals", "95 %", "of the figures above, for records like the held-out ones"),
-        ("stopped", str(result["stopped"]), _STOPPED.get(result["stopped"], "")),
-        ("bytes a report", f"{result['bytes_per_report']}", "header and tag included, before COBS"),
-        (
-            "bytes in float32",
-            f"{result['bytes_per_report_float32']}",
-            "the same frame with a plain gradient",
-        ),
-        (
-            "bytes a request",
-            f"{result['bytes_per_request']}",
-            "parameters and card, from host to client",
-        ),
+        ("stopped", str(stopped), _STOPPED.get(stopped, "")),
+        ("bytes a report", report_size, "header and tag included, before COBS"),
+        ("bytes in float32", plain_size, "the same frame with a plain gradient"),
+        ("bytes a request", request_size, "parameters and card, from host to client"),
     ]
 
 
 def _settings(result: Mapping[str, Any]) -> list[Row]:
-    """Tabulate the settings: those of the algorithm, then those of any run."""
+    """Tabulate the settings: those of the algorithm, then those of any run.
+
+    Each row has a name, a value, and what it means.
+    """
     options: Mapping[str, Any] = result["options"]
-    coordinates = f"{projections.part(result['mechanism'], result['k'])} {result['d']}"
-    epsilon = options.get("epsilons") or options.get("epsilon")
-    if not epsilon:
-        epsilon = f"{options['life']} at delta {options['delta']}"
+    model = str(options["model"])
+    mechanism = str(result["mechanism"])
+    card = f"card {result['card_hash']}, {result['levels']} outputs"
+    coordinates = f"{projections.part(mechanism, result['k'])} {result['d']}"
     rate_text = ""
     if result["learning_rate"] is not None:
         rate_text = f"at a learning rate of {result['learning_rate']:.4g}"
     rows: list[Row] = [
         ("algorithm", str(result["algorithm"]), result.get("reason") or "how the model is learnt"),
         ("data set", str(options["dataset"]), "what the clients hold"),
-        ("model", str(options["model"]), _MODELS[options["model"]]),
-        (
-            "mechanism",
-            str(result["mechanism"]),
-            f"card {result['card_hash']}, {result['levels']} outputs",
-        ),
+        ("model", model, _MODELS[model]),
+        ("mechanism", mechanism, card),
         ("protects", result.get("protects", protected(DEVICE)), "what the guarantee is about"),
-        ("epsilon", str(epsilon), "as it was asked for"),
+        ("epsilon", _epsilon_option(options), "as it was asked for"),
         ("coordinates", coordinates, "reported by a client, chosen independently of data"),
         ("optimiser", str(result["optimiser"]), rate_text),
     ]
@@ -254,14 +272,28 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     return [*rows, *common_settings(result)]
 
 
+def _epsilon_option(options: Mapping[str, Any]) -> str:
+    """Return the epsilon that the user asked for.
+
+    It is that of each class of devices, else that of a report, else that of a device's whole life.
+    """
+    for name in ("epsilons", "epsilon"):
+        if options.get(name):
+            return str(options[name])
+    return f"{options['life']} at delta {options['delta']}"
+
+
 def _weights(result: Mapping[str, Any]) -> str:
-    """Return the HTML table of the weights: a row a feature, with a bar, the largest first."""
+    """Return an HTML table of the model's weights: a row for each feature, with a bar.
+
+    The largest weight comes first, and has the longest bar.
+    """
     names, weights = result["features"], result["weights"]
     if result.get("labels"):
         return _weights_of_classes(result["labels"], names, weights)
     largest = max(map(abs, weights), default=0.0)
     if largest == 0:
-        largest = 1.0  # all bars are empty
+        largest = 1.0  # against division by 0; all bars are empty
     by_size = sorted(zip(names, weights, strict=True), key=lambda pair: -abs(pair[1]))
     rows = []
     for name, weight in by_size:
@@ -275,15 +307,17 @@ def _weights(result: Mapping[str, Any]) -> str:
 def _weights_of_classes(
     labels: Sequence[str], names: Sequence[str], weights: Sequence[float]
 ) -> str:
-    """Return the HTML table of a softmax model's weights: a row a feature, a column a class.
+    """Return an HTML table of a softmax model's weights: a row a feature, a column a class.
 
-    weights: those of the first class, of the second one, and so on. The larger a weight is, the
-    stronger is the colour of its cell.
+    The larger a weight is, the stronger is the colour of its cell.
+
+    labels: of the classes. names: of the features. weights: those of the first class in the order
+    of the features, then those of the second one, and so on.
     """
     weights_by_class = np.reshape(weights, (len(labels), len(names)))
     largest = float(np.abs(weights_by_class).max(initial=0.0))
     if largest == 0:
-        largest = 1.0  # no cell is coloured
+        largest = 1.0  # against division by 0; no cell is coloured
     head = "<tr><th>feature"
     for label in labels:
         head += f"<th>{as_html(label)}"
