@@ -38,14 +38,6 @@ def python(directory, name, *argv):
     return run(directory, [sys.executable, EXAMPLES / name, *argv])
 
 
-def test_every_example_is_listed_and_tested():
-    names = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
-    listed = (EXAMPLES / "README.md").read_text()
-    tested = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    assert names
-    assert all(f"[{name}]({name})" in listed and f'"{name}"' in tested for name in names)
-
-
 def test_training_makes_a_picture(tmp_path):
     printed = python(tmp_path, "train_and_plot.py", "--clients", "2000", "--picture", "mine.png")
     assert printed.count("accuracy 0.") == 3

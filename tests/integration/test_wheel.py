@@ -152,6 +152,7 @@ def test_the_sbom_of_the_wheel_names_its_hash_and_every_package_that_it_needs(wh
     assert len(packages) == len(locked_packages), "with those that others need"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_the_sbom_of_a_board_lists_its_files_by_their_hashes(tmp_path, name):
     bom = written(release.boards_bom(), tmp_path / "boards")
