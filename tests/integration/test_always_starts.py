@@ -19,7 +19,7 @@ from terntools.boards.repl import Repl
 from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 
-PATIENCE_S = 120.0  # 30 on a machine that is not busy
+PATIENCE_S = 300.0  # 30 on a machine that is not busy
 TIMER_S = 12.0  # after which a board at its prompt resets, unless its host comes back
 DEVICE = 7
 

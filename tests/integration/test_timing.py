@@ -20,7 +20,7 @@ from terntools.testing import prepared_flash
 
 # A batch of one record (client 1) and of 32 (client 2).
 BATCH = slots.Case("", wire.LINEAR, slots.table, d=28, batch=32, anew=False)
-SLOT, ROUNDS = 500, 8
+SLOT, ROUNDS = 500, 20
 APART_US = 100  # of the same event of two boards, at most
 MARGIN = 1.5  # of the bound on the work over the work, at least
 
