@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from tern.features import Window
 from tern.fixed import ONE
 from ternhost import DeviceModel
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from terntools.boards.policy import policy
 from terntools.emulators.programs import ProgramFleet
 
@@ -104,7 +104,7 @@ held, labels = all_of(day=2, bouts=-(-args.windows // BOUT))
 free = LogisticRegression(C=100, fit_intercept=False, max_iter=5000).fit(held / ONE, labels)
 judged, right = (sum(board[name] for board in live) for name in ("judged", "right"))
 each = sorted(board["right"] / board["judged"] for board in live)
-guarantee = OfClass.from_json(result["guarantees"][0]).run
+guarantee = ClassGuarantees.from_json(result["guarantees"][0]).run
 outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from terntools.emulators.programs import ProgramFleet
 
 D = 7
@@ -57,7 +57,7 @@ with TemporaryDirectory(prefix="tern-thermostat-") as folder:
         )
 
 judged = sum(board["judged"] for board in live)
-guarantee = OfClass.from_json(result["guarantees"][0]).run
+guarantee = ClassGuarantees.from_json(result["guarantees"][0]).run
 outcome = {
     "boards": args.boards,
     "rounds": result["rounds"],

@@ -19,7 +19,7 @@ from ternhost.count.members import Integers
 from ternhost.errors import RefusedError, UsageError
 from ternhost.extensions import Row
 from ternhost.learn.base import Learner
-from ternhost.learn.designs import by_class, ends
+from ternhost.learn.designs import by_class, cheapest_and_dearest
 from ternhost.options import names_of
 from ternhost.privacy.base import MICRO
 from ternhost.privacy.composing import ReportKind
@@ -356,7 +356,7 @@ def words(sites: Sites, devices: Mapping[str, int] | None = None) -> list[str]:
         head += f" (the bound is epsilon {bound:g})"
 
     lines = [f"{head}:"]
-    for guarantee in ends(guarantees_of(sites), lambda each: each.bounds.epsilon):
+    for guarantee in cheapest_and_dearest(guarantees_of(sites), lambda each: each.bounds.epsilon):
         line = f"  {guarantee.words()}"
         if devices:
             line += f" ({counted(devices[guarantee.site], 'device')})"

@@ -24,7 +24,7 @@ from ternhost.run import directory as run_directory
 from ternhost.run import result as results
 from ternhost.run.begin import Place
 from ternhost.run.device_model import DeviceModel
-from ternhost.run.guarantees import OfClass, classes_of
+from ternhost.run.guarantees import ClassGuarantees, classes_of
 from ternhost.run.options import RunOptions, classes_of_run
 from ternhost.run.plugins import learner_of
 from ternhost.run.run import Run
@@ -98,7 +98,7 @@ class Result(Mapping[str, Any]):
         return figures
 
     @property
-    def guarantees(self) -> list[OfClass]:
+    def guarantees(self) -> list[ClassGuarantees]:
         """What the run promises the devices of each class.
 
         Each has guarantees of a `report`, of the `run`, and of the `life` of a device so far. Empty

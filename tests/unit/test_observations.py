@@ -53,12 +53,12 @@ def test_a_clip_leaves_no_bias(radius, tau):
 
 
 def test_the_deviation_of_a_weight_is_that_of_its_error():
-    x, errors = rows(4000), []
-    for seed in range(20):
+    x, errors = rows(10_000), []
+    for seed in range(8):
         mine = Observations(LOGISTIC, x)
         mine.add(answer(x, noise=0.003, seed=seed, radius=DIRECTION))
         errors.append((mine.fit() - TRUE) / mine.deviations())
-    # Of 120 errors; some of each is the bias of shrinking.
+    # Eight fits of six weights: 48 errors, of which some of each is the bias of shrinking.
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 
@@ -68,7 +68,7 @@ def test_rows_of_another_population_are_found_out_and_the_gradient_followed():
     observations = Observations(LOGISTIC, other_population)
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     weights = observations.fit()
-    assert not observations.suited
+    assert not observations.rows_suit
     assert observations.misfit > 10, "noise alone would give 1"
 
     gradient = answer(x, radius=DIRECTION).gradient
@@ -85,7 +85,7 @@ def test_the_second_question_is_at_a_model_that_is_good_enough():
     assert radius == DIRECTION, "at first, directions alone are asked for"
     observations.add(answer(x, noise=0.003, radius=DIRECTION))
     observations.fit()
-    assert observations.suited, "the rows are of the population that answers"
+    assert observations.rows_suit, "the rows are of the population that answers"
 
     weights, radius = observations.question()
     assert np.array_equal(weights, observations.weights)
@@ -119,4 +119,4 @@ def test_a_restored_one_goes_on_exactly_as_it_would_have():
             observations.add(answer(x, weights, 0.01, number, radius))
         assert np.array_equal(restored.fit(), whole.fit())
         assert restored.state() == whole.state()
-        assert (restored.suited, restored.misfit) == (whole.suited, whole.misfit)
+        assert (restored.rows_suit, restored.misfit) == (whole.rows_suit, whole.misfit)

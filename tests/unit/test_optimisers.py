@@ -57,9 +57,11 @@ def test_weights_stay_within_the_range_of_a_frame(name):
 # Rates
 
 
-def rate_of(variance, kept=1.0):
+def rate_of(variance, curvature_share=1.0):
     """The rate of averaging for 28 weights and 20 rounds with noise of this variance."""
-    return Averaging.automatic_rate(Noise(wire.LOGISTIC, 28, 20, variance, kept=kept))
+    return Averaging.automatic_rate(
+        Noise(wire.LOGISTIC, 28, 20, variance, curvature_share=curvature_share)
+    )
 
 
 def test_the_rate_falls_with_the_noise_and_does_not_overshoot():

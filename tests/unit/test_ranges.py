@@ -13,7 +13,7 @@ from tern import wire
 from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.datasets import REGRESSION, synthetic
-from ternhost.learn.fedsgd import scout
+from ternhost.learn.fedsgd import design_showing_sizes
 from ternhost.learn.ranges import Ranges, ReportedValues
 
 
@@ -29,7 +29,7 @@ def toy(monkeypatch, here):
 @pytest.mark.parametrize("epsilon", ["0.5", "1.0", "0.000123"])
 def test_a_scout_costs_no_more_than_the_card_it_replaces(epsilon):
     (design,) = begin("fedsgd", 100, epsilon=epsilon, mechanism="duchi", reports=100).designs
-    substitute = scout(design)
+    substitute = design_showing_sizes(design)
     assert cards.certify(substitute.card)
     assert substitute.card.epsilon <= design.card.epsilon
     assert substitute.cost <= design.cost

@@ -11,7 +11,7 @@ from ternhost.errors import UsageError
 from ternhost.privacy import mechanisms
 from ternhost.privacy.composing import ReportKind
 from ternhost.privacy.guarantee import Guarantee, Span
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.report import page as report
 from ternhost.run.report import training
 from ternhost.run.result import load
@@ -23,7 +23,7 @@ def promised(unit=0):
     of = [
         Guarantee.of(*each, 1e-6) for each in ((Span.REPORT, {report: 1}), (Span.RUN, {report: 1}))
     ]
-    return [OfClass(*of, Guarantee.of(Span.LIFE, {report: 2}, 1e-6)).as_json()]
+    return [ClassGuarantees(*of, Guarantee.of(Span.LIFE, {report: 2}, 1e-6)).as_json()]
 
 
 def result(**changes):

@@ -201,7 +201,7 @@ def test_softmax_gradients_equal_those_of_the_firmware(exponent, batch, range_, 
 
 
 def softmax_gradient_by_firmware(parameters, exponent, rows, range_):
-    """The answer of the device library to a question for a softmax gradient over these records."""
+    """The softmax gradient over these records, by the device library."""
     request = SimpleNamespace(
         model=wire.SOFTMAX_GRADIENT,
         d=parameters.shape[1],

@@ -60,7 +60,7 @@ class Case:
         mechanism = self.mechanism
         if self.records:
             mechanism += f" sum of {self.records} records"
-        return f"{mechanism}, {projections.part(self.mechanism, self.k)} {self.d}, {self.model}"
+        return f"{mechanism}, {projections.part_in_words(self.mechanism, self.k)} {self.d}, {self.model}"
 
     @property
     def values(self) -> int:

@@ -6,7 +6,6 @@ Frames come as bytes, over whatever link, and all that lasts is in a store.
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +26,7 @@ from ternhost.count.rounds import (
 )
 from ternhost.errors import UsageError
 
-# After these errors a device may still answer: when the same request is repeated, comes later, or is
+# After these errors a device may still answer: if the same request is repeated, comes later, or is
 # sent to this device alone.
 _UNREAD = (wire.ERR_FRAME, wire.ERR_TAG, wire.ERR_TOO_SOON, wire.ERR_AHEAD)
 
@@ -87,7 +86,7 @@ class Aggregator:
 
     @property
     def foreign(self) -> int:
-        """The number of frames that the host or a board rejected, because they were under another key."""
+        """How many frames the host or a board rejected, because they were under another key."""
         return self.statistics.forged + self._foreign_requests
 
     @property
@@ -119,12 +118,13 @@ class Aggregator:
     ) -> None:
         """Store and open a round.
 
-        number: of the round, larger than all earlier ones. cohorts: the questions, each with the ids of
-        the devices that it is for. now: the time by the caller's clock. ending: when the round ends, if
-        not all devices answer. run: the name of the run to which it belongs; None: to no run.
+        number: of the round, larger than all earlier ones. cohorts: the questions, each with the
+        ids of the devices that it is for. now: the time by the caller's clock. ending: when the
+        round ends, if not all devices answer. run: the name of the run to which it belongs; None:
+        to no run.
 
-        Raises UsageError for a question that does not fit in a frame, and for a device that is named
-        twice or has no key; StorageError.
+        Raises UsageError for a question that does not fit in a frame, and for a device that is
+        named twice or has no key; StorageError.
         """
         if number <= self._last:
             raise UsageError(
@@ -168,8 +168,8 @@ class Aggregator:
         """Continue the open rounds of the store, with the reports that it has of them.
 
         Return the numbers of all open rounds, oldest first. Deadlines are counted from `now`, since
-        nobody knows how long the interruption was. run: continue only the rounds of this run and those
-        that belong to no run; None: all.
+        nobody knows how long the interruption was. run: continue only the rounds of this run and
+        those that belong to no run; None: all.
         """
         self._keyring = Keyring(self._store.keys())
         for stored in self._store.open_rounds():
@@ -194,7 +194,7 @@ class Aggregator:
         return round_
 
     def reload_keys(self) -> None:
-        """Read the keys from the store again; open rounds stop waiting for devices without a key."""
+        """Read the keys from the store again, and stop waiting for devices without one."""
         self._keyring = Keyring(self._store.keys())
         self._revoke()
 
@@ -210,11 +210,14 @@ class Aggregator:
         return self._rounds[number].request(device)
 
     def for_all(self, number: int) -> bool:
-        """Return whether a round asks every device the same, so that it can be sent to all at once."""
+        """Return whether a round asks every device the same, so that one frame can ask all."""
         return self._rounds[number].asks_all(self._keyring.members)
 
     def announcement(self, number: int) -> bytes:
-        """Return the ROUND frame for all devices at once, as `Round.announcement` does."""
+        """Return the ROUND frame that asks all devices at once, without its tag.
+
+        Only for a round in which all devices get the same question.
+        """
         return self._rounds[number].announcement()
 
     def unanswered(self, number: int) -> list[int]:
@@ -232,7 +235,10 @@ class Aggregator:
     def costs(
         self, number: int, devices: Sequence[int], measure: int = ledger.EPSILON
     ) -> list[int]:
-        """Return what a report costs each of these devices, as `Round.costs` does."""
+        """Return what a report to a round costs each of these devices, in millionths.
+
+        measure: what their ledgers count, EPSILON or RHO.
+        """
         return self._rounds[number].costs(devices, measure)
 
     # Answers
@@ -241,8 +247,8 @@ class Aggregator:
         """Store the new valid reports among some frames, then count them, and return what was new.
 
         Frames that are damaged, forged or not needed are only counted in `statistics`, and so is a
-        report after the deadline of its round. Raises StorageError; then no report of that round was
-        counted, and devices will send the same bytes if they are asked again.
+        report after the deadline of its round. Raises StorageError; then no report of that round
+        was counted, and devices will send the same bytes if they are asked again.
 
         batch: frames of devices in any order. now: the time by the caller's clock.
         """
@@ -261,7 +267,7 @@ class Aggregator:
             row_bytes = _ROW_BYTES + symbol_bytes
             rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, row_bytes)
             devices = self._accept_rows(number, rows, now)
-            accepted.reports += zip(repeat(number), devices)
+            accepted.reports += [(number, device) for device in devices]
         for refusal in accepted.unread:
             if refusal.code == wire.ERR_TAG:
                 self._foreign_requests += 1
@@ -270,9 +276,9 @@ class Aggregator:
     def _sort(self, frame: bytes, rows_of_reports: _Rows, accepted: Accepted) -> None:
         """Take the reports out of a frame, unchecked, or handle it at once if it is an ERROR.
 
-        rows_of_reports: gets the reports as rows of bytes, by their round and by the length of their
-        symbols, so that rows of the same length are checked together. accepted: gets the refusal of an
-        ERROR. Raises FrameError for a damaged or forged frame.
+        rows_of_reports: gets the reports as rows of bytes, by their round and by the length of
+        their symbols, so that rows of the same length are checked together. accepted: gets the
+        refusal of an ERROR. Raises FrameError for a damaged or forged frame.
         """
         kind = frames.kind(frame)
         if kind == wire.REPORT:  # of one device
@@ -282,7 +288,7 @@ class Aggregator:
             row = frame[_DEVICE_AT:_ROUND_AT] + frame[_SYMBOLS_AT:]
             rows_of_reports[number, symbol_bytes].append(row)
         elif kind == wire.REPORTS:  # of several devices of a board
-            number, symbol_bytes = _unpack_reports_fields(frame, 1)
+            number, symbol_bytes = _unpack_reports_fields(frame, 1)  # behind the type
             has_whole_rows = (len(frame) - _ROWS_AT) % (_ROW_BYTES + symbol_bytes) == 0
             frames.require(has_whole_rows, "not whole rows")
             rows_of_reports[number, symbol_bytes].append(frame[_ROWS_AT:])
@@ -357,7 +363,7 @@ class Aggregator:
     # The end of a round
 
     def give_up(self, number: int, devices: Iterable[int]) -> None:
-        """Have an open round stop waiting for these devices; their reports still count if they come."""
+        """Have an open round stop waiting for these devices; late reports of them still count."""
         self._rounds[number].give_up(list(devices))
 
     def abandon(self, number: int) -> None:
@@ -367,7 +373,7 @@ class Aggregator:
             round_.abandoned = True
 
     def ended(self, number: int, now: float) -> RoundResult | None:
-        """Return the result of an open round and close it, if it has ended by now; else return None.
+        """Close an open round and return its result, if it has ended by now; else return None.
 
         In the store the round stays open until `Store.end_run_round`, so that a host that is killed
         before then resumes it.

@@ -24,8 +24,8 @@ class Cohort:
     def __init__(self, body: bytes, device_count: int = 0) -> None:
         """Decode the question, and begin with counts of 0.
 
-        body: the ROUND frame of the question between the device and the tag (wire.md). device_count:
-        how many devices are asked.
+        body: the ROUND frame of the question between the device and the tag (wire.md).
+        device_count: how many devices are asked.
         """
         request = decode_body(body)
         self.body = body
@@ -59,8 +59,8 @@ class Cohort:
     def unpack(self, packed: batches.Bytes) -> tuple[Integers, batches.Flags]:
         """Unpack the symbols of reports.
 
-        packed: n x bytes. Return the symbols (n x k), and which reports are valid (n): none is if the
-        number of bytes is wrong.
+        packed: n x bytes. Return the symbols (n x k), and which reports are valid (n): none is if
+        the number of bytes is wrong.
         """
         n = len(packed)
         if packed.shape[1] != self.payload_bytes:
@@ -72,9 +72,9 @@ class Cohort:
 
         digests: of the requests (n x 32), from which the coordinates follow. symbols: n x k.
 
-        Row i of the result lists the entries of the matrix of counts that report i increases by one:
-        coordinate * symbols of the card + symbol (n x k). For a projection it has the only symbol,
-        followed by the vector for which it stands (n x (1 + d)).
+        Row i of the result lists the entries of the matrix of counts that report i increases by
+        one: coordinate * symbols of the card + symbol (n x k). For a projection it has the only
+        symbol, followed by the vector for which it stands (n x (1 + d)).
         """
         if self._projects:
             rotations = vectorised.projection.signs(

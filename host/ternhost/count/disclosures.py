@@ -87,8 +87,8 @@ class Disclosures:
     ) -> list[ReportCounts]:
         """Return how many reports of each kind those devices have made that may lose most privacy.
 
-        One of the results belongs to the device with the largest privacy loss. A device is left out if
-        another one has made at least as many reports of every kind.
+        One of the results belongs to the device with the largest privacy loss. A device is left out
+        if another one has made at least as many reports of every kind.
 
         honest: the share of a site's devices that are honest, which means that the reader of the
         counts does not control them. Only honest reports hide a report in a sum. of: the ids of the
@@ -105,8 +105,13 @@ class Disclosures:
         """Return `report_counts` as if each report came from the worst mechanism of its epsilon.
 
         This covers mechanisms that the host chooses after it has seen earlier answers. Each result
-        comes with the kind of the devices' first report, which was chosen before any answer; it is None
-        if there are too many such kinds to tell them apart. Parameters: as of `report_counts`.
+        comes with the kind of the devices' first report, which was chosen before any answer; it is
+        None if there are too many such kinds to tell them apart.
+
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. of: the ids of the devices that matter; None: all. delta: the
+        probability with which a randomly drawn group of devices may have fewer honest ones than is
+        assumed.
         """
         groups = []
         for group in self._groups(honest, delta):
@@ -127,9 +132,9 @@ class Disclosures:
     def prices(self, devices: DeviceIds, measure: int) -> Integers:
         """Return what each device has spent on its reports, in millionths of the measure.
 
-        The result is in the order of `devices`. measure: what the devices' ledgers count, EPSILON or
-        RHO. A ledger that counts epsilon refuses reports with Gaussian noise, so nothing was spent on
-        them.
+        The result is in the order of `devices`. measure: what the devices' ledgers count, EPSILON
+        or RHO. A ledger that counts epsilon refuses reports with Gaussian noise, so nothing was
+        spent on them.
         """
         ids = integers(devices)
         order = np.argsort(ids, kind="stable")
@@ -148,19 +153,26 @@ class Disclosures:
     def largest_loss(
         self, delta: float, honest: float = 1.0, of: DeviceIds | None = None
     ) -> PrivacyLoss:
-        """Return the privacy loss, at `delta`, of the device that loses most by all reports together.
+        """Return the privacy loss at `delta`, by all reports, of the device that loses most.
 
-        honest, of: as of `report_counts`.
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. of: the ids of the devices that matter; None: all.
         """
+        # A part of delta is set aside for random draws of groups that have too few honest devices.
         delta_of_draws = draws_delta(delta, honest)
         counts = self.report_counts(honest, of, delta_of_draws)
         loss = largest_loss(counts, delta - delta_of_draws)
         return replace(loss, delta=delta)
 
     def _groups(self, honest: float, delta: float) -> list[_Group]:
-        """Return all reports, each as hidden only among the reports of honest devices.
+        """Return all reports, each as mixed only with the reports of honest devices.
 
-        honest, delta: as of `report_counts`.
+        An intermediary may publish only sums of the reports of a group of devices. A report is
+        hidden among the others in such a sum, but only among those that the reader does not know.
+
+        honest: the share of a site's devices that are honest, which means that the reader of the
+        counts does not control them. delta: the probability with which a randomly drawn group may
+        have fewer honest devices than is assumed.
         """
         groups = []
         for (kind, packed_ids), times in self._times.items():
@@ -169,7 +181,7 @@ class Disclosures:
         return groups
 
     def _members(self, of: DeviceIds | None) -> Members:
-        """Return those of these devices that have made a report. of: their ids; None: all devices."""
+        """Return those devices among `of` (None: among all) that have made a report."""
         if of is None:
             return Members(self.devices)
         return Members(np.intersect1d(self.devices, integers(of)))
@@ -187,8 +199,9 @@ class _DeviceCounts:
     def maximal_rows(self, chosen: npt.NDArray[np.bool_], most: int) -> list[ReportCounts]:
         """Return the rows that no other row exceeds in every kind, as counts by kind.
 
-        chosen: a mask of the rows that matter. most: the largest number of results; if there are more,
-        several rows are joined into their maximum, which can only overestimate the privacy loss.
+        chosen: a mask of the rows that matter. most: the largest number of results; if there are
+        more, several rows are joined into their maximum, which can only overestimate the privacy
+        loss.
         """
         if not len(self.rows):
             return []
@@ -203,10 +216,12 @@ class _DeviceCounts:
 
 
 def _counts_by_device(groups: Sequence[_Group], members: Members) -> _DeviceCounts:
-    """Count the reports of each member by kind.
+    """Count how many reports of each kind each member (one of the devices that matter) has made.
 
-    Kinds that differ only in the number of reports with which they are mixed are counted as few
-    kinds, by `_rounded_sizes`. Groups must be in the order in which the reports were made.
+    Kinds may differ only in how many reports an intermediary mixes before a reader sees them. These
+    numbers are rounded down to few distinct ones (`_rounded_sizes`), so that few kinds remain.
+
+    groups: who has made which reports, in the order in which they were made.
     """
     reports = _distinct(group.kind for group in groups)
     rounded = _rounded_sizes(reports)
@@ -228,9 +243,11 @@ def _distinct(kinds: Iterable[ReportKind]) -> list[ReportKind]:
 
 
 def draws_delta(delta: float, honest: float) -> float:
-    """Return the part of `delta` to set aside for the event that a drawn group has few honest devices.
+    """Return the part of `delta` that is set aside for groups that are drawn with bad luck.
 
-    honest: the share of devices that are honest. If all are, no draw can be bad: nothing is needed.
+    A report is mixed with those of a randomly drawn group of devices, and only honest ones hide it.
+    With this probability, a group may have fewer of them than is assumed. honest: the share of all
+    devices that are honest. If all are, nothing is set aside.
     """
     if honest >= 1:
         return 0.0

@@ -33,7 +33,7 @@ def id_bytes(devices: Integers) -> npt.NDArray[np.uint8]:
 
 
 class Members:
-    """A set of devices: their ids in ascending order, in `ids`, and a fast search for their indices."""
+    """A set of devices: their `ids`, ascending, and a fast way to find the index of an id."""
 
     def __init__(self, devices: Devices) -> None:
         """Sort the ids of these devices. Raises ValueError if an id is there twice."""
@@ -82,8 +82,9 @@ def pack_ids(devices: Devices) -> bytes:
     """Pack device ids, in their order, into few bytes; `unpack_ids` unpacks them.
 
     Of each id, the difference to the one before (of the first one, to 0) is taken modulo 2**32. The
-    differences are mostly small, so their higher bytes are mostly 0. All lowest bytes are put first,
-    then all second ones, and so on, so that the zeros are next to each other and deflate well.
+    differences are mostly small, so their higher bytes are mostly 0. All lowest bytes are put
+    first, then all second ones, and so on, so that the zeros are next to each other and deflate
+    well.
     """
     differences = np.diff(integers(devices), prepend=0).astype("<u4")
     bytes_of_differences = differences.view(np.uint8).reshape(-1, _ID_BYTES)

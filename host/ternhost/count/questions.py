@@ -64,8 +64,9 @@ class Averaged:
     def frame(self, number: int, key: bytes, device: int = wire.FLEET) -> bytes:
         """Return the MODEL frame (wire.md) that carries the model to devices.
 
-        number: of the round after which it was learned. key: under which the frame is authenticated.
-        device: the id of the device to which the key belongs; wire.FLEET: it is that of all devices.
+        number: of the round after which it was learned. key: under which the frame is
+        authenticated. device: the id of the device to which the key belongs; wire.FLEET: it is that
+        of all devices.
         """
         frame = bytearray(wire.MAX_FRAME)
         fields = self.model, self.parameters, self.exponent, self.classes

@@ -71,7 +71,7 @@ class Round:
         self.members = Members(np.concatenate(device_ids))
         self._cohort_at = np.zeros(len(self.members), np.intp)  # the index of the device's cohort
         for index, ids in enumerate(device_ids):
-            if index > 0:  # the others have 0 already
+            if index > 0:  # for cohort 0, the entries are 0 already
                 self._cohort_at[self.members.find(ids)] = index
 
         self._keyring = keyring
@@ -148,8 +148,9 @@ class Round:
         """Store the new valid reports among some rows, then count them; return their devices.
 
         rows: n x bytes, each device id | packed symbols | tag. places: of the rows' devices (n).
-        commit: is called to store the reports before they are counted; if it raises an error, nothing
-        is counted, and the error is raised here. statistics: the outcome of each row is counted in it.
+        commit: is called to store the reports before they are counted; if it raises an error,
+        nothing is counted, and the error is raised here. statistics: the outcome of each row is
+        counted in it.
         """
         new_reports = self._check(rows, places, statistics)
         if new_reports:
@@ -170,7 +171,8 @@ class Round:
     ) -> list[_NewReports]:
         """Return the new valid reports among some rows, by cohort; count why others are rejected.
 
-        rows, places, statistics: as of `accept`.
+        rows: n x bytes, each device id | packed symbols | tag. places: of the rows' devices in
+        `members` (n). statistics: the rejected rows are counted in it.
         """
         packed = rows[:, _ID_BYTES : -wire.TAG_BYTES]
         new_reports = []
@@ -206,9 +208,10 @@ class Round:
         return new_reports
 
     def _first_reports(self, places: Positions) -> Positions:
-        """Return which of these reports are the first ones of their devices, as indices in `places`.
+        """Return the indices of those reports that are the first ones of their devices.
 
-        places: of the reports' devices; a device may be there several times, or have reported before.
+        places: of the reports' devices; a device may be there several times, or have reported
+        before.
         """
         distinct_places, first_indices = np.unique(places, return_index=True)
         has_not_reported = self._answer_at[distinct_places] != REPORTED
@@ -226,7 +229,10 @@ class Round:
                 cohort.count(cohort.increments(digests, symbols))
 
     def refuse(self, refusal: Refusal) -> bool:
-        """Note that a device refuses to report; return False, and note nothing, if it has reported."""
+        """Note that a device will not report, and return True.
+
+        If it has reported already, nothing changes, and the result is False.
+        """
         place = self.members.find(integers((refusal.device,)))[0]
         if self._answer_at[place] == REPORTED:
             return False
@@ -253,7 +259,10 @@ class Round:
         self._answer_at[places[is_waiting]] = GIVEN_UP
 
     def _by_cohort(self, places: Positions) -> Iterator[tuple[Cohort, Positions]]:
-        """Yield each cohort that has devices at these places, and the indices in `places` of those."""
+        """Divide devices by cohort, since those of a cohort have the same question.
+
+        Yield each cohort that has some, and their indices in `places`.
+        """
         cohort_indices = self._cohort_at[places]
         for index in np.unique(cohort_indices).tolist():
             yield self.cohorts[index], np.flatnonzero(cohort_indices == index)

@@ -45,10 +45,6 @@ class Part:
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
-        # A flag for each feature of a record: 1 if the clients shall report it.
-        is_asked = []
-        for feature in range(width):
-            is_asked.append(int(feature - first in self.columns))
         model, range_, hashed_categories = wire.CATEGORIES, 0, 0
         if not self.categories:
             model, range_ = wire.VALUES, range_of(self.design.tau)
@@ -57,7 +53,7 @@ class Part:
             hashed_categories = self.categories
         return Question(
             model=model,
-            parameters=is_asked,
+            parameters=flags_of(self.columns, width, first),
             exponent=0,
             card=self.design.card.data,
             k=self.design.k,
@@ -71,6 +67,19 @@ class Part:
         if self.hashed:
             return len(self.columns), self.categories
         return len(self.columns), self.design.card.symbols
+
+
+def flags_of(columns: tuple[int, ...], width: int, first: int) -> list[int]:
+    """Return a flag for each feature of a record: 1 if devices shall report it, else 0.
+
+    columns: the numbers of the attributes that they shall report.
+    width: the number of features in a record.
+    first: the number of features that come before attribute 0; they are never reported.
+    """
+    flags = [0] * width
+    for column in columns:
+        flags[first + column] = 1
+    return flags
 
 
 def range_of(tau: float | None) -> int:
@@ -117,7 +126,7 @@ def parts_of(options: MechanismOptions, table: Table, device_class: DeviceClass)
     parts = []
     for category_count, columns in columns_of(table).items():
         if category_count == 0:
-            k = options.k_for([device_class], len(columns))
+            k = options.choose_k([device_class], len(columns))
             parts.append(numeric_part(table, options.design(device_class, k)))
         elif 2 <= category_count <= PRIME:
             parts += _categorical_parts(
@@ -144,7 +153,7 @@ def _categorical_parts(
     response a client reports k of the attributes at once: they make one part. By optimised local
     hashing it reports a single one: each attribute is a part.
 
-    rule: for k, one of K_RULES.
+    rule: the rule that chooses k, one of K_RULES.
     columns: those of the attributes.
     size: the number of categories of each attribute.
     device_class: the clients, which share an epsilon for a report.
@@ -182,7 +191,7 @@ def _hashing(size: int, epsilon: int) -> Card:
     the one with less variance is chosen.
 
     size: the number of categories.
-    epsilon: in millionths.
+    epsilon: the epsilon of a report, in millionths.
     """
     best = 1 + math.exp(epsilon / MICRO)
     bucket_counts = {min(MAX_SYMBOLS, math.floor(best)), min(MAX_SYMBOLS, math.ceil(best))}
@@ -193,6 +202,6 @@ def _hashing(size: int, epsilon: int) -> Card:
 def _response(symbols: int, epsilon: int) -> Card:
     """Return the card of generalised randomised response, for so many symbols.
 
-    epsilon: in millionths.
+    epsilon: the epsilon of a report, in millionths.
     """
     return mechanisms.design("grr", levels=symbols, epsilon_micro=epsilon).decode()

@@ -37,6 +37,11 @@ class Population:
     knows_records: bool = True  # whether the host knows what clients hold
     boards: int = 0  # how many are made for the run
 
+    @property
+    def known_clients(self) -> int | None:
+        """How many clients there are, as far as that is known before the run; None: unknown."""
+        return self.clients or self.boards or self.devices or None
+
 
 class Learner:
     """The base of all algorithms.
@@ -99,7 +104,7 @@ class Learner:
     def learn(self, result: RoundResult, devices: Sequence[int] | Devices) -> None:
         """Learn from the answers of the last round; there may be none.
 
-        devices: as for `cohorts`.
+        devices: the same devices as those given to `cohorts`.
         """
         raise NotImplementedError
 
@@ -130,8 +135,8 @@ class Learner:
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each cohort of the next round, all devices that it could be drawn from.
 
-        A fleet may then draw them itself. Devices of a pool
-        are asked equally often in a run. None: everybody is asked, or only the learner can choose.
+        A fleet may then draw them itself. Devices of a pool are asked equally often in a run. None:
+        everybody is asked, or only the learner can choose.
 
         devices: all those of the run.
         """
@@ -151,7 +156,7 @@ class Learner:
         return None
 
     def references(self) -> dict[str, Any]:
-        """Return figures to compare the model with, for JSON; they are known before the first
+        """Return figures to compare the model with, for JSON. They are known before the first
         round.
         """
         return {}
@@ -184,7 +189,7 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
 
     A card is the certified table of probabilities from which a device draws what it reports.
 
-    design: of the report. question: to which the report is the answer.
+    design: how the report is made. question: the question that it answers.
     """
     data = design.card.data
     symbol_bytes = frames.packed_size(design.card.symbols, question.k)
@@ -197,7 +202,7 @@ def report_summary(design: ReportDesign, question: Question) -> dict[str, Any]:
     }
 
 
-def settings(chosen: Mapping[str, float]) -> list[str]:
+def settings_in_words(chosen: Mapping[str, float]) -> list[str]:
     """Put the settings that a learner chose for a round into words: "learning rate 0.58".
 
     chosen: their values by name, as of `Learner.chosen`.

@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
     reason: str
 
 
-def choose(
+def choose_algorithm(
     named: Mapping[str, Any],
     algorithms: Mapping[str, type[Learner]],
     run_options: set[str],
@@ -76,10 +76,13 @@ def choose(
 def _implied_algorithm(
     named: Mapping[str, Any], algorithms: Mapping[str, type[Learner]]
 ) -> str | None:
-    """Return the first algorithm that has the unit of privacy, or the method, that the user named.
+    """Return the algorithm that an option implies which only some algorithms have, or None.
 
-    named: the options that the user named. algorithms: those of the command, by name.
-    Returns None if neither is named, or if no algorithm has it.
+    These options are the unit of privacy and the method. The first algorithm that has the option is
+    returned.
+
+    named: the options that the user named, by name.
+    algorithms: those of the command, by name.
     """
     if "unit" in named:
         for name, learner in algorithms.items():

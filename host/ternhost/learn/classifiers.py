@@ -100,7 +100,7 @@ class LearnedBy:
     def _of_result(cls, directory: Path, result: Mapping[str, Any]) -> "LearnedBy":
         """Take what is needed from the result of a run.
 
-        directory: of the run. result: the object in its result.json.
+        directory: the directory of the run. result: the object in its result.json.
         Raises UsageError if its model has no probabilities, and KeyError, TypeError and the like if
         the object is not the result of a run that learned a model.
         """

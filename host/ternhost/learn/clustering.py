@@ -49,7 +49,7 @@ def noise_card(epsilon: int) -> bytes:
     A card is the table from which a device draws its report. Two vectors of probabilities differ by
     at most 2 in the L1 norm, so the noise has the scale 2 / epsilon.
 
-    epsilon: of a whole vector, in millionths.
+    epsilon: what a whole vector may cost, in millionths.
     Raises UsageError.
     """
     noise_scale = 2 * MICRO / epsilon
@@ -80,7 +80,7 @@ def score(
     """Score how well clusters of vectors are separated.
 
     eval_type: the name of the score, one of SCORES.
-    vectors: n x classes.
+    vectors: the class probabilities of each client (n x classes).
     labels: the cluster of each vector (n).
     Returns None if the score is NOT_EVAL, if there are fewer than 2 clusters, or if each vector is
     a cluster of its own.
@@ -158,8 +158,7 @@ def labelled(labels: Labels, exact: Floats | None = None) -> dict[str, Any]:
 
 
 def cluster(eval_type: str, vectors: Floats, exact: Floats | None = None) -> dict[str, Any]:
-    """Group clients into clusters by the most probable class in their vectors, and score them, for
-    JSON.
+    """Group clients into clusters by their most probable class, and score the clusters, for JSON.
 
     eval_type: the name of the score, one of SCORES.
     vectors: the noisy class probabilities of each client (n x classes).

@@ -48,7 +48,7 @@ from ternhost.learn.designs import (
     by_class,
     class_of,
     in_privacy,
-    stated,
+    stated_epsilon_lines,
 )
 from ternhost.learn.devices import Devices
 from ternhost.options import OptionGroup, option, require
@@ -100,10 +100,10 @@ class Options(MechanismOptions, BudgetOptions, ClientOptions):
 
     def check(self) -> None:
         require(self.method == ALGORITHM6, "method", ALGORITHM6, self.method)
-        for device_class in self.chosen():
+        for device_class in self.device_classes():
             attributes.range_of(device_class.tau)
 
-    def chosen(self) -> list[DeviceClass]:
+    def device_classes(self) -> list[DeviceClass]:
         """The classes of clients, with a safe range if they were given one. Raises UsageError."""
         if self.choices is None:
             return self.classes()
@@ -115,7 +115,7 @@ def load(name: str) -> tuple[Table, int]:
 
     They are the attributes of its table if it has one, otherwise its features without the constant.
 
-    name: of the data set, or NAME:PATH for one that is read from a file.
+    name: the name of the data set, or NAME:PATH for one that is read from a file.
     Also returns how many features come before the attributes in the records of boards that were
     filled by `tern up --dataset`: 1 for the constant, or 0. Raises UsageError.
     """
@@ -139,7 +139,7 @@ def load(name: str) -> tuple[Table, int]:
     return table, first
 
 
-class Held(NamedTuple):
+class ClientData(NamedTuple):
     """What clients hold, and where the attributes are in a record of theirs."""
 
     table: Table
@@ -148,10 +148,10 @@ class Held(NamedTuple):
     width: int  # features of a record
 
 
-def held_for(name: str, population: Population, data: Table | None) -> Held:
+def client_data_for(name: str, population: Population, data: Table | None) -> ClientData:
     """Return what clients hold, and where the attributes to collect are in their records.
 
-    name: of the data set that they hold.
+    name: the name of the data set that they hold.
     population: the clients.
     data: a table that they hold instead; None: the data set.
     Raises UsageError if there is no such data set, or if its records do not fit on a device.
@@ -170,7 +170,7 @@ def held_for(name: str, population: Population, data: Table | None) -> Held:
         raise UsageError(
             f"{table.name} has {width} attributes; a device holds up to {wire.MAX_DIMENSION}"
         )
-    return Held(table=table, records=records, first=first, width=width)
+    return ClientData(table=table, records=records, first=first, width=width)
 
 
 def plan(options: Options, table: Table) -> list[list[Part]]:
@@ -180,7 +180,7 @@ def plan(options: Options, table: Table) -> list[list[Part]]:
     UsageError.
     """
     parts_by_class = []
-    for device_class in options.chosen():
+    for device_class in options.device_classes():
         parts_by_class.append(attributes.parts_of(options, table, device_class))
     return parts_by_class
 
@@ -212,8 +212,8 @@ class Collect(Learner):
         """
         self.options = options
         require_everybody(population, "collecting")
-        self._held = held_for(options.dataset, population, data)
-        self.plan = self.make_plan(self._held.table)
+        self._data = client_data_for(options.dataset, population, data)
+        self.plan = self.make_plan(self._data.table)
         self.modules = ("collect",)
         self.designs = [_dearest_design(parts) for parts in self.plan]
 
@@ -246,10 +246,10 @@ class Collect(Learner):
         self.rounds = 1
         if schedule:  # the fleet is served round after round
             self.rounds = schedule.rounds
-        self.times = self.rounds or 1
+        self.times = self.rounds or 1  # that a client reports; without an end, a round counts
         self.clients = self.options.clients or None
         if population.knows_records:
-            records = self._held.records
+            records = self._data.records
             available = population.clients or len(records)
             hint = f"ask for --clients {available} or fewer"
             require_clients(self.clients, available, " to report", hint)
@@ -269,7 +269,7 @@ class Collect(Learner):
 
     def question(self, part: Part) -> Question:
         """The question for a part of the attributes."""
-        return part.question(self._held.width, self._held.first)
+        return part.question(self._data.width, self._data.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         """Return the questions of the next round, each with the devices that it is for.
@@ -323,7 +323,9 @@ class Collect(Learner):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._most = int(state["round"]), int(state["most"])
+        """Go back to a stored `state()`."""
+        self._round = int(state["round"])
+        self._most = int(state["most"])
         self._reports = [list(parts) for parts in state["reports"]]
         self.counts = []
         for parts in state["counts"]:
@@ -398,12 +400,12 @@ class Collect(Learner):
         return holders
 
     def _numeric_entries(self) -> list[dict[str, Any]]:
-        """Return the result of each numeric attribute that somebody reported: its mean and
-        interval.
+        """Return the mean of each numeric attribute that somebody reported, for JSON.
 
-        If the host knows what clients hold, the result also has the true mean among them.
+        Each has an interval. If the host knows what clients hold, the result also has the true mean
+        among them.
         """
-        names = self._held.table.numeric_names
+        names = self._data.table.numeric_names
         if not names:
             return []
         counts, taus = [], []
@@ -426,7 +428,7 @@ class Collect(Learner):
                 "reports": int(reports[column]),
             }
             if self._holders is not None:
-                values = self._held.records[:, column]  # in fixed point: 1 is ONE
+                values = self._data.records[:, column]  # in fixed point: 1 is ONE
                 true_sum = values @ self._holders
                 entry["true"] = float(true_sum / self._holders.sum() / ONE)
             entries.append(entry)
@@ -450,7 +452,7 @@ class Collect(Learner):
 
         If the host knows what clients hold, the result also has the true frequencies among them.
         """
-        table = self._held.table
+        table = self._data.table
         first_column = len(table.numeric_names)  # numbers come first
         entries = []
         for i, name in enumerate(table.categorical_names):
@@ -469,7 +471,7 @@ class Collect(Learner):
                 "intervals": intervals,
             }
             if self._holders is not None:
-                codes = self._held.records[:, column]  # the number of each record's category
+                codes = self._data.records[:, column]  # the number of each record's category
                 clients = np.bincount(codes, weights=self._holders, minlength=len(categories))
                 entry["true"] = (clients / self._holders.sum()).tolist()
             entries.append(entry)
@@ -502,7 +504,7 @@ class Collect(Learner):
         return [
             *attribute_lines(result),
             f"{reports} of {clients} in {result['seconds']:.1f} s",
-            *stated(result),
+            *stated_epsilon_lines(result),
             *error_lines(result),
         ]
 
@@ -547,11 +549,11 @@ def _counts_of(part: Part, cohort: CohortCounts, number: int) -> Counts:
     several categories; for these the result has the support of each category (1 x categories).
 
     cohort: the devices that reported the part, and their answers.
-    number: of the round, on which the hash of each device depends.
+    number: the number of the round, on which the hash of each device depends.
     """
     if not part.hashed:
         return cohort.counts
-    if cohort.supports is not None:  # a gateway has counted the support already
+    if cohort.supports is not None:  # counted already where the reports came in
         return cohort.supports[None]
     if cohort.answers is None:  # nobody has answered
         return np.zeros(part.shape, np.int64)

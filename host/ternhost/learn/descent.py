@@ -73,19 +73,20 @@ class PublicFacts:
 
 
 class Radius:
-    """The l2 norm to which the gradient of a unit is clipped, chosen so that a set share is
-    clipped.
+    """The l2 norm to which gradients are clipped, chosen so that a set share of them is.
 
-    A unit is a run of consecutive records of a board. The logarithm of the radius is updated round
-    by round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter. Too small a radius
-    costs less than too large a one, so it begins with the least that may be right.
+    Each is the gradient of a unit, a run of consecutive records. The radius is updated by a factor
+    in each round (Andrew et al., NeurIPS 2021), with the gain of a Kalman filter for its logarithm.
+    Too small a radius costs less than too large a one, so it begins with the least that may be
+    right.
     """
 
     def __init__(self, first: float, most: float) -> None:
         """Begin with the radius `first`; it never grows beyond `most`."""
         self.value = first
         self.variance = _UNSURE**2  # of its logarithm
-        self._least, self._most = first / 256, most
+        self._least = first / 256
+        self._most = most
 
     def learn(self, excess: float, noise: float) -> None:
         """Move the radius so that it clips the right share of the units.
@@ -140,7 +141,9 @@ class Descent:
         # spent at once: that of zCDP for each board, sqrt(1 / (2 rho)), over all boards and
         # records.
         noise = math.sqrt(facts.boards / (2 * facts.rho)) / (facts.boards * facts.records)
-        # So many rounds that the noise, not the curvature, bounds the learning rate.
+        # So many rounds R that the noise, not the curvature, bounds the learning rate. Each round
+        # has noise of sqrt(R), whose random walk grows as sqrt(R) again: so R is about |x| / noise.
+        # The norm |x| is taken to be d**(1/4), between its bounds 1 and sqrt(d).
         wanted = math.sqrt(math.sqrt(facts.features)) / (16 * noise * math.sqrt(facts.unit))
         self.rounds: int = round(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
 
@@ -156,12 +159,12 @@ class Descent:
 
     @property
     def weights(self) -> Floats:
-        """The model that the next round carries (values)."""
+        """The model that the next round carries (a value for each weight)."""
         return self._optimiser.weights
 
     @property
     def model(self) -> Floats:
-        """The model so far (values)."""
+        """The model so far (a value for each weight)."""
         return self._optimiser.model
 
     @property
@@ -196,7 +199,7 @@ class Descent:
 
         If no board answered, the model stays as it is.
 
-        total: the sum of all clipped gradients, with noise (values).
+        total: the sum of all clipped gradients, with noise (a value for each weight).
         tally: the sum of what units add to the tally (`tally`), with noise.
         sigma: the standard deviation of the noise that each board added to each sum.
         boards: how many answered.
@@ -209,12 +212,12 @@ class Descent:
         self.round += 1
 
     def _learn_tally(self, tally: float, deviation: float, boards: int) -> float:
-        """Learn from the tally of a round how many records there are, or how many units were
-        clipped.
+        """Learn from the tally of a round: the number of records, or the share of clipped units.
 
         The first round counts units; the later ones correct the radius of clipping.
 
-        deviation: the standard deviation of the noise in the tally.
+        tally: the sum of what all units added to it, with noise.
+        deviation: the standard deviation of that noise.
         boards: how many answered.
         Returns the number of records that they are believed to have.
         """

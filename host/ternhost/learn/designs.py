@@ -59,7 +59,7 @@ def coordinates_by_rule(
       is d / (k n) times that of a value.
 
     rule: one of K_RULES.
-    epsilon: of a report, in millionths.
+    epsilon: what a report may cost, in millionths.
     variance: the variance of one of k reported values, as a function of k; only the rule VARIANCE
         needs it.
     Raises UsageError for a rule of another name.
@@ -102,7 +102,7 @@ class DeviceClass:
         Each part is TAU:EPSILON:SHARE. Raises UsageError, with this hint for the user.
         """
         classes = []
-        for tau_and_epsilon, share in shares(text, hint):
+        for tau_and_epsilon, share in parse_shares(text, hint):
             tau, _, epsilon = tau_and_epsilon.partition(":")
             try:
                 classes.append(cls(parse_epsilon(epsilon), share, float(tau)))
@@ -115,10 +115,10 @@ class DeviceClass:
     @classmethod
     def of_epsilons(cls, text: str) -> "list[DeviceClass]":
         """Parse a text such as "1:0.5,4:0.5", of EPSILON:SHARE, into classes. Raises UsageError."""
-        return [cls(parse_epsilon(epsilon), share) for epsilon, share in shares(text)]
+        return [cls(parse_epsilon(epsilon), share) for epsilon, share in parse_shares(text)]
 
 
-def shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
+def parse_shares(text: str, hint: str = "such as 1:0.5,2:0.3,4:0.2") -> list[tuple[str, float]]:
     """Parse a text NAME:SHARE,... into pairs of a name and a share of the devices.
 
     The shares may be rounded, such as 0.333; they are scaled so that they add up to exactly 1.
@@ -297,7 +297,9 @@ def pools_of(
     return [all_of_class[members.number] for members in by_class(designs, asked, seed)]
 
 
-def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Sequence[T]:
+def cheapest_and_dearest(
+    classes: Sequence[T], cost: Callable[[T], float], most: int = 12
+) -> Sequence[T]:
     """Return the classes to show to people: all, or the cheapest and the dearest of too many.
 
     cost: what a class costs. most: how many are not too many.
@@ -307,7 +309,7 @@ def ends(classes: Sequence[T], cost: Callable[[T], float], most: int = 12) -> Se
     return [min(classes, key=cost), max(classes, key=cost)]
 
 
-def stated(result: Mapping[str, Any]) -> list[str]:
+def stated_epsilon_lines(result: Mapping[str, Any]) -> list[str]:
     """Write a line about the lower epsilon that a paper states for the same reports, if one does."""
     epsilon = result.get("epsilon_stated")
     if epsilon is None:
@@ -390,7 +392,9 @@ class MechanismOptions(OptionGroup):
                 "a card is for one epsilon, and there are several", "name a --mechanism instead"
             )
 
-    def k_for(self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False) -> int:
+    def choose_k(
+        self, classes: Sequence[DeviceClass], d: int, *, of_gradients: bool = False
+    ) -> int:
         """Return how many of d coordinates a report has: as the user named it, or by the rule.
 
         All classes of devices report the same number. It suits the class of the least epsilon,
@@ -404,16 +408,14 @@ class MechanismOptions(OptionGroup):
             k = self.k
         elif self.card is not None and self.k_rule == VARIANCE:
             # The card is given, and so is its epsilon: as many values as the budget allows.
-            card = _given_card(self.card, 1, least_epsilon)
+            card = _given_card(self.card, k=1, epsilon=least_epsilon)
             k = min(d, least_epsilon // card.epsilon)
         else:
             least_class = DeviceClass(least_epsilon)
 
             @cache
             def variance(k: int) -> float:
-                """Return the variance of one of k reported values, if inputs are uniform on [-1,
-                1].
-                """
+                """Return the variance of one of k reported values, for uniform inputs."""
                 design = self.design(least_class, k, of_gradients=of_gradients)
                 return certify.moments(design.card).even_second_moment()
 
@@ -424,10 +426,12 @@ class MechanismOptions(OptionGroup):
     def design(
         self, device_class: DeviceClass, k: int, *, of_gradients: bool = False
     ) -> ReportDesign:
-        """Design the reports of a class of devices: k values, each at epsilon / k.
+        """Design the reports of a class of devices: k values, each perturbed at epsilon / k.
 
-        The values are perturbed by the card that the user gave, or by one of the named mechanism.
+        They are perturbed by a card, a certified table of probabilities: the one that the user
+        gave, or one of the named mechanism.
 
+        device_class: the class, with the epsilon of its reports.
         of_gradients: whether the values are gradients, for which a mechanism may have another card.
         Raises UsageError for a card whose reports have no unbiased mean.
         """
@@ -479,7 +483,7 @@ def _designed_card(
     Cards are cached, since some take seconds to design, and the search for k needs them, too.
 
     levels: the number of symbols, if the mechanism leaves a choice.
-    epsilon: of one value, in millionths.
+    epsilon: what one value may cost, in millionths.
     use: what the values are, where the mechanism has several cards; None: anything.
     mechanism_options: pairs of a name and a value.
     """
@@ -491,10 +495,13 @@ def _designed_card(
 
 
 def _given_card(text: str, k: int, epsilon: int) -> cards.Card:
-    """Decode a card that the user gave, and check that k values of it cost at most epsilon.
+    """Decode the card that the user gave, and check that k values perturbed by it cost at most
+    epsilon.
+
+    A card is a certified table of probabilities, from which a device draws what it reports.
 
     text: the card in hexadecimal digits.
-    epsilon: in millionths.
+    epsilon: what they may cost, in millionths.
     Raises UsageError if they cost more.
     """
     card = single_valued(decode(bytes.fromhex(text), "this"), "this card")

@@ -64,7 +64,7 @@ class Turns:
 
         clients: how many there are.
         group: how many a round asks.
-        seed: of the random order.
+        seed: what the random order depends on.
         """
         self.clients = clients
         self._group = max(1, min(group, clients))
@@ -72,19 +72,21 @@ class Turns:
         self._begin()
 
     def _begin(self) -> None:
+        """Go back to the time before the first round."""
         self._rng = np.random.default_rng(self._seed)
-        self._queue: Indices = np.empty(0, np.int64)
+        self._queue: Indices = np.empty(0, np.int64)  # clients that wait for their turn, in order
         self._rounds = 0  # drawn so far
         self._last: Indices = self._queue  # the group of the last of them
 
     def group(self, number: int) -> Indices:
-        """Return the clients (from 0) that a round asks.
+        """Return the clients (from 0) that a round asks, if all clients take turns in random order.
 
         It is quick if rounds are asked for in order: for an earlier round, all are drawn again.
 
-        number: of the round, from 0.
+        number: the number of the round, from 0.
         """
-        if self._group == self.clients:
+        asks_everybody = self._group == self.clients
+        if asks_everybody:
             return np.arange(self.clients)
         if number < self._rounds - 1:
             self._begin()
@@ -96,8 +98,7 @@ class Turns:
         """Draw the clients of the next round from the queue, which is refilled when it runs out."""
         if len(self._queue) < self._group:
             # Everybody gets another turn. Those who still wait for theirs come last in the new
-            # pass,
-            # too, so that nobody is twice in a group.
+            # pass, too, so that nobody is twice in a group.
             not_waiting = np.setdiff1d(np.arange(self.clients), self._queue)
             next_pass = [self._rng.permutation(not_waiting), self._rng.permutation(self._queue)]
             self._queue = np.concatenate([self._queue, *next_pass])

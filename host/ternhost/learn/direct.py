@@ -51,7 +51,8 @@ _ROUNDS_WITHOUT_ROWS = 6
 _NARROWEST = 4  # the largest r for which coordinates may be clipped to +-2**-r
 _MISFIT = 3.0  # beyond this, public rows are of another population
 _THEN = ("auto", FedSGD.name, "none")
-# From where descent is better: `Observations.limited` if the rows suit, else `certain`.
+# From where descent is better: `Observations.rows_error_over_noise` if the rows suit, else
+# `signal_to_noise`.
 _LIMITED = 30.0
 _CLEAR = 40.0
 
@@ -107,7 +108,7 @@ class Direct(Learning):
 
         options: the `Options` of this module.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError for a model other than logistic regression, or for more reports than there
         are devices.
         """
@@ -139,11 +140,12 @@ class Direct(Learning):
         unless the devices are to report their features instead.
         """
         text = self.options.public
+        devices_report_features = self.options.moments is not None
         if not text:
             text = "none"
-            if self.dataset and self.options.moments is None and len(self.dataset.public):
+            if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        return public.parse(text, self.dataset, self.d, self.options.seed)
+        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed)
 
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.
@@ -157,7 +159,8 @@ class Direct(Learning):
             if then == FedSGD.name:
                 text = "devices that are served answer whenever they are awake: no half of them is left"
                 raise UsageError(text, "serve --algorithm fedsgd, or leave out --then")
-            self.rounds, self.reports, self.clients = schedule.rounds, None, None
+            self.rounds = schedule.rounds
+            self.reports = self.clients = None  # they grow as long as the fleet is served
             return
 
         available = self._population.clients or self._population.devices
@@ -203,8 +206,7 @@ class Direct(Learning):
         direction = None
         if features is not None:
             # The estimator of James and Stein (1961) shrinks all values but the constant's, which
-            # is
-            # known to be large: noise in all directions would look like features that vary
+            # is known to be large: noise in all directions would look like features that vary
             # together. The factor is 1 - (d - 2) variance / |direction|**2, or 0.
             direction = features.gradient.copy()
             noise = (self.d - 2) * features.variance
@@ -236,7 +238,7 @@ class Direct(Learning):
 
         # Coordinates, clipped to one of several ranges.
         mechanism = MechanismOptions()
-        k = mechanism.k_for(classes, self.d, of_gradients=True)
+        k = mechanism.choose_k(classes, self.d, of_gradients=True)
         designs = []
         for device_class in classes:
             designs.append(mechanism.design(device_class, k, of_gradients=True))
@@ -256,7 +258,7 @@ class Direct(Learning):
 
         designs: the report of each class of devices.
         range_: values are multiplied by 2**range_ before they are clipped to [-1, 1].
-        rows: public features (n x d). At the model 0 a gradient is half a row, up to its sign.
+        rows: public features (n x d). At weights of 0 a gradient is half a row, up to its sign.
         """
         values = np.clip(rows / 2 * 2.0**range_, -1, 1)
         second_moments = []
@@ -268,9 +270,12 @@ class Direct(Learning):
     def _error_at(
         self, variance: float, radius: float | None = None, tau: float | None = None
     ) -> float:
-        """Return the squared error of scores that is expected after one answer at the model 0.
+        """Return the squared error of the model's scores that is expected after a first round.
 
-        variance: of the noise in each value of the mean gradient.
+        It serves to compare kinds of reports. In the first round gradients are taken at weights of
+        0.
+
+        variance: the variance of the noise in each value of the mean gradient.
         radius: the norm to which devices clip whole gradients, if they do.
         tau: the size to which they clip each value, if they do.
         """
@@ -278,7 +283,7 @@ class Direct(Learning):
         question = Observation(
             weights=zeros, gradient=zeros, variance=variance, radius=radius, tau=tau
         )
-        return self._observations.promise(question)
+        return self._observations.expected_error(question)
 
     @property
     def done(self) -> bool:
@@ -342,7 +347,7 @@ class Direct(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for their gradients at the model so far.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         weights, radius = self._observations.question()
         range_ = self._range
@@ -362,7 +367,7 @@ class Direct(Learning):
     def _feature_question(self, design: ReportDesign) -> Question:
         """Return the question to a class of devices: for the direction of their features.
 
-        design: of reports about whole vectors.
+        design: the design of reports about whole vectors.
         """
         least_norm = 1.0  # of the features, as the constant 1 is among them: so all are clipped
         design, range_ = projections.with_radius(design, self.d, least_norm)
@@ -382,7 +387,7 @@ class Direct(Learning):
 
         After the first half of the devices, descent begins if it is expected to be better.
 
-        devices: as for `cohorts`.
+        devices: the same devices as those given to `cohorts`.
         """
         if self._descent:
             self._descent.learn(result, devices[self._second_half])
@@ -417,7 +422,7 @@ class Direct(Learning):
 
         The gradients that were observed so far stay; only the rows change.
 
-        cohorts: of this round, whose devices reported the direction of their features.
+        cohorts: the answers of this round to questions for the direction of features.
         """
         observation, _ = observation_of(cohorts)
         joined = None
@@ -448,9 +453,9 @@ class Direct(Learning):
         then = self.options.then
         if then != "auto" or self.last_gradient is None:
             return bool(then == FedSGD.name)
-        if self._observations.suited:
-            return self._observations.limited >= _LIMITED
-        return self._observations.certain >= _CLEAR
+        if self._observations.rows_suit:
+            return self._observations.rows_error_over_noise >= _LIMITED
+        return self._observations.signal_to_noise >= _CLEAR
 
     def _descend(self) -> FedSGD:
         """Begin a descent at the model so far, with the second half of the devices; return it."""
@@ -538,7 +543,7 @@ class Direct(Learning):
             **super().result(history),
             "public_rows": {
                 "from": self._public.name,
-                "suited": observations.suited,
+                "suited": observations.rows_suit,
                 "misfit": observations.misfit,
             },
             "weights_error": observations.deviations().tolist(),
@@ -557,9 +562,7 @@ class Direct(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people, also about the public rows and the descent, if
-        any.
-        """
+        """Return the result in lines for people, with the public rows and the descent, if any."""
         lines = [*super().summary(result), _rows_line(result)]
         then = result["then"]
         if then:
@@ -595,13 +598,13 @@ def _rows_line(result: Mapping[str, Any]) -> str:
 
 
 def _combined_variance(designs: Sequence[ReportDesign], variances: Sequence[float]) -> float:
-    """Return the variance of a value, if the reports of all classes are combined by inverse
-    variance.
+    """Return the variance of a value, if reports of all classes are combined by inverse variance.
 
-    It is that of a single report; an estimate from n reports has an n-th of it.
+    It is that of a single report; an estimate from n reports has an n-th of it. Precisions, the
+    inverse variances, add up, weighted by the shares of the classes.
 
-    designs: of each class, which is a share of the devices.
-    variances: of a report of each class.
+    designs: the report design of each class, and what share of the devices it has.
+    variances: the variance of the value in a report of each class.
     """
     precision = 0.0
     for design, variance in zip(designs, variances, strict=True):

@@ -88,10 +88,14 @@ class _CardValues(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _card_values(data: bytes) -> _CardValues:
-    """Return the value of each symbol of a card, such that the mean of reported values is unbiased.
+    """Return the value that each symbol of a card stands for, so that the mean of reports is
+    unbiased.
 
-    Also returns the variance and the second moment of one reported value at the worst input. data:
-    the card as bytes.
+    A card is a table of probabilities, from which a device draws the symbol that it reports instead
+    of its value. Also returns the variance and the second moment of one reported value at the worst
+    input.
+
+    data: the card as bytes.
     """
     card = cards.decode(data)
     moments = certify.moments(card)
@@ -125,11 +129,11 @@ class Magnitude:
 def magnitude(card: bytes) -> Magnitude | None:
     """Find scores of a card's symbols whose mean over many reports is the mean of |x|.
 
-    A device draws its symbol with probabilities p(symbol | x) that depend on its value x. The
-    scores s are fitted by least squares at several inputs, so that sum(p(symbol | x) * s) is about
-    |x| at each; a little weight on their variance keeps them small.
+    A card is the table of the probabilities p(symbol | x) with which a device that has the value x
+    draws the symbol to report. The scores s are fitted by least squares at several inputs, so that
+    sum(p(symbol | x) * s) is about |x| at each; a little weight on their variance keeps them small.
 
-    card: its bytes.
+    card: the card as bytes.
     Returns None if the estimator is poor or impossible, as for Duchi's card, whose two symbols tell
     nothing of the size.
     """
@@ -139,9 +143,10 @@ def magnitude(card: bytes) -> Magnitude | None:
     # The probability of each symbol at each input: inputs x symbols.
     probabilities = np.array([distribution(decoded, int(x)) for x in inputs])
 
-    # With P the probabilities, D the diagonal matrix of their means and n inputs, the least of |P s
-    # - sizes|**2 + _STEADY n s^T D s is s = D^-1 P^T (P D^-1 P^T + _STEADY n I)^-1 sizes. So only a
-    # system of inputs x inputs is solved: a laplace card may have 65,535 symbols.
+    # With P the probabilities, D the diagonal matrix of their means, and n inputs, the scores s
+    # minimise |P s - sizes|**2 + _STEADY * n * s^T D s. This form of the solution has a system of
+    # inputs x inputs only, since a laplace card may have 65,535 symbols:
+    #   s = D^-1 P^T (P D^-1 P^T + _STEADY * n * I)^-1 sizes.
     mean_probabilities = np.maximum(probabilities.mean(axis=0), np.finfo(np.float64).tiny)
     relative = probabilities / mean_probabilities
     system = relative @ probabilities.T + _STEADY * len(inputs) * np.eye(len(inputs))
@@ -240,9 +245,10 @@ def _scaled_means(card: Card, counts: npt.ArrayLike, scale: float, bound: bool) 
 def mean_of_projections(*cohorts: CohortCounts) -> Estimate:
     """Estimate the mean of the vectors of all reporting clients, in units of [-1, 1].
 
-    Each client clipped its vector to the radius of its card, and reported a single symbol, which
-    stands for a random direction. The sum of these directions, times a unit, is the sum of the
-    vectors, with a small bias (cards.md, projection). Cohorts are combined by inverse variance.
+    Each client clipped its vector to a norm, the radius of its card (a table of probabilities), and
+    reported a single symbol, which stands for a random direction. The sum of these directions,
+    times a constant of the card, estimates the sum of the vectors, with a small bias (cards.md,
+    projection). Cohorts are combined by inverse variance.
 
     cohorts: for each, the sum of the reported directions, and the number of reports.
     Raises ValueError for cards that are no projections.
@@ -309,7 +315,8 @@ def sums_of(*cohorts: CohortCounts) -> tuple[Floats, Floats]:
 def _total_in_grid_steps(body: Sum, counts: Counts) -> tuple[Floats, float]:
     """Return the total of each reported value in grid steps, and the variance of one report.
 
-    body: the card of a sum. counts: how often each symbol was reported (values x symbols).
+    body: the card (the table of noise) of the sums.
+    counts: how often each symbol was reported (values x symbols).
     """
     symbol_width = 1 << body.coarse  # grid steps that a symbol stands for
     values_of_symbols = (np.arange(body.symbols) - body.symbols // 2) * symbol_width
@@ -385,7 +392,7 @@ def supports(
 
     devices: ids of the devices (n).
     symbols: the bucket that each of them reported (n).
-    number: of the round, on which hashes depend.
+    number: the number of the round, on which hashes depend.
     buckets: the number of buckets.
     categories: the number of categories, which is also the length of the result.
     """

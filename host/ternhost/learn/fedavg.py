@@ -57,10 +57,10 @@ _average = partial(option, group="fedavg")
 
 
 def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Return classes of devices of equal shares.
+    """Return classes of devices, all of which have the same share of the devices.
 
-    taus_and_epsilons: for each class its safe range (values are clipped to +-tau) and a whole
-        epsilon.
+    taus_and_epsilons: for each class a pair of tau and epsilon: its devices clip values to +-tau,
+        and spend that epsilon, a whole number, on a report.
     """
     share = 1 / len(taus_and_epsilons)
     classes = []
@@ -133,14 +133,13 @@ class Options(MechanismOptions, LearningOptions):
         option_name, must = "tau", f"{FINE:g} to {most_tau:g}"
         if self.choices is not None:
             option_name, must = "choices", f"of safe ranges {must}"
-        for device_class in self.chosen():
+        for device_class in self.device_classes():
             tau = device_class.tau or 0.0
             require(FINE <= tau <= most_tau, option_name, must, f"{tau:g}")
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The modes of the paper that --choices names: one of epsilon and one of tau, each "1" to
-        "3".
+        """The modes of the paper that --choices names: that of epsilon and that of tau, "1" to "3".
 
         It is empty if the option names something else.
         """
@@ -149,11 +148,10 @@ class Options(MechanismOptions, LearningOptions):
             return ()
         return match.groups()
 
-    def chosen(self) -> list[DeviceClass]:
-        """Return the classes of clients that the options name, each with an epsilon and a safe
-        range.
+    def device_classes(self) -> list[DeviceClass]:
+        """Return the classes of clients that the options name, each with an epsilon and a tau.
 
-        Clients clip the change of a weight to the safe range, +-tau. Raises UsageError.
+        Clients clip the change of a weight to +-tau, their safe range. Raises UsageError.
         """
         if self.choices is None:
             return [replace(device_class, tau=self.tau) for device_class in self.classes()]
@@ -207,7 +205,7 @@ class FedAvg(Learning):
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError.
         """
         super().__init__(options, population, data)
@@ -240,11 +238,11 @@ class FedAvg(Learning):
         Usually the epsilon of a class is that of a whole report. In the modes of the paper of
         PLDP-FL it is that of one weight, and a report has all weights. Raises UsageError.
         """
-        options, classes = self.options, self.options.chosen()
+        options, classes = self.options, self.options.device_classes()
         options.require_one_epsilon(len(classes))
         designs = []
         if not options.modes:
-            k = options.k_for(classes, self.d)
+            k = options.choose_k(classes, self.d)
             for device_class in classes:
                 design = options.design(device_class, k)
                 designs.append(replace(design, what="weight"))
@@ -267,15 +265,18 @@ class FedAvg(Learning):
         schedule = self._population.schedule
         self._share: float | None  # of the clients in a round; None: 1 / rounds
         if schedule:
-            self.rounds, self._share = schedule.rounds, schedule.share
+            self.rounds = schedule.rounds
+            self._share = schedule.share
             self.clients = None
         else:
-            self.rounds, self._share = self.options.rounds, self.options.share
+            self.rounds = self.options.rounds
+            self._share = self.options.share
             self.clients = self.options.clients or None
         self.holdings = self._make_holdings()  # may set the number of clients
 
         clients = self.clients or self._population.devices
         group = self._group(clients)
+        # In how many rounds a client takes part at most; without an end, a round counts.
         self.times = most_turns(max(1, clients), group, self.rounds or 1)
         if schedule:
             self.reports = None
@@ -338,8 +339,10 @@ class FedAvg(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         everybody = take(devices, np.arange(len(devices)))
         return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)
@@ -354,7 +357,7 @@ class FedAvg(Learning):
 
         Clients report how far each weight has moved.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         options = self.options
         batch = options.records
@@ -397,7 +400,8 @@ class FedAvg(Learning):
     def _design_of(self, cohort: CohortCounts) -> ReportDesign:
         """Return the report design of the class of clients that a cohort is of.
 
-        The class is known by the safe range of the question and by the card.
+        The class is known by the safe range of the question and by the card (the table that
+        perturbs values).
         """
         _, _, cohort_tau = cohort.question.local
         for design in self.designs:

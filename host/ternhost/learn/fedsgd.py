@@ -140,7 +140,7 @@ class FedSGD(Learning):
 
         options: the `Options` of this module, or another algorithm's with the same fields.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         classes: groups of devices that each have an epsilon of their own, instead of those that the
             options name.
         Raises UsageError for a plan that cannot be.
@@ -174,7 +174,7 @@ class FedSGD(Learning):
                 raise UsageError(text, "leave out --k, --levels and the mechanism's options")
             return [projections.design(device_class, self.d) for device_class in classes]
 
-        k = options.k_for(classes, self.d, of_gradients=True)
+        k = options.choose_k(classes, self.d, of_gradients=True)
         designs = []
         for device_class in classes:
             designs.append(options.design(device_class, k, of_gradients=True))
@@ -200,12 +200,14 @@ class FedSGD(Learning):
         require_clients(group, available or group, " to ask in a round", hint)
         planned = self.options.planned(available)
         self.options = planned
-        self.rounds, self.reports, self._group = planned.rounds, planned.reports, planned.group
+        self.rounds = planned.rounds
+        self.reports = planned.reports
+        self._group = planned.group
         # Each client reports once, or, if the reports are more than the clients, several times.
         self.clients = planned.reports
         if available:
             self.clients = min(planned.reports, available)
-        self.times = _ceil(planned.reports, self.clients)
+        self.times = _ceil(planned.reports, self.clients)  # that a client reports, at most
 
     def _make_holdings(self) -> Holdings | None:
         """Return which training records each client holds; None if the host does not know them.
@@ -255,9 +257,9 @@ class FedSGD(Learning):
         self._tau = 2.0**-self._ranges.exponent  # values of the last round were clipped to +-tau
         # The designs of rounds that also find out how large values are; it need not be found out if
         # the range is fixed.
-        self._scouts = self.designs
+        self._designs_showing_sizes = self.designs
         if fixed_range is None:
-            self._scouts = [scout(design) for design in self.designs]
+            self._designs_showing_sizes = [design_showing_sizes(design) for design in self.designs]
 
         settings = StepSettings(
             learning_rate=options.learning_rate,
@@ -291,15 +293,15 @@ class FedSGD(Learning):
         """Return the questions of the next round, each with the devices that it is for.
 
         The round asks one group of devices. All get the same model, and each class of devices gets
-        a card (the table that perturbs values) for its own epsilon. Every SCOUTED-th round uses
-        cards that also show how large values are.
+        a card (the table that perturbs values) for its own epsilon. In every tenth round the cards
+        also show how large values are.
 
         devices: all devices of the run.
         """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         designs = self.designs
-        if self.trainer.round % ranges.SCOUTED == 0:
-            designs = self._scouts
+        if self.trainer.round % ranges.SHOW_SIZES_EVERY == 0:
+            designs = self._designs_showing_sizes
         cohorts: list[Cohort] = []
         for members in by_class(self.designs, group, self.options.seed):
             cohorts.append((self.question_for(designs[members.number]), members.devices))
@@ -308,8 +310,10 @@ class FedSGD(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         client_count = len(devices)
@@ -326,7 +330,7 @@ class FedSGD(Learning):
         the others.
 
         clients: how many there are.
-        number: of the round, from 0.
+        number: the number of the round, from 0.
         """
         schedule = self._population.schedule
         if schedule:
@@ -338,10 +342,9 @@ class FedSGD(Learning):
         return np.arange(start, end)
 
     def question_for(self, design: ReportDesign) -> Question:
-        """Return the question of the next round to a class of devices: for the gradient at the
-        model.
+        """Return the question of the next round to a class: compute the gradient at this model.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         parameters, range_ = self.trainer.question(), self._ranges.exponent
         if design.mechanism == projections.NAME:
@@ -390,11 +393,14 @@ class FedSGD(Learning):
         self._tau = 2.0 ** -result.cohorts[0].question.range  # the same for all classes
         mean, reports = self.estimate_of(result.number, result.cohorts, self._tau)
         weights = self.trainer.weights
-        curvature_kept = self._ranges.kept(self._tau)  # by clipping, before this round changes it
+        # What clipping left of the loss's curvature, before the reports change the estimate.
+        curvature_share = self._ranges.unclipped_share(self._tau)
         self._ranges.learn(weights, mean, reports, result.cohorts)
         # The constant comes first among the features; clipping biases its gradient.
         mean[0] -= self._ranges.skew(weights, self._tau)
-        self.trainer.update(self.direction(mean), reports, tau=self._tau, kept=curvature_kept)
+        self.trainer.update(
+            self.direction(mean), reports, tau=self._tau, curvature_share=curvature_share
+        )
 
     def _learn_from_projections(self, result: RoundResult) -> None:
         """Make a step along the mean gradient of a round whose reports are about whole gradients."""
@@ -418,7 +424,7 @@ class FedSGD(Learning):
     ) -> tuple[Floats, Floats]:
         """Estimate the mean gradient of a round from the reports of all classes of devices.
 
-        number: of the round, for the stored `last_gradient`.
+        number: the number of the round, to be stored in `last_gradient`.
         cohorts: the counts of reported symbols, of each class.
         tau: devices clipped their values to +-tau.
         Returns the mean (d), and the number of reports of each coordinate (d).
@@ -439,6 +445,7 @@ class FedSGD(Learning):
         return {**super().state(), "range": {**self._ranges.state(), "tau": self._tau}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a stored `state()`. Raises UsageError if it is of another learner."""
         super().restore(state)
         self._ranges.restore(state["range"])
         with reading_state("the range"):
@@ -470,12 +477,12 @@ def rounds_by_tau(history: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(Counter(f"{entry['tau']:g}" for entry in history))
 
 
-def scout(design: ReportDesign) -> ReportDesign:
-    """Return a design of the same cost whose reports also show how large values are.
+def design_showing_sizes(design: ReportDesign) -> ReportDesign:
+    """Return a report design of the same cost whose reports also show how large values are.
 
-    Some rounds are asked with it, to find out how far values should be clipped. Randomised response
-    with three outputs (rr3) shows the mean of |x|. The result is the given design if its own card
-    shows that already, or if no card of this cost can.
+    Some rounds use it, to find out how far values should be clipped. A card (the table that
+    perturbs values) of randomised response with three outputs, rr3, shows the mean of |x|. The
+    result is the given design if its own card shows that already, or if no card of this cost can.
     """
     if design.mechanism == "lhp":
         return design

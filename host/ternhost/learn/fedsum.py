@@ -73,6 +73,17 @@ class UnitOptions(OptionGroup):
         epsilon = parse_epsilon(self.life, most_epsilon, "--life") / MICRO
         return sums.rho_of(epsilon, sums.parse_delta(self.delta))
 
+    @property
+    def units_per_device(self) -> int:
+        """The number of units of a device: runs of consecutive records that are protected together.
+
+        It is 1 if the whole device is protected.
+        """
+        unit = parse_unit(self.unit)
+        if unit == 0:
+            return 1
+        return math.ceil(self.records / unit)
+
 
 @dataclass(frozen=True)
 class Options(UnitOptions, ModelOptions):
@@ -102,16 +113,21 @@ class SumDesign(ReportDesign):
         return Policy(self.epsilon, self.epsilon, RHO)
 
     def report_counts(self, times: int) -> ReportCounts:
-        """Return how many reports of each kind a device makes in the whole run, for its privacy
-        loss.
+        """Return how many reports of each kind a device makes, from which its privacy loss follows.
 
         The result always has one report, whatever `times` is. The cards (tables of noise) differ
         from round to round, and together they spend the whole budget; so all reports of a device
         are accounted for as a single one of that cost.
         """
         body = sums.of(self.card)
-        normal = gaussian_curve.rho_of_cards(self.epsilon, body)
-        report = ReportKind(self.epsilon, gaussian=True, alone=True, unit=body.unit, normal=normal)
+        report = ReportKind(
+            self.epsilon,
+            gaussian=True,  # the cost is in rho of zCDP
+            alone=True,  # adding it to those of other devices would hide nothing of it
+            unit=body.unit,  # the number of consecutive records that are protected together
+            # Normal noise of this rho discloses at least as much.
+            normal=gaussian_curve.rho_of_cards(self.epsilon, body),
+        )
         return {report: 1}
 
     def release(self, times: int) -> Release:
@@ -154,7 +170,7 @@ class FedSum(Learning):
 
         options: the `Options` of this module.
         population: the boards that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError if the fleet is served round after round without an end, or if a report
         fits no frame.
         """
@@ -177,7 +193,7 @@ class FedSum(Learning):
         self._spent = 0  # micro-rho
 
         # Who reports, and which records each board holds, where tern hands them out.
-        self.clients = population.clients or population.boards or population.devices or None
+        self.clients = population.known_clients
         boards = max(1, self.clients or 0)
         feature_count = self.d // self.classes
         public_rows = public.parse(options.public, self.dataset, feature_count, options.seed)
@@ -208,7 +224,7 @@ class FedSum(Learning):
         positions = np.setdiff1d(data.training, self.reserved)
         records = data.records(np.arange(len(data.labels)))
         stock = Holdings(records, positions, self.options.records)
-        return deal(stock, data.name, boards, self.options.seed, again=again)
+        return deal(stock, name=data.name, boards=boards, seed=self.options.seed, again=again)
 
     def _plan_round(self) -> None:
         """Set the number of rounds, and design the report of the next round.
@@ -227,9 +243,6 @@ class FedSum(Learning):
         if not cost:
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
-        units = 1  # of a board: all of its records are one unit
-        if self.unit:
-            units = math.ceil(options.records / self.unit)
         # What a clipped unit, and what any other, adds to the tally: in grid steps of the radius.
         clipped_tally, other_tally = descent.tally
         plan = sums.SumPlan(
@@ -239,7 +252,7 @@ class FedSum(Learning):
             steps=_STEPS,
             clipped=round(clipped_tally / descent.radius * _STEPS),
             kept=round(other_tally / descent.radius * _STEPS),
-            units=units,
+            units=options.units_per_device,
             values=self.d + 1,  # and the tally
         )
         made = sums.design(plan)
@@ -270,7 +283,8 @@ class FedSum(Learning):
     def question_for(self, design: ReportDesign) -> Question:
         """Return the question of the next round: for the sum of the units' gradients at the model.
 
-        design: of the report, with the card that adds the noise.
+        design: the design of the report, with the card (the table from which a device draws the
+            noise).
         """
         parameters = quantise(self._descent.weights)
         return Question(
@@ -316,11 +330,12 @@ class FedSum(Learning):
         self._plan_round()
 
     def optimisation(self) -> dict[str, Any]:
-        return {
-            "stopped": "rounds" if self.done else None,
-            "optimiser": type(self._descent).__name__.lower(),
-            "learning_rate": None,
-        }
+        """Return how the model was updated, for JSON: the rate differs from round to round."""
+        stopped = None
+        if self.done:
+            stopped = "rounds"
+        optimiser = type(self._descent).__name__.lower()  # "descent" or "refit"
+        return {"stopped": stopped, "optimiser": optimiser, "learning_rate": None}
 
     def result(self, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the result of learning, with what was spent of the budget for life, for JSON.
@@ -337,9 +352,7 @@ class FedSum(Learning):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        """Return the result in lines for people, the last of which is about sums instead of
-        coordinates.
-        """
+        """Return the result in lines for people, with sums instead of coordinates in the last one."""
         lines = super().summary(result)
         values = f"a report has {result['k']} of the {result['d']} sums and a tally"
         lines[-1] = f"{values}, with discrete Gaussian noise"

@@ -129,15 +129,15 @@ class Infer(Learner):
     rounds_option = "score_rounds"
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
-        """Load or train the classifier, and plan the rounds in which clients classify their
-        records.
+        """Load or train the classifier, and plan the rounds in which clients use it.
 
         If results get no noise of a card, which is for simulations alone, no client is asked: they
         are computed at once.
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: instead of the data set that the options name; clients hold its held-out records.
+        data: the data set to use instead of the one that the options name. Clients hold its
+            held-out records.
         Raises UsageError for options that do not suit each other or the population.
         """
         self.options = options
@@ -215,7 +215,7 @@ class Infer(Learner):
         self.rounds = len(self._classifiers)
         if schedule:
             self.rounds = schedule.rounds
-        self.times = self.rounds or 1
+        self.times = self.rounds or 1  # that a client reports; without an end, a round counts
         self.reports = None
         if self.clients is not None and self.rounds is not None:
             self.reports = self.clients * self.rounds
@@ -241,7 +241,7 @@ class Infer(Learner):
         """
         is_simulated = population.knows_records and population.clients is not None
         if not is_simulated or population.schedule is not None:
-            self.options.classes()  # refuses noise that no board has
+            self.options.classes()  # raises a better error for noise that no board has
             text = (
                 f"no device sends a result as {clustering.NOT_ENCRYPT}: what it sends is protected"
             )
@@ -293,7 +293,7 @@ class Infer(Learner):
     def _question(self, design: ReportDesign) -> Question:
         """Return the question to a class of clients: classify your record with this model.
 
-        design: of the reports of the class.
+        design: the design of the reports of this class.
         """
         classifier = self._classifier
         classes = len(classifier.mantissas)
@@ -320,10 +320,9 @@ class Infer(Learner):
     def _evaluate_round(
         self, result: RoundResult, devices: Sequence[int] | Devices
     ) -> dict[str, Any]:
-        """Return the clusters of a round's answers, their score, and the share of each class, for
-        JSON.
+        """Return the clusters of a round's answers and the share of each class, for JSON.
 
-        The share of a class is that of the labels, or its mean probability.
+        Clusters have a score. The share of a class is that of the labels, or its mean probability.
 
         devices: all devices of the run.
         """
@@ -348,8 +347,9 @@ class Infer(Learner):
         return evaluation | {"shares": _shares(shares.mean, shares.low, shares.high)}
 
     def _results_of(self, card: cards.Card, symbols: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Decode the symbols of reports (n x k) into labels (n), or vectors of probabilities (n x
-        classes).
+        """Decode the symbols of reports into labels (n) or class probabilities (n x classes).
+
+        card: the table from which devices drew the symbols (n x k).
         """
         if self._is_label:
             labels: npt.NDArray[Any] = symbols[:, 0]
@@ -388,8 +388,7 @@ class Infer(Learner):
         return probabilities(classifier.mantissas, classifier.exponent, features) / ONE
 
     def _evaluate(self, results: npt.NDArray[Any], clients: Devices) -> dict[str, Any]:
-        """Return the clusters of clients' results, their score, and the settings of the noise, for
-        JSON.
+        """Return the clusters of clients' results, with score and settings of the noise, for JSON.
 
         results: labels (n), or vectors of probabilities (n x classes), of these clients (n).
         """
@@ -422,13 +421,14 @@ class Infer(Learner):
         return {"round": self._round, "found": self._evaluation}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._round, self._evaluation = int(state["round"]), state["found"]
+        """Go back to a stored `state()`."""
+        self._round = int(state["round"])
+        self._evaluation = state["found"]
 
     # The result
 
     def noise_settings(self) -> dict[str, Any]:
-        """Return the settings of the noise for JSON, for the class of devices with the largest
-        epsilon.
+        """Return the settings of the noise for JSON, for the devices with the largest epsilon.
 
         MindSpore's setting laplace_eval_eps is half of the true epsilon; both are in the result.
         For vectors, it also has a bound of the noise of a probability, and how often the noise is
@@ -604,6 +604,7 @@ def _noise_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _share(share: Mapping[str, float]) -> str:
+    """Return the share of a class in words, with half of its interval if there is one."""
     text = f"{share['share']:.3f}"
     if "high" in share:
         text += f" +- {share['high'] - share['share']:.3f}"

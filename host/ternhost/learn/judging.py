@@ -1,4 +1,4 @@
-"""Figures that judge models on held-out records, with intervals, beside those of a baseline.
+"""Metrics that judge models on held-out records, with intervals, beside those of a baseline.
 
 The baseline is the answer that knows no features.
 """
@@ -27,7 +27,7 @@ WORDS = {
     LOG_LOSS: "log-loss",
     SQUARED_ERROR: "mean squared error",
 }
-# The baseline of each figure, for people.
+# The baseline of each metric, for people.
 TRIVIAL = {
     ACCURACY: "majority",
     AUC: "guessing",
@@ -42,7 +42,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def measures(dataset: Dataset, model: int = LOGISTIC) -> tuple[str, ...]:
-    """Return the names of the figures that judge a model, the most informative one first.
+    """Return the names of the metrics that judge a model, the most informative one first.
 
     Data with numeric labels have only the squared error. For classes there is the accuracy, and the
     log-loss if the model gives probabilities. The AUC needs held-out records of both classes; it
@@ -70,15 +70,15 @@ def measure(dataset: Dataset) -> str:
     return measures(dataset)[0]
 
 
-def better(name: str, value: float, other: float) -> bool:
-    """Whether a value of this figure is better than another."""
+def is_better(name: str, value: float, other: float) -> bool:
+    """Whether a value of this metric is better than another."""
     if name in (ACCURACY, AUC):
         return value > other
     return value < other
 
 
 def limits(name: str) -> tuple[float, float]:
-    """The least and the largest value that a figure can have."""
+    """The least and the largest value that a metric can have."""
     if name in (ACCURACY, AUC):
         return 0.0, 1.0
     return 0.0, math.inf
@@ -87,8 +87,9 @@ def limits(name: str) -> tuple[float, float]:
 def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
     """Compute the score of each record: the product of its features and the weights.
 
-    features: n x d, in Q1.14. weights: d, or classes * d. Returns n scores, or n x classes for
-    several classes.
+    features: of the records, in fixed point, where ONE stands for 1 (n x d).
+    weights: d, or classes * d, class by class.
+    Returns n scores, or n x classes for several classes.
     """
     # Not by BLAS: its threads wait for each other on a busy machine, longer than the sum takes.
     einsum: Any = np.einsum
@@ -101,26 +102,26 @@ def scores(features: npt.NDArray[Any], weights: Floats) -> Floats:
 
 
 def figures(dataset: Dataset, model: int, weights: Floats) -> dict[str, float]:
-    """Return the figures of a model on the held-out records, by name.
+    """Return the metrics of a model (accuracy, AUC and so on) on the held-out records, by name.
 
-    weights: of the model (d, or classes * d).
+    weights: the weights of the model (d, or classes * d).
     """
     features, labels = dataset.judged
     z = scores(features, weights)
-    return {name: _figure(name, z, labels) for name in measures(dataset, model)}
+    return {name: _metric(name, z, labels) for name in measures(dataset, model)}
 
 
-def _figure(name: str, z: Floats, labels: Floats) -> float:
-    """Return a figure, such as the accuracy, of scores z (n, or n x classes)."""
+def _metric(name: str, z: Floats, labels: Floats) -> float:
+    """Return a metric, such as the accuracy, of scores z (n, or n x classes)."""
     if name == AUC:
         return _auc(z, labels > 0)
     return float(_by_record(name, z, labels).mean())
 
 
 def _by_record(name: str, z: Floats, labels: Floats) -> npt.NDArray[Any]:
-    """Return what each record contributes to a figure that is a mean over records (n).
+    """Return what each record contributes to a metric that is a mean over records (n).
 
-    name: of the figure, any but AUC.
+    name: the name of the metric, any but AUC.
     z: the scores of a model (n, or n x classes).
     labels: the true labels: numbers in fixed point, signs, or class numbers (n).
     """
@@ -165,12 +166,12 @@ def _auc(z: Floats, positive: npt.NDArray[np.bool_]) -> float:
 
 
 def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[float]]:
-    """Return the 95 % confidence intervals of a model's figures, by name.
+    """Return the 95 % confidence intervals of a model's metrics, by name.
 
     They are for records like the held-out ones, and not for other runs: Wilson's for accuracy,
     Newcombe's for AUC, and the normal one for mean losses.
 
-    weights: of the model (d, or classes * d).
+    weights: the weights of the model (d, or classes * d).
     """
     features, labels = dataset.judged
     z = scores(features, weights)
@@ -178,29 +179,39 @@ def intervals(dataset: Dataset, model: int, weights: Floats) -> dict[str, list[f
 
 
 def _interval(name: str, z: Floats, labels: Floats) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a figure for scores z (n, or n x classes)."""
-    figure = _figure(name, z, labels)
-    interval = interval_of(name, figure, len(labels), int((labels > 0).sum()))
+    """Return the 95 % confidence interval of a metric of a model on these records.
+
+    It follows from the metric itself for accuracy and AUC, and for losses from their standard
+    deviation over the records.
+
+    name: the name of the metric.
+    z: the scores that the model gives to the records (n, or n x classes).
+    labels: their true labels (n).
+    """
+    metric = _metric(name, z, labels)
+    positive = int((labels > 0).sum())
+    interval = interval_of(name, metric, records=len(labels), positive=positive)
     if interval:
         return interval
     deviation = float(_by_record(name, z, labels).std(ddof=1))
     half = _Z * deviation / math.sqrt(len(labels))
     lowest, _ = limits(name)
-    return max(figure - half, lowest), figure + half
+    return max(metric - half, lowest), metric + half
 
 
 def interval_of(
-    name: str, figure: float, records: int, positive: int
+    name: str, metric: float, records: int, positive: int
 ) -> tuple[float, float] | None:
-    """Return the interval of a figure from the number of records that it is about.
+    """Return the 95 % confidence interval of an accuracy or an AUC.
 
-    positive: how many of the records are. Returns None for a loss, whose interval needs the loss of
-    every record.
+    name: the name of the metric. metric: its value.
+    records: the number of records that it is about, of which so many are `positive`.
+    Returns None for a loss, whose interval needs the loss of every record.
     """
     if name == ACCURACY:
-        return estimate.share_interval(figure, records)
+        return estimate.share_interval(metric, records)
     if name == AUC:
-        return auc_interval(figure, positive, records - positive)
+        return auc_interval(metric, positive=positive, negative=records - positive)
     return None
 
 
@@ -247,7 +258,7 @@ def counts(dataset: Dataset) -> dict[str, int]:
 
 
 def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
-    """Return the figures of the answer that knows no features, by name.
+    """Return the metrics of the answer that knows no features, by name.
 
     It is the majority class, guessing, the share of each class, or the mean label.
     """
@@ -255,7 +266,7 @@ def baselines(dataset: Dataset, model: int = LOGISTIC) -> dict[str, float]:
 
 
 def _baseline(name: str, dataset: Dataset) -> float:
-    """Return a figure, on the held-out records, of the best answer that knows no features.
+    """Return a metric, on the held-out records, of the best answer that knows no features.
 
     It is guessing for the AUC, the mean label for numbers, the most frequent class for accuracy,
     and the share of each class as its probability for the log-loss.

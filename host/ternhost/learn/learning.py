@@ -14,7 +14,13 @@ from ternhost.datasets import CLASSIFICATION, REGRESSION, Dataset, Holdings, Ind
 from ternhost.errors import UsageError
 from ternhost.learn import judging, projections
 from ternhost.learn.base import Learner, Population, report_summary
-from ternhost.learn.designs import SEED_HELP, BudgetOptions, ReportDesign, ends, stated
+from ternhost.learn.designs import (
+    SEED_HELP,
+    BudgetOptions,
+    ReportDesign,
+    cheapest_and_dearest,
+    stated_epsilon_lines,
+)
 from ternhost.learn.devices import Turns
 from ternhost.learn.optimum import optimum
 from ternhost.learn.parameters import MODELS, SUITED, Floats, quantise
@@ -113,7 +119,7 @@ class Learning(Learner):
 
         options: the options of the algorithm, with those of `ModelOptions` among them.
         population: the devices that can be asked.
-        data: to learn from, instead of the data set that the options name.
+        data: the data set to learn from, instead of the one that the options name.
         Raises UsageError for a model that does not suit the data, or that has more weights than a
         device computes.
         """
@@ -188,7 +194,7 @@ class Learning(Learner):
     def _turn(self, clients: int, group: int, number: int) -> Indices:
         """Return the clients that a round asks, if all take turns (numbers from 0).
 
-        clients: how many there are. group: how many a round asks. number: of the round, from 0.
+        clients: how many there are. group: how many a round asks. number: the round's, from 0.
         """
         if self._turns is None or self._turns.clients != clients:
             self._turns = Turns(clients, group, self.options.seed)
@@ -233,8 +239,7 @@ class Learning(Learner):
         return judging.figures(self.dataset, MODELS[self.model], self.weights)
 
     def references(self) -> dict[str, Any]:
-        """Return what the model's figures are compared with, for JSON: the optimum and the
-        baseline.
+        """Return metrics to compare those of the model with, for JSON: optimum and baseline.
 
         The optimum is the same model without privacy. The baseline is the answer that knows no
         features. Both are judged on the held-out records, whose number is in the result, too.
@@ -305,9 +310,7 @@ class Learning(Learner):
         return [f"x{i}" for i in range(self._feature_count())]
 
     def _class_names(self) -> list[str] | None:
-        """Return the names of the classes in the order of their weights; None if only one has
-        weights.
-        """
+        """Return the names of the classes in the order of their weights; None if only one has any."""
         if self.classes == 1:
             return None
         if self.dataset:
@@ -317,7 +320,7 @@ class Learning(Learner):
     def _judged(self) -> dict[str, Any]:
         """Judge the model on the held-out records, for JSON.
 
-        Each figure, such as "auc", has its value under its name, and further values under the name
+        Each metric, such as "auc", has its value under its name, and further values under the name
         with a suffix: "auc_interval", "auc_baseline", "auc_optimum" and "auc_optimum_interval". The
         baseline is the answer that knows no features, and the optimum the same model without
         privacy.
@@ -344,16 +347,17 @@ class Learning(Learner):
 
     @classmethod
     def summary(cls, result: Mapping[str, Any]) -> list[str]:
-        return [*_figure_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
+        return [*_metric_lines(result), *_report_lines(result), *_class_lines(result["classes"])]
 
 
 # Results for people
 
 
-def _figure_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each figure of a model, and one more if it is no better than chance.
+def _metric_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each metric of a model, such as the AUC, and one more if it is no better
+    than chance.
 
-    A line has the figure, its interval, and the figures of the optimum and of the baseline.
+    A line has the metric, its interval, and the metrics of the optimum and of the baseline.
     """
     if result["measure"] is None:  # the host has no records to judge the model on
         return []
@@ -372,9 +376,9 @@ def _figure_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _chance_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return a line that says that the model's main figure is no better than chance, and why.
+    """Return a line that says that the model's main metric is no better than chance, and why.
 
-    There is no line if the figure is better.
+    There is no line if it is better.
     """
     name = result["measure"]
     reported_values = result["reports"] * result["k"]
@@ -390,7 +394,7 @@ def _chance_lines(result: Mapping[str, Any]) -> list[str]:
     low, high = result[f"{name}_interval"]
     baseline = result[f"{name}_baseline"]
     interval_has_baseline = low <= baseline <= high
-    if interval_has_baseline or not judging.better(name, result[name], baseline):
+    if interval_has_baseline or not judging.is_better(name, result[name], baseline):
         return [
             f"  {result['reports']:,} reports at this epsilon do not tell this model from the "
             "answer that knows no features: the figure is chance; a few boards with many records "
@@ -405,11 +409,11 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
     clips_to_tau = result["classes"][0]["tau"] is not None
     if clips_to_tau:  # clients train by themselves, and report how far their weights have moved
         values = "weights"
-    part = projections.part(result["mechanism"], result["k"])
+    part = projections.part_in_words(result["mechanism"], result["k"])
     return [
         f"{counted(result['reports'], 'report')} of {result['bytes_per_report']} bytes in "
         f"{counted(result['rounds'], 'round')} and {result['seconds']:.1f} s",
-        *stated(result),
+        *stated_epsilon_lines(result),
         f"a report has {part} {result['d']} {values} (mechanism: {result['mechanism']})",
     ]
 
@@ -424,7 +428,7 @@ def _class_lines(classes: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(classes) == 1:
         return []
     lines = []
-    shown = ends(classes, cost=lambda summary: float(summary["epsilon_paid"]))
+    shown = cheapest_and_dearest(classes, cost=lambda summary: float(summary["epsilon_paid"]))
     if len(shown) < len(classes):
         lines.append(
             f"  {len(classes)} classes of clients, of which these spend the least and the most:"

@@ -15,8 +15,7 @@ _ROUNDED = 0.01  # the hinge's corner is a parabola of this width, so that there
 
 
 def _squares(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """Return half of each squared residual, and the residuals, which are its derivative by the
-    score.
+    """Return half of each squared residual, and the residuals, its derivative by the score.
 
     labels: numbers in fixed point, where ONE stands for 1.
     """

@@ -24,9 +24,9 @@ from ternhost.datasets import Holdings, Table
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors
-from ternhost.learn.attributes import columns_of
+from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
-from ternhost.learn.collect import dataset_option, held_for
+from ternhost.learn.collect import client_data_for, dataset_option
 from ternhost.learn.designs import SEED_HELP
 from ternhost.learn.devices import Devices
 from ternhost.learn.estimate import QUANTILE, sums_of
@@ -83,16 +83,12 @@ class _Part:
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
-        # A flag for each feature of a record: 1 if the devices shall sum it.
-        is_asked = []
-        for feature in range(width):
-            is_asked.append(int(feature - first in self.columns))
         model, range_ = wire.VALUES, self.range
         if self.categories:
             model, range_ = wire.CATEGORIES, 0
         return Question(
             model=model,
-            parameters=is_asked,
+            parameters=flags_of(self.columns, width, first),
             exponent=0,
             card=self.design.card.data,
             k=self.design.k,
@@ -105,8 +101,8 @@ class _Part:
 class _Count:
     """The number of records of all devices, as a round counted it."""
 
-    records: float
-    error: float
+    records: float  # the estimate
+    error: float  # its standard error
 
 
 class Means(Learner):
@@ -130,19 +126,18 @@ class Means(Learner):
         if population.schedule is not None:
             hint = "serve the fleet with collect, or collect in runs: tern collect --unit record"
             raise UsageError("sums over units spend a budget in a planned number of rounds", hint)
-        self._held = held_for(options.dataset, population, data)
-        self._table = self._held.table
+        self._data = client_data_for(options.dataset, population, data)
+        self._table = self._data.table
 
         # What is protected: runs of `unit` consecutive records, or all records of a device.
-        self.unit, self.delta = parse_unit(options.unit), sums.parse_delta(options.delta)
-        self._units = 1  # of a device: all of its records are one unit
-        if self.unit:
-            self._units = math.ceil(options.records / self.unit)
+        self.unit = parse_unit(options.unit)
+        self.delta = sums.parse_delta(options.delta)
+        self._units = options.units_per_device
 
         # Who reports, and which records each device holds, where tern hands them out.
-        self.clients = population.clients or population.boards or population.devices or None
+        self.clients = population.known_clients
         if population.knows_records:
-            stock = Holdings(self._held.records, self._table.training, options.records)
+            stock = Holdings(self._data.records, self._table.training, options.records)
             self.holdings = deal(
                 stock, name=self._table.name, boards=self.clients or 1, seed=options.seed
             )
@@ -151,7 +146,7 @@ class Means(Learner):
         groups = self._groups()
         self._budget: int = options.budget_in_rho()  # for all rounds, in micro-rho of zCDP
         self._parts = self._plan_parts(groups)
-        self.rounds = self.times = len(groups)
+        self.rounds = self.times = len(groups)  # every device reports in each round
         self.reports = None
         if self.clients is not None:
             self.reports = self.clients * self.rounds
@@ -204,10 +199,10 @@ class Means(Learner):
         """Plan the round that asks for the sums of these columns.
 
         Each device sends the sums over its records and a tally, the count of its units, with
-        discrete Gaussian noise on all of them. No unit is clipped, as its values are at most those
-        of its records. A symbol has room for the largest sum and its noise. If the symbols of all
-        sums do not fit into a report, the round costs half as much, which makes the noise larger
-        and the grid of the sums coarser.
+        discrete Gaussian noise on all of them. A unit is a run of records that are protected
+        together. No unit is clipped, as its values are at most those of its records. A symbol has
+        room for the largest sum and its noise. If the symbols of all sums do not fit into a report,
+        the round costs half as much, which makes the noise larger and the grid of the sums coarser.
 
         categories: the number of categories of each column; 0: they are numbers.
         cost: what the round may cost a device, in micro-rho of zCDP.
@@ -240,9 +235,13 @@ class Means(Learner):
         )
 
     def _sum_plan(self, columns: tuple[int, ...], categories: int, cost: int) -> sums.SumPlan:
-        """Say what a card has to do that adds noise to the sums of these columns and to a tally.
+        """Return what a card has to do that adds noise to the sums of these columns and to a tally.
 
-        The parameters are those of `_part`.
+        A card is a table from which devices draw noise. The tally counts units, runs of records
+        that are protected together.
+
+        columns: the numbers of the columns. categories: how many each has; 0: they are numbers.
+        cost: what a report may cost, in micro-rho of zCDP.
         """
         records = self._records_per_unit
         sum_count = len(columns) * max(1, categories)
@@ -280,7 +279,7 @@ class Means(Learner):
         return len(self._answers) >= len(self._parts)
 
     def _question(self, part: _Part) -> Question:
-        return part.question(self._held.width, self._held.first)
+        return part.question(self._data.width, self._data.first)
 
     def cohorts(self, devices: Sequence[int] | Devices) -> list[Cohort]:
         """Ask every device for the sums of the next group of attributes."""
@@ -359,9 +358,7 @@ class Means(Learner):
         )
 
     def _part_summary(self, part: _Part, reports: int) -> dict[str, Any]:
-        """Describe a round for JSON: its attributes, how they were reported, and by how many
-        devices.
-        """
+        """Describe a round for JSON: its attributes, its reports, and how many devices reported."""
         attribute_count = len(part.columns)
         return {
             "name": part.name,
@@ -424,11 +421,10 @@ class Means(Learner):
             frequencies.append(frequency)
             intervals.append(interval)
 
-        entry = {
-            "categories": list(categories),
-            "frequencies": frequencies,
-            "intervals": intervals if all(intervals) else None,
-        }
+        entry: dict[str, Any] = {"categories": list(categories), "frequencies": frequencies}
+        entry["intervals"] = None
+        if all(intervals):
+            entry["intervals"] = intervals
         values = self._values(column)
         if values is not None:
             record_counts = np.bincount(values, minlength=part.categories)
@@ -476,6 +472,8 @@ class Means(Learner):
 
 def _narrowest_design(plan: sums.SumPlan, largest_sum: int) -> sums.SumDesign | None:
     """Design a card for noisy sums whose symbols have as few bits as possible.
+
+    A card is the table of noise from which devices draw what they report.
 
     Each symbol must have room for the largest sum and for its noise, up to _NOISE_REACH standard
     deviations.

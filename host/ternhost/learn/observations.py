@@ -11,10 +11,10 @@ either label. So the clip is part of the equation, and leaves no bias if the mod
 the smallest radius is best: at the model 0, where |x| / 2 is at least DIRECTION because of the
 constant 1, devices report the directions of their gradients.
 
-Public rows of another population would ruin this. They are not `suited` where uncorrelated features
-explain the first gradient with much more evidence, or where it has more than noise in directions in
-which rows hardly vary. Then the model goes along that gradient. Without public rows, `made_up` ones
-do.
+Public rows of another population would ruin this. They do not suit (`rows_suit`) where uncorrelated
+features explain the first gradient with much more evidence, or where it has more than noise in
+directions in which rows hardly vary. Then the model goes along that gradient. Without public rows,
+`made_up` ones do.
 """
 
 import math
@@ -31,7 +31,7 @@ from ternhost.vectorised.projection import transform
 
 DIRECTION = 0.5  # the radius at the model 0
 _LEAST_RADIUS = DIRECTION / 10  # at other models
-SURE = 20.0  # `certain`, from which asking again at the fitted model is better
+SURE = 20.0  # `signal_to_noise`, from which asking again at the fitted model is better
 _STEPS = 6  # Gauss-Newton steps of a fit
 _STEP = 0.7  # each goes so much of the way at most
 _HALVED = 5  # how often a step may be halved
@@ -48,11 +48,11 @@ _MEAN = 0.9  # of |x|**2, the most that may be of the mean x
 class Observation:
     """A noisy mean gradient over many devices, and the question that they answered with it.
 
-    A gradient has a value for each weight of the model (values = classes * features).
+    A gradient has a value for each of the d weights of the model (d = classes * features).
     """
 
-    weights: Floats  # the model at which the devices computed their gradients (values)
-    gradient: Floats  # the mean gradient, with noise (values)
+    weights: Floats  # the model at which the devices computed their gradients (d)
+    gradient: Floats  # the mean gradient, with noise (d)
     variance: float  # of the noise of each value
     radius: float | None = None  # the l2 norm to which a device clipped its gradient; None: none
     tau: float | None = None  # the absolute size to which it clipped each value; None: none
@@ -60,7 +60,7 @@ class Observation:
     def clipped(self, gradients: Floats) -> Floats:
         """Clip gradients in the same way as the devices did: each value, or the whole vector.
 
-        gradients: n x values, one gradient in a row. The result has the same shape.
+        gradients: n x d, one gradient in a row. The result has the same shape.
         """
         if self.tau is not None:
             gradients = np.clip(gradients, -self.tau, self.tau)
@@ -91,14 +91,16 @@ class Observation:
 class Expected(NamedTuple):
     """The mean gradient that devices are expected to report if the optimum is at given weights."""
 
-    mean: Floats  # the expected mean gradient (values)
+    mean: Floats  # the expected mean gradient (d)
     variance: float  # of each value of it: the error that is due to the small number of rows
 
 
 class Observations:
-    """All answers so far, and the weights that explain them.
+    """What is known of the optimum of a model: mean gradients that devices have reported.
 
-    The first question must be at the model 0.
+    Each is an observation, the noisy answer to a question: the mean gradient at these weights,
+    please. The first question must be at weights of 0. Rows, features of public records, stand for
+    those of the devices. `fit` finds the weights that explain all observations.
     """
 
     def __init__(
@@ -118,26 +120,24 @@ class Observations:
         self._invented = invented
         self._rows = rows
         self._answers: list[Observation] = []
-        self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (values)
+        self.weights: Floats = np.zeros(classes * rows.shape[1])  # of the last fit (d)
 
         # Whether the rows are of the same population as the devices' records, as far as known.
-        self.suited: bool = True
+        self.rows_suit: bool = True
         # Chi-squared for each direction in which rows do not vary: about 1 if the rows are right.
         self.misfit = 1.0
         # The weights that the first gradient gives if features are taken to be uncorrelated.
         self._uncorrelated_fit = self.weights
 
     @property
-    def certain(self) -> float:
-        """The signal-to-noise ratio of the first gradient: its mean square over the noise's
-        variance.
-        """
+    def signal_to_noise(self) -> float:
+        """How clear the first gradient is: its mean square over the variance of its noise."""
         first = self._answers[0]
         mean_square = np.square(first.gradient).mean()
         return float(mean_square / max(first.variance, _TINY))
 
     @property
-    def limited(self) -> float:
+    def rows_error_over_noise(self) -> float:
         """How far the small number of rows, and not the noise of the answers, limits the fit.
 
         It is a ratio of two variances of the first gradient: that of what the rows let one expect,
@@ -159,29 +159,31 @@ class Observations:
 
         first_has_changed = len(self._answers) == 1  # it is new, or more precise than before
         if first_has_changed:
-            self._judge()
+            self._judge_rows()
 
     # The fit
 
     def fit(self) -> Floats:
-        """Fit the weights of the model to all observations, and return them (values).
+        """Fit the weights of the model to all mean gradients observed so far, and return them (d).
 
-        If the rows are of another population than the devices' records, they are not used: the
-        weights approach those that the first gradient gives for uncorrelated features.
+        The fit uses rows, features of public records that stand for those of the devices. If they
+        are of another population, they are not used: then the weights approach those that the first
+        gradient gives for uncorrelated features.
         """
         for _ in range(_STEPS):
-            if self.suited:
+            if self.rows_suit:
                 self._step()
             else:
                 self.weights = self.weights + _STEP * (self._uncorrelated_fit - self.weights)
         return self.weights
 
     def _step(self) -> None:
-        """Move the weights by a damped Gauss-Newton step: the one that explains the answers best.
+        """Move the weights a step closer to explaining all observed mean gradients (Gauss-Newton).
 
-        The step leads towards the solution of the linearised equations. Far from the optimum the
-        answers are not linear in the weights, so that a whole step may overshoot. So several
-        shorter steps, and none at all, are compared by their penalised chi-squared.
+        The step leads towards the solution of linearised equations. Far from the optimum the
+        gradients are not linear in the weights, so that a whole step may overshoot. So several
+        shorter steps, and none at all, are compared by their penalised chi-squared, and the best is
+        made.
         """
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
@@ -199,15 +201,14 @@ class Observations:
         self.weights = candidates[int(np.argmin(losses))]
 
     def lengthened(self) -> Floats:
-        """Return the fitted weights, multiplied by the factor that explains the answers best
-        (values).
+        """Return the fitted weights, multiplied by the factor that explains the observations best.
 
         `fit` shrinks weights towards 0. For classes that are easily told apart this makes the
         weights too short, which spoils the predicted probabilities; a factor from 1 to 2.5 repairs
         that. Rows that are made up, or that do not suit the population, cannot show the right
         length: then the weights stay as they are.
         """
-        if self._invented or not self.suited or not self.weights.any():
+        if self._invented or not self.rows_suit or not self.weights.any():
             return self.weights
         candidates = []
         for factor in _LENGTHS:
@@ -215,16 +216,17 @@ class Observations:
         return min(candidates, key=self._unexplained)
 
     def deviations(self) -> Floats:
-        """Return the standard deviation of each weight of the fit, given all observations (values)."""
+        """Return the standard deviation of each weight of the fit, given all observations (d)."""
         precision, target = self._system(self.weights)
         posterior = shrink(precision, target)
         return np.asarray(np.sqrt(np.diag(posterior.covariance)))
 
     def _unexplained(self, weights: Floats) -> float:
-        """Return the chi-squared of all observations, if these weights were the optimum.
+        """Return how badly these weights explain all observed mean gradients: their chi-squared.
 
-        It is the sum over all observations of |expected - observed gradient|**2 / variance, where
-        the variance is that of the noise plus that of the expectation.
+        It is the sum over all observations of |expected - observed gradient|**2 / variance. The
+        expected gradient is the one that devices would report if these weights were the optimum,
+        and the variance is that of the noise plus that of the expectation.
         """
         chi_squared = 0.0
         for answer in self._answers:
@@ -235,12 +237,13 @@ class Observations:
         return chi_squared
 
     def _system(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return the normal equations A w = b of the optimum w, by all observations.
+        """Return linear equations A w = b that all observations make of the optimum w.
 
-        Each observation is linearised near `weights`, w0. With its Hessian H and the mean gradient
-        g0 that would be expected if w0 were the optimum, its gradient g is about g0 - H (w - w0).
-        So H w = H w0 + g0 - g, up to noise of some variance v. The sums over all observations are A
-        = H^T H / v (values x values) and b = H^T (H w0 + g0 - g) / v (values).
+        Each observed gradient g is linearised near `weights`, w0. With its Hessian H, and the
+        gradient g0 that would be expected if w0 were the optimum, g is about g0 - H (w - w0), up to
+        noise of a variance v. So H w = H w0 + g0 - g. The normal equations add up all observations:
+        - A = sum of H^T H / v (d x d);
+        - b = sum of H^T (H w0 + g0 - g) / v (d).
         """
         precision = np.zeros((len(weights), len(weights)))
         target = np.zeros_like(weights)
@@ -256,13 +259,13 @@ class Observations:
     # Questions
 
     def question(self) -> tuple[Floats, float]:
-        """Choose the next question to the devices: at which weights, and clipped to which norm.
+        """Choose at which weights devices compute gradients next, and to which norm they clip them.
 
-        Gradients at the fitted model tell more than those at the model 0, but only once the fit is
-        good enough. At the fitted model the radius is such that a share _WHOLE of the gradients
-        stays unclipped. Returns the weights (values) and the l2 norm for clipping.
+        Gradients at the fitted model tell more than those at weights of 0, but only once the fit is
+        good enough. At the fitted model the norm is such that a share _WHOLE of the gradients stays
+        unclipped. Returns the weights (d) and the l2 norm.
         """
-        is_fit_usable = bool(self._answers) and self.suited and self.certain >= SURE
+        is_fit_usable = bool(self._answers) and self.rows_suit and self.signal_to_noise >= SURE
         if not is_fit_usable:
             return np.zeros_like(self.weights), DIRECTION
 
@@ -279,7 +282,7 @@ class Observations:
         radius = float(norms[order[quantile_index]])
         return self.weights, max(radius, _LEAST_RADIUS)
 
-    def promise(self, question: Observation) -> float:
+    def expected_error(self, question: Observation) -> float:
         """Return the squared error of a model's scores that is expected after one answer.
 
         It serves to compare ways to ask: the mechanism that adds the least noise, and the clipping
@@ -303,15 +306,14 @@ class Observations:
 
     # The rows
 
-    def _judge(self) -> None:
-        """Decide by the first gradient whether the rows suit the population; set what follows from
-        it.
+    def _judge_rows(self) -> None:
+        """Decide whether the rows, public features, are of the population of the devices.
 
-        Two hypotheses explain the gradient: that the population's features are like the rows, or
-        that its features are uncorrelated, with the same mean curvature of the loss. Rows do not
-        suit if the second has much more evidence, or if the gradient is not 0 in directions in
-        which rows hardly vary. Sets `suited`, `misfit`, and the weights to use if the rows do not
-        suit.
+        The first gradient shows it. Two hypotheses explain it: that the population's features are
+        like the rows, or that its features are uncorrelated, with the same mean curvature of the
+        loss. Rows do not suit if the second has much more evidence, or if the gradient is not 0 in
+        directions in which rows hardly vary. Sets `rows_suit`, `misfit`, and the weights to use if
+        the rows do not suit.
         """
         first = self._answers[0]
         zeros = np.zeros_like(self.weights)
@@ -332,22 +334,24 @@ class Observations:
         excess = self._excess(hessian, target, variance, by_rows.variance)
         log_odds = by_rows.evidence - by_uncorrelated.evidence  # for the rows
         # Clear answers have little noise, and no rows explain them fully: so they need more doubt.
-        doubt = _DOUBT * (1 + self.certain / SURE)
+        doubt = _DOUBT * (1 + self.signal_to_noise / SURE)
         if self._invented:
-            self.suited = log_odds >= 0
+            self.rows_suit = log_odds >= 0
         else:
-            self.suited = log_odds >= -doubt and excess <= doubt
+            self.rows_suit = log_odds >= -doubt and excess <= doubt
 
     def _excess(
         self, hessian: Floats, target: Floats, variance: float, prior_variance: float
     ) -> float:
-        """Return the evidence that a gradient has more than noise where rows hardly vary.
+        """Return the evidence that a gradient is not 0 where rows (public features) hardly vary.
 
-        It is the gain in log-likelihood if the variance in these directions is fitted
-        instead of known. Sets `misfit`.
+        If the rows are of the right population, it has only noise in these directions. The evidence
+        is the gain in log-likelihood if the variance in these directions is fitted instead of
+        known. Sets `misfit`.
 
-        hessian, target: of the equation hessian @ w = target (values x values, and values).
-        variance: of the noise of each value of `target`.
+        hessian, target: the two sides of the equation hessian @ w = target for weights w (d x d,
+            and d).
+        variance: the variance of the noise in each value of `target`.
         prior_variance: the variance that each weight has before the answer.
         """
         directions, curvatures, _ = np.linalg.svd(hessian)
@@ -359,15 +363,15 @@ class Observations:
         if is_silent.any():
             self.misfit = float(chi_squared.mean())
 
-        # For n values of mean square r in standard deviations, fitting the variance gains
-        # n / 2 (r - 1 - log r) if r is above 1. Too small a variance is no sign against the rows.
+        # For n values of mean square r in standard deviations, fitting the variance gains n / 2 *
+        # (r - 1 - log(r)) if r is above 1. Too small a variance is no sign against the rows.
         larger_misfit = max(self.misfit, 1.0)
         return len(chi_squared) / 2 * (self.misfit - 1 - math.log(larger_misfit))
 
     def _uncorrelated(self, hessian: Floats) -> Floats:
         """Return the Hessian that uncorrelated features of the same mean curvature would have.
 
-        hessian: of the rows. Both matrices (values x values) have a block of features x features
+        hessian: the Hessian of the rows. Both matrices (d x d) have a block of features x features
             for each pair of classes. Each block becomes the identity times the mean of its
             diagonal.
         """
@@ -379,13 +383,14 @@ class Observations:
     # What the rows expect
 
     def _gradients(self, question: Observation) -> tuple[Floats, Floats]:
-        """Return the gradient of each row, at the weights of a question, as a function of its
-        label.
+        """Return the clipped gradient of each row as a linear function of the row's label.
 
-        A clipped gradient is linear in the mean label y of the row, for each class: g(y) = at_zero
-        - y * slope. Returns at_zero (n x classes x features), the gradient for a mean label of 0,
-        and slope (n x features), which all classes share. Without clipping, at_zero is the
-        prediction times x, and slope is x.
+        For a mean label y (of each class) the gradient is at_zero - y * slope. It is taken at the
+        weights of the question, and clipped as the question says. Without clipping, at_zero is the
+        prediction times the row x, and slope is x.
+
+        Returns at_zero (n x classes x features), the gradient for a mean label of 0, and slope (n x
+        features), which all classes share.
         """
         predicted = self._means(question.weights)
         if self.model == LOGISTIC:
@@ -404,21 +409,23 @@ class Observations:
         at_zero, slope = self._gradients(question)
         mean_labels = self._means(weights)  # n x classes
         gradients = at_zero - mean_labels[:, :, None] * slope[:, None]  # n x classes x features
-        gradients = gradients.reshape(len(self._rows), -1)  # n x values
+        gradients = gradients.reshape(len(self._rows), -1)  # n x d
         mean_square = float(np.square(gradients).mean())
         return Expected(mean=gradients.mean(axis=0), variance=mean_square / len(gradients))
 
     def _hessian(self, question: Observation, weights: Floats) -> Floats:
-        """Return the Hessian: the derivative of the expected mean gradient by the optimum, negated.
+        """Return how the expected mean gradient depends on the optimum: its negated derivative.
 
-        For classes i and j its block (features x features) is F^T diag(s_ij) X / n. X are the n
-        rows. F are the slopes of their gradients (`_gradients`), which are X itself without
-        clipping. s_ij is the derivative, for each row, of the mean label of class i by the score of
-        class j.
+        The result (d x d) has a block of features x features for each pair of classes i and j:
+
+            F^T diag(s_ij) X / n
+
+        X are the n rows, and F the slopes of their gradients (`_gradients`), which are X itself
+        without clipping. s_ij is the derivative, for each row, of the mean label of class i by the
+        score of class j.
 
         question: says where the gradient is taken, and how it is clipped.
-        weights: the optimum, around which the mean gradient is linearised (values).
-        The result is values x values.
+        weights: the optimum, around which the mean gradient is linearised (d).
         """
         rows, classes = self._rows, self.classes
         row_count, features = rows.shape
@@ -475,7 +482,7 @@ class Observations:
                 )
                 self._answers.append(answer)
             if self._answers:
-                self._judge()
+                self._judge_rows()
 
 
 def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
@@ -485,8 +492,8 @@ def _along(weights: Floats, uncorrelated: Floats, hessian: Floats) -> Floats:
     H w) of w, and for a fit to uncorrelated features b is about U w.
 
     weights: w, fitted to a gradient under the assumption that features are uncorrelated.
-    uncorrelated: U, the Hessian that this assumption implies (values x values).
-    hessian: H, that of the rows (values x values).
+    uncorrelated: U, the Hessian that this assumption implies (d x d).
+    hessian: H, that of the rows (d x d).
     """
     curvature = weights @ hessian @ weights
     if curvature <= 0:  # the rows do not vary in this direction
@@ -532,8 +539,8 @@ def made_up(features: int, direction: Floats | None = None) -> Floats:
 class Posterior:
     """The posterior distribution of weights whose prior is normal, with mean 0."""
 
-    mean: Floats  # (values)
-    covariance: Floats  # (values x values)
+    mean: Floats  # (d)
+    covariance: Floats  # (d x d)
     variance: float  # that the prior gives to each weight
     evidence: float  # log-likelihood of the observations, up to a constant that depends on them
 
@@ -543,10 +550,12 @@ def shrink(precision: Floats, target: Floats) -> Posterior:
 
     The noise of b has the covariance A, as the noise of normal equations has. The prior is w ~ N(0,
     v I), and v is the one of _VARIANCES with the most evidence (empirical Bayes). The posterior of
-    w then has the covariance C = (A + I / v)^-1 and the mean C b, and the logarithm of the evidence
-    is (b^T C b - log det(I + v A)) / 2.
+    w is normal, with
+    - the covariance C = (A + I / v)^-1;
+    - the mean C b;
+    - the log evidence (b^T C b - log det(I + v A)) / 2.
 
-    precision: A (values x values). target: b (values).
+    precision: A (d x d). target: b (d).
     """
     eigenvalues, directions = np.linalg.eigh(precision)
     eigenvalues = np.maximum(eigenvalues, 0)  # rounding may have made some negative

@@ -32,7 +32,7 @@ class Noise:
     rounds: int
     variance: float  # of a coordinate of a gradient
     # The share of the loss's curvature that is left where devices clip their gradients.
-    kept: float = 1.0
+    curvature_share: float = 1.0
 
 
 class Optimiser(Protocol):
@@ -117,7 +117,7 @@ class Averaging:
 
         noise: the noise of each gradient in a run, and what else the rate depends on.
         """
-        curvature = CURVATURE[noise.model] * noise.dimension * noise.kept
+        curvature = CURVATURE[noise.model] * noise.dimension * noise.curvature_share
         largest = 4 / curvature
         if noise.variance <= 0:
             return largest

@@ -37,13 +37,18 @@ def optimum(model: int, dataset: Dataset, regularisation: float) -> Floats:
 
 
 def fit(model: int, dataset: Dataset, regularisation: float) -> Floats:
-    """Fit weights to the training records by L-BFGS-B: see `optimum`, which caches them."""
+    """Fit a model to the training records without privacy, by L-BFGS-B (`optimum` caches it).
+
+    model: the number of the model (wire.md).
+    regularisation: the penalty is half of this, times the sum of the squared weights.
+    Returns a weight for each feature, of each class (d, or classes * d).
+    """
     from scipy.optimize import minimize  # takes half a second to import
 
     features = dataset.features[dataset.training] / ONE
     labels = dataset.labels[dataset.training].astype(np.float64)
     n, d = features.shape
-    loss = LOSSES[model]
+    loss = LOSSES[model]  # a function of scores and labels
     classes = 1
     if model == SOFTMAX_GRADIENT:
         classes = len(dataset.classes)

@@ -61,7 +61,7 @@ def radius(size: float, values: int) -> float:
     return _SHORT * size * math.sqrt(2 * values)
 
 
-def part(mechanism: str, k: int) -> str:
+def part_in_words(mechanism: str, k: int) -> str:
     """Say how many values a report of a mechanism is about, for people: "all", or "3 of"."""
     if mechanism == NAME:
         return "all"

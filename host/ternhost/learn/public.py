@@ -36,9 +36,9 @@ def parse(text: str, dataset: Dataset | None, d: int, seed: int) -> PublicRows:
 
     text: the value of the option: the name of a CSV file, a number of rows of the data set, or
         "none".
-    dataset: that the devices learn from; None if only they know their records.
+    dataset: the data set that devices hold records of; None if only they know their records.
     d: the number of features.
-    seed: of the run, for the choice among the data set's records.
+    seed: the seed of the run; the choice among the data set's records depends on it.
     Raises UsageError for fewer rows than features, or for a file that cannot be used.
     """
     if text in ("", "none"):

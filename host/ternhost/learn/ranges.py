@@ -19,10 +19,11 @@ card of variance V at 0, the error has these parts:
   `_LEANING` if many values are clipped. In softmax regression the weight is `_FEATURE`. All are
   priors.
 
-A card's estimate of |x| shows m (`estimate.magnitude`). Where it has none, each `SCOUTED`-th round
-is asked with a card that has. For LHP, and for any card of an epsilon of 1/4 or less, m is a prior.
-The constant feature's gradient shows p: its mean is 1/2 - p at a model of 0, and tau (1 - 2 p)
-where both sizes are clipped. Elsewhere the features' means blur it, so there are two estimates of
+A card's estimate of |x| shows m (`estimate.magnitude`). Where it has none, each
+`SHOW_SIZES_EVERY`-th round is asked with a card that has. For LHP, and for any card of an epsilon
+of 1/4 or less, m is a prior. The constant feature's gradient shows p: its mean is 1/2 - p at a
+model of 0, and tau (1 - 2 p) where both sizes are clipped. Elsewhere the features' means blur it,
+so there are two estimates of
 p: one from all rounds, and one that trusts early rounds most.
 """
 
@@ -40,7 +41,7 @@ from ternhost.errors import UsageError
 from ternhost.learn import estimate
 from ternhost.learn.parameters import Floats, reading_state
 
-SCOUTED = 10  # rounds
+SHOW_SIZES_EVERY = 10  # rounds; one of them is asked with a card that shows sizes
 _NARROWEST = 7
 _TAUS: Floats = 2.0 ** -np.arange(_NARROWEST + 1, dtype=np.float64)
 _SVM_RANGES = 3
@@ -118,40 +119,40 @@ class Sizes:
         """
         self._forget = 1 - 1 / memory  # by which a round counts less than the next one
         self.mean = prior
-        self.seen = 0.0  # reported values, weighted by age
-        self.total = 0.0  # estimated sum of min(|x|, tau) over them
+        self.value_count = 0.0  # reported values, weighted by age
+        self.size_sum = 0.0  # estimated sum of min(|x|, tau) over them
         self.deviation = 0.0  # of the estimate from one value
 
     def learn(self, tau: float, cohorts: Sequence[CohortCounts]) -> None:
         """Add the sizes of the values that were reported in a round.
 
-        The scores of a card's symbols have the mean |x|, so that the mean score of the reports
-        estimates the mean size.
+        The symbols of a card (the table that perturbs values) have scores whose mean is |x|, so
+        that the mean score of the reports estimates the mean size.
 
         tau: devices clipped their values to +-tau, and reported them as shares of it.
         cohorts: counts of the reported symbols; cards whose symbols show no sizes are left out.
         """
-        reported_values, size_sum, deviation = 0.0, 0.0, 0.0
+        reported_values, new_sum, deviation = 0.0, 0.0, 0.0
         for cohort in cohorts:
             magnitude = estimate.magnitude(cohort.card.data)
             if magnitude is None:
                 continue
             symbol_counts = cohort.counts.sum(axis=0)  # over all coordinates
             reported_values += float(cohort.counts.sum())
-            size_sum += float(symbol_counts @ magnitude.scores)  # in units of tau
+            new_sum += float(symbol_counts @ magnitude.scores)  # in units of tau
             deviation = max(deviation, magnitude.deviation)
         if reported_values:
-            self.total = self._forget * self.total + tau * size_sum
-            self.seen = self._forget * self.seen + reported_values
+            self.size_sum = self._forget * self.size_sum + tau * new_sum
+            self.value_count = self._forget * self.value_count + reported_values
             self.deviation = deviation
 
     def update_mean(self, tau: float) -> None:
         """Estimate the mean size anew from the sums so far, of values that were clipped to +-tau."""
-        if not self.seen:
+        if not self.value_count:
             return
         # Too small a range costs more than too large a one: so the size is estimated a bit high.
-        standard_error = tau * self.deviation / math.sqrt(self.seen)
-        clipped_mean = self.total / self.seen + _CAUTION * standard_error
+        standard_error = tau * self.deviation / math.sqrt(self.value_count)
+        clipped_mean = self.size_sum / self.value_count + _CAUTION * standard_error
         self.mean = _mean_size(clipped_mean, tau)
 
     def change_range(self, tau: float) -> None:
@@ -160,7 +161,7 @@ class Sizes:
         If sizes are exponential with mean m, the mean of min(|x|, tau) is m (1 - exp(-tau / m)).
         """
         unclipped_share = -math.expm1(-tau / self.mean)
-        self.total = self.seen * self.mean * unclipped_share
+        self.size_sum = self.value_count * self.mean * unclipped_share
 
 
 class Ranges:
@@ -199,8 +200,8 @@ class Ranges:
         # What is learned of the values: their mean size, and the share of positive labels less 1/2.
         memory = max(_LEAST_MEMORY, _MEMORY * reported.rounds)
         self._sizes = Sizes(memory, prior=_PRIOR_SIZE * 2.0**-lossless)
-        self._always = Belief(_SHARE)  # from all rounds
-        self._early = Belief(_SHARE)  # mostly from those whose model is near 0
+        self._share_by_all = Belief(_SHARE)  # from all rounds
+        self._share_by_early = Belief(_SHARE)  # mostly from those whose model is near 0
         self._rounds = 0  # that showed something of the share
         if fixed is None:
             self._choose()
@@ -215,7 +216,7 @@ class Ranges:
         """Whether the share of positive labels is learned: in logistic regression."""
         return self._reported.model == LOGISTIC
 
-    def kept(self, tau: float) -> float:
+    def unclipped_share(self, tau: float) -> float:
         """Return the share of values that are not clipped, if devices clip to +-tau.
 
         Sizes are taken to be exponential, so it is 1 - exp(-tau / mean size). Clipping leaves the
@@ -224,8 +225,7 @@ class Ranges:
         return -math.expm1(-tau / self.mean_size)
 
     def skew(self, weights: Floats, tau: float) -> float:
-        """Return the bias that clipping to +-tau leaves in the mean gradient of the constant
-        feature.
+        """Return the bias of the constant feature's mean gradient, if values are clipped to +-tau.
 
         The rarer class has the larger residuals, and loses more of them by clipping. Without
         clipping the mean would be 0 if the weights are right. It is computed for logistic
@@ -284,12 +284,14 @@ class Ranges:
         share = (negative_size - mean) / sizes
         excess = share - 0.5
         noise = self._reported.variance / reports * (tau / sizes) ** 2  # the variance of `excess`
-        self._always.add(excess, noise)
+        self._share_by_all.add(excess, noise)
         # The unknown effect of the features' means is alike in all rounds, and grows with the
         # weights. So it counts more with each round: later rounds show little more.
+        # As if each feature had a mean of 1/2: that moves a share by up to |w| / 8, since the
+        # logistic function has a slope of at most 1/4, and here never by more than 1/4.
         unknown = min(float(np.square(weights[1:]).sum()) / 64, 1 / 16)
         self._rounds += 1
-        self._early.add(excess, noise + self._rounds * unknown)
+        self._share_by_early.add(excess, noise + self._rounds * unknown)
 
     def _choose(self) -> None:
         """Choose the range of the least expected error, by all that is known of the values."""
@@ -302,11 +304,20 @@ class Ranges:
     def _errors(self, taus: Floats) -> Floats:
         """Return the squared error of the mean gradient that is expected at each tau.
 
-        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. The three
-        parts are those of the module's docstring: noise, clipping, and unequal classes.
+        Devices clip values to +-tau. A small tau gives less noise, but more is clipped. Sizes of
+        values are taken to be exponential with mean m, so that a share exp(-tau / m) of them is
+        clipped. The error, summed over the d values of the gradient, has three parts:
+        - noise: (tau / (1 - exp(-tau / m)))**2 times its variance at tau = 1, since clipping
+          shrinks the signal by the share that it leaves;
+        - clipping: m exp(-tau / m) of a value, of which only a part _UNBALANCED does not cancel
+          among records;
+        - unequal classes: see `_class_error`. Its weight is a prior, as the module's docstring
+          says.
+
+        taus: the candidates. The result has an error for each.
         """
         mean = self.mean_size
-        clipped_share = np.exp(-taus / mean)  # sizes are taken to be exponential
+        clipped_share = np.exp(-taus / mean)
         unclipped_share = -np.expm1(-taus / mean)
         noise = self._noise * (taus / unclipped_share) ** 2
         clipping = self._reported.values * (_UNBALANCED * mean * clipped_share) ** 2
@@ -322,37 +333,39 @@ class Ranges:
     def _rarer_share(self) -> float:
         """Return the expected share of the rarer class among the labels, less than 1/2.
 
-        The square of its distance from 1/2 is expected to be the square of the estimate plus its
-        variance. The estimate from early rounds is used if it is further away, beyond its own
-        variance.
+        There are two estimates of how far the share is from 1/2: by all rounds, and mostly by early
+        ones, whose model is near 0. The larger one is used, but the variance of the early estimate
+        is taken from its square first. The expected square of the distance is that of the estimate
+        plus its variance.
         """
-        early_square = self._early.mean**2 - 1 / self._early.precision
-        squared_estimate = max(self._always.mean**2, early_square)
-        expected_square = squared_estimate + 1 / self._always.precision
+        by_all, by_early = self._share_by_all, self._share_by_early
+        early_square = by_early.mean**2 - 1 / by_early.precision
+        squared_estimate = max(by_all.mean**2, early_square)
+        expected_square = squared_estimate + 1 / by_all.precision
         return max(0.5 - math.sqrt(expected_square), _RAREST)
 
     def state(self) -> dict[str, Any]:
         """Return all that changes during a run, as an object for JSON; `restore` reads it back."""
         return {
             "exponent": self.exponent,
-            "sizes": self._sizes.total,
-            "seen": self._sizes.seen,
+            "sizes": self._sizes.size_sum,
+            "seen": self._sizes.value_count,
             "spread": self._sizes.deviation,
             "mean": self._sizes.mean,
             "rounds": self._rounds,
-            "always": [self._always.total, self._always.precision],
-            "early": [self._early.total, self._early.precision],
+            "always": [self._share_by_all.total, self._share_by_all.precision],
+            "early": [self._share_by_early.total, self._share_by_early.precision],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a stored `state()`. Raises UsageError for anything else."""
         with reading_state("the range"):
-            self._sizes.total = float(state["sizes"])
-            self._sizes.seen = float(state["seen"])
+            self._sizes.size_sum = float(state["sizes"])
+            self._sizes.value_count = float(state["seen"])
             self._sizes.deviation = float(state["spread"])
             self._sizes.mean = float(state["mean"])
-            self._always.total, self._always.precision = map(float, state["always"])
-            self._early.total, self._early.precision = map(float, state["early"])
+            self._share_by_all.total, self._share_by_all.precision = map(float, state["always"])
+            self._share_by_early.total, self._share_by_early.precision = map(float, state["early"])
             self._rounds = int(state["rounds"])
             self.exponent = int(state["exponent"])
 

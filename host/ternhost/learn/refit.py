@@ -22,8 +22,7 @@ _GUARD = 0.2  # the share of rho that the first round spends
 
 
 def descent_for(facts: PublicFacts, rows: Floats | None = None) -> Descent:
-    """Return the learner for a run whose boards send sums: one that uses public rows, or plain
-    descent.
+    """Return the learner of a run whose boards send sums: with public rows, or plain descent.
 
     facts: what everybody may know of the run.
     rows: features of records that are nobody's secret (n x features); None: there are none.
@@ -46,19 +45,20 @@ class Refit(Descent):
         """
         typical_norm = float(np.quantile(np.linalg.norm(rows, axis=1), _TYPICAL))
         super().__init__(facts, typical_norm)
-        self.fits: bool = True  # the rows, as far as known
+        self.rows_suit: bool = True  # the rows to the population, as far as known
         self._observations = Observations(facts.model, rows, facts.classes)
-        self._rounds_of_descent, self.rounds = self.rounds, _ROUNDS
+        self._rounds_of_descent = self.rounds  # if the rows turn out not to suit
+        self.rounds = _ROUNDS
 
     @property
     def weights(self) -> Floats:
-        if self.fits:
+        if self.rows_suit:
             return self._observations.weights
         return super().weights
 
     @property
     def model(self) -> Floats:
-        if self.fits:
+        if self.rows_suit:
             return self._observations.weights
         return super().model
 
@@ -69,28 +69,35 @@ class Refit(Descent):
         return (1 - _GUARD) / (self.rounds - 1)
 
     def move(self, gradient: Floats, noise: float) -> None:
-        """Fit the model to the gradients of all rounds, or, if the rows do not suit, make a step.
+        """Fit the model to the gradients of all rounds, or make a step along the last one.
 
-        gradient: the mean gradient of a record in the last round (values).
+        The fit uses public rows, features that stand for those of the boards' records. It is given
+        up for good as soon as a gradient shows that the rows are of another population.
+
+        gradient: the mean gradient of a record in the last round (a value for each weight).
         noise: the standard deviation of each value of it.
         """
-        if self.fits:
+        if self.rows_suit:
             observation = Observation(self.weights, gradient, variance=noise**2)
             self._observations.add(observation)
-            if not self._observations.suited:
+            if not self._observations.rows_suit:
                 self._give_up()
-        if self.fits:
+        if self.rows_suit:
             self._observations.fit()
         else:
             super().move(gradient, noise)
 
     def _give_up(self) -> None:
         """Go on by descent, without the rows; the rounds so far count as the first ones of it."""
-        self.fits = False
+        self.rows_suit = False
         self.rounds = self._rounds_of_descent
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "fits": self.fits, "observations": self._observations.state()}
+        return {
+            **super().state(),
+            "fits": self.rows_suit,
+            "observations": self._observations.state(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)

@@ -59,17 +59,19 @@ class TrainingPlan:
         in_order = 0 <= self.regularisation < math.inf
         require(in_order, "regularisation", "0 or more", self.regularisation)
 
-    def rate(self, tau: float, kept: float = 1.0) -> float:
+    def rate(self, tau: float, curvature_share: float = 1.0) -> float:
         """Return the learning rate of a round: the less noise, the larger it is.
 
         A rate that the user named is the same in all rounds.
 
         tau: devices clip their values to +-tau, to which the noise is proportional.
-        kept: the share of the loss's curvature that is left in spite of clipping.
+        curvature_share: the share of the loss's curvature that is left in spite of clipping.
         """
         if self.noise is None:
             return self.learning_rate
-        noise = replace(self.noise, variance=self.noise.variance * tau**2, kept=kept)
+        noise = replace(
+            self.noise, variance=self.noise.variance * tau**2, curvature_share=curvature_share
+        )
         return OPTIMISERS.named(self.optimiser).automatic_rate(noise)
 
 
@@ -200,7 +202,11 @@ class Trainer:
         self.optimiser.restore({**self.optimiser.state(), "weights": start, "average": start})
 
     def update(
-        self, mean: npt.ArrayLike, reports: npt.ArrayLike, tau: float = 1, kept: float = 1
+        self,
+        mean: npt.ArrayLike,
+        reports: npt.ArrayLike,
+        tau: float = 1,
+        curvature_share: float = 1,
     ) -> None:
         """End a round: move the model along the mean gradient, and decide whether the run stops.
 
@@ -209,7 +215,7 @@ class Trainer:
         mean: the mean gradient (d). Where nobody reported it may be anything, nan included.
         reports: the number of reports of each coordinate (d), or one number for all.
         tau: devices clipped their values to +-tau.
-        kept: the share of the loss's curvature that is left in spite of clipping.
+        curvature_share: the share of the loss's curvature that is left in spite of clipping.
         Raises ValueError for arrays of other shapes, a mean that is not finite, or a run that has
         stopped.
         """
@@ -225,7 +231,7 @@ class Trainer:
         plan = self.plan
         share_of_step = counts / plan.expected
         direction = gradient * share_of_step + plan.regularisation * before
-        self.rate = plan.rate(tau, kept)
+        self.rate = plan.rate(tau, curvature_share)
         self.optimiser.step(direction, self.rate)
 
         moved = float(np.abs(self.weights - before).max())
@@ -285,9 +291,7 @@ class Trainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go back to a stored `state()`. Raises UsageError for that of another model, or anything
-        else.
-        """
+        """Go back to a stored `state()`. Raises UsageError if it is not one of this model."""
         with reading_state("training"):
             self.optimiser.restore(state["optimiser"])
             self.round = int(state["round"])

@@ -136,7 +136,7 @@ def plan(
     optimum = optimal_figures(data, model)[measure]
     # The baseline is beaten where even the worse end of the interval is better.
     sign, worse_bound = -1, "high"
-    if judging.better(measure, 1, 0):
+    if judging.is_better(measure, 1, 0):
         sign, worse_bound = 1, "low"
     goal = None
     if planned.goal is not None:
@@ -290,7 +290,7 @@ def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
     """
     goal, measure, optimum = result["goal"], result["measure"], result["optimum"]
     figure = f"{judging.WORDS[measure]} {goal['figure']:g}"
-    if judging.better(measure, goal["figure"], optimum):
+    if judging.is_better(measure, goal["figure"], optimum):
         return (
             f"No number of devices is known to give {figure}: without privacy, and with all "
             f"records, this model has {optimum:.4f}."

@@ -170,8 +170,8 @@ def _stems(axes: Axes, values: Floats, heights: Floats, label: str = "") -> None
         values = values[order][firsts]
         heights = np.maximum.reduceat(heights[order], firsts)
 
-    # The axes take about 0.8 of the picture's width, and an inch has 72 points. A line takes a share
-    # of the room that an output has there: with a gap to the next one, if there are few.
+    # The axes take about 0.8 of the picture's width, and an inch has 72 points. A line takes a
+    # share of the room that an output has there: with a gap to the next one, if there are few.
     points_of_output = 72 * 0.8 * WIDTH / len(values)
     share = 1.1
     if len(values) <= _SEPARATE:

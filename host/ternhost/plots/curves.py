@@ -44,11 +44,10 @@ _HEIGHT_OF_LEGEND_ROW = 0.22
 class Curve:
     """Points of a panel, joined by a line.
 
-    label: its name in the legend.
-    x, y: of the points. A nan in y breaks the line, where y is not continuous.
-    error: one standard error of each y, which is drawn as a bar below and above it; or a pair of the
-    lengths of the bars below and of those above.
-    everywhere: show this curve in every part, if its panel has too many curves and is divided.
+    label: its name in the legend. x, y: of the points. A nan in y breaks the line, where y is not
+    continuous. error: one standard error of each y, which is drawn as a bar below and above it; or
+    a pair of the lengths of the bars below and of those above. everywhere: show this curve in every
+    part, if its panel has too many curves and is divided.
     """
 
     label: str
@@ -78,7 +77,8 @@ class Curve:
     ) -> list["Curve"]:
         """Return a curve for each value in a column of a table.
 
-        label: the name of this column; its values become the labels. The others are as of `of`.
+        label: the name of this column; its values become the labels. x, y, error: the names of the
+        columns with the points and their errors; if a row has no error, it is taken to be 0.
         """
         rows_by_label: dict[str, list[Row]] = defaultdict(list)
         for row in rows:

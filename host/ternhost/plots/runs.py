@@ -79,23 +79,28 @@ def judged(
         lowest = min(lowest, baseline)
         highest = max(highest, baseline)
 
-    margin = max(1e-4, 0.12 * (highest - lowest))
-    axes.set(
-        xlabel="round",
-        ylabel=measure,
-        xlim=(0.5, rounds + 0.5),
-        ylim=(lowest - margin, highest + margin),
-    )
+    axes.set(xlabel="round", xlim=(0.5, rounds + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    if measure.startswith("accuracy"):
-        decimals = _decimals_of_percent(highest - lowest)
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=decimals))
+    _quality_axis(axes, lowest, highest, measure)
     every_round_had_reports = bool(np.all(np.diff([0, *reports]) > 0))
     if every_round_had_reports:  # otherwise several rounds would be at the same place of the axis
         _reports_axis(axes, reports)
     figure.legend(loc="outside upper center", ncols=2, **LEGEND)
     return figure
+
+
+def _quality_axis(axes: Axes, lowest: float, highest: float, measure: str) -> None:
+    """Set the vertical axis for the quality of a model, from a margin below to one above.
+
+    lowest, highest: what is drawn. measure: the name of the quality; an accuracy is in per cent.
+    """
+    height = highest - lowest
+    margin = max(1e-4, 0.12 * height)
+    axes.set(ylabel=measure, ylim=(lowest - margin, highest + margin))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if measure.startswith("accuracy"):
+        formatter = PercentFormatter(1, decimals=_decimals_of_percent(height))
+        axes.yaxis.set_major_formatter(formatter)
 
 
 def _decimals_of_percent(height: float) -> int:
@@ -139,7 +144,7 @@ def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     contents: the bytes of content of each frame, by its name. overhead: the bytes of header and tag
     that each frame has besides.
     """
-    figure, axes = single(0.9 + 0.42 * len(contents))
+    figure, axes = single(0.9 + 0.42 * len(contents))  # inches: for legend and axis, and each row
     rows = np.arange(len(contents))[::-1]  # the first row is at the top
     sizes = np.array(list(contents.values()))
     bar: dict[str, Any] = {"height": 0.6, "edgecolor": INK}
@@ -175,7 +180,7 @@ def gradient(
     names: of the rows. mean, low, high: of each row, the estimate and the ends of its interval; nan
     where nobody reported. confidence: of the intervals, from 0 to 1. across: the label of the axis.
     """
-    figure, axes = single(0.9 + 0.17 * len(names))
+    figure, axes = single(0.9 + 0.17 * len(names))  # inches: for legend and axis, and each row
     rows = np.arange(len(names))[::-1]  # the first row is at the top
     half_lengths = np.array([mean - low, high - mean])  # below and above the mean
     axes.axvline(0, color=INK, linewidth=0.8)
@@ -297,7 +302,8 @@ def scores(rows: Sequence[Mapping[str, Any]], measure: str) -> Figure:
 def _name_round(axes: Axes, row: Mapping[str, Any], side: str) -> None:
     """Write the number of a round below its point in the picture of `scores`.
 
-    row: as of `scores`. side: the end of the text that is below the point, "left" or "right".
+    row: of a round, with `round`, `loss` and `score`. side: the end of the text that is below the
+    point, "left" or "right".
     """
     point = row["loss"], row["score"]
     axes.annotate(

@@ -43,9 +43,10 @@ class Design:
 
 
 def single_valued(card: Card, name: str) -> Card:
-    """Return `card`, after checking that each of its symbols stands for one value.
+    """Return `card`, after checking that each of its outputs stands for one value.
 
-    name: what a message calls the card. Raises UsageError for a hierarchy, sum or projection.
+    Only then can its reports be averaged. name: what a message calls the card. Raises UsageError
+    for a hierarchy (whose outputs stand for a range of values and a sign), a sum or a projection.
     """
     if card.shape == cards.HIERARCHY:
         raise UsageError(
@@ -96,9 +97,9 @@ def posterior(epsilon: int) -> Fraction:
 
 
 def check_levels(levels: int | None, default: int, least: int, most: int) -> int:
-    """Return the number of outputs to use: `levels`, or `default` if it is None.
+    """Return the number of outputs that a mechanism is to use: `levels`, or `default` if it is None.
 
-    Raises UsageError if it is not from `least` to `most`.
+    Raises UsageError if `levels` is not from `least` to `most`.
     """
     if levels is None:
         return default

@@ -59,7 +59,7 @@ def load(path: str | Path) -> bytes:
 
 
 def decode(data: bytes, name: str = "the card") -> Card:
-    """Decode the bytes of a card.
+    """Decode the bytes of a card, the table of probabilities from which a device draws its report.
 
     name: what messages call it. Raises UsageError for bytes that are not a card, and for a
     hierarchy that is biased or whose ranges are not equal.
@@ -96,22 +96,25 @@ def fraction(value: Fraction) -> str:
 def describe(card: Card) -> dict[str, Any]:
     """Return the properties of a card, computed from its integers, ready for JSON.
 
-    They are its privacy, accuracy and size. The moments of a biased card are None.
+    A card is the table of probabilities from which a device draws its report. The properties are
+    its privacy, accuracy and size. A card that is biased has None for its accuracy.
     """
     certified = certify.epsilon_certified(card)
+    belief_after_report = None
+    if certified is not None and card.shape != SUM:
+        belief_after_report = float(posterior(certified))
+    unknown_accuracy = dict.fromkeys((*_MOMENTS, "bias"), None)
     description: dict[str, Any] = {
         "shape": SHAPES[card.shape],
         **_measured(card, certified),
-        "posterior_from_half": None,
-        **dict.fromkeys((*_MOMENTS, "bias")),
+        "posterior_from_half": belief_after_report,
+        **unknown_accuracy,
         "levels": card.symbols,
         "bits_per_value": math.log2(card.symbols),
         "card_bytes": len(card.data),
         "card_hash": cards.card_hash(card.data).hex(),
         "scale": None,
     }
-    if certified is not None and card.shape != SUM:
-        description["posterior_from_half"] = float(posterior(certified))
 
     # The symbols of sums and projections stand for no single value, so they have other fields.
     if card.shape == SUM:
@@ -125,9 +128,9 @@ def describe(card: Card) -> dict[str, Any]:
 
 
 def _accuracy(card: Card) -> dict[str, Any]:
-    """Return the exact variances, bias and scales of a card, ready for JSON.
+    """Return the fields of `describe` with a card's exact variances, bias and scales.
 
-    Raises Biased for a card whose symbols have no unbiased values.
+    Raises Biased for a card whose outputs have no unbiased values.
     """
     moments = certify.moments(card)
     bias = certify.bias(card)
@@ -183,10 +186,12 @@ def _measured(card: Card, certified: int | None) -> dict[str, Any]:
 
 
 def _sum_fields(body: Sum) -> dict[str, Any]:
-    """Return the fields of `describe` that only a sum has: its unit, radius and noise.
+    """Return the fields of `describe` that only a sum has: what it protects, its radius and noise.
 
-    Lengths in steps are in the noise's grid steps; `radius` is in units of 2**-(14 + range), where
-    `range` is that of the question.
+    A device adds up the vectors of its units (runs of records), each clipped to the radius, and
+    adds noise on a grid. Its tally counts units: `tally` has what a clipped unit adds, and what any
+    other adds. Lengths in steps are steps of the noise's grid; `radius` is in units of
+    2**-(14 + range), where `range` is that of the question.
     """
     return {
         "norm": body.norm,
@@ -319,9 +324,10 @@ def distribution(card: Card, v: int) -> list[float]:
 
 
 def _distribution_of_sum(body: Sum, share: float) -> list[float]:
-    """Return the probability of each output of a sum, for continuous noise.
+    """Return the probability of each output of a card for sums, for continuous noise.
 
-    share: the sum without noise, as a share of the radius.
+    A sum with noise is rounded to one of the card's outputs. share: the sum without noise, as a
+    share of the radius, which is the most that one unit can add.
     """
     from scipy import stats  # slow to load
 

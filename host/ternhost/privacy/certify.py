@@ -130,19 +130,26 @@ def _interpolate(knots: list[Fraction], values: list[Fraction], x: Fraction) -> 
 
 
 def epsilon_certified(card: Card) -> int | None:
-    """Return the smallest epsilon at which the device certifies `card`; None if none up to 20.
+    """Return the smallest epsilon at which a device certifies `card`; None if none up to 20.
 
-    The unit is micro-epsilon, or micro-rho for a sum with Gaussian noise.
+    To certify is to prove, from the card's integers, that it keeps an epsilon. The unit is
+    micro-epsilon, or micro-rho for a sum with Gaussian noise.
     """
-    if not cards.certify(card, MAX_EPSILON):
+
+    def is_certified(epsilon: int) -> bool:
+        """Whether the device's own code certifies the card at this epsilon."""
+        return bool(cards.certify(card, epsilon))
+
+    if not is_certified(MAX_EPSILON):
         return None
-    return bisected(0, MAX_EPSILON, lambda epsilon: bool(cards.certify(card, epsilon)))
+    return bisected(0, MAX_EPSILON, is_certified)
 
 
 def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """Return the smallest integer above `low` for which a condition holds, by bisection.
 
-    holds: a condition that is true at `high`, and at every integer above one at which it is true.
+    holds: the condition, a function of an integer. It must be true at `high`, and at every integer
+    above one at which it is true.
     """
     while high - low > 1:
         middle = (low + high) // 2
@@ -157,14 +164,14 @@ def bisected(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def hierarchy(card: Card) -> Hierarchy:
-    """The ranges and cards of a card of shape HIERARCHY."""
+    """Return the ranges and the inner cards of a card of the shape HIERARCHY."""
     return cast(Hierarchy, card.body)
 
 
 def valued(card: Card) -> Card:
-    """Return `card`, after checking that its symbols stand for values of one input.
+    """Return `card`, after checking that each of its outputs stands for a value of one number.
 
-    Raises UsageError for a sum or a projection.
+    Raises UsageError for a sum or a projection, which are about a whole vector.
     """
     if card.shape == PROJECTION:
         raise UsageError(
@@ -244,8 +251,9 @@ def scales(card: Card) -> list[Fraction]:
 def levels(card: Card) -> list[Fraction]:
     """Return the level of each symbol: the number that it stands for, before the scale.
 
-    A symbol is the number of an output. The first and last symbol of a laplace card stand for the
-    mean of all that is clamped to them.
+    A card is the table of probabilities from which a device draws its report. A symbol is the
+    number of an output, from 0 on, and its value is its level times the card's scale. The first and
+    last symbol of a laplace card stand for the mean of all that is clamped to them.
     """
     if card.shape == TABLE:
         return [Fraction(level) for level in card.levels]
@@ -280,11 +288,12 @@ def values(card: Card) -> list[Fraction]:
 
 
 def knots(card: Card) -> list[Fraction]:
-    """Return the knots of a card in ascending order: inputs whose probabilities the card has.
+    """Return the knots of a card in ascending order: the inputs for which it has probabilities.
 
-    An input between two knots is rounded at random to one of them. A hierarchy divides [-1, 1] into
-    equal ranges and has both ends of each, so inner bounds come twice. Raises CardError for a
-    hierarchy whose ranges are not equal.
+    A card is the table from which a device draws its report. Inputs are from -1 to 1, and one
+    between two knots is rounded at random to one of them. A hierarchy divides [-1, 1] into equal
+    ranges and has both ends of each, so inner bounds come twice. Raises CardError for a hierarchy
+    whose ranges are not equal.
     """
     if valued(card).shape == MIXTURE:
         return sorted({*knots(card.first), *knots(card.second)})
@@ -315,7 +324,7 @@ def _even_knots(card: Card) -> list[Fraction]:
 
 
 def moments(card: Card) -> Moments:
-    """Return the mean and the second moment of the card's value at each knot.
+    """Return the mean and the second moment of the value that a card reports, at each of its knots.
 
     Raises Biased where the card has no unbiased values, and CardError as `knots` does.
     """
@@ -324,7 +333,10 @@ def moments(card: Card) -> Moments:
 
 @lru_cache(maxsize=256)
 def _moments(data: bytes) -> Moments:
-    """Compute `moments` for the bytes of a card, which can be cached by them."""
+    """Return the mean and the second moment of a card's value at each knot.
+
+    data: the bytes of the card, by which the result is cached. Raises Biased and CardError.
+    """
     card = cards.decode(data)
     inputs = knots(card)
     # The first three shapes can have very many outputs, so there are shortcuts for them.

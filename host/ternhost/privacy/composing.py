@@ -8,7 +8,7 @@ the theorems and their conditions).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -82,7 +82,7 @@ class ReportKind:
 
     @classmethod
     def of(cls, card: cards.Card, values: int = 1, whole: bool = False) -> Self:
-        """Return the kind of report that a card makes.
+        """Return the kind of report that a device draws from a card (a table of probabilities).
 
         values: how many values a report has, each drawn by the card. whole: the card's epsilon
         covers all of them together, so only the cost is known.
@@ -112,8 +112,8 @@ class ReportKind:
         whole = question.model == wire.SOFTMAX and question.k > 1
         card = cards.decode(bytes(question.card))
         kind = cls.of(card, values=int(question.k), whole=whole)
-        # Each device then hashes its category by a hash function of its own, so a report still
-        # tells its sender when reports are mixed.
+        # Each device then hashes its category by a hash function of its own. So the reports of
+        # others are not alike, and mixing is not counted on to hide anything.
         is_hashed = question.model == wire.CATEGORIES and question.range > 0
         return replace(kind, alone=kind.alone or is_hashed)
 
@@ -221,24 +221,40 @@ class ReportKind:
 
 @lru_cache(maxsize=256)
 def _largest_loss(report: ReportKind, tail: float) -> float:
-    """Compute `ReportKind.largest`, with a cache."""
-    laws = report.laws
-    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP + 2 * FLOAT_ERROR
+    """Return a privacy loss that one draw of a report exceeds with probability `tail` at most.
+
+    A report that is not mixed with others never exceeds its local epsilon; for mixed ones the loss
+    is found by bisection.
+    """
+    # `exp_of_steps` rounds a ratio down by up to FLOAT_ERROR; this is beyond that.
+    local_epsilon = _local_epsilon(report.laws) + 2 * FLOAT_ERROR
     if not report.mixed:
         return local_epsilon
 
     def is_beyond(loss: float) -> bool:
         """Whether this loss is exceeded with probability `tail` at most."""
-        return shuffling.delta_at(laws, local_epsilon, loss, report.mixed) <= tail
+        return shuffling.delta_at(report.laws, local_epsilon, loss, report.mixed) <= tail
 
     if is_beyond(0.0):
         return 0.0
-    return bisect_least(0.0, local_epsilon, 0.02, is_beyond)
+    relative_error = 0.02  # of a loss that only sets where the grid ends
+    return bisect_least(0.0, local_epsilon, relative_error, is_beyond)
+
+
+def _local_epsilon(laws: Sequence[Part]) -> float:
+    """Return the largest privacy loss of a draw that is not mixed with others, rounded up.
+
+    laws: those of the draw at its extreme inputs.
+    """
+    return math.log(greatest_ratio(laws)) * _ROUNDED_UP
 
 
 @lru_cache(maxsize=256)
 def _losses(report: ReportKind, step: float, tail: float) -> LossDistribution:
-    """Compute `ReportKind.losses`, with a cache."""
+    """Return the law of one draw's privacy loss on a grid of this step.
+
+    tail: the probability of losses that are left out of the grid, and count as infinite.
+    """
     points = both_sides(_points(report, step, tail), step)
     return LossDistribution.of_profile(points, step)
 
@@ -251,7 +267,7 @@ def _points(report: ReportKind, step: float, tail: float) -> list[tuple[int, Fra
     the profile is convex.
     """
     laws = report.laws
-    local_epsilon = math.log(greatest_ratio(laws)) * _ROUNDED_UP
+    local_epsilon = _local_epsilon(laws)
     # Rounded up, but not by the errors of floats where the last loss is a whole number of steps.
     last = math.ceil(report.largest(tail) / step * (1 - 1e-12))
     stride = max(1, last // _MOST_POINTS)
@@ -284,7 +300,7 @@ def renyi(report: ReportKind, alpha: float) -> float:
     # The grid ends at a loss that is exceeded with the probability `tail`. What is beyond it must
     # not be infinite here. So one point is added where the profile is 0: just above the local
     # epsilon, the largest loss there is. The tail is so small that these losses count for nothing.
-    local_epsilon = math.log(greatest_ratio(report.laws)) * _ROUNDED_UP
+    local_epsilon = _local_epsilon(report.laws)
     tail = max(shuffling.LEAST_DELTA, _TAIL * math.exp(-alpha * local_epsilon) / report.mixed)
     step = max(report.largest(tail) / _FEWER_CELLS, local_epsilon / _MOST_SPREAD)
     end_of_profile = (math.ceil(local_epsilon / step) + 1, Fraction(0))
@@ -363,14 +379,15 @@ def _rho_sum(reports: Mapping[ReportKind, int]) -> int:
 def _epsilon_of_gaussian(reports: Mapping[ReportKind, int], delta: float) -> float:
     """Return the least proved epsilon at `delta` of reports that all have Gaussian noise.
 
-    It follows from their rho and, if all have a known normal bound, from Theorem 6 of
-    docs/guides/accounting.md.
+    It follows from their total in zCDP (rho). If it is known for all of them which normal noise
+    discloses at least as much, it also follows from that (Theorem 6 of docs/guides/accounting.md),
+    and the lesser of the two is returned. reports: how many of each kind.
     """
     by_rho = sums.epsilon_of(_rho_sum(reports), delta)
     if not all(report.normal for report in reports):
         return by_rho
-    normal = sum(times * report.normal for report, times in reports.items())
-    return min(by_rho, gaussian_curve.epsilon_of(normal, delta))
+    rho_of_normal = sum(times * report.normal for report, times in reports.items())
+    return min(by_rho, gaussian_curve.epsilon_of(rho_of_normal, delta))
 
 
 def for_steps(reports: Mapping[ReportKind, int], steps: int) -> dict[ReportKind, int]:
@@ -395,7 +412,11 @@ def compose_exactly(reports: Mapping[ReportKind, int], delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _compose_exactly(kinds: frozenset[tuple[ReportKind, int]], delta: float) -> float:
-    """Compute `compose_exactly`. kinds: pairs of a report and its number, which can be cached."""
+    """Return the epsilon at `delta` of many reports together, by the laws of their privacy losses.
+
+    kinds: pairs of a kind of report and how many there are. (A set of pairs can be cached, a
+    mapping cannot.)
+    """
     reports = dict(kinds)
     draws = {report: times * report.times for report, times in reports.items() if times}
     pure = pure_sum(reports)

@@ -158,11 +158,12 @@ class _TiltedDraws:
 
 
 def add_up(draws: Sequence[Draws], tilt: float) -> TiltedSum:
-    """Return the law of the sum of all draws, with bounds on the errors of the computation.
+    """Return the law of the sum of many random integers, with bounds on the errors of computing it.
 
-    draws: of several laws, all independent. tilt: exp(tilt s) weighs the sums s; it moves the mean
-    to where the law must be exact, since a Fourier transform loses probabilities that are tiny
-    beside the largest.
+    The law is computed with each sum s weighted by exp(tilt s). That moves the mean to where the
+    law must be exact: a Fourier transform loses probabilities that are tiny beside the largest.
+
+    draws: all independent. Each entry stands for `times` integers of one law.
     """
     tilted_draws = [_TiltedDraws.of(kind, tilt) for kind in draws]
     low, high = _range_of_sum(tilted_draws)
@@ -196,6 +197,8 @@ def _range_of_sum(tilted_draws: Sequence[_TiltedDraws]) -> tuple[int, int]:
     sigma**2 in all, the sum is more than t above its mean with a probability of at most
     exp(-t**2 / (2 sigma**2 + 2 b t / 3)). Solved for t with the exponent L = TAIL_EXPONENT:
     t = (s + sqrt(s**2 + 2 L)) sigma, where s = L b / (3 sigma).
+
+    tilted_draws: each entry stands for several draws of one law.
     """
     # The least and the largest sum that is possible at all.
     lowest = sum(kind.draws.times * int(kind.draws.values[0]) for kind in tilted_draws)
@@ -354,14 +357,15 @@ def _is_not_below_line(a: Corner, b: Corner, c: Corner) -> bool:
 
 
 def both_sides(points: Sequence[tuple[int, Fraction]], step: float) -> list[tuple[int, Fraction]]:
-    """Return the points of a profile at negative and positive losses, from those at i >= 0.
+    """Return points of a privacy profile at losses of either sign, from those at losses from 0 on.
 
-    The points, (i, bound) as in `LossDistribution.of_profile`, must hold for two laws in either
-    order. Then H(1/g) = 1 - 1/g + H(g)/g.
+    The privacy profile H(g) is the least delta at epsilon = ln g. If it holds for two laws P and Q
+    in either order, H(1/g) = 1 - 1/g + H(g)/g. points: (i, bound) by ascending i, where `bound` is
+    an upper bound of H(exp(i step)).
     """
     below = []
     for i, bound in points:
-        if i:
+        if i != 0:
             below.append((-i, 1 - (1 - bound) * exp_of_steps(-i, step)))
     return [*reversed(below), *points]
 

@@ -201,19 +201,18 @@ def _accuracy(
 def read(path: str | Path) -> Certificate:
     """Certify the table of probabilities in a file, which is JSON if its name says so, else CSV.
 
-    Raises UsageError or OSError.
+    Raises OSError, or UsageError if the file is too long, does not parse, or has no valid table.
     """
     path = Path(path)
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
+    parse = _csv
+    if path.suffix.lower() == ".json":
+        parse = _json
     try:
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it is longer than {_MOST_BYTES} bytes")
-        text = data.decode("utf-8-sig")
-        parse = _csv
-        if path.suffix.lower() == ".json":
-            parse = _json
-        matrix, values, inputs = parse(text)
+        matrix, values, inputs = parse(data.decode("utf-8-sig"))
         return certify(matrix, values, inputs)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from error

@@ -1,7 +1,7 @@
 """Makes, replaces and revokes the keys of a fleet's devices, also while a host serves it.
 
-After a device was revoked, its reports are rejected. The key of the fleet, which its board knows, is
-replaced. A broker refuses the board once `tern broker config` was run again.
+After a device was revoked, its reports are rejected. The key of the fleet, which its board knows,
+is replaced. A broker refuses the board once `tern broker config` was run again.
 """
 
 import itertools

@@ -91,6 +91,7 @@ def client_certificate(name: str, key: PublicKey, signer: Path) -> bytes:
     name: the name of the client. key: its public key. signer: the directory of the authority that
     signs.
     """
+    # Without host names it is not accepted as the certificate of a server.
     certificate = _sign(name, key, host_names=(), signer=signer)
     return certificate.public_bytes(Encoding.PEM)
 

@@ -66,9 +66,9 @@ def open_link(port: str, events: Events) -> Link:
 
 
 def hello_request() -> tuple[int, bytes]:
-    """Encode a HELLO_REQUEST, which asks a board to describe itself; return its nonce and itself.
+    """Encode a HELLO_REQUEST, which asks a board to describe itself.
 
-    The board repeats the nonce, a random number, in its answer.
+    Return its nonce, a random number that the board repeats in its answer, and the frame.
     """
     nonce = secrets.randbits(_NONCE_BITS)
     buffer = bytearray(wire.MAX_FRAME)
@@ -128,7 +128,10 @@ class Link(ABC):
     AFTER_LOSS = "with --resume the training goes on where it was"  # hint for a lost link
 
     def __init__(self, name: str, events: Events) -> None:
-        """name: the port, for messages. events: the queue that gets what the board sends."""
+        """Begin a link to a board; a subclass opens the port.
+
+        name: the port, for messages. events: the queue that gets the frames of the board.
+        """
         self.name = name
         self._events = events
         self._lost: DeviceError | None = None  # the error once the link is lost

@@ -16,7 +16,10 @@ _TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 def _read_remedies() -> dict[int, tuple[str, str]]:
-    """Return what refusals mean and what to do, by error code instead of its name."""
+    """Return for each error code what the refusal means, and what to do.
+
+    The texts are stored by the names of the codes in tern.wire.
+    """
     remedies = {}
     for name, (meaning, remedy) in _TEXTS.items():
         if name.startswith("ERR_"):  # other texts are for special cases of a code

@@ -237,19 +237,23 @@ class Sightings:
         if self._unwritten:
             rows = []
             for row in self._unwritten.values():
-                rows.append(replace(row, spent=self._accounts[row.first].paid))
-            self._try(lambda: self._store.boards_seen(rows))
-            if not self._write_failed:
+                account = self._accounts[row.first]
+                rows.append(replace(row, spent=account.paid))
+            self._write_or_warn(lambda: self._store.boards_seen(rows))
+            if not self._write_failed:  # else they are written the next time
                 self._unwritten = {}
         self._last_write = time.monotonic()
 
     def mark_all_offline(self) -> None:
         """Write that all boards are offline."""
         self.write()
-        self._try(self._store.boards_offline)
+        self._write_or_warn(self._store.boards_offline)
 
-    def _try(self, write: Callable[[], None]) -> None:
-        """Write into the store. If that fails, go on, and warn if the last write succeeded."""
+    def _write_or_warn(self, write: Callable[[], None]) -> None:
+        """Write into the store. If that fails, go on, and warn unless the last write failed, too.
+
+        write: a function that writes.
+        """
         try:
             write()
         except StorageError as error:

@@ -38,7 +38,7 @@ from ternhost.text import counted
 if TYPE_CHECKING:
     from ternhost.run.run import Run
 
-# If fewer than this share of the devices whose budget is known can pay for a run, it does not begin.
+# A run does not begin if fewer than this share of the devices whose budget is known can pay for it.
 _LEAST_SHARE = 0.5
 # In micro-epsilon: reports with a smaller epsilon are too noisy to be worth asking for.
 _LEAST_EPSILON = 1000
@@ -69,8 +69,11 @@ class Funds:
     ) -> Funds:
         """Gather what is known of the budgets of a run's devices.
 
-        members: the ids of the devices. budgets: what boards say that they have left. disclosures:
-        the reports of the devices in earlier rounds of the store.
+        Devices belong to classes, which differ in the epsilon and so in the price of a report.
+
+        learner: the algorithm, which has the classes. members: the ids of the devices. budgets:
+        what boards say that devices have left. disclosures: the devices' reports in earlier rounds
+        of the store.
         """
         shares = [design.share for design in learner.designs]  # of each class among all devices
         device_ids = np.sort(members)
@@ -95,15 +98,15 @@ class Funds:
         )
 
     @property
-    def known(self) -> float:
+    def known_devices(self) -> float:
         """The number of devices whose budget is known."""
         return float(self.devices.sum())
 
-    def able(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
+    def can_pay(self, prices: Sequence[Sequence[int | None]]) -> npt.NDArray[np.bool_]:
         """Return for each group whether its devices can pay the price for their class.
 
-        prices: the price in millionths by class of devices and by measure of the ledger; None: a ledger
-        of that measure cannot pay at all.
+        prices: the price in millionths by class of devices and by measure of the ledger; None: a
+        ledger of that measure cannot pay at all.
         """
         unaffordable = np.iinfo(np.int64).max  # more than any budget
         price_table = np.full((len(prices), len(MEASURES)), unaffordable)
@@ -114,7 +117,7 @@ class Funds:
         price_of_group = price_table[self.of_class, self.measure]
         return np.asarray(self.left >= price_of_group)
 
-    def count(self, groups: npt.NDArray[np.bool_]) -> float:
+    def devices_in(self, groups: npt.NDArray[np.bool_]) -> float:
         """Return the number of devices in the groups at which this mask is true."""
         return float(self.devices[groups].sum())
 
@@ -122,7 +125,9 @@ class Funds:
 def _left_by_device(
     device_ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> tuple[Integers, Integers]:
-    """Return what each device has left of its budget (-1: not known), and its ledger's measure.
+    """Return what each device has left of its budget (-1: not known), and in which measure.
+
+    The measure is what its ledger counts: EPSILON or RHO.
 
     A board reports the ledger of its first device. Each other device of the board is taken to have
     had the same budget at first, so that it has left
@@ -132,8 +137,8 @@ def _left_by_device(
     where the reports in the store tell what each has spent. If two boards claim the same device, at
     least one of them is wrong. The larger amount counts, so that a liar cannot stop a run.
 
-    device_ids: in ascending order. budgets: what boards say. disclosures: the devices' reports in
-    the store. Amounts are in millionths.
+    device_ids: in ascending order. budgets: what boards say that devices have spent and have left.
+    disclosures: the devices' reports in the store. Amounts are in millionths.
     """
     left = np.full(len(device_ids), -1, np.int64)
     measures = np.zeros(len(device_ids), np.int64)
@@ -145,6 +150,7 @@ def _left_by_device(
     if not boards:
         return left, measures
 
+    # What each device, and the first device of each board, has spent in either measure.
     members = Members(device_ids)
     spent, spent_by_firsts = {}, {}
     for measure in (EPSILON, RHO):
@@ -153,14 +159,14 @@ def _left_by_device(
     for number, board in enumerate(boards):
         spent_by_first = spent_by_firsts[board.measure][number]
         indices = members.find(integers(board.devices))
-        indices = indices[indices >= 0]  # of those devices of the board that are in `device_ids`
+        indices = indices[indices >= 0]  # of the board's devices that are in `device_ids`
 
         spent_beyond_first = spent[board.measure][indices] - spent_by_first
         whole_budget = board.left + board.spent
         amounts = np.clip(board.left - spent_beyond_first, 0, whole_budget)
         is_larger = amounts > left[indices]  # than what another board said
-        left[indices] = np.where(is_larger, amounts, left[indices])
-        measures[indices] = np.where(is_larger, board.measure, measures[indices])
+        left[indices[is_larger]] = amounts[is_larger]
+        measures[indices[is_larger]] = board.measure
     return left, measures
 
 
@@ -169,11 +175,11 @@ def _budgets_without_ids(
 ) -> Iterator[tuple[float, BoardBudget]]:
     """Yield each budget of boards whose devices are not named, and how many devices have it.
 
-    A gateway passes on the budgets of its site's boards without ids. The devices of the site that
+    A site may pass on the budgets of its boards without ids. The devices of the site that
     are in `device_ids` are taken to be spread evenly over the site's boards, so their number may
     be a fraction.
     """
-    # All budgets of a site share one array of devices, so the identity of this array names the site.
+    # All budgets of a site have the same array of devices, so its identity tells sites apart.
     present: dict[int, int] = {}  # by site, how many of its devices are in `device_ids`
     for budget in budgets:
         names_its_device = budget.first is not None
@@ -213,22 +219,22 @@ def require(
     if not learner.designs or not budgets:
         return  # reports cost nothing, or no budget is known
     funds = Funds.of(learner, integers(members), budgets, disclosures)
-    if not funds.known:
+    if not funds.known_devices:
         return
 
     if run.schedule is not None:
-        nobody_can_pay = not funds.able(_prices(learner, times=1)).any()
-        all_are_known = funds.known >= devices
+        nobody_can_pay = not funds.can_pay(_prices(learner, times=1)).any()
+        all_are_known = funds.known_devices >= devices
         if nobody_can_pay and all_are_known:
             raise _refusal(run, funds, times=1)
         return
 
-    able_devices = funds.count(funds.able(_prices(learner, learner.times)))
-    if able_devices < _LEAST_SHARE * funds.known:
+    able_devices = funds.devices_in(funds.can_pay(_prices(learner, learner.times)))
+    if able_devices < _LEAST_SHARE * funds.known_devices:
         raise _refusal(run, funds, learner.times)
-    if able_devices < funds.known:
-        unable = round(funds.known - able_devices)
-        known = counted(round(funds.known), "device")
+    if able_devices < funds.known_devices:
+        unable = round(funds.known_devices - able_devices)
+        known = counted(round(funds.known_devices), "device")
         run.watcher.warn(
             f"{unable:,} of {known} whose budget is known cannot pay for the whole run"
             f"{_affordable_reports(run, funds)}: they refuse the rest"
@@ -302,13 +308,13 @@ class _Unable:
     def of(cls, learner: Learner, funds: Funds, times: int) -> _Unable:
         """Describe the devices that cannot pay for `times` reports; there must be some."""
         prices = _prices(learner, times)
-        unable = ~funds.able(prices)
+        unable = ~funds.can_pay(prices)
         median = _median_group(funds, unable)
         of_class = int(funds.of_class[median])
         measure = int(funds.measure[median])
         return cls(
-            count=round(funds.count(unable)),
-            known=round(funds.known),
+            count=round(funds.devices_in(unable)),
+            known=round(funds.known_devices),
             alike=len(np.unique(funds.left[unable])) == 1,
             times=times,
             of_class=of_class,
@@ -352,7 +358,7 @@ def _unaffordable(run: Run, unable: _Unable, price: int) -> str:
     """
     learner = run.algorithm
     subject = "this run"
-    if run.schedule is not None:
+    if run.schedule is not None:  # the run has no end
         subject = "a report of this run"
     gaussian = learner.designs[unable.of_class].release(unable.times).gaussian
     cost = _cost(price, unable.measure, learner.delta, gaussian)
@@ -432,15 +438,16 @@ def _reports_for(learner: Learner, of_class: int, measure: int, left: int) -> in
 def _affordable_reports(run: Run, funds: Funds) -> str:
     """Say how many reports those devices can pay for that cannot pay for the whole run.
 
-    For instance ", only for 3 to 4 of its 5 reports". Return an empty text if the run has only one
-    report, or is paid for as a whole.
+    For instance ", only for 3 to 4 of its 5 reports". Return an empty text if a device makes only
+    one report in the run, or pays for all of them together. funds: what the devices have left.
     """
     learner = run.algorithm
     is_paid_as_a_whole = any(design.release(1).total for design in learner.designs)
     if learner.times == 1 or is_paid_as_a_whole:
         return ""
-    unable = ~funds.able(_prices(learner, learner.times))
-    report_counts: list[int] = []  # the smallest and largest number for each class and measure
+    unable = ~funds.can_pay(_prices(learner, learner.times))
+    # The smallest and largest number of reports for each class of devices and measure of ledgers.
+    report_counts: list[int] = []
     for of_class, prices_of_class in enumerate(_prices(learner, times=1)):
         for measure, price in enumerate(prices_of_class):
             is_of_both = (funds.of_class == of_class) & (funds.measure == measure)
@@ -482,9 +489,11 @@ def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
     """Return the option of the number of reports or rounds, with as many as `left` pays for.
 
     The result has the option's name and value. It is empty if the run has no such option, or `left`
-    does not pay for a report.
+    does not pay for a report. left: of a device's budget, in millionths of the measure (EPSILON or
+    RHO).
     """
     learner, options = run.algorithm, run.options.learning
+    # By the price for the first class of devices; `_fits` then checks the others.
     reports = _reports_for(learner, of_class=0, measure=measure, left=left)
     if not reports:
         return {}
@@ -501,7 +510,8 @@ def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
     """Return the option `life`, the epsilon of all reports of a device, with what `left` allows.
 
     The result has the option's name and value. It is empty if the run has no such option, if the
-    ledger does not count rho, or if too little is left.
+    ledger does not count rho, or if too little is left. left: of a device's budget, in millionths
+    of the measure (EPSILON or RHO).
     """
     has_option = "life" in names_of(type(run.options.learning))
     if not has_option or measure != RHO or not left:
@@ -516,7 +526,8 @@ def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
     """Return the option `epsilon` of a report, with what `left` pays for in every round.
 
     The result has the option's name and value. It is empty if another option decides the run's
-    epsilon, or too little is left.
+    epsilon, or too little is left. left: of a device's budget, in millionths of the measure
+    (EPSILON or RHO).
     """
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):

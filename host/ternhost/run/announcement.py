@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from tern.ledger import EPSILON, RHO
 from ternhost.count.disclosures import Disclosures
 from ternhost.extensions import EXTENSIONS
-from ternhost.learn.designs import ends
+from ternhost.learn.designs import cheapest_and_dearest
 from ternhost.learn.devices import Devices
 from ternhost.options import flag
 from ternhost.privacy.accounting import MEASURES, PrivacyAccount
 from ternhost.privacy.base import MICRO
 from ternhost.reach.driver import BoardBudget, Driver, Left, least
 from ternhost.run import affordable, costs, guarantees, payments
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 
 if TYPE_CHECKING:
     from ternhost.run.run import Run
@@ -26,11 +26,13 @@ _LEFT = "an epsilon of {:g} is left", "a rho of {:g} is left"
 
 
 def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, again: bool) -> None:
-    """Tell the user what a run costs its devices, and save the guarantees in the run's state.
+    """Tell the user what a run costs its devices in privacy, before its first round.
 
-    driver: knows what boards have left. members: the ids of the run's devices. again: whether an
-    earlier start of the run has told it already; then only the state is set. Raises RefusedError
-    if most devices cannot pay for the run (`affordable.require`).
+    The guarantees, and what was spent before the run, are saved in the run's state.
+
+    driver: knows what boards have left of their budgets. members: the ids of the run's devices.
+    again: whether the user has been told at an earlier start of the run; then only the state is
+    set. Raises RefusedError if most devices cannot pay for the run (`affordable.require`).
     """
     learner = run.algorithm
     budgets: Sequence[BoardBudget] = ()
@@ -66,9 +68,10 @@ def announce_costs(run: Run, driver: Driver, members: Sequence[int] | Devices, a
 
 
 def _unknown_payments(run: Run, budgets: Sequence[BoardBudget]) -> list[dict[str, Any]]:
-    """Return what boards have spent that the store does not know of, as dicts for JSON.
+    """Return what boards have spent on reports that the store does not know, as dicts for JSON.
 
-    The user is warned if that cannot be explained by lost reports. budgets: what boards say.
+    The user is warned if rounds of the store cannot explain it, even by reports that were lost on
+    their way. budgets: what boards say that they have spent and have left.
     """
     unknown = payments.unknown_payments(run.store, budgets, _earlier_disclosures(run))
     warning = payments.warning(unknown)
@@ -85,7 +88,7 @@ def _earlier_disclosures(run: Run) -> Disclosures:
 
 
 def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
-    """Return the reports that devices have made before a run.
+    """Return the reports that devices have made before a run, as far as they are known.
 
     These are their reports in other runs of the store, and one more report for what their boards
     have spent elsewhere, which nobody here knows. members: the ids of the run's devices.
@@ -96,7 +99,9 @@ def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosure
     )
 
 
-def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfClass]) -> None:
+def _note_costs(
+    run: Run, spent_before: int, left: Left, classes: Sequence[ClassGuarantees]
+) -> None:
     """Tell the user what a run will cost the devices of each class, and what it guarantees them.
 
     spent_before: the most that a device has spent before, in millionths of the run's measure.
@@ -105,7 +110,7 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
     learner, accounts, watcher = run.algorithm, run.accounts, run.watcher
     # Nobody knows how many rounds there will be, so the accounts are of one round.
     is_endless = learner.rounds is None and not learner.once
-    shown = ends(accounts, lambda account: account.user_level)
+    shown = cheapest_and_dearest(accounts, lambda account: account.user_level)
     if len(shown) < len(accounts):
         classes_of_clients = f"there are {len(accounts)} classes of clients"
         watcher.note(f"{classes_of_clients}; these spend the least and the most:")
@@ -122,7 +127,9 @@ def _note_costs(run: Run, spent_before: int, left: Left, classes: Sequence[OfCla
 def _cost_sentence(run: Run, account: PrivacyAccount, spent_before: int, is_endless: bool) -> str:
     """Say what a run costs a device of one class, and what earlier runs have cost.
 
-    account: of the class. spent_before, is_endless: as in `_note_costs`.
+    account: of the class, for the whole run. spent_before: the most that a device has spent before,
+    in millionths. is_endless: whether the run has no planned end, so that the account is of one
+    round.
     """
     sentence = account.words()
     if is_endless:

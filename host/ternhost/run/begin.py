@@ -102,7 +102,11 @@ def create_run(options: RunOptions, place: Place) -> tuple[Store, RunFiles, Lear
 def _settings(
     options: RunOptions, learner: Learner, kind: Fleet, clients: Population, directory: Path
 ) -> dict[str, Any]:
-    """Return what a store keeps of how a run was asked for: its options, and facts beside them."""
+    """Return the settings of a run that its store keeps, so that the run can be resumed.
+
+    These are its options, and what was found out as it began: its directory, whether its clients
+    are simulated, how many devices there are, and what its progress is compared with.
+    """
     devices: int | None = clients.devices
     if options.schedule is not None:
         devices = None  # a served fleet may grow
@@ -131,11 +135,14 @@ def _path_of_store(kind: Fleet, store: str | Path | None) -> Path | None:
 def _check_before_opening(options: RunOptions, kind: Fleet, path: Path | None) -> Learner | None:
     """Check the options of a run as far as possible before its store is opened or made.
 
-    path: of the store; None: it is to be made in the directory of the run. Return the learner that
-    was made for the check, or None if the number of devices is not known without the store. Raises
-    UsageError.
+    A run whose options make no sense thus leaves no files behind. To check the options, a learner
+    is made (the algorithm with its options), which needs the number of devices. Return this
+    learner, or None if the number of devices is only known from the store.
+
+    kind: the fleet of the run. path: of the store; None: it is to be made in the directory of the
+    run. Raises UsageError.
     """
-    tern_makes_devices = kind.provisions or kind.simulated
+    tern_makes_devices = kind.provisions or kind.simulated  # emulated boards, simulated clients
     store_is_new = path is None or not path.is_file()
     if store_is_new:
         check_skip(None, options.after_round)  # raises if the round number is impossible
@@ -159,7 +166,10 @@ def _first_round(options: RunOptions) -> int:
 
 
 def make_learner(options: RunOptions, clients: Population) -> Learner:
-    """Make the learner of the algorithm that the options name. Raises TernError."""
+    """Return a learner: the algorithm that the options name, with its options and its clients.
+
+    Raises TernError if the options do not suit the clients.
+    """
     algorithm = ALGORITHMS.named(options.algorithm)
     return algorithm(options.learning, clients)
 
@@ -181,10 +191,10 @@ class Plan:
 def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
     """Check the options as `create_run` does, and return the run that would begin.
 
-    Nothing is written. store: a file, or a directory with a store; None: the fleet's own store.
-    Raises TernError where `create_run` would.
+    Nothing is written, and no device is asked. store: a file, or a directory with a store; None:
+    the fleet's own store. Raises TernError where `create_run` would.
     """
-    kind = fleet.parse(options.fleet)
+    kind = fleet.parse(options.fleet)  # `provisions`: tern makes its boards, which are emulated
     path = kind.default_store
     if store is not None:
         path = store_path(store)
@@ -212,10 +222,12 @@ def plan_run(options: RunOptions, store: str | Path | None) -> Plan:
 def _fit_to_fleet(
     options: RunOptions, learner: Learner | None, kind: Fleet, store: Store, clients: Population
 ) -> tuple[RunOptions, Learner]:
-    """Let extensions adapt the options to the fleet; return the options and a learner for them.
+    """Let extensions adapt a run's options to its fleet; return them and a learner for them.
 
-    learner: a learner for the given options, if there is one already; it is returned if no
-    extension changes them. Raises TernError, for instance if an extension refuses the run.
+    A learner is the algorithm with its options, and takes long to make. learner: for the options
+    as they are, if there is one already; it is returned if no extension changes the options. kind:
+    the fleet. clients: those whom the algorithm can ask. Raises TernError, for instance if an
+    extension refuses the run.
     """
     if learner is None:
         learner = make_learner(options, clients)
@@ -232,11 +244,12 @@ def population(
 ) -> Population:
     """Describe the clients that an algorithm can ask for reports.
 
-    schedule: when a served fleet is asked; None: the run ends by itself. store: the store with the
-    devices' keys; None: it does not exist yet. devices: how many devices there were when the run
-    began; None: it begins now, and the devices with a key are counted.
+    kind: the fleet. schedule: when rounds begin, if the run serves the fleet without end; None: the
+    run ends by itself. store: the store with the devices' keys; None: it does not exist yet.
+    devices: how many devices there were when the run began; None: it begins now, and the devices
+    with a key are counted.
     """
-    tern_makes_devices = kind.provisions or kind.simulated
+    tern_makes_devices = kind.provisions or kind.simulated  # emulated boards, simulated clients
     is_served = schedule is not None
     if devices is None:
         devices = 0
@@ -261,17 +274,20 @@ def population(
 
 
 def _devices_to_make(kind: Fleet) -> int:
-    """Return how many devices tern will make for a fleet: its clients, or else as many as it can."""
+    """Return how many devices tern will make for a fleet.
+
+    That is the number of clients that the fleet names, or else the most that it has room for.
+    """
     if kind.clients:
         return kind.clients
     return kind.most_clients or 0
 
 
 def made_clients(kind: Fleet, algorithm: Learner) -> int:
-    """Return for how many clients tern makes emulated boards.
+    """Return how many clients the emulated boards of a run have together.
 
-    That is as many as the algorithm asks. If it asks all there are, it is all that have records,
-    up to the most that the fleet has room for.
+    That is as many as the algorithm asks. If it asks all there are, it is all to whom the data set
+    gives records, up to the most that the fleet has room for.
     """
     if algorithm.clients is not None:
         return algorithm.clients
@@ -287,12 +303,13 @@ def make_boards(
 ) -> None:
     """Make or remake the emulated boards of a run, with the keys and records of their clients.
 
-    boards: the directories of the boards. dealt: the id of the device that each client of the run
-    becomes. budget: the lifetime budget of a device in micro-epsilon; None: what the run costs.
+    boards: the directories of the boards. algorithm: decides which client has which records, and
+    what reports may cost. dealt: the id of the device that each client of the run becomes. budget:
+    the lifetime budget of a device in micro-epsilon; None: what the run costs.
     """
     for board in boards:
         shutil.rmtree(board, ignore_errors=True)
-    holdings = algorithm.holdings
+    holdings = algorithm.holdings  # the clients' records
     assert holdings is not None
     devices = np.arange(1, len(dealt) + 1)
     records = holdings.rows(clients_of(dealt, devices))  # devices x records of each x width
@@ -309,8 +326,9 @@ def make_boards(
 def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_round: int) -> None:
     """Raise an error for options with which no run can begin.
 
-    first_round: the number of the run's first round. Raises RefusedError for a run that costs more
-    than the budget in the options, UsageError for any other reason.
+    algorithm: made with these options. kind: the fleet. first_round: the number of the run's first
+    round. Raises RefusedError for a run that costs more than the budget in the options, UsageError
+    for any other reason.
     """
     costs.accounts(algorithm, options.budget_micro)  # called because it raises RefusedError
     if options.schedule is None:
@@ -319,7 +337,7 @@ def _check_options(algorithm: Learner, kind: Fleet, options: RunOptions, first_r
         name = algorithm.name
         text = f"{name} asks each device once, and to a simulated fleet no device is ever added"
         raise UsageError(text, hint=f"'tern train --algorithm {name}' asks simulated ones once")
-    if kind.provisions:
+    if kind.provisions:  # emulated boards
         clients = made_clients(kind, algorithm)
         if kind.count > clients:
             text = f"{kind.count} boards for {counted(clients, 'client')} leave boards without one"

@@ -1,4 +1,4 @@
-"""What a run costs the privacy of devices: as planned, and as counted from the rounds of a store."""
+"""What a run costs the privacy of devices: as planned, and by the rounds that a store has."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,11 @@ _BUDGET_SPENT = wire.error_name(wire.ERR_BUDGET)  # a reason of refusals
 
 
 def costs(learner: Learner) -> list[int]:
-    """Return what the whole run costs a device of each class, in millionths of its measure."""
+    """Return what the whole run costs a device, for each class of devices.
+
+    Classes differ in the epsilon of their reports. Costs are in millionths of what the devices'
+    ledgers count: epsilon or rho.
+    """
     return [design.release(learner.times).user_level for design in learner.designs]
 
 
@@ -59,10 +63,10 @@ def measure(learner: Learner) -> int:
 
 
 def accounts(learner: Learner, budget: int | None) -> list[PrivacyAccount]:
-    """Return what the whole run is planned to cost a device, as an account for each class.
+    """Return the planned privacy account of a device for the whole run, for each class of devices.
 
-    budget: the lifetime budget in micro-epsilon; None: no limit. Raises RefusedError if the run
-    costs more than the budget.
+    Classes differ in the epsilon of their reports. budget: the lifetime budget in micro-epsilon;
+    None: no limit. Raises RefusedError if the run costs more than the budget.
     """
     budget = ledger_budget(learner, budget)
     accounts_by_class = []
@@ -88,9 +92,10 @@ def _subject(learner: Learner, design: ReportDesign) -> str:
 
 
 def policies(learner: Learner, devices: Devices, budget: int | None) -> list[Policy]:
-    """Return the limits that each device is given: on the cost of a report, and its whole budget.
+    """Return the policy of each device: the most that a report may cost it, and its whole budget.
 
-    devices: the ids of the devices. budget: of each, in micro-epsilon; None: what the run costs.
+    A device belongs to a class by its id; classes differ in the epsilon of their reports. devices:
+    the ids of the devices. budget: of each, in micro-epsilon; None: what the run costs.
     """
     budget = ledger_budget(learner, budget)
     policy_by_class = []
@@ -166,7 +171,7 @@ def asked_disclosures(store: Store, simulated: bool = False, run: str | None = N
     for round_ in store.rounds(simulated):
         if run is not None and round_.run != run:
             continue
-        for cohort in round_.cohorts:
+        for cohort in round_.cohorts:  # its devices have the same question
             report = ReportKind.of_question(decode_body(cohort.body))
             disclosures.add(report, integers(cohort.devices))
     return disclosures

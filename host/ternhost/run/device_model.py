@@ -70,8 +70,8 @@ class DeviceModel:
     def of_frame(cls, frame: bytes, key: bytes = b"") -> Self:
         """Decode a MODEL frame that was authenticated under `key`.
 
-        A board's file model.bin is such a frame under the empty key. Raises UsageError for an invalid
-        frame or another key.
+        A board's file model.bin is such a frame under the empty key. Raises UsageError for an
+        invalid frame or another key.
         """
         try:
             _device, number, model, exponent, classes, parameters = decode_model(frame, key)
@@ -107,8 +107,8 @@ class DeviceModel:
     def of_store(cls, path: str | Path, run: str | None = None) -> Self:
         """Return the last model that was sent to devices from the store at `path`.
 
-        run: the name of a run; then a model from before this run does not count. Raises UsageError if
-        there is no model; StorageError.
+        run: the name of a run; then a model from before this run does not count. Raises UsageError
+        if there is no model; StorageError.
         """
         with Store(path, create=False, beside=True) as store:
             frame = kept_model.kept(store)  # a MODEL frame without its tag; empty if there is none
@@ -163,8 +163,10 @@ class DeviceModel:
     def score(self, rows: npt.ArrayLike) -> Integers:
         """Return the scalar product of the weights and each row, in units of 2**-14.
 
-        rows: n x d, as the class describes. The result has n numbers; for a softmax model it is
-        n x classes. Raises UsageError for rows of another width, and for integers beyond Q1.14.
+        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
+        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
+        softmax model it is n x classes. Raises UsageError for rows of another width, and for
+        integers beyond Q1.14.
         """
         fixed = np.atleast_2d(np.asarray(rows))
         if not np.issubdtype(fixed.dtype, np.integer):
@@ -172,7 +174,9 @@ class DeviceModel:
         if fixed.ndim != 2 or fixed.shape[1] != self.d:
             text = f"the model has {self.d} features, not rows of {fixed.shape[-1]}"
             raise UsageError(text, hint="the constant one is among them, and the label is not")
-        if fixed.size and not -2 * ONE <= fixed.min() <= fixed.max() < 2 * ONE:  # an int16
+        # ONE is 2**14, so these are the bounds of an int16.
+        are_int16 = not fixed.size or (fixed.min() >= -2 * ONE and fixed.max() < 2 * ONE)
+        if not are_int16:
             raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
         scores = vectorised.scores(self.mantissas, self.exponent, fixed)
         if self.classes == 1:
@@ -182,9 +186,10 @@ class DeviceModel:
     def probability(self, rows: npt.ArrayLike) -> Integers:
         """Return the probability of label 1 for each row, in Q1.14.
 
-        rows: n x d, as the class describes. The result has n numbers; for a softmax model it has the
-        probability of every class (n x classes). Raises UsageError for a model that has no
-        probabilities, and where `score` does.
+        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
+        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
+        softmax model it has the probability of every class (n x classes). Raises UsageError for a
+        model that has no probabilities, and where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LOGISTIC:
@@ -199,8 +204,11 @@ class DeviceModel:
         """Return the predicted label of each row.
 
         Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
-        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has the
-        largest score. Raises UsageError where `score` does.
+        predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has
+        the largest score.
+
+        rows: of features, n x d, integers or floats as in `score`. Raises UsageError for rows that
+        `score` rejects.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:
@@ -221,7 +229,8 @@ class DeviceModel:
     def frame(self, key: bytes, device: int = wire.FLEET) -> bytes:
         """Return the MODEL frame that carries this model to a device.
 
-        key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all devices.
+        key: of the device, or of the fleet. device: its id; wire.FLEET: the frame is for all
+        devices.
         """
         parameters = self.mantissas.ravel().tolist()
         averaged = Averaged(self.model, parameters, self.exponent, self.classes)

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 from ternhost.count.disclosures import Disclosures, ReportCounts
 from ternhost.learn.base import Learner
-from ternhost.learn.designs import ReportDesign, by_class, ends
+from ternhost.learn.designs import ReportDesign, by_class, cheapest_and_dearest
 from ternhost.learn.devices import Devices
 from ternhost.privacy.guarantee import Guarantee, Span
 
 
 @dataclass(frozen=True)
-class OfClass:
+class ClassGuarantees:
     """The privacy guarantees of a class of devices: of one report, of the run, and for life.
 
     They hold for each device of the class, also for the one that loses most privacy. `life` is
@@ -56,9 +56,9 @@ class OfClass:
         )
 
 
-def classes_of(result: Mapping[str, Any]) -> list[OfClass]:
+def classes_of(result: Mapping[str, Any]) -> list[ClassGuarantees]:
     """Return the guarantees in the result of a run, for each class of devices."""
-    return [OfClass.from_json(each) for each in result.get("guarantees", ())]
+    return [ClassGuarantees.from_json(each) for each in result.get("guarantees", ())]
 
 
 def of_classes(
@@ -67,12 +67,15 @@ def of_classes(
     members: Sequence[int] | Devices,
     delta: float,
     fixed: bool = True,
-) -> list[OfClass]:
-    """Compute the guarantees of a run for each class of devices.
+) -> list[ClassGuarantees]:
+    """Compute the privacy guarantees of a run for each class of devices.
 
+    Devices of a class make reports of the same design, at the same epsilon.
+
+    learner: the algorithm, which has the designs and the number of reports of a device.
     disclosures: the reports of the devices in earlier runs. members: the ids of the run's devices.
-    delta: the delta at which each epsilon holds. fixed: whether the number of the run's reports
-    was fixed before the first one.
+    delta: at which each epsilon holds. fixed: whether the number of the run's reports was fixed
+    before the first one.
     """
     counts_before: dict[int, list[ReportCounts]] = {}  # by class
     if disclosures:
@@ -88,11 +91,13 @@ def of_classes(
 
 def _of_class(
     design: ReportDesign, times: int, before: Sequence[ReportCounts], delta: float, fixed: bool
-) -> OfClass:
-    """Compute the guarantees of one class, whose devices make `times` reports in the run.
+) -> ClassGuarantees:
+    """Compute the guarantees of a class of devices, which make `times` reports in the run.
 
+    design: of each report: its mechanism, and the share of all devices that are in the class.
     before: how many reports of each kind devices of the class have made in earlier runs, for each
-    device that may have disclosed most. delta, fixed: as of `of_classes`.
+    device that may have disclosed most. delta: at which each epsilon holds. fixed: whether the
+    number of the run's reports was fixed before the first one.
     """
     reports_of_run = design.report_counts(times)
     report = Guarantee.of(Span.REPORT, {design.report: 1}, delta, design.share)
@@ -101,7 +106,7 @@ def _of_class(
     for reports_before in before:
         reports_of_life = Counter(reports_before) + Counter(reports_of_run)
         lives.append(Guarantee.of(Span.LIFE, reports_of_life, delta, design.share))
-    return OfClass(report, run, life=max(lives, key=_epsilon))
+    return ClassGuarantees(report, run, life=max(lives, key=_epsilon))
 
 
 def _epsilon(guarantee: Guarantee) -> float:
@@ -109,29 +114,29 @@ def _epsilon(guarantee: Guarantee) -> float:
     return guarantee.bounds.epsilon
 
 
-def words_of(classes: Sequence[OfClass]) -> list[str]:
+def words_of(classes: Sequence[ClassGuarantees]) -> list[str]:
     """Return the guarantees of the classes as sentences.
 
     If there are many classes, only those that lose least and most privacy in their life are
     described.
     """
     lines: list[str] = []
-    for of_class in ends(classes, lambda of_class: _epsilon(of_class.life)):
+    for of_class in cheapest_and_dearest(classes, lambda of_class: _epsilon(of_class.life)):
         lines += of_class.words()
     return lines
 
 
-def words_of_reports(classes: Sequence[OfClass]) -> list[str]:
+def words_of_reports(classes: Sequence[ClassGuarantees]) -> list[str]:
     """Return the guarantees of single reports as sentences.
 
     More cannot be said before a run that has no planned end. If there are many classes, only the
     smallest and the largest loss are described.
     """
     of_reports = [of_class.report for of_class in classes]
-    return [guarantee.words() for guarantee in ends(of_reports, _epsilon)]
+    return [guarantee.words() for guarantee in cheapest_and_dearest(of_reports, _epsilon)]
 
 
-def worst(classes: Sequence[OfClass], span: Span) -> Guarantee | None:
+def worst(classes: Sequence[ClassGuarantees], span: Span) -> Guarantee | None:
     """Return the guarantee of the class that loses most privacy, which then holds for all devices.
 
     span: which of a class's guarantees is meant: of a report, of the run, or for life. Return None

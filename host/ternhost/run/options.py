@@ -66,7 +66,7 @@ class RunOptions:
 
     @property
     def budget_micro(self) -> int | None:
-        """The lifetime budget of a device in micro-epsilon; None: the cost of the run is its budget."""
+        """The lifetime budget of a device in micro-epsilon; None: it is what the run costs."""
         if self.budget is None:
             return None
         return parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
@@ -100,10 +100,10 @@ class RunOptions:
     ) -> Self:
         """Make the options of a run from the values that the user gave, and check them.
 
-        algorithm: its name; None: it is chosen by the other options. named: the values that the user
-        gave, by the names of the options. algorithms: the learners to choose from, by name. served:
-        whether the run serves a fleet, so that options of a schedule are allowed. Raises UsageError
-        for an option of another algorithm, and for options that contradict each other.
+        algorithm: its name; None: it is chosen by the other options. named: the values that the
+        user gave, by the names of the options. algorithms: the learners to choose from, by name.
+        served: whether the run serves a fleet, so that options of a schedule are allowed. Raises
+        UsageError for an option of another algorithm, and for options that contradict each other.
         """
         reason = ""  # for the choice of the algorithm
         if algorithm is None:
@@ -169,7 +169,7 @@ def _choose_algorithm(
     fleet_name = named.get("fleet", default_fleet(any_algorithm.command))
     kind = fleet.parse(fleet_name)
     tern_makes_devices = kind.provisions or kind.simulated
-    return choice.choose(named, algorithms, names_of_run(), tern_makes_devices, served)
+    return choice.choose_algorithm(named, algorithms, names_of_run(), tern_makes_devices, served)
 
 
 def _take_options(part: Any, remaining: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _require_no_foreign_option(
     reason: str,
     algorithms: Mapping[str, type[Learner]],
 ) -> None:
-    """Raise UsageError, which names the algorithms that have it, for an option of another algorithm.
+    """Raise UsageError for an option that only other algorithms have; the message names these.
 
     options: the values that the user gave, by option. learner: the algorithm of the run. reason:
     why this algorithm was chosen; empty if the user named it. algorithms: all of the command.

@@ -68,7 +68,7 @@ def _progress(run: Run) -> dict[str, Any]:
 def _privacy(run: Run, boards: Sequence[Path]) -> dict[str, Any]:
     """Return the part of a result about privacy: what was spent, and what is guaranteed.
 
-    boards: as of `result_of`.
+    boards: the directories of the emulated boards that tern made for the run; empty for others.
     """
     spent: list[list[float]] = []
     if boards:
@@ -126,7 +126,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _places(run: str, parent: Path) -> Iterator[Path]:
     """Yield the paths at which the result of a run may be: a directory, or the file itself.
 
-    run, parent: as of `load`. Paths that need no search come first.
+    run: the run's name in `parent` (a directory or a store), its directory, or its result.json.
+    Paths that need no search come first.
     """
     yield Path(run)
     yield parent / run

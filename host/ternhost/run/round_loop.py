@@ -111,8 +111,8 @@ class RoundLoop:
         """Open the next round if one may begin now, and return its number.
 
         Otherwise wait for a while and return None: it is too early, or there is no device to ask.
-        Return None, too, if the fleet limits what its devices may disclose (a privacy bound), and the
-        limit allows no further round.
+        Return None, too, if the fleet limits what its devices may disclose (a privacy bound), and
+        the limit allows no further round.
         """
         run, driver = self._run, self._driver
         now = time.monotonic()
@@ -154,7 +154,7 @@ class RoundLoop:
         return self._driver.drawn(number, cohorts, pools)
 
     def _served_members(self) -> Sequence[int] | Devices:
-        """Return the ids of the devices of a served fleet that are to be asked now.
+        """Return the ids of the devices to ask now, in a run that serves a fleet without end.
 
         Some algorithms ask each device once. Then these are the devices that have not reported yet,
         and once there are none, the model is sent to all devices.
@@ -187,8 +187,8 @@ class RoundLoop:
     def _collect(self, number: int) -> RoundResult | None:
         """Collect the reports of an open round and return its result; None if the run was stopped.
 
-        number: of the round. If all devices refused, the result has no reports. But if they will refuse
-        in every other round as well, this raises AllRefused.
+        number: of the round. If all devices refused, the result has no reports. But if they will
+        refuse in every other round as well, this raises AllRefused.
         """
 
         def on_progress(progress: RoundProgress) -> None:
@@ -208,8 +208,8 @@ class RoundLoop:
     def _is_pointless(self, result: RoundResult) -> bool:
         """Return whether no device will ever report in this run, and none has paid for a report.
 
-        That is so if, in the first round, all devices refuse for a reason that will not change. It is
-        never so for a run that serves a fleet: other devices may join it.
+        That is so if, in the first round, all devices refuse for a reason that will not change. It
+        is never so for a run that serves a fleet: other devices may join it.
 
         result: of a round that all devices refused.
         """
@@ -218,11 +218,11 @@ class RoundLoop:
         return is_first_round and refusals.nobody_will_report(result)
 
     def _warn_of_refusal(self, number: int, error: refusals.AllRefused) -> None:
-        """Warn the user that all devices refused a round, unless the last warning had the same hint.
+        """Warn that all devices refused a round, unless the last warning had the same hint.
 
-        Messages contain the number of devices, which changes from round to round, so hints are compared
-        instead. There is no warning after the last round of a run without any report: then the run
-        ends with this error.
+        Messages contain the number of devices, which changes from round to round, so hints are
+        compared instead. There is no warning after the last round of a run without any report: then
+        the run ends with this error.
 
         number: of the round.
         """
@@ -244,7 +244,7 @@ class RoundLoop:
     # Learning
 
     def learn(self, result: RoundResult) -> None:
-        """Let the algorithm learn from the result of a round, save the state, and tell the watcher."""
+        """Let the algorithm learn from a round, save the run's state, and tell the watcher."""
         run = self._run
         run.algorithm.learn(result, self._asked)
         self._count_rounds_without_report(result)
@@ -270,7 +270,7 @@ class RoundLoop:
         run.watcher.status(Status(**status))
 
     def _count_rounds_without_report(self, result: RoundResult) -> None:
-        """Count how many rounds in a row had no report, and how many of them because of refusals."""
+        """Count how many rounds in a row had no report, and how many were refused by devices."""
         if result.reports:
             self._silent_rounds = 0
             self._refused_rounds = 0
@@ -315,8 +315,8 @@ class RoundLoop:
     def _status(self, event: str, number: int, asked: int, reports: int) -> dict[str, Any]:
         """Return the fields of a `Status`, which tells observers how far the run is.
 
-        event: ROUND, PROGRESS or END (`run.status`). number: of the round. asked: how many devices it
-        asks. reports: how many have reported so far.
+        event: ROUND, PROGRESS or END (`run.status`). number: of the round. asked: how many devices
+        it asks. reports: how many have reported so far.
         """
         run = self._run
         return {
@@ -337,8 +337,8 @@ class RoundLoop:
     def _after_round(self) -> None:
         """Send the devices of a served fleet the model when it is due, and pause if none reported.
 
-        The pause doubles with each further round without a report, up to `_LONGEST_PAUSE`: nothing is
-        gained by asking again at once.
+        The pause doubles with each further round without a report, up to `_LONGEST_PAUSE`: nothing
+        is gained by asking again at once.
         """
         schedule = self._run.schedule
         if schedule is None:

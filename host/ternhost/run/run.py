@@ -67,22 +67,25 @@ class Run(Closing):
         """Load a run from its open store.
 
         watcher: receives the run's status and messages for people. algorithm: the learner of a new
-        run, which was made when its options were checked; None: the run is resumed, and its learner is
-        made here from the stored options. Raises TernError, for instance if the store does not have
-        the run.
+        run, which was made when its options were checked; None: the run is resumed, and its learner
+        is made here from the stored options. Raises TernError, for instance if the store does not
+        have the run.
         """
         stored = store.run(files.name)
         if stored is None:
             raise UsageError(
                 f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
             )
+        # Raises UsageError if a plugin that the run needs is not installed. `asked` are its settings.
         plugins.require_all(files.name, stored.asked)
+
         self.store = store
         self.files = files
         self.watcher = watcher
         self.options = RunOptions.stored(stored.asked)
         self.fleet: Fleet = fleet.parse(self.options.fleet)
 
+        # The algorithm, and what it has learned so far.
         self._is_new = algorithm is not None
         if algorithm is None:
             algorithm = self._resumed_learner(devices=stored.asked["devices"])
@@ -92,6 +95,7 @@ class Run(Closing):
         if self.state.algorithm is not None:
             self.algorithm.restore(self.state.algorithm)
 
+        # How far the run is.
         self._status = stored.status
         self._driver: Driver | None = None  # set while the fleet's devices are being asked
         self.stopped = False  # whether `stop` was called
@@ -120,7 +124,7 @@ class Run(Closing):
 
     @property
     def elapsed(self) -> float:
-        """The seconds that the run has taken so far, without the time between two starts of the host."""
+        """The seconds that the run has taken so far, over all starts of the host."""
         return time.monotonic() - self._started
 
     def close(self) -> None:
@@ -191,8 +195,8 @@ class Run(Closing):
     def _prepare(self) -> None:
         """Make the emulated boards of a new run, and mark the run as running.
 
-        If the host was stopped while it made them, the run is still marked as new, and all boards are
-        made again: no device has answered yet.
+        If the host was stopped while it made them, the run is still marked as new, and all boards
+        are made again: no device has answered yet.
         """
         if self._status != PREPARING:
             return
@@ -220,21 +224,22 @@ class Run(Closing):
         return self.algorithm.clients
 
     def _dealt(self, devices: Sequence[int] | Devices) -> Devices:
-        """Shuffle device ids by the run's seed, so that client i of the run is device i of the result.
+        """Shuffle device ids: the first one of the result becomes client 0 of the run, and so on.
 
-        Neighbouring ids are on the same board, and a group that is asked in a round has neighbouring
-        clients. Shuffled, each group is spread over all boards.
+        The seed of the run decides the order. Neighbouring ids are on the same board, and a group
+        that is asked in a round has neighbouring clients. Shuffled, each group is spread over all
+        boards.
         """
         run_seed = self.algorithm.options.seed
-        # The constant 3 gives this shuffle random numbers other than those of the seed's other uses.
+        # The constant 3 makes these random numbers differ from those of the seed's other uses.
         rng = np.random.default_rng([run_seed, 3])
         return rng.permutation(np.asarray(devices, np.int64))
 
     def members(self, driver: Driver) -> Sequence[int] | Devices:
         """Return the ids of the devices that take part in the run, in the order of its clients.
 
-        A run that ends by itself keeps the devices that were there when it began. A run that serves a
-        fleet, or asks simulated clients, has all devices that are there now. Raises UsageError if
+        A run that ends by itself keeps the devices that were there when it began. A run that serves
+        a fleet, or asks simulated clients, has all devices that are there now. Raises UsageError if
         there are fewer devices than the run needs.
         """
         if self.schedule is not None or self.fleet.simulated:
@@ -266,10 +271,10 @@ class Run(Closing):
         return UsageError(text, hint=hint)
 
     def _plan_for(self, devices: int) -> None:
-        """Make the learner again for the number of devices that the driver has found, and save that.
+        """Make the learner again for the number of devices that were found, and save that number.
 
-        It was first made for all devices with a key in the store, and some of their boards may not be
-        connected.
+        It was first made for all devices with a key in the store, and some of their boards may not
+        be connected.
         """
         stored = self.store.run(self.files.name)
         assert stored is not None
@@ -296,9 +301,9 @@ class Run(Closing):
     def run(self) -> dict[str, Any]:
         """Ask rounds until the algorithm is done or `stop` is called, and return the result.
 
-        The result is also written to result.json, unless the run was stopped. If the run has finished
-        before, its stored result is returned. If devices refuse a new run before any report, the run
-        is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
+        The result is also written to result.json, unless the run was stopped. If the run has
+        finished before, its stored result is returned. If devices refuse a new run before any
+        report, the run is removed from its store. Raises TernError; InterruptedByUser after Ctrl-C.
         """
         if self._status == FINISHED:
             self.watcher.note(f"the run {self.files.name} has finished")
@@ -322,8 +327,9 @@ class Run(Closing):
     def _never_began(self, error: TernError) -> bool:
         """Return whether the run failed with this error before it achieved anything.
 
-        That is a new run that fails before a round has ended. If it was interrupted in its first
-        round and is resumed, it must have been refused by all devices: other errors may pass.
+        A new run has achieved nothing until a round has ended. The same is true of a run that was
+        interrupted in its first round and is resumed, but then it only counts as failed if all
+        devices refuse: other errors may pass.
         """
         all_refused = isinstance(error, refusals.AllRefused)
         no_round_ended = self.state.rounds == 0
@@ -337,7 +343,7 @@ class Run(Closing):
         """
         learner = self.algorithm
         schedule = self.schedule
-        patience = Schedule().patience
+        patience = Schedule().patience  # the default
         if schedule is not None:
             patience = schedule.patience
         context = RunContext(
@@ -347,9 +353,9 @@ class Run(Closing):
             terms=self.options.terms,
             warn=self.watcher.warn,
             clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
-            modules=learner.modules,
-            individual=learner.individual,
-            standing=schedule is not None,
+            modules=learner.modules,  # optional modules of the device library that boards need
+            individual=learner.individual,  # whether single reports are needed, or only counts
+            standing=schedule is not None,  # whether the run has no end
             options=self.options,
             patience=patience,
         )
@@ -388,8 +394,8 @@ class Run(Closing):
     def _conclude(self, members: Sequence[int] | Devices) -> dict[str, Any]:
         """Return the result of the run; unless the run was stopped, end it and write result.json.
 
-        members: the devices of the run, as they were at this start of the host. Raises RefusedError or
-        DeviceError if no device reported.
+        members: the devices of the run, as they were at this start of the host. Raises RefusedError
+        or DeviceError if no device reported.
         """
         if self.stopped and not self.algorithm.done:
             return self._result(members)  # the run can be resumed later
@@ -417,7 +423,10 @@ class Run(Closing):
         return result
 
     def _result(self, members: Sequence[int] | Devices) -> dict[str, Any]:
-        """Return the result of the run so far, as a dict for JSON. members: the devices of the run."""
+        """Return the result of the run so far, as a dict for JSON.
+
+        members: the ids of the run's devices.
+        """
         if self.schedule is not None:
             # Devices have come and gone, so the privacy cost of the run is known only now.
             self._account_for(members)
@@ -427,11 +436,12 @@ class Run(Closing):
         return results.result_of(self, boards)
 
     def _account_for(self, members: Sequence[int] | Devices) -> None:
-        """Compute the privacy accounts and guarantees of a served run from the rounds it has had.
+        """Compute the privacy accounts and guarantees of a run that serves a fleet.
 
-        members: the devices of the run.
+        They are about the rounds that it has had so far. members: the ids of the run's devices.
         """
         assert self.schedule is not None
+        # How many reports the device has made that was asked most often.
         self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
             run=self.files.name,

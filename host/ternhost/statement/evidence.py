@@ -10,7 +10,7 @@ from ternhost.extensions import EXTENSIONS
 
 
 class Key(StrEnum):
-    """The names of the entries, by which sentences refer to them."""
+    """The names of the pieces of evidence, by which sentences refer to them."""
 
     FACT = "fact"
     NEIGHBOURS = "neighbours"
@@ -35,7 +35,10 @@ class Key(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is shown, in which part of which page, and the tests that try to break it."""
+    """What stands behind a sentence: what is shown, on which pages, and which tests try to break it.
+
+    shows: a clause without a capital letter and a full stop.
+    """
 
     shows: str
     sources: tuple[str, ...] = ()  # pages of the repository, with anchors
@@ -161,7 +164,7 @@ EVIDENCE: dict[str, Evidence] = {
 
 
 def find(key: str) -> Evidence:
-    """Return the evidence with this key, of the core or of an extension. Raises KeyError."""
+    """Return the evidence with this key, of tern itself or of an extension. Raises KeyError."""
     if key in EVIDENCE:
         return EVIDENCE[key]
     for extension in EXTENSIONS.available():

@@ -41,7 +41,7 @@ from ternhost.reach.links import open_link
 from ternhost.run import begin, costs, guarantees, payments
 from ternhost.run import directory as run_directory
 from ternhost.run.directory import RunFiles
-from ternhost.run.guarantees import OfClass
+from ternhost.run.guarantees import ClassGuarantees
 from ternhost.run.options import RunOptions
 from ternhost.statement.facts import Facts, Holdings, Kind, ReportFormat
 from ternhost.store.runs import StoredRun, status_now
@@ -70,7 +70,8 @@ _MADE = (
 def of_run(files: RunFiles) -> Facts:
     """Collect the facts for the privacy statement of a run, from the store that the run writes to.
 
-    The run must have asked some device already. Raises TernError.
+    The statement is a page for people whose devices take part: what is protected, and how well. The
+    run must have asked some device already. Raises TernError.
     """
     with Store(files.store, create=False, beside=True) as store:
         run = _begun_run(store, files)
@@ -78,40 +79,46 @@ def of_run(files: RunFiles) -> Facts:
         fleet_of_run = fleet.parse(options.fleet)
         is_simulated = bool(run.asked.get("simulated"))
         delta = float(options.delta)
-        learning = run.asked["learning"]  # the options of the learner, by name
+        learning = run.asked["learning"]  # the options of the learning algorithm, by name
+        is_inference = ALGORITHMS.named(options.algorithm).command == "infer"
+
+        # What devices have reported, and what guarantees they have.
         disclosures = costs.asked_disclosures(store, is_simulated, files.name)
         report_counts = disclosures.report_counts()  # of each device, by the kind of report
-
-        # The guarantees were stored when the run began. An endless run may have had more rounds
-        # since then, so it is judged by what it has asked so far.
         is_endless = run.asked["schedule"] is not None
-        classes = guarantees.classes_of(run.state)
+        classes = guarantees.classes_of(run.state)  # stored when the run began
         if is_endless and report_counts:
+            # There may have been more rounds since then.
             classes = [_guarantees_so_far(store, report_counts, is_simulated, delta)]
         unit = DEVICE
         if classes:
             unit = classes[0].run.unit  # all classes of devices have the same
-        parts = _parts(store, fleet_of_run, options)
+
+        parts = _parts_of_extensions(store, fleet_of_run, options)
         features = _features_in_result(files.directory)
         return Facts(
+            # What the statement is about.
             kind=Kind.RUN,
             name=files.name,
             made=time.time(),
             unit=unit,
             delta=delta,
+            # What devices hold, and how they are reached.
             holdings=_holdings(learning, _first_device(disclosures), features),
             fleet_kind=fleet_of_run.word,
             why_not_real=_why_run_not_real(store, fleet_of_run, parts),
-            promised=_flat(classes),
+            # How well it is protected.
+            promised=_in_one_list(classes),
             budgets=_budgets_of_run(store, fleet_of_run, options, report_counts),
             all_records=bounds_of_all_records(
                 report_counts, unit=unit, records=learning.get("records"), delta=delta
             ),
             parts=parts,
+            # What devices send, and why.
             report_formats=_report_formats(store, is_simulated, files.name),
             most_reports=_most_reports(report_counts),
             is_endless=is_endless,
-            reports_answers=ALGORITHMS.named(options.algorithm).command == "infer",
+            reports_answers=is_inference,
             particulars=_particulars_of_run(run, files, options),
         )
 
@@ -134,12 +141,15 @@ def _begun_run(store: Store, files: RunFiles) -> StoredRun:
 
 def _guarantees_so_far(
     store: Store, report_counts: Sequence[ReportCounts], is_simulated: bool, delta: float
-) -> OfClass:
+) -> ClassGuarantees:
     """Return the guarantees for the device that has lost most privacy in the rounds so far.
 
     They are for one report, for the run, and for the device's life, which counts the rounds of all
-    runs in the store. report_counts: for each device of the run, how many reports of each kind it
-    has made.
+    runs in the store.
+
+    report_counts: for each device of the run, how many reports of each kind it has made.
+    is_simulated: whether the run's devices are simulated clients. delta: at which the guarantees
+    hold.
     """
     of_reports = []
     for kind in set(itertools.chain(*report_counts)):
@@ -150,16 +160,21 @@ def _guarantees_so_far(
     of_life = []
     for counts in costs.asked_disclosures(store, is_simulated).report_counts():
         of_life.append(Guarantee.of(Span.LIFE, counts, delta))
-    return OfClass(report=_worst(of_reports), run=_worst(of_run), life=_worst(of_life))
+    return ClassGuarantees(
+        report=_weakest(of_reports), run=_weakest(of_run), life=_weakest(of_life)
+    )
 
 
-def _worst(guarantees: Iterable[Guarantee]) -> Guarantee:
+def _weakest(guarantees: Iterable[Guarantee]) -> Guarantee:
     """Return the guarantee with the largest epsilon."""
     return max(guarantees, key=lambda guarantee: guarantee.bounds.epsilon)
 
 
-def _flat(classes: Sequence[OfClass]) -> list[Guarantee]:
-    """Return the guarantees of all classes in one list: of a report, of the run, and for life."""
+def _in_one_list(classes: Sequence[ClassGuarantees]) -> list[Guarantee]:
+    """Return the guarantees of all classes of devices in one list.
+
+    Each class has three: for one report, for all reports of the run, and for a device's life.
+    """
     flat = []
     for of_class in classes:
         flat += [of_class.report, of_class.run, of_class.life]
@@ -306,7 +321,7 @@ def bounds_of_all_records(
     return max(bounds, key=lambda bound: bound.epsilon)
 
 
-def _parts(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
+def _parts_of_extensions(store: Store, kind: Fleet, options: RunOptions) -> list[StatementPart]:
     """Return what each installed extension says about the rounds of the store."""
     return [extension.statement_part(store, kind, options) for extension in EXTENSIONS.available()]
 
@@ -398,7 +413,10 @@ def _largest(budgets: Iterable[Guarantee]) -> list[Guarantee]:
 
 
 def of_store(path: Path) -> Facts:
-    """Collect the facts for a privacy statement about all runs of a store. Raises TernError."""
+    """Collect the facts for a privacy statement about all runs of a store.
+
+    A store is the host's file with keys, rounds and reports. Raises TernError.
+    """
     with Store(path, create=False, beside=True) as store:
         runs = store.runs()
         boards = store.boards()
@@ -415,7 +433,7 @@ def of_store(path: Path) -> Facts:
         life = []
         if report_counts:
             of_devices = [Guarantee.of(Span.LIFE, counts, _DELTA) for counts in report_counts]
-            life = [_worst(of_devices)]
+            life = [_weakest(of_devices)]
 
         # What devices hold and how they are reached is taken from the last run.
         fleet_kind = ""
@@ -426,22 +444,26 @@ def of_store(path: Path) -> Facts:
             fleet_of_last_run = fleet.parse(last_run["fleet"])
             fleet_kind = fleet_of_last_run.word
             learning = last_run["learning"]
-            parts = _parts(store, fleet_of_last_run, RunOptions.stored(last_run))
+            parts = _parts_of_extensions(store, fleet_of_last_run, RunOptions.stored(last_run))
         return Facts(
+            # What the statement is about.
             kind=Kind.STORE,
             name=path.name,
             made=time.time(),
             unit=unit,
             delta=_DELTA,
+            # What devices hold, and how they are reached.
             holdings=_holdings(learning, example_device, features=()),
             fleet_kind=fleet_kind,
             why_not_real=_why_store_not_real(store, runs, parts),
+            # How well it is protected.
             promised=life,
             budgets=_budgets_of_store(store),
             all_records=bounds_of_all_records(
                 report_counts, unit=unit, records=learning.get("records"), delta=_DELTA
             ),
             parts=parts,
+            # What devices send.
             report_formats=_report_formats(store, is_simulated),
             most_reports=_most_reports(report_counts),
             particulars=_particulars_of_store(store, path),
@@ -477,10 +499,11 @@ def _particulars_of_store(store: Store, path: Path) -> dict[str, str]:
 def _with_payments(store: Store, disclosures: Disclosures) -> Disclosures:
     """Add to a store's disclosures what its boards have paid for reports to other hosts.
 
-    Boards say what their ledgers have paid in total. Where that is more than the rounds of the
-    store explain, some other host must have asked them; what they paid it counts as disclosed.
+    A board's ledger counts what its devices have paid in total. Where that is more than the rounds
+    of the store explain, another host must have asked them; what they paid then counts as
+    disclosed, too.
     """
-    budgets = []
+    budgets = []  # as the boards report them
     for board in store.boards():
         if board.paid is None:
             continue
@@ -541,7 +564,7 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         most_reports = None
         all_records = None
     else:
-        promised = _flat(classes)
+        promised = _in_one_list(classes)
         most_reports = learner.times
         all_records = bounds_of_all_records(
             [design.report_counts(learner.times) for design in learner.designs],
@@ -555,18 +578,22 @@ def of_plan(options: RunOptions, store: Path | None, words: Sequence[str]) -> Fa
         example_device = int(disclosures.devices[0])
     command = f"tern {' '.join(words)}"
     return Facts(
+        # What the statement is about.
         kind=Kind.PLAN,
         name=command,
         made=time.time(),
         unit=learner.unit,
         delta=delta,
+        # What devices hold, and how they are reached.
         holdings=_holdings(vars(learner.options), example_device, _features_of(learner)),
         fleet_kind=fleet_of_run.word,
         why_not_real=_why_fleet_not_real(fleet_of_run),
+        # How well it is protected.
         promised=promised,
         budgets=_planned_budgets(options, store, learner),
         all_records=all_records,
         parts=plan.statement_parts,
+        # What devices send, and why.
         report_formats=[_report_format(design.card.data, design.k) for design in learner.designs],
         most_reports=most_reports,
         is_endless=is_endless,
@@ -626,8 +653,8 @@ def of_board(name: str) -> Facts:
     name: the board's name, as in `--fleet port:NAME`. Raises TernError.
     """
     hello = _hello_of(name)
-    measure = hello.measure or 0
-    unit = hello.unit or 0
+    measure = hello.measure or EPSILON  # what the board's ledger counts
+    unit = hello.unit or DEVICE  # what it protects
 
     # The ledger: what is left of the budget for life, and what was spent.
     left = hello.budget or 0
@@ -644,6 +671,7 @@ def of_board(name: str) -> Facts:
     if _is_emulated(hello.text):
         why_not_real = _EMULATED
     return Facts(
+        # What the statement is about.
         kind=Kind.BOARD,
         name=name,
         made=time.time(),

@@ -87,14 +87,14 @@ def design(
             note += f"; {most} levels would gain less than {_WORTH:.2%}"
         return checked("optimal", epsilon, duchi.card(epsilon), note)
 
-    halves, unit = _without_common_divisor(*best)
-    values, _ = programme.mirrored(halves)
+    magnitudes, unit = _without_common_divisor(*best)
+    values, _ = programme.mirrored(magnitudes)
     card_levels = values.astype(int).tolist()
     unit = _unit_for_whole_means(card_levels, unit, knots)
 
     def rows_at(target: float) -> list[list[float]]:
         """Return the best probabilities for these levels at an epsilon of `target`."""
-        solution = solve(replace(problem, epsilon=target), halves * unit)
+        solution = solve(replace(problem, epsilon=target), magnitudes * unit)
         if solution is None:
             raise cards.CardError("these levels cannot keep the requested epsilon")
         return _all_rows(problem, solution.rows)
@@ -128,10 +128,10 @@ def _unit_for_whole_means(card_levels: list[int], unit: float, knots: int) -> fl
     return T / (knots - 1) / (whole + _ABOVE)
 
 
-def _without_common_divisor(halves: Array, unit: float) -> tuple[Array, float]:
+def _without_common_divisor(magnitudes: Array, unit: float) -> tuple[Array, float]:
     """Divide integers by their greatest common divisor, and multiply their unit by it."""
-    divisor = math.gcd(*halves.astype(int).tolist())
-    return halves / divisor, unit * divisor
+    divisor = math.gcd(*magnitudes.astype(int).tolist())
+    return magnitudes / divisor, unit * divisor
 
 
 def _goal_in_words(
@@ -169,27 +169,27 @@ def _all_rows(problem: Problem, rows: Array) -> list[list[float]]:
 
 
 def _improve(
-    problem: Problem, halves: Array, directions: Array, until: float
+    problem: Problem, magnitudes: Array, directions: Array, until: float
 ) -> tuple[float, Array]:
     """Move the magnitudes of levels to a local optimum, and return the objective and magnitudes.
 
     Each step is the best one of a linear approximation, within a region in which the approximation
     is trusted. The region grows after good predictions, and shrinks after bad ones.
 
-    halves: the magnitudes, ascending. directions: a column for each direction in which they may
-    move. until: the size of the trust region at which to stop, as a share of the largest magnitude.
-    The objective is infinite if the magnitudes cannot be unbiased.
+    magnitudes: the positive values of levels (and 0), ascending. directions: a column for each
+    direction in which they may move. until: the size of the trust region at which to stop, as a
+    share of the largest magnitude. The objective is infinite if the magnitudes cannot be unbiased.
     """
-    solution = solve(problem, halves)
+    solution = solve(problem, magnitudes)
     if solution is None:
-        return math.inf, halves
-    trust = 0.1 * halves[-1]
+        return math.inf, magnitudes
+    trust = 0.1 * magnitudes[-1]
     for _ in range(_STEPS):
         # Solve for a step of the magnitudes, and then for the probabilities at the moved ones.
-        step = solve(problem, halves, programme.Move(solution.rows, directions, trust))
+        step = solve(problem, magnitudes, programme.Move(solution.rows, directions, trust))
         moved = None
         if step is not None:
-            moved = solve(problem, halves + step.moves)
+            moved = solve(problem, magnitudes + step.moves)
 
         if step is None or moved is None or moved.objective >= solution.objective:
             trust /= 4
@@ -200,19 +200,19 @@ def _improve(
                 trust *= 2
             else:
                 trust /= 2
-            halves = halves + step.moves
+            magnitudes = magnitudes + step.moves
             solution = moved
             if gain < 1e-7 * solution.objective:
                 break
-        if trust < until * halves[-1]:
+        if trust < until * magnitudes[-1]:
             break
-    return solution.objective, halves
+    return solution.objective, magnitudes
 
 
-def _free(halves: Array) -> Array:
+def _free(magnitudes: Array) -> Array:
     """Return directions, as columns, in which each magnitude moves by itself; one of 0 stays 0."""
-    directions = np.eye(len(halves))
-    if halves[0] == 0:
+    directions = np.eye(len(magnitudes))
+    if magnitudes[0] == 0:
         return directions[:, 1:]
     return directions
 
@@ -261,16 +261,16 @@ def _search(problem: Problem, levels: int) -> tuple[Array, float] | None:
         coarse.append(_improve(problem, start, _free(start), _COARSE))
     coarse.sort(key=_objective)
     optima = []
-    for _, halves in coarse[:_KEPT]:
-        optima.append(_improve(problem, halves, _free(halves), _EXACT))
+    for _, magnitudes in coarse[:_KEPT]:
+        optima.append(_improve(problem, magnitudes, _free(magnitudes), _EXACT))
     if not optima:
         return None
-    objective, halves = min(optima, key=_objective)
+    objective, magnitudes = min(optima, key=_objective)
     if objective >= duchi_objective:
         return None
 
     # A card has integer levels.
-    search = _IntegerSearch(problem, halves)
+    search = _IntegerSearch(problem, magnitudes)
     integers = search.best()
     objective, unit = search.fit(integers)
     if objective > duchi_objective * (1 - _WORTH):
@@ -286,12 +286,13 @@ def _objective(optimum: tuple[float, Array]) -> float:
 class _IntegerSearch:
     """A search for small integers that are nearly proportional to given magnitudes of levels.
 
-    Among those it looks for the best objective. problem: what is optimised. halves: the magnitudes.
+    Among those it looks for the best objective. problem: what is optimised. magnitudes:
+    the positive values of levels (and 0), ascending.
     """
 
-    def __init__(self, problem: Problem, halves: Array) -> None:
+    def __init__(self, problem: Problem, magnitudes: Array) -> None:
         self._problem = problem
-        self._halves = halves
+        self._magnitudes = magnitudes
         self._fits: dict[tuple[int, ...], tuple[float, float]] = {}  # the results of `fit`
 
     def best(self) -> Array:
@@ -323,12 +324,12 @@ class _IntegerSearch:
 
     def _scaled(self, integers: Array) -> Array:
         """Return the integers times the unit that makes the largest equal to the largest magnitude."""
-        unit = float(self._halves[-1] / integers[-1])
+        unit = float(self._magnitudes[-1] / integers[-1])
         return integers * unit
 
     def _roundings(self) -> list[Array]:
         """Return the few best roundings of the magnitudes to integers, of any largest integer."""
-        shares = self._halves / self._halves[-1]
+        shares = self._magnitudes / self._magnitudes[-1]
         rounded = set()
         for largest in range(1, LARGEST_LEVEL + 1):
             integers = np.unique(np.rint(shares * largest)).tolist()

@@ -65,10 +65,17 @@ def problem(
     prior: str | Sequence[float] | None,
     share: float | Fraction,
 ) -> Problem:
-    """Return the problem of minimising an objective at a real epsilon.
+    """Return what a table of probabilities is to minimise at a real epsilon, as linear functions.
 
-    knots: how many the whole table has. Other arguments are as in `optimal.design`. Raises
-    UsageError if the objective does not take them.
+    The table has the probability of each output at each knot, which is one of some evenly spaced
+    inputs x from -1 to 1. Linear functions of the second moments at the knots are minimised.
+
+    objective: one of OBJECTIVES. knots: how many the whole table has.
+    prior: the distribution of inputs, if the mean second moment is to be small: a name of PRIORS,
+    or a histogram. share: d/k, if the worst variance is to be small, and reports are about k of d
+    coordinates.
+
+    Raises UsageError if the objective does not take a prior or a share.
     """
     numbers_of_knots = [(1 << p) + 1 for p in range(MAX_KNOT_BITS + 1)]
     if knots not in numbers_of_knots:
@@ -220,34 +227,35 @@ class Solution:
     moves: Array
 
 
-def mirrored(halves: Array) -> tuple[Array, NDArray[np.intp]]:
+def mirrored(magnitudes: Array) -> tuple[Array, NDArray[np.intp]]:
     """Return the values -h and h of all magnitudes h, ascending, and the magnitude of each value.
 
-    The second result has indices into `halves`, which are the magnitudes in ascending order. The
+    The second result has indices into `magnitudes`, which are in ascending order. The
     first of them may be 0, which is one value and not two.
     """
-    order = np.arange(len(halves))
-    if halves[0] == 0:
+    order = np.arange(len(magnitudes))
+    if magnitudes[0] == 0:
         below = order[:0:-1]  # all but the first, descending
     else:
         below = order[::-1]
-    values = np.concatenate([-halves[below], halves])
-    magnitudes = np.concatenate([below, order])
-    return values, magnitudes
+    values = np.concatenate([-magnitudes[below], magnitudes])
+    magnitude_index = np.concatenate([below, order])
+    return values, magnitude_index
 
 
-def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution | None:
+def solve(problem: Problem, magnitudes: Array, move: Move | None = None) -> Solution | None:
     """Return the best probabilities for values with these magnitudes, by the programme above.
 
-    halves: the magnitudes h_m, ascending. move: how they may move; None: they stay. Returns None if
-    the magnitudes are too small to be unbiased at this epsilon.
+    A value is one of the magnitudes or its opposite. problem: what is minimised, and at which
+    epsilon. magnitudes: h_m, ascending. move: how they may move; None: they stay. Returns None if
+    they are too small to be unbiased at this epsilon.
     """
     from scipy.optimize import linprog  # takes longer to import than a shipped card to read
 
-    shape = _Shape.of(problem, halves, move)
+    shape = _Shape.of(problem, magnitudes, move)
     objective = _Conditions(shape.variables)
     objective.add(0.0, z=np.ones((1, 1)))
-    at_most = _inequalities(problem, halves, move, shape)
+    at_most = _inequalities(problem, magnitudes, move, shape)
     equal = _equations(problem, move, shape)
     bounds = dict.fromkeys(shape.variables, (-math.inf, math.inf))
     bounds["u"] = (problem.least * shape.e, 1)
@@ -270,10 +278,10 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
     ends_of_variables = np.cumsum(columns_of_variable)
     u, s, _, _, d = np.split(result.x, ends_of_variables[:-1])
     excess = np.clip(s, 0, None).reshape(len(problem.knots), len(shape.values))
-    moves = np.zeros(len(halves))
+    moves = np.zeros(len(magnitudes))
     if move is not None:
         moves = move.directions @ d
-    rows = u[shape.magnitudes] / shape.e + excess
+    rows = u[shape.magnitude_index] / shape.e + excess
     return Solution(objective=float(result.fun), rows=rows, moves=moves)
 
 
@@ -281,28 +289,28 @@ def solve(problem: Problem, halves: Array, move: Move | None = None) -> Solution
 class _Shape:
     """What all conditions of a programme are written with.
 
-    e: E = e**epsilon. values: v_j. magnitudes: m(j), the index of the magnitude of each value.
+    e: E = e**epsilon. values: v_j. magnitude_index: m(j), of each value.
     variables: the name of each variable with the number of its columns.
     """
 
     e: float
     values: Array
-    magnitudes: NDArray[np.intp]
+    magnitude_index: NDArray[np.intp]
     variables: Mapping[str, int]
 
     @classmethod
-    def of(cls, problem: Problem, halves: Array, move: Move | None) -> Self:
+    def of(cls, problem: Problem, magnitudes: Array, move: Move | None) -> Self:
         """Return the shape of the programme. Arguments are as in `solve`."""
-        values, magnitudes = mirrored(halves)
+        values, magnitude_index = mirrored(magnitudes)
         knots = len(problem.knots)
         steps = 0 if move is None else move.directions.shape[1]
-        variables = {"u": len(halves), "s": knots * len(values), "q": knots, "z": 1, "d": steps}
-        return cls(math.exp(problem.epsilon), values, magnitudes, variables)
+        variables = {"u": len(magnitudes), "s": knots * len(values), "q": knots, "z": 1, "d": steps}
+        return cls(math.exp(problem.epsilon), values, magnitude_index, variables)
 
     @property
     def magnitude_of_value(self) -> Array:
         """A matrix with a row for each value, which has a 1 in the column of its magnitude."""
-        return np.eye(self.variables["u"])[self.magnitudes]
+        return np.eye(self.variables["u"])[self.magnitude_index]
 
 
 class _Conditions:
@@ -341,28 +349,48 @@ class _Conditions:
         return np.concatenate(self._limits)
 
 
-def _inequalities(problem: Problem, halves: Array, move: Move | None, shape: _Shape) -> _Conditions:
-    """Return the conditions "ratio", "goal", "trust" and "order" of the programme, in that order."""
+def _inequalities(
+    problem: Problem, magnitudes: Array, move: Move | None, shape: _Shape
+) -> _Conditions:
+    """Return those conditions of the linear programme above in which a sum is at most a limit.
+
+    problem: what is minimised. magnitudes: h_m, ascending. move: how they may move; None: they
+    stay. shape: the variables of the programme.
+    """
     knots = len(problem.knots)
-    goals = len(problem.offsets)
+    functions = len(problem.offsets)
     at_most = _Conditions(shape.variables)
-    ratios = np.tile(-(1 - 1 / shape.e) * shape.magnitude_of_value, (knots, 1))
-    at_most.add(0.0, u=ratios, s=np.eye(knots * len(shape.values)))
-    at_most.add(problem.offsets, q=problem.weights, z=np.full((goals, 1), -1.0))
+
+    # "ratio", for every knot and value: s - (1 - 1/E) u <= 0. It keeps epsilon.
+    factors_of_u = np.tile(-(1 - 1 / shape.e) * shape.magnitude_of_value, (knots, 1))
+    at_most.add(0.0, u=factors_of_u, s=np.eye(knots * len(shape.values)))
+
+    # "goal": each function of the objective is at most z.
+    at_most.add(problem.offsets, q=problem.weights, z=np.full((functions, 1), -1.0))
+
     if move is not None:
         r = move.directions  # how each magnitude (row) changes with each step (column)
+        # "trust": -r <= trust and r <= trust.
         at_most.add(move.trust, d=np.vstack([-r, r]))
-        gaps = np.diff(halves, prepend=0.0)
-        at_most.add(0.9 * gaps, d=np.vstack([-r[:1], r[:-1] - r[1:]]))
+        # "order": the gaps between magnitudes, and that between 0 and the first, shrink by at most
+        # 9/10 of their size.
+        gaps = np.diff(magnitudes, prepend=0.0)
+        shrinking = np.vstack([-r[:1], r[:-1] - r[1:]])
+        at_most.add(0.9 * gaps, d=shrinking)
     return at_most
 
 
 def _equations(problem: Problem, move: Move | None, shape: _Shape) -> _Conditions:
-    """Return the conditions "total", "mean" and "second" of the programme, in that order."""
+    """Return those conditions of the linear programme above in which a sum is equal to a limit.
+
+    They are "total" (probabilities add up to 1), "mean" (it is the input) and "second" (the second
+    moment is q), for every knot. problem: what is minimised. move: how magnitudes may move; None:
+    they stay. shape: the variables of the programme.
+    """
     knots = len(problem.knots)
 
     def expectation(powers: Array, slopes: Array) -> dict[str, Array]:
-        """Return the coefficients of E[power] at every knot.
+        """Return the coefficients of each variable in E[power] at every knot.
 
         powers: a power of each value. slopes: by how much it changes with the value's magnitude.
         """
@@ -371,7 +399,7 @@ def _equations(problem: Problem, move: Move | None, shape: _Shape) -> _Condition
             "s": np.asarray(np.kron(np.eye(knots), powers), np.float64),
         }
         if move is not None:
-            change_of_power = slopes[:, None] * move.directions[shape.magnitudes]
+            change_of_power = slopes[:, None] * move.directions[shape.magnitude_index]
             coefficients["d"] = move.rows @ change_of_power
         return coefficients
 

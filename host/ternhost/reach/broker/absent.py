@@ -208,7 +208,9 @@ class AbsentBoards:
         wake_interval = evidence.roster.wake_intervals.get(first)
         if not wake_interval:
             return False
-        return self._silence(first, evidence) < sleepers.least_deadline((wake_interval,))
+        # After so many seconds, even a board that sleeps has woken.
+        longest_silence = sleepers.least_deadline((wake_interval,))
+        return self._silence(first, evidence) < longest_silence
 
     def _silence(self, first: int, evidence: _Evidence) -> float:
         """Return the seconds since a board was heard; infinite if it never was."""
@@ -320,7 +322,7 @@ class AbsentBoards:
 
 def _absent_devices(roster: BoardRoster) -> Iterator[int]:
     """Yield the devices of the store that no connected board says it has."""
-    claimed = 0
+    claimed = 0  # how many devices connected boards say they have
     for board in roster.boards.values():
         if board.connected:
             claimed += len(roster.registered(board.clients))
@@ -354,6 +356,7 @@ def _list_devices(devices: list[int]) -> str:
     text = ", ".join(spans[:_MOST_LINES])
     if len(spans) > _MOST_LINES:
         text += ", ..."
+
     noun = "device"
     if len(devices) > 1:
         noun = "devices"

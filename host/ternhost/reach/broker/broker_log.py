@@ -176,7 +176,7 @@ class BrokerLog:
         at: when that was, in seconds since 1970.
         """
         self._unnamed[address] -= 1
-        is_of_this_process = at >= int(self._process_start)
+        is_of_this_process = at >= int(self._process_start)  # the log has whole seconds
         if is_of_this_process and len(self.connected) < _MOST_CLIENTS:
             self.connected[name] = at
         if _BOARD.fullmatch(name):
@@ -224,10 +224,10 @@ class BrokerLog:
 
         address: the host of the client, or "" if unknown. how: the reason in the log.
         """
-        for part in TEXTS["refused"]:
-            if part in how:
+        for known_reason in TEXTS["refused"]:  # each is a part of what the log says
+            if known_reason in how:
                 if len(self.refused) < _MOST_CLIENTS:
-                    self.refused.add((address, part))
+                    self.refused.add((address, known_reason))
                 return
 
 

@@ -136,12 +136,15 @@ def write_users(
 
 
 def _read_hashes(path: Path) -> dict[str, str]:
-    """Return the hash of each user's password from a file that `write_users` has written."""
+    """Return the hash of each user's password from a file that `write_users` has written.
+
+    The result is empty if there is no such file.
+    """
     if not path.exists():
         return {}
-    entries = path.read_text().splitlines()[1:-1]  # between the lines with the brackets
+    lines = path.read_text().splitlines()
     hashes = {}
-    for line in entries:
+    for line in lines[1:-1]:  # between those with the brackets; each is a user in JSON
         entry = json.loads(line)
         hashes[entry["user"]] = entry["password"]
     return hashes

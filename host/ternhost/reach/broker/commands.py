@@ -100,6 +100,7 @@ def _add_config(actions: Any) -> None:
         default=None,
         help=_HELP["no_home_assistant"],
     )
+
     # A site.
     site = config.add_argument_group(
         "sites", "places apart from the host: copy DIR/sites/SITE there"
@@ -117,6 +118,7 @@ def _add_config(actions: Any) -> None:
 
 def run_config(args: argparse.Namespace) -> int:
     """Run `tern broker config`: configure a broker, and one of its sites if one is named."""
+    # Check the options before anything is written.
     directory = Path(args.directory)
     nats = None  # the kind of broker stays what it was
     if args.kind:
@@ -130,7 +132,9 @@ def run_config(args: argparse.Namespace) -> int:
         )
     site_options = _site_options(args)
     if site_options:
-        check_site(directory, site_options["name"])  # before anything is written
+        check_site(directory, site_options["name"])
+
+    # Write the files, and make a running broker read them.
     access = configuration.configure(
         args.directory,
         args.store,
@@ -144,6 +148,7 @@ def run_config(args: argparse.Namespace) -> int:
             warn(warning)
     reloaded = reload(args.directory)
 
+    # Say what was written.
     result = _result(args.directory, access)
     sites = load_all(directory)
     result["sites"] = [_site_result(args.directory, site) for site in sites]
@@ -191,7 +196,7 @@ def _site_options(args: argparse.Namespace) -> dict[str, Any]:
             )
         return {}
 
-    # A site may have both, a broker and a relay.
+    # Both options name a site, which may get a broker (--bridge) and a relay (--relay).
     name = args.bridge
     if name is None:
         name = args.relay

@@ -97,7 +97,7 @@ def write_configuration(
 
 
 def _access_of_host(options: BrokerOptions) -> Access:
-    """Return how the host reaches a broker with these options, still without a password."""
+    """Return how the host reaches a broker with these options. The password is still empty."""
     authority = None
     if options.tls:
         authority = AUTHORITY

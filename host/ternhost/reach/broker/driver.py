@@ -111,7 +111,7 @@ class BrokerDriver(Driver):
         """Connect to the broker and its boards. Raises DeviceError, UsageError, StorageError."""
         try:
             self._runner.run(self._connect())
-        except BaseException as error:
+        except BaseException as error:  # then Python does not call __exit__
             self.__exit__(type(error), error, None)
             raise
         return self
@@ -129,7 +129,7 @@ class BrokerDriver(Driver):
         With a HELLO, a board describes itself and its devices. Raises DeviceError if there is no
         board, unless the fleet is served.
         """
-        self._sightings.mark_all_offline()  # from an earlier host
+        self._sightings.mark_all_offline()  # boards that an earlier host has left online
         self.link.on_connect = self._on_connect
         self.link.on_waiting = self.rounds.warn
         is_connected = await self._connect_until_stopped()
@@ -143,7 +143,7 @@ class BrokerDriver(Driver):
         if not self._connected_devices and not self.rounds.standing:
             reasons = "\n  ".join(self.health.describe_absent(time.monotonic()))
             raise DeviceError(
-                f"no board of this store's devices is connected to the broker at {self._where}\n"
+                f"no board of this store's devices is connected to the broker at {self._broker_address}\n"
                 f"  {reasons}",
                 hint="start the boards, or wait for them with tern serve",
             )
@@ -152,7 +152,11 @@ class BrokerDriver(Driver):
         self._update_boards(time.monotonic())
 
     async def _connect_until_stopped(self) -> bool:
-        """Connect to the broker; return False if the driver was stopped before."""
+        """Connect to the broker, and return True; or False if the driver was stopped before.
+
+        Raises DeviceError if the broker does not answer, unless the fleet is served: then it is
+        waited for.
+        """
         patience: float | None = 0.0  # a single attempt
         if self.rounds.standing:
             patience = None  # a served fleet waits for its broker
@@ -162,7 +166,7 @@ class BrokerDriver(Driver):
         stopped.cancel()
         if not connecting.done():  # the driver was stopped
             connecting.cancel()
-            await asyncio.wait((connecting,))
+            await asyncio.wait((connecting,))  # until it has ended
             return False
         await connecting  # raises the error if it has failed
         return True
@@ -201,7 +205,7 @@ class BrokerDriver(Driver):
         self._retain_model()
 
     @property
-    def _where(self) -> str:
+    def _broker_address(self) -> str:
         """The address of the broker, for messages."""
         return f"{self.link.access.host} port {self.link.access.port}"
 
@@ -210,7 +214,7 @@ class BrokerDriver(Driver):
     @property
     def status(self) -> FleetStatus:
         """The state of the fleet now: a board that sleeps does not count as connected."""
-        connected = self.link.presence.boards
+        connected = self.link.presence.boards  # by name; the broker counts some that sleep
         asleep = self.fleet.roster.asleep(time.monotonic())
         awake_count = len(connected)
         for board in asleep:
@@ -374,19 +378,23 @@ class BrokerDriver(Driver):
         return None
 
     def _check_boards_left(self, result: RoundResult) -> None:
-        """Raise DeviceError if nobody has answered in a round, and no board is left that could."""
+        """Raise DeviceError if nobody has answered in a round, and no board is left that could.
+
+        Boards are gone if they are disconnected, or were left out because they were silent for too
+        long. result: the result of the round.
+        """
         boards = self.fleet.roster.boards.values()
         nobody_left = all(board.left_out or not board.connected for board in boards)
         nobody_answered = not result.reports and not result.refusals
         if nobody_left and nobody_answered:
             raise DeviceError(
-                f"no board on the broker at {self._where} answers any more",
+                f"no board on the broker at {self._broker_address} answers any more",
                 hint="see to the boards, then go on with --resume: every accepted report is safe",
             )
 
     def _accept(self, received_frames: list[bytes]) -> bool:
         """Verify and count frames; return whether a report or a refusal was among them."""
-        self._reload_keys()
+        self._reload_keys()  # so that a device that was revoked meanwhile no longer counts
         now = time.monotonic()
         accepted = self.aggregator.accept(received_frames, now)
         reporting_devices = [device for _round, device in accepted.reports]
@@ -439,7 +447,10 @@ class BrokerDriver(Driver):
         return bool(arrived)
 
     def _note_heard_sleepers(self, devices: Iterable[int]) -> None:
-        """Note that those of the devices that sleep were heard now, for the store after the round."""
+        """Note that devices were heard now, if they sleep between rounds.
+
+        The store gets the times after the round. devices: the ids of those that were heard.
+        """
         sleeping_devices = self.fleet.roster.wake_intervals
         if not sleeping_devices:
             return
@@ -462,6 +473,7 @@ class BrokerDriver(Driver):
         new_key = fleet_key(self._store)
         self.aggregator.reload_keys()
         self.fleet.roster.register(self.aggregator.devices, sleepers.wakes(self._store))
+
         if new_key != self.fleet.key:
             self.fleet.key = new_key
             fleet_keys.send_fleet_key(self.fleet, self.fleet.roster.boards.values())
@@ -469,7 +481,7 @@ class BrokerDriver(Driver):
             if self._requests:
                 self._requests.announce()
         if self._requests:
-            self._requests.assign()
+            self._requests.assign()  # there may be new devices
 
     def _withdraw_at_returned_sites(self) -> None:
         """Remove what the broker of a site that is connected again has retained, if it is outdated.

@@ -113,8 +113,8 @@ class FleetHealth:
         """Warn of a board that has just connected, and whose HELLO says why it was away.
 
         There is no warning of an absence that began before this host was connected, nor for a HELLO
-        that only answers a new fleet key. fields: the fields of the HELLO. now: by the monotonic
-        clock.
+        that only answers a new fleet key. fields: the fields of the HELLO. now: the time by
+        the monotonic clock.
         """
         host_seconds = now - self._fleet.roster.connected_at
         host_was_there = fields.get("absent_seconds", 0) < host_seconds
@@ -133,17 +133,18 @@ class FleetHealth:
         hello: the fields of its HELLO; empty if they have not changed. retained: the HELLO is one
         that the broker has kept, which may be old.
         """
-        if self._fleet.aggregator.key(board.clients.start):
-            self._sightings.note(
-                Sighting(
-                    board.name,
-                    board.clients,
-                    board.last_heard,
-                    online=board.connected,
-                    hello=hello,
-                    retained=retained,
-                )
-            )
+        key = self._fleet.aggregator.key(board.clients.start)
+        if not key:
+            return
+        sighting = Sighting(
+            name=board.name,
+            clients=board.clients,
+            heard=board.last_heard,
+            online=board.connected,
+            hello=hello,
+            retained=retained,
+        )
+        self._sightings.note(sighting)
 
     def store_when_due(self, *, round_ended: bool = False) -> None:
         """Store when boards were heard if the last time was some seconds ago, or after a round."""

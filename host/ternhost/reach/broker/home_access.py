@@ -87,31 +87,31 @@ def load(directory: str | Path) -> HomeAccess | None:
     return HomeAccess(Access.load(publisher), Access.load(home))
 
 
-def check(directory: str | Path, discovery: str | bool | None, fleet: str) -> None:
+def check(directory: str | Path, discovery: str | bool | None, fleet_prefix: str) -> None:
     """Raise UsageError if Home Assistant's topics cannot begin with this prefix.
 
     The prefix may be invalid, or it may overlap with that of the fleet's topics. Then Home
     Assistant could read messages of the fleet.
 
     directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
-    None for the one that is configured already, and False for no Home Assistant. fleet: the prefix
-    of the fleet's topics.
+    None for the one that is configured already, and False for no Home Assistant. fleet_prefix:
+    the prefix of the fleet's topics.
     """
-    discovery = _prefix(directory, discovery)
+    discovery = _discovery_prefix(directory, discovery)
     if not isinstance(discovery, str):
         return
     check_prefix(discovery)
-    is_below_fleet = f"{discovery}/".startswith(f"{fleet}/")
-    is_above_fleet = f"{fleet}/".startswith(f"{discovery}/")
+    is_below_fleet = f"{discovery}/".startswith(f"{fleet_prefix}/")
+    is_above_fleet = f"{fleet_prefix}/".startswith(f"{discovery}/")
     if is_below_fleet or is_above_fleet:
         raise UsageError(
             f"Home Assistant's topics cannot begin with {discovery!r} where the fleet's begin with "
-            f"{fleet!r}: it could read more than it may",
+            f"{fleet_prefix!r}: it could read more than it may",
             "choose another --home-assistant prefix, or another --prefix for the fleet",
         )
 
 
-def _prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
+def _discovery_prefix(directory: str | Path, discovery: str | bool | None) -> str | bool | None:
     """Return the prefix of Home Assistant's discovery topics.
 
     discovery: the given prefix, or False for no Home Assistant; both are returned as they are. For
@@ -133,7 +133,7 @@ def users(directory: Path, discovery: str | bool | None) -> dict[Path, Access]:
     directory: the broker's directory. discovery: the prefix of Home Assistant's discovery topics;
     None for the one that is configured already. False removes the two files.
     """
-    discovery = _prefix(directory, discovery)
+    discovery = _discovery_prefix(directory, discovery)
     if discovery is False:
         for name in (PUBLISHER, HOME_ASSISTANT):
             (directory / name).unlink(missing_ok=True)

@@ -38,7 +38,11 @@ class Keeper:
     def __init__(
         self, broker: Mosquitto, report: Callable[[str], None], times: KeeperTimes
     ) -> None:
-        """Prepare to watch a broker. report: is called with a sentence before each restart."""
+        """Prepare to watch a broker.
+
+        report: is called with a sentence before each restart. times: how often the broker is
+        checked, and how long the pauses before restarts are.
+        """
         self._broker = broker
         self._report = report
         self._times = times
@@ -80,13 +84,18 @@ class Keeper:
             last_start = time.monotonic()
 
     def _failure(self) -> str:
-        """Return what is wrong with the broker, or "" if nothing is. Kill a broker that hangs."""
+        """Return what is wrong with the broker, or "" if nothing is.
+
+        It is checked each time whether the process runs, and from time to time whether it answers.
+        A broker that does not answer is killed.
+        """
         if not self._broker.runs:
             if self._start_error:
                 return self._start_error
             return self._broker.failure("mosquitto has ended").message
         self._start_error = ""
-        if time.monotonic() - self._last_check < self._times.ask_every:
+        check_is_due = time.monotonic() - self._last_check >= self._times.ask_every
+        if not check_is_due:
             return ""
         self._broker.limit_log(self._times.largest_log)
         answers = self._broker.answers(self._times.answer)

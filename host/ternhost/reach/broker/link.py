@@ -48,7 +48,11 @@ class MqttLink:
     """
 
     def __init__(self, access: Access, *, site_ids: Callable[[], Ids] = dict) -> None:
-        """access: how to reach the broker. site_ids: returns the ids of each site's devices."""
+        """Prepare to connect to a broker.
+
+        access: how to reach the broker. site_ids: a function that returns which devices belong to
+        each site; the link believes no site that speaks for others.
+        """
         self.access = access
         self.presence = Presence(site_ids)  # who is connected to the broker
         self.on_connect: Callable[[], None] = lambda: None  # called after each connection
@@ -58,7 +62,7 @@ class MqttLink:
         # The state of the connection.
         self.connected = False
         self.subscribed = asyncio.Event()  # set when no message of a board can be missed any more
-        self._closing = asyncio.Event()
+        self._closing = asyncio.Event()  # set when the link is to be closed
         self._hosts = deque(access.hosts)  # the nodes of the broker; the client tries them by turns
 
         # What has been received.
@@ -238,7 +242,11 @@ class MqttLink:
         return taken
 
     async def _gather(self) -> None:
-        """Wait for more frames, again and again as long as many come."""
+        """Wait a few times for more frames, as long as many come each time.
+
+        The driver stores the frames that it gets together with one commit, so a few milliseconds of
+        waiting save many commits.
+        """
         count_before = -_LEAST_GATHERED  # so that there is a first wait
         for _ in range(_MOST_GATHERINGS):
             count = len(self._frames)

@@ -24,7 +24,9 @@ class _NoticeLink(MqttLink):
     def __init__(
         self, access: Access, will: tuple[str, bytes], connected: Callable[[], None]
     ) -> None:
-        """access: how to reach the broker. connected: is called after each connection.
+        """Prepare to connect to a broker.
+
+        access: how to reach the broker. connected: is called after each connection.
 
         will: the topic and payload of a message that the broker retains when the connection is
         lost.

@@ -18,6 +18,7 @@ class PostponedDevices:
     """The devices of a round that are to be asked again later."""
 
     def __init__(self) -> None:
+        """Begin without devices."""
         # When each device may be asked again, by the clock of the caller.
         self.until: dict[int, float] = {}
         # A heap of the same as (time, device). It may have pairs that are no longer in `until`.
@@ -39,7 +40,7 @@ class PostponedDevices:
             pause = float(min(refusal.detail, MAX_PAUSE))
         else:
             doublings = min(self._refusals[device] - 1, _MOST_DOUBLINGS)
-            pause = min(LONGEST_WAIT, 2**doublings - 1)
+            pause = min(LONGEST_WAIT, 2**doublings - 1)  # 0, 1, 3, 7, ... seconds
         self.until[device] = now + pause
         heapq.heappush(self._queue, (now + pause, device))
 

@@ -29,12 +29,16 @@ class Presence:
     """The boards and sites that are connected to a broker."""
 
     def __init__(self, load_site_ids: Callable[[], Ids]) -> None:
-        """load_site_ids: returns the ids of each site's devices at present (see `SiteIds`)."""
+        """Begin without boards and sites.
+
+        load_site_ids: a function that returns which devices belong to each site (see `SiteIds`).
+        """
         # Boards, by their names.
         self.boards: dict[str, BoardHello] = {}  # those that are connected
         self.changed: set[str] = set()  # their HELLO has come or gone; the reader empties this
         self.strangers: set[str] = set()  # they speak another version of the protocol
-        self._departed: dict[str, BoardHello] = {}  # their HELLO, which was removed, was this
+        # The last HELLO of boards that are gone, or have only moved to another site.
+        self._departed: dict[str, BoardHello] = {}
 
         # Sites with a broker, by their names.
         self.sites: dict[str, bool] = {}  # whether the broker of each is connected
@@ -42,7 +46,10 @@ class Presence:
         self.site_ids = SiteIds(load_site_ids)
 
     def start_over(self) -> None:
-        """Forget all boards. After a new connection, the broker sends their HELLOs again."""
+        """Forget all boards, because there is a new connection to the broker.
+
+        The broker then sends again the HELLOs with which the boards have connected.
+        """
         self.changed |= self.boards.keys()
         self.boards.clear()
         self._departed.clear()

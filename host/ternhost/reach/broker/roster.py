@@ -71,11 +71,14 @@ class BoardOnBroker:
     """A board. The one without a name stands for all boards that are not known yet."""
 
     def __init__(self, name: str = "") -> None:
-        """name: as in the topics of the board, the id of its first client in hexadecimal digits."""
+        """Begin with a board of which nothing is known but its name.
+
+        name: as in the topics of the board, the id of its first device in hexadecimal digits.
+        """
         self.name = name
         self.clients = range(0)  # the ids of the devices on it, which it claims
-        self.key = BoardKey()
-        self.round = BoardRound()
+        self.key = BoardKey()  # its copy of the fleet key
+        self.round = BoardRound()  # its devices in the open round
         self.connected = False
         self.left_out = False  # rounds go on without it until it answers again
 
@@ -121,7 +124,11 @@ class BoardRoster:
     def __init__(
         self, devices: Collection[int], wake_intervals: Mapping[int, int] | None = None
     ) -> None:
-        """Begin without boards. devices, wake_intervals: see `register`."""
+        """Begin without boards.
+
+        devices: the ids of all devices with a key in the host's store. wake_intervals: for each
+        device that sleeps, the seconds from one wake to the next.
+        """
         self.boards: dict[str, BoardOnBroker] = {}  # by name
         self.unknown_board = BoardOnBroker()  # has the devices that no board claims
         self.connected_at = 0.0  # when the host connected to the broker, by the monotonic clock
@@ -253,7 +260,10 @@ class BoardRoster:
             board.last_hello = now
 
     def _claim(self, board: BoardOnBroker, clients: range) -> None:
-        """Note that a board claims to have these devices, and no longer those of before."""
+        """Note which devices a board says it has, which may be a lie, instead of those of before.
+
+        clients: the ids of the devices.
+        """
         for device in self.registered(board.clients):
             if board in self._claims.get(device, ()):
                 self._claims[device].remove(board)

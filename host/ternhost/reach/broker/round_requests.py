@@ -189,7 +189,10 @@ class RoundRequests:
                 del self._with_room[board]
 
     def _ask_board(self, board: BoardOnBroker, room: int) -> int:
-        """Send at most `room` requests to devices of a board; return how many were sent."""
+        """Send at most `room` requests to devices of a board; return how many were sent.
+
+        There may be only so many requests in flight, which the board has not answered yet.
+        """
         most_in_flight: float = _MOST_IN_FLIGHT
         is_unknown_board = not board.name
         if is_unknown_board:  # it stands for many boards

@@ -154,9 +154,10 @@ class SiteIds:
     """
 
     def __init__(self, load: Callable[[], Ids] = dict) -> None:
-        """load: reads the present ids of all sites.
+        """Begin without sites.
 
-        It is called when the host connects to the broker, and when a site is connected again.
+        load: a function that reads the present ids of all sites. It is called when the host
+        connects to the broker, and when a site is connected again.
         """
         self._load = load
         self._ids: Ids = {}
@@ -181,8 +182,8 @@ class SiteIds:
         """Return whether a message of a board may be an old one that its site's broker has kept.
 
         That is possible if the site was connected again a few seconds ago, since its broker then
-        sends what it has retained. first: the first client of the board. now: by the monotonic
-        clock.
+        sends what it has retained. first: the first client of the board. now: the time by the
+        monotonic clock.
         """
         for site, last_return in self._returns.items():
             if now - last_return < RESENT and self.may_speak(site, first):

@@ -72,7 +72,7 @@ class BoardsDriver(Driver):
         try:
             self._open_boards()
             self._map_devices()
-            self._sightings.mark_all_offline()  # from an earlier host
+            self._sightings.mark_all_offline()  # those that an earlier host has left online
             for board in self.boards:
                 self._send_model(board)
             self._note_sightings(*self.boards)
@@ -209,7 +209,7 @@ class BoardsDriver(Driver):
                 if self._sightings.write_is_due(len(self.boards), ended=True):
                     self._note_sightings(*self.boards)
                 return self._finish(result)
-            self._look_after_boards(number, now)
+            self._attend_to_boards(number, now)
         return None
 
     def _feed(self, board: BoardOnPort, number: int) -> None:
@@ -315,7 +315,7 @@ class BoardsDriver(Driver):
 
     # Boards that fail
 
-    def _look_after_boards(self, number: int, now: float) -> None:
+    def _attend_to_boards(self, number: int, now: float) -> None:
         """Do what boards need while a round waits for their answers.
 
         Store when they were heard, leave out those that have failed, take back those that answer
@@ -335,7 +335,7 @@ class BoardsDriver(Driver):
                     # Its answers still count in this round, which no longer waits for them, though.
                     board.begin(board.given_up, now)
             if board.requests.busy:
-                self._look_after(board, number, now)
+                self._ask_again_or_leave_out(board, number, now)
 
     def _leave_out_failed(self, number: int) -> None:
         """Let rounds go on without the boards that are known to be gone for good.
@@ -347,7 +347,7 @@ class BoardsDriver(Driver):
             if board.port in self._failed and not board.left_out:
                 self._leave_out(number, board, self._failed[board.port])
 
-    def _look_after(self, board: BoardOnPort, number: int, now: float) -> None:
+    def _ask_again_or_leave_out(self, board: BoardOnPort, number: int, now: float) -> None:
         """Ask a board with open requests again, or leave it out if it was silent for too long.
 
         number: the number of the round. now: the time by the monotonic clock.

@@ -60,6 +60,7 @@ class OnPorts(BoardFleet):
 
     @property
     def absolute_name(self) -> str:
+        """The name of the fleet, with the paths of boards made absolute."""
         absolute_names = []
         for name in self.names:
             path = Path(name)

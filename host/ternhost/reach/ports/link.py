@@ -97,7 +97,10 @@ class SerialLink(Link):
             self._in_flight += size
 
     def _write(self, data: bytes | bytearray) -> bool:
-        """Write bytes, and return whether that was possible. The caller holds the lock."""
+        """Write bytes to the port, and return whether that was possible.
+
+        If it fails, the link is lost. The caller holds the lock.
+        """
         if self._lost or self._closing:
             return False
         try:

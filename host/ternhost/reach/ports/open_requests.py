@@ -23,7 +23,7 @@ class OpenRequests:
 
     def __init__(self, devices: Iterable[int] = (), now: float = 0.0) -> None:
         """Begin a round at a board. devices: those to ask. now: the present time, in seconds."""
-        # Each device that is still to answer is in one of these.
+        # Each device that is still to answer is in one of the next three.
         self._to_ask = deque(devices)
         # For devices that were asked, the number of the latest request: 1, 2, 3, ... at this board.
         # They are in the order of these numbers.

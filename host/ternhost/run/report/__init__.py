@@ -11,8 +11,8 @@ from ternhost.run.plugins import learner_of
 if TYPE_CHECKING:
     from ternhost.run.report.page import Page
 
-# The function that makes the page of a result, by the name of the algorithm; each is imported when it
-# is needed. `page_of` also uses them for algorithms that are derived from these.
+# The function that makes the page of a result, by the name of the algorithm. It is imported when it
+# is needed. `page_of` also uses it for algorithms that are derived from this one.
 _TRAINING = "ternhost.run.report.training:page"
 _COLLECTING = "ternhost.run.report.collecting:page"
 _OWN = {

@@ -193,7 +193,7 @@ def epsilon_of(result: Mapping[str, Any]) -> str:
 
 
 def epsilon_words(result: Mapping[str, Any]) -> str:
-    """Write the epsilon of those devices that lose most privacy in a run, for labels of pictures."""
+    """Write the epsilon of those devices that lose most privacy in a run, as a label."""
     guarantee = _worst_of_run(result)
     if guarantee is None:
         return "without a guarantee"

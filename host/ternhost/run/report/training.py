@@ -89,7 +89,7 @@ def _frame_sizes(result: Mapping[str, Any]) -> tuple[Figure, str]:
     d = result["d"]
     # A plain gradient in the same frame has d numbers of four bytes; the rest is the frame's.
     overhead = result["bytes_per_report_float32"] - _FLOAT32_BYTES * d
-    part = projections.part(result["mechanism"], result["k"])
+    part = projections.part_in_words(result["mechanism"], result["k"])
     sizes = {
         f"this report\n{part} {d} coordinates": result["bytes_per_report"] - overhead,
         f"float32 gradient\n{d} coordinates": _FLOAT32_BYTES * d,
@@ -116,13 +116,7 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
         confidence=gradient["confidence"],
     )
 
-    reports = gradient["reports"]  # of each coordinate
-    source = f"{sum(reports):,} reported values of the last round"
-    is_projection = result["mechanism"] == projections.NAME
-    continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
-    if is_projection and not continues_with_descent:
-        # Each report is about all coordinates at once.
-        source = f"{reports[0]:,} reports of the last round"
+    source = _gradient_source(result)
     if len(shown) < len(weights):
         source += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     caption = f"The mean gradient that the host estimated from the {source}. "
@@ -132,6 +126,17 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     else:
         caption += "; the model is the sum of all rounds."
     return figure, caption
+
+
+def _gradient_source(result: Mapping[str, Any]) -> str:
+    """Say from how many reports the last gradient was estimated."""
+    reports: Sequence[int] = result["last_gradient"]["reports"]  # of each coordinate
+    is_projection = result["mechanism"] == projections.NAME
+    continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
+    if is_projection and not continues_with_descent:
+        # Each report is about all coordinates at once.
+        return f"{reports[0]:,} reports of the last round"
+    return f"{sum(reports):,} reported values of the last round"
 
 
 def _coordinate_names(result: Mapping[str, Any]) -> list[str]:
@@ -246,7 +251,7 @@ def _settings(result: Mapping[str, Any]) -> list[Row]:
     model = str(options["model"])
     mechanism = str(result["mechanism"])
     card = f"card {result['card_hash']}, {result['levels']} outputs"
-    coordinates = f"{projections.part(mechanism, result['k'])} {result['d']}"
+    coordinates = f"{projections.part_in_words(mechanism, result['k'])} {result['d']}"
     rate_text = ""
     if result["learning_rate"] is not None:
         rate_text = f"at a learning rate of {result['learning_rate']:.4g}"
