@@ -148,8 +148,9 @@ def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -
 def _round_up(payments: Sequence[Payment]) -> list[Payment]:
     """Round the amounts of payments up to few distinct ones: at most `_MOST_AMOUNTS` per measure.
 
-    Accounting treats each distinct amount as one more kind of report, and its time grows with the
-    number of kinds. A larger amount only makes the privacy loss larger, so rounding up is safe.
+    A payment is budget that devices have spent elsewhere. Accounting treats each distinct amount as
+    one more kind of report, and its time grows with the number of kinds. A larger amount only makes
+    the privacy loss larger, so rounding up is safe.
     """
     rounded: dict[tuple[int, int], int] = {}  # the rounded amount, by measure and amount
     for measure in (EPSILON, RHO):
@@ -172,8 +173,9 @@ def _round_up(payments: Sequence[Payment]) -> list[Payment]:
 def _join(payments: Sequence[Payment]) -> list[Payment]:
     """Join payments into at most `_MOST_PAYMENTS`, since the store keeps them with the run.
 
-    Payments of the same amount by neighbouring devices become one. If there are still too many,
-    all payments of a measure become one, of the largest amount.
+    A payment is budget that a span of devices has spent elsewhere. Payments of the same amount by
+    neighbouring devices become one. If there are still too many, all payments of a measure become
+    one, of the largest amount.
     """
     joined: list[Payment] = []
     for payment in sorted(payments, key=lambda payment: (payment.measure, payment.first)):

@@ -343,7 +343,7 @@ class Run(Closing):
         """
         learner = self.algorithm
         schedule = self.schedule
-        patience = Schedule().patience
+        patience = Schedule().patience  # the default
         if schedule is not None:
             patience = schedule.patience
         context = RunContext(
@@ -353,9 +353,9 @@ class Run(Closing):
             terms=self.options.terms,
             warn=self.watcher.warn,
             clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
-            modules=learner.modules,
-            individual=learner.individual,
-            standing=schedule is not None,
+            modules=learner.modules,  # optional modules of the device library that boards need
+            individual=learner.individual,  # whether single reports are needed, or only counts
+            standing=schedule is not None,  # whether the run has no end
             options=self.options,
             patience=patience,
         )

@@ -119,7 +119,8 @@ class _Contents:
     """The contents that the reader has read from a file so far."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, views.RunView] = {}
+        """Begin without anything read."""
+        self.runs: dict[str, views.RunView] = {}  # by name
         self.run = _RunRead()
         self.rounds = _RoundsRead()
         self.boards = _BoardsRead()
@@ -241,7 +242,7 @@ class Reader(Closing):
         self._forget_other_runs(run)
         history = self._history(database, run)
 
-        # An extension, such as gateways, may have taken reports of an open round into tables of its
+        # An extension may have taken reports of an open round into tables of its
         # own: they are added to those of the round.
         open_rounds = self._open_rounds(database, run)
         views_by_extension = self._views(database, open_rounds)
