@@ -119,7 +119,8 @@ class _Contents:
     """The contents that the reader has read from a file so far."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, views.RunView] = {}
+        """Begin without anything read."""
+        self.runs: dict[str, views.RunView] = {}  # by name
         self.run = _RunRead()
         self.rounds = _RoundsRead()
         self.boards = _BoardsRead()

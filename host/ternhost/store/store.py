@@ -51,11 +51,11 @@ class Store(RunTable, TallyTable, BoardTable):
             self._db.executemany("INSERT OR REPLACE INTO device VALUES (?, ?)", keys.items())
 
     def keys(self) -> dict[int, bytes]:
-        """The key of every device."""
+        """Return the key of every device, by its id."""
         return dict(self.rows("SELECT id, key FROM device ORDER BY id"))
 
     def device_count(self) -> int:
-        """The number of devices with a key."""
+        """Return the number of devices with a key."""
         return int(self.value("SELECT count(*) FROM device"))
 
     def revoke_devices(self, devices: Iterable[int]) -> None:
