@@ -118,18 +118,6 @@ def test_a_board_cannot_publish_for_others_neither_by_its_will(connect):
     assert board.arrived() == []
 
 
-def test_the_will_of_a_board_reaches_the_host_at_another_node(connect):
-    host = connect()
-    host.subscribe("tern/hello/+")
-    board = connect(1, node=1, will=("tern/hello/00000001", b""))
-    board.publish("tern/hello/00000001", b"hello", retain=True)
-    assert received(host, 1) == {"tern/hello/00000001": b"hello"}
-
-    board.close()
-
-    assert received(host, 1) == {"tern/hello/00000001": b""}
-
-
 def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connect):
     host, victim = connect(), connect(1, node=1)
     for topic in ("tern/down/00000001", "tern/round"):

@@ -42,11 +42,6 @@ HOST_FLOORS = (
 )
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 
-# The ways of reaching devices. Registries name them; other modules of the host do not import them,
-# but for plans, which run on simulated clients.
-WAYS = ("ports", "broker", "simulated")
-MAY_IMPORT_A_WAY = {"ternhost.planning": "simulated", "terntools": "ports"}
-
 
 @cache
 def modules(package):
@@ -161,26 +156,3 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         if name == "terngateway.experiment":  # an entry point of ternpapers: nobody else imports it
             imported.discard("ternpapers")
         assert imported <= known, name
-
-
-def way_of(module):
-    """The way of reaching devices that a module belongs to."""
-    parts = module.split(".")
-    if parts[:2] == ["ternhost", "reach"] and len(parts) > 2 and parts[2] in WAYS:
-        return parts[2]
-    return None
-
-
-def ways_that_may_be_imported(module):
-    """The module's own way of reaching devices, and those that its room or package may import."""
-    room = ".".join(module.split(".")[:2])
-    ways = {way_of(module), MAY_IMPORT_A_WAY.get(room), MAY_IMPORT_A_WAY.get(package_of(module))}
-    return ways | {None}
-
-
-@pytest.mark.parametrize("package", ["ternhost", "terntools"])
-def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
-    late_exceptions = {"broker"} if package == "terntools" else set()
-    for name, path in modules(package).items():
-        imported = {way_of(other) for other in imports(path)}
-        assert imported - ways_that_may_be_imported(name) <= late_exceptions, name
