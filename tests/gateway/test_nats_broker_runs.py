@@ -26,11 +26,11 @@ def nats():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """The directory of a running cluster for the devices 1 to 3, which Home Assistant may see."""
+    """The directory of a running cluster for the devices 1 to 3."""
     directory = tmp_path_factory.mktemp("cluster")
     with Store(directory / "store.sqlite") as store:
         keys.add(store, [1, 2, 3])
-    words = "--for", "nats", "--port", free_port(), "--store", "store.sqlite", "--home-assistant"
+    words = "--for", "nats", "--port", free_port(), "--store", "store.sqlite"
     rig.tern("broker", "config", "my-cluster", *words, cwd=directory, code=0)
     with cluster.Nodes(directory / "my-cluster", Access.load(directory / "my-cluster" / HOST)):
         yield directory / "my-cluster"
