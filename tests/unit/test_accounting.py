@@ -3,15 +3,9 @@
 import pytest
 
 from tern import ledger, sums
-from ternhost.count.disclosures import Disclosures
 from ternhost.errors import RefusedError
-from ternhost.learn.base import Population
-from ternhost.learn.fedsgd import FedSGD
-from ternhost.privacy import mechanisms
 from ternhost.privacy.accounting import PrivacyAccount, Release
-from ternhost.privacy.composing import ReportKind, compose
 from ternhost.privacy.sums import epsilon_of
-from ternhost.run import guarantees
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_it_starts():
@@ -44,20 +38,3 @@ def test_a_ledger_in_epsilon_does_not_count_gaussian_sums():
         Release("sum", 1, gaussian=True)
     with pytest.raises(ValueError, match="two measures"):
         PrivacyAccount((SUM, Release("coordinate", 1)))
-
-
-def test_a_life_of_many_reports_has_its_exact_epsilon():
-    report = ReportKind.of(mechanisms.design("three-outputs", "0.1").decode())
-    told = Disclosures()
-    told.add(report, range(1, 6), 900)
-    told.add(report, [3], 90)
-    learner = FedSGD(
-        FedSGD.Options(dataset="iris", epsilon="0.1", reports=100), Population(devices=10)
-    )
-    (promised,) = guarantees.of_classes(learner, told, range(1, 11), 1e-6)
-    assert promised.life.bounds.epsilon == compose({report: 1000}, 1e-6).exact
-    assert promised.words() == [
-        "this run protects a device with all of its records with epsilon 1",
-        "all runs so far together protect a device with all of its records with epsilon 100, or 19.4 at delta 1e-06, "
-        "if no run was chosen by the results of earlier ones",
-    ]

@@ -1,6 +1,5 @@
 """The public Python API: what `import ternhost` gives, options by keyword, and results."""
 
-import inspect
 import json
 import subprocess
 import sys
@@ -9,16 +8,15 @@ import numpy as np
 import pytest
 
 import ternhost
-from tern import card as cards
 from ternhost.run.status import END
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def small(**options):
+def small(algorithm="fedsgd", **options):
     """A run of 1,000 simulated clients, each of which reports once."""
     fleet = {"fleet": "simulated:1000", "reports": 1000}
-    return ternhost.train(dataset="synthetic-logistic", **fleet, **options)
+    return ternhost.train(algorithm, dataset="breast-cancer", **fleet, **options)
 
 
 LIST_NEW_MODULES = """
@@ -47,13 +45,6 @@ def test_everything_that_is_exported_is_there_and_described():
     assert ternhost.reach.fleet  # its modules can still be reached
 
 
-def test_train_collect_and_infer_have_the_same_named_arguments():
-    runs = (ternhost.train, ternhost.collect, ternhost.infer)
-    train, collect, infer = (list(inspect.signature(run).parameters) for run in runs)
-    assert "fleet" in train
-    assert train == collect == infer
-
-
 def test_a_result_is_what_the_run_has_stored(tmp_path):
     result = small(epsilon=4, k=2, group=250, name="mine")
     assert result.directory.resolve() == tmp_path / "runs" / "mine"
@@ -70,18 +61,6 @@ def test_a_result_has_weights_figures_and_a_history():
     assert result["measures"] == ["accuracy", "auc", "log_loss"]
     assert {"auc", "auc_baseline", "auc_optimum"} <= result.figures.keys()
     assert result.history["reports"].tolist() == [250] * 4
-    assert result.history["accuracy"].iloc[-1] == result["accuracy"]
-    assert "1,000 reports" in str(result)
-
-
-@pytest.mark.slow
-def test_a_run_from_python_has_the_options_and_costs_of_the_command(tern):
-    result = small(epsilon=4, k=2, group=250)
-    words = "train --fleet simulated:1000 --reports 1000 --dataset synthetic-logistic"
-    options = "--epsilon 4 --k 2 --group 250 --json --no-report --quiet"
-    of_command = tern(*words.split(), *options.split()).json
-    for name in ("options", "card", "epsilon_paid", "reports"):  # the noise differs
-        assert of_command[name] == result[name], name
 
 
 def test_runs_are_listed_and_kept_in_the_directory_that_is_named(tmp_path):
@@ -112,13 +91,6 @@ def test_a_run_that_stopped_is_resumed(tmp_path):
     assert result.history["round"].tolist() == [1, 2, 3, 4]
 
 
-def test_a_result_says_which_figures_are_chance():
-    good = ternhost.train(fleet="simulated:5000", reports=5000, epsilon=8)
-    assert "chance" not in str(good)
-    bad = ternhost.Result({**good, "auc": good["auc_baseline"] - 0.1})
-    assert "the figure is chance" in str(bad)
-
-
 def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
     result = ternhost.collect(fleet="simulated:500", dataset="wine", epsilon="4")
     frame = result.attributes
@@ -130,39 +102,24 @@ def test_the_attributes_of_a_collection_are_a_data_frame(tmp_path):
     assert result.weights is None
 
 
-@pytest.mark.parametrize("form", ["design", "bytes", "path", "text"])
-def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path, form):
+def test_a_card_may_be_a_design_or_bytes_or_a_file(tmp_path):
     design = ternhost.design("pm-sub", 2, 7)
     path = tmp_path / "mine.card"
     path.write_bytes(design.card)
-    forms = {"design": design, "bytes": design.card, "path": path, "text": "mine.card"}
-    assert small(card=forms[form], epsilon=2)["card"] == design.card.hex()
-
-
-def test_a_design_keeps_its_epsilon():
-    design = ternhost.design("pm-sub", "2", levels=7)
-    assert cards.certify(cards.decode(design.card), 2_000_000)
-    with pytest.raises(ternhost.UsageError):
-        ternhost.design("none", 1)
+    for card in (design, design.card, path, "mine.card"):
+        assert small(card=card, epsilon=2)["card"] == design.card.hex()
 
 
 @pytest.mark.parametrize(
     ("options", "error", "reason"),
     [
         ({"raports": 5}, TypeError, "did you mean 'reports'"),
-        ({"bananas": 5}, TypeError, "bananas"),
         ({"local_rate": 2}, ternhost.UsageError, "--local-rate belongs to fedavg"),
-        ({"seed": "one"}, TypeError, "seed"),
         ({"seed": 1.5}, TypeError, "seed"),
         ({"seed": True}, TypeError, "seed"),
-        ({"seed": None}, TypeError, "seed"),
-        ({"deadline": "5"}, TypeError, "deadline"),
-        ({"model": ["linear"]}, TypeError, "model"),
-        ({"seed": -1}, ternhost.UsageError, "--seed"),
         ({"epsilon": 0}, ternhost.UsageError, "epsilon 0"),
         ({"card": b"x", "mechanism": "pm-sub"}, ternhost.UsageError, "exclude each other"),
         ({"algorithm": "collect"}, ternhost.UsageError, "collect"),
-        ({"algorithm": "none"}, ternhost.UsageError, "none"),
     ],
 )
 def test_an_invalid_option_is_refused_and_no_run_begins(options, error, reason, tmp_path):

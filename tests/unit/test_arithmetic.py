@@ -12,6 +12,7 @@ from tern import wire
 from tern.gradient import Gradient
 from tern.inference import Classifier
 from tern.local import LocalTrainer
+from ternhost import vectorised
 
 
 def some_records(random, count, d):
@@ -52,6 +53,40 @@ def test_the_mean_gradient_is_the_specified_one(model, seed):
         records, mantissas = some_records(random, count, d), some_mantissas(random, d)
         specified = mean_gradient(model, mantissas, exponent, records)
         assert gradient_of(model, mantissas, exponent, records) == specified
+
+
+def gradient_in_floats(model, mantissas, exponent, records):
+    """The clipped mean gradient in float64."""
+    x, y = records[:, :-1] / ONE, records[:, -1] / ONE
+    z = x @ (mantissas * 2.0**exponent)
+    sign = np.where(y > 0, 1.0, -1.0)
+    if model == wire.LINEAR:
+        residual = z - y
+    elif model == wire.SVM:
+        residual = np.where(sign * z < 1, -sign, 0.0)
+    else:
+        residual = -sign / (1 + np.exp(np.clip(sign * z, -700, 700)))
+    return np.clip((residual[:, None] * x).mean(axis=0), -1, 1)
+
+
+# arithmetic.md allows the logistic model, whose table is interpolated, 2**-9.
+LARGEST_ERROR = {wire.LINEAR: 2**-13, wire.LOGISTIC: 2**-11.5, wire.SVM: 2**-13}
+
+
+@pytest.mark.parametrize("model", LARGEST_ERROR)
+@pytest.mark.parametrize("d", [1, 28, 128])
+@pytest.mark.parametrize("batch", [1, 32])
+def test_the_mean_gradient_is_close_to_that_of_floats(model, d, batch):
+    random = np.random.default_rng(d)
+    for exponent in range(-30, -11):
+        # Small mantissas too, near the sigmoid's bend and the hinge's kink.
+        mantissas = random.integers(-32768, 32768, d) >> random.integers(0, 12)
+        records = random.integers(-ONE, ONE + 1, (batch, d + 1))
+        if model != wire.LINEAR:
+            records[:, -1] = random.choice([-ONE, ONE], batch)
+        computed = gradient_of(model, mantissas.tolist(), exponent, records.tolist())
+        exact = gradient_in_floats(model, mantissas, exponent, records)
+        assert np.abs(np.array(computed) / ONE - exact).max() <= LARGEST_ERROR[model]
 
 
 @pytest.mark.parametrize("exponent", [-12, -13, -14])
@@ -96,7 +131,7 @@ def test_local_training_is_the_specified_one(model):
         assert out.tolist() == specified
 
 
-def test_probabilities_are_the_specified_ones():
+def test_probabilities_of_devices_and_of_simulated_clients_are_the_specified_ones():
     random = np.random.default_rng(4)
     for _ in range(300):
         classes, features = int(random.integers(2, 12)), int(random.integers(1, 20))
@@ -108,5 +143,8 @@ def test_probabilities_are_the_specified_ones():
         computed = array("h", bytes(2 * classes))
         classifier.probabilities(array("h", values), computed, grid_bits)
 
-        rows = np.reshape(mantissas, (classes, features)).tolist()
-        assert computed.tolist() == probabilities(rows, exponent, values, grid_bits)
+        rows = np.reshape(mantissas, (classes, features))
+        specified = probabilities(rows.tolist(), exponent, values, grid_bits)
+        assert computed.tolist() == specified
+        simulated = vectorised.probabilities(rows, exponent, np.int16([values]), grid_bits)
+        assert simulated.tolist() == [specified]

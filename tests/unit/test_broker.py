@@ -2,23 +2,22 @@
 
 import base64
 import hashlib
-import json
 import socket
 import stat
 
-import bcrypt
 import pytest
 from cryptography import x509
 
 from tern.links import mqtt
 from ternhost.errors import USAGE, UsageError
 from ternhost.provision import keys
-from ternhost.provision.boards import fleet_file
-from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, mosquitto_files
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, host_file
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access
 from ternhost.reach.broker.configuration import BrokerOptions
+from ternhost.reach.broker.kinds import KINDS, BrokerKind
 from ternhost.reach.broker.mosquitto import configure_if_missing
+from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
+from ternhost.registry import Registry
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -31,7 +30,8 @@ def passwords(directory):
     return dict(line.split(":", 1) for line in lines)
 
 
-def matches(coded, password):
+def is_hash_of(coded, password):
+    """Whether a line of mosquitto's file of passwords is about this one."""
     _, kind, iterations, salt, digest = coded.split("$")
     expected = hashlib.pbkdf2_hmac(
         "sha512", password.encode(), base64.b64decode(salt), int(iterations)
@@ -39,29 +39,13 @@ def matches(coded, password):
     return kind == "7" and base64.b64decode(digest) == expected
 
 
-def subjects(directory):
-    """The kind and the text of each name that the broker's certificate is for."""
-    certificate = x509.load_pem_x509_certificate((directory / CERTIFICATE).read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [(type(name), str(name.value)) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("user", "password", "is_there"),
-    [("7", "secret", True), ("7", "Secret", False), ("8", "secret", False)],
-)
-def test_the_password_file_knows_its_passwords(tmp_path, user, password, is_there):
-    mosquitto_files.write_password_file(tmp_path, [("7", "secret")])
-    assert mosquitto_files.has_password(tmp_path, user, password) == is_there
-
-
 def test_passwords_follow_from_the_keys(tmp_path):
     access = configuration.write_configuration(tmp_path, KEYS)
     hashes = passwords(tmp_path)
     assert set(hashes) == {"tern-host", "00000007", "00000008"}
-    assert matches(hashes["tern-host"], access.password)
+    assert is_hash_of(hashes["tern-host"], access.password)
     for device, key in KEYS.items():
-        assert matches(hashes[mqtt.name(device)], mqtt.password(key))
+        assert is_hash_of(hashes[mqtt.name(device)], mqtt.password(key))
 
 
 def test_only_their_owner_reads_secrets(tmp_path):
@@ -79,15 +63,11 @@ def test_a_certificate_is_valid_for_a_board_without_a_clock(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("port", 0),
         ("port", 65536),
-        ("names", ("",)),
         ("names", ("localhost", "a b")),
         ("address", "0.0.0.0\nallow_anonymous true"),
-        ("prefix", ""),
         ("prefix", "a/#"),
         ("prefix", "a\ntopic readwrite #"),
-        ("prefix", 65 * "a"),
     ],
 )
 def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path, option, value):
@@ -96,20 +76,12 @@ def test_an_invalid_configuration_is_refused_and_nothing_is_written(tmp_path, op
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("place", ["my-broker", "my-broker/other.json"])
-def test_a_missing_broker_names_the_command_that_makes_it(tmp_path, place):
-    with pytest.raises(UsageError) as caught:  # before keys are written beside it
-        Access.load(host_file(tmp_path / place))
-    assert caught.value.hint == f"make it: tern broker config {tmp_path / 'my-broker'}"
-
-
 def test_a_configuration_makes_its_store_and_names_it(tmp_path):
     access = configuration.configure(tmp_path / "new")
     store = tmp_path / "new" / store_file.NAME
     assert access.store == str(store)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
-    assert set(passwords(tmp_path / "new")) == {"tern-host"}
-    assert json.loads((tmp_path / "new" / HOST).read_text())["store"] == store_file.NAME
+
     (tmp_path / "new").rename(tmp_path / "moved")
     assert Access.load(tmp_path / "moved" / HOST).store == str(tmp_path / "moved" / store_file.NAME)
 
@@ -119,38 +91,26 @@ def test_the_store_may_be_elsewhere(tmp_path, monkeypatch):
     with Store("fleet/store.sqlite") as store:
         made = keys.add(store, [7])
     access = configuration.configure("broker", "fleet/store.sqlite")
-    assert json.loads((tmp_path / "broker" / HOST).read_text())["store"] == "../fleet/store.sqlite"
     assert access.store == "fleet/store.sqlite"
-    assert matches(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
+    assert is_hash_of(passwords(tmp_path / "broker")["00000007"], mqtt.password(made[7]))
 
 
 def test_configuring_again_without_options_changes_only_the_passwords(tmp_path):
-    first = configuration.configure(tmp_path, port=1234, names=("broker.local",), address="0.0.0.0")
+    first = configuration.configure(tmp_path, port=1234, address="0.0.0.0")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with Store(first.store) as store:  # as a host has it open
         keys.add(store, [9])
-        assert configuration.configure(tmp_path) == first
+        configuration.configure(tmp_path)
     assert set(passwords(tmp_path)) == {"tern-host", "00000009"}
     for name in before.keys() - {mosquitto_files.PASSWORDS, store_file.NAME}:
         assert (tmp_path / name).read_bytes() == before[name], name
 
 
 def test_an_option_that_is_not_given_keeps_its_value(tmp_path):
-    names = ("broker.local", "10.0.0.7")
-    configuration.configure(tmp_path, port=1234, names=names, address="0.0.0.0", prefix="farm")
+    configuration.configure(tmp_path, names=("broker.local",), address="0.0.0.0", prefix="farm")
     access = configuration.configure(tmp_path, port=4321)
     assert (access.host, access.port, access.prefix) == ("broker.local", 4321, "farm")
-    assert subjects(tmp_path) == [(x509.DNSName, names[0]), (x509.IPAddress, names[1])]
     assert "listener 4321 0.0.0.0\n" in (tmp_path / CONFIG).read_text()
-
-
-def test_a_configuration_without_tls_stays_without_it(tmp_path):
-    configuration.configure(tmp_path, tls=False, names=("broker.local",))
-    assert "certfile" not in (tmp_path / CONFIG).read_text()
-    assert not (tmp_path / KEY).exists()
-    access = configuration.configure(tmp_path, port=4321)
-    assert (access.authority, access.host) == (None, "broker.local")
-    assert configuration.configure(tmp_path, tls=True).authority
 
 
 def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
@@ -163,8 +123,7 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fleet", "home"),
-    [("tern", "tern"), ("tern", "tern/up"), ("farm/a", "farm")],
+    ("fleet", "home"), [("tern", "tern/up"), ("farm/a", "farm")], ids=["below", "above"]
 )
 def test_home_assistant_s_topics_are_none_of_the_fleet(tmp_path, fleet, home):
     with pytest.raises(UsageError):
@@ -172,116 +131,70 @@ def test_home_assistant_s_topics_are_none_of_the_fleet(tmp_path, fleet, home):
     assert not (tmp_path / "new").exists()
 
 
-def test_home_assistant_and_its_reader_are_denied_the_topics_of_the_fleet(tmp_path):
-    configuration.configure(tmp_path, prefix="farm", home_assistant="homeassistant")
-    access_list = (tmp_path / mosquitto_files.ACCESS).read_text()
-    for name in ("round", "model", "down/+", "up/+", "hello/+", "site/+"):
-        assert access_list.count(f"topic deny farm/{name}\n") == 2, "of both users"
+class OtherKind(BrokerKind):
+    """A kind of broker as another package adds it, for hosts with names in `.other`."""
+
+    name = "other"
+    title = "another broker"
+    about = "one with files of its own"
+    names_here = ("here.other",)
+    without_run = "another broker runs by itself"
+
+    def has(self, directory, access):
+        return access.host.endswith(".other")
+
+    def check_options(self, *, address, bridge):
+        if address or bridge:
+            raise UsageError("it has no such option")
+
+    def write(self, directory, access, *, address, boards):
+        (directory / "other").write_text(f"{access.host} {boards}")
+
+    def write_users(self, directory, access, users):
+        (directory / "users").write_text(" ".join(users.passwords))
+
+    def start_command(self, directory):
+        return f"other {directory}"
+
+    def reload(self, directory):
+        return False
 
 
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [
-        ("pause", 0, 86_400),  # seconds: a day
-        ("slot", 0, 65_535),  # ms, 16 bits
-        ("ahead", 1, 1000),  # reports
-        ("epoch", 0, 2**32 - 1),
-        ("records", 0, 65_535),
-    ],
-)
-def test_a_policy_out_of_range_is_refused(name, least, most):
-    for value in (least, most):
-        assert fleet_file(bytes(32), **{name: value})
-    for value in (least - 1, most + 1):
-        with pytest.raises(UsageError):
-            fleet_file(bytes(32), **{name: value})
-
-
-NODES = ("n1.local", "n2.local", "n3.local")
-
-
-def users(directory):
-    """The users of a cluster, by name, the same at every node."""
-    (text,) = {(directory / "nodes" / node / "users.conf").read_text() for node in NODES}
-    return {user["user"]: user for user in map(json.loads, text.splitlines()[1:-1])}
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """The directory of a cluster, and the host's access to it."""
-    options = BrokerOptions(NODES, nats=True, prefix="farm/a")
-    return tmp_path, configuration.write_configuration(tmp_path, KEYS, options)
-
-
-@pytest.mark.parametrize("node", NODES)
-def test_a_node_of_a_cluster_has_its_files_in_a_directory(cluster, node):
-    directory, _ = cluster
-    files = {path.name: path for path in (directory / "nodes" / node).iterdir()}
-    assert files.keys() == {"nats.conf", "users.conf", AUTHORITY, CERTIFICATE, KEY}
-    for path in files.values():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
-
-    conf = files["nats.conf"].read_text()
-    assert f'server_name: "{node}"' in conf
-    for other in NODES:
-        assert f"@{other}:8884" in conf, "the nodes know each other"
-
-
-def test_a_host_and_the_certificate_of_a_cluster_name_every_node(cluster):
-    directory, access = cluster
-    assert access.hosts == [*NODES]
-    assert [name for _, name in subjects(directory)] == [*NODES]
-
-
-RIGHTS = {
-    "tern-host": {
-        "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
-        "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
-    },
-    "00000007": {
-        "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
-        "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],
-    },
-}
-
-
-@pytest.mark.parametrize("name", RIGHTS)
-def test_a_user_of_a_cluster_has_the_rights_that_mosquitto_gives(cluster, name):
-    directory, _ = cluster
-    assert users(directory)[name]["permissions"] == RIGHTS[name]
-
-
-def test_users_of_a_cluster_log_in_with_their_passwords_over_mqtt_alone(cluster):
-    directory, _ = cluster
-    user_by_name = users(directory)
-    assert user_by_name.keys() == {"tern-host", "00000007", "00000008"}
-    for user in user_by_name.values():
-        assert user["allowed_connection_types"] == ["MQTT"]
-    hashed = user_by_name["00000007"]["password"].encode()
-    assert bcrypt.checkpw(mqtt.password(KEYS[7]).encode(), hashed)
-
-
-def test_a_cluster_that_is_configured_again_keeps_its_nodes_and_the_hashes_of_its_users(tmp_path):
-    first = configuration.configure(tmp_path, names=NODES, nats=True)
-    conf, before = (tmp_path / "nodes/n1.local/nats.conf").read_text(), users(tmp_path)
-    with Store(first.store) as store:
-        keys.add(store, [9])
-    assert configuration.configure(tmp_path) == first
-    assert users(tmp_path).keys() == {"tern-host", "00000009"}
-    assert users(tmp_path)["tern-host"] == before["tern-host"], "a changed user is disconnected"
-    assert (tmp_path / "nodes/n1.local/nats.conf").read_text() == conf
+def test_another_kind_of_broker_writes_its_own_files(here, tern):
+    with KINDS.lent("other", OtherKind()):
+        made = tern("broker", "config", "new", "--for", "other")
+        assert "start the broker: other new" in made.out
+        with Store("new/store.sqlite") as store:
+            keys.add(store, [7])
+        tern("broker", "config", "new")
+    assert (here / "new/other").read_text() == "here.other 0", "it is configured once"
+    assert (here / "new/users").read_text() == "tern-host 00000007"
+    assert not (here / "new" / CONFIG).exists()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "config one --for nats",
-        "config three --for mosquitto",
-        "config three --bridge lab",
-        "run three",
+        "config one --for other",
+        "config new --bridge lab",
+        "run new",
     ],
 )
-def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(here, tern, words):
-    configuration.configure("one")
-    configuration.configure("three", nats=True)
-    tern("broker", *words.split(), code=USAGE)
+def test_a_directory_keeps_its_kind_of_broker_and_tern_runs_only_mosquitto(here, tern, words):
+    with KINDS.lent("other", OtherKind()):
+        configuration.configure("one")
+        configuration.configure("new", kind="other")
+        tern("broker", *words.split(), code=USAGE)
+
+
+def test_a_kind_of_broker_that_is_missing_names_its_package(tmp_path, monkeypatch):
+    Access("a.other,b.other", 1, "tern-host", "", None).save(tmp_path / HOST)
+    kinds = Registry("kind of broker", "tern.brokers", {})
+    kinds.register("mosquitto", MOSQUITTO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ternhost.registry._is_there", lambda package: False)
+        assert "nats" not in kinds
+    monkeypatch.setattr("ternhost.reach.broker.kinds.KINDS", kinds)
+    with pytest.raises(UsageError) as caught:
+        configuration.configure(tmp_path)
+    assert caught.value.hint == "install its package: terngateway (for nats)"

@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import resource
-import stat
 import subprocess
 import sys
 
@@ -13,22 +11,6 @@ import pytest
 from tern import card as cards
 from ternhost import errors
 from ternhost.privacy.mechanisms import parse_epsilon
-
-
-def run_tern(*words, largest_file=None, **environment):
-    """Run tern in another process, in which no file can grow beyond `largest_file` bytes."""
-
-    def limit_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-    return subprocess.run(
-        [sys.executable, "-B", "-m", "ternhost", *words],
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, **environment},
-        preexec_fn=limit_files if largest_file else None,
-    )
-
 
 # Design and show
 
@@ -53,17 +35,6 @@ def test_epsilon_is_exact_in_decimal_and_rounded_down_to_millionths(text, micro)
     assert parse_epsilon(text) == micro
 
 
-def test_a_shipped_card_needs_no_scipy():
-    """SciPy takes longer to import than all other modules."""
-    script = (
-        "import sys; from ternhost.cli import main; "
-        "code = main(['card', 'design', 'optimal', '--epsilon', '2', '--levels', '4', '--json']); "
-        "sys.exit(code or 'scipy' in sys.modules)"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert json.loads(ended.stdout)["notes"] == ["a shipped card"]
-
-
 @pytest.mark.parametrize(
     ("epsilon", "believed"), [("0.5", "62.3 %"), ("2", "88.1 %"), ("8", "more than 99.9 %")]
 )
@@ -79,27 +50,19 @@ def test_show_says_what_an_epsilon_means_for_one_device(tern, epsilon, believed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["show pm-sub --plot p.png", "design 3r -o p.png"])
-def test_a_full_disk_leaves_no_part_of_a_file_and_keeps_the_file_before(here, words):
-    (here / "p.png").write_bytes(b"before")
-    # Cards and pictures are longer than 128 bytes: the write ends in the middle.
-    ended = run_tern("card", *words.split(), "--epsilon", "1", largest_file=128)
+def test_a_full_disk_leaves_no_part_of_a_card_and_keeps_the_file_before(here):
+    def limit_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (128, 128))  # a card of 3r is longer
+
+    (here / "my.card").write_bytes(b"before")
+    words = ["card", "design", "3r", "-o", "my.card", "--epsilon", "1"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "ternhost", *words], capture_output=True, preexec_fn=limit_files
+    )
+
     assert ended.returncode != errors.OK
-    assert not ended.stdout
-    assert list(here.iterdir()) == [here / "p.png"]
-    assert (here / "p.png").read_bytes() == b"before"
-
-
-def test_a_device_file_is_written_to_and_not_replaced(tern):
-    tern(*["card", "show", "duchi", "--epsilon", "1", "--plot", "/dev/full"], code=errors.STORAGE)
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-
-
-@pytest.mark.parametrize("place", ["no/a.card", "."])
-@pytest.mark.usefixtures("here")
-def test_a_card_that_cannot_be_written_is_a_storage_error_that_names_the_place(tern, place):
-    words = f"card design duchi --epsilon 1 -o {place}"
-    assert f"cannot write {place}" in tern(*words.split(), code=errors.STORAGE).err
+    assert list(here.iterdir()) == [here / "my.card"]
+    assert (here / "my.card").read_bytes() == b"before"
 
 
 # Certify a card
@@ -124,17 +87,9 @@ def test_certify_accepts_the_epsilon_of_a_card_and_no_smaller_one(tern, duchi_ca
     assert (refused["certified"], refused["epsilon_certified"]) == (False, 1.5)
 
 
-def test_certify_refuses_a_card_that_claims_too_little(tern, duchi_card):
-    data = bytearray(duchi_card.read_bytes())
-    data[1] ^= 32  # a smaller epsilon
-    duchi_card.write_bytes(data)
-    assert "refuses" in certify(tern, duchi_card, "3", errors.FAILED).json["reason"]
-
-
-@pytest.mark.parametrize("data", [b"", b"\x11", b"not a card at all", bytes(2048)])
-def test_certify_refuses_a_file_that_is_no_card(tern, tmp_path, data):
+def test_certify_refuses_a_file_that_is_no_card(tern, tmp_path):
     path = tmp_path / "none.card"
-    path.write_bytes(data)
+    path.write_bytes(b"not a card at all")
     refused = certify(tern, path, "1", errors.FAILED).json
     assert (refused["certified"], refused["epsilon_certified"]) == (False, None)
 
@@ -158,10 +113,7 @@ TABLE = "x, -2, 2\n-1, 0.75, 1/4\n1, 0.25, 3/4\n"
 
 
 def test_certify_takes_a_table_of_probabilities(certified):
-    words = certified(TABLE)
-    assert "it keeps epsilon 1.098613, ln of 3, the ratio of output -2 at inputs -1 and 1" in words
-    assert "variance   at most 3 (at input -1)" in words
-    certified(TABLE, "--epsilon", "1.098613")
+    certified(TABLE, "--epsilon", "1.098613")  # ln 3, rounded up
     refused = certified(TABLE, "--epsilon", "1.098612", "--json", code=errors.FAILED)
     assert json.loads(refused)["certified"] is False
 
@@ -169,7 +121,6 @@ def test_certify_takes_a_table_of_probabilities(certified):
 def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
     table = ";a;b;c\nyes;0.5;0.25;1/4\nno;1/2;1/2;0"
     words = certified(table, "--epsilon", "1", "--delta", code=errors.FAILED)
-    assert "no epsilon: output c is possible at yes, and not at no" in words
     assert "delta      1/4 = 0.25 at epsilon 1.0" in words
 
 
@@ -179,12 +130,9 @@ def test_a_table_with_a_zero_keeps_no_epsilon_but_a_delta(certified):
         ("0.333,0.333,0.333\n1/3,1/3,1/3", "input 1 sum to 999/1000"),
         ("1.5,-0.5\n0.5,0.5", "the probability -1/2"),
         ("0.5,0.5\n1", "two rows or more, all of one length"),
-        ("0.5,half\n0.5,0.5", "'half' is not a probability"),
         ("0.5,1/0\n0.5,0.5", "'1/0' is not a probability"),
         ("0.5,1e999999999\n0.5,0.5", "'1e999999999' is not a probability"),
         (",a,a\nx,0.5,0.5\ny,0.5,0.5", "their names are a, a"),
-        (",a,b\nx,0.5,0.5\nx,0.5,0.5", "their names are x, x"),
-        ("", "two rows or more"),
     ],
 )
 def test_a_table_that_is_none_is_refused_with_its_reason(certified, table, reason):
@@ -225,50 +173,24 @@ def test_an_account_has_the_true_epsilon_of_a_card_that_claims_less(account, duc
     assert account(f"{duchi_card} --rounds 2")["epsilon_pure"] == 2 * 1.5
 
 
-def test_account_takes_a_card_by_name_or_file(account, tern, tmp_path):
-    path = str(tmp_path / "c")
-    tern("card", "design", "three-outputs", "--epsilon", "4", "-o", path)
-    by_name = account("three-outputs --epsilon 4 --reports 2000")
-    by_file = account(f"{path} --reports 2000")
-    assert by_file | {"what": by_name["what"]} == by_name
-    any_card = account("--epsilon 4 --reports 2000")
-    assert by_name["epsilon_central"] < any_card["epsilon_central"] < 4
-
-
-def test_account_says_that_hiding_among_reports_needs_a_shuffler(account, tern, tmp_path, coarse):
-    hidden_from_the_host = account("--epsilon 1 --reports 2000")["holds_toward_the_host"]
-    assert (hidden_from_the_host["ports"], hidden_from_the_host["broker"]) == (False, False)
-    plot = tmp_path / "shuffled.png"
-    words = f"card account --epsilon 1 --reports 2000 --delta 1e-6 --plot {plot}"
-    text = tern(*words.split()).out
-    assert "over MQTT or serial ports, a device spends the local 1" in text
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
 def test_account_composes_rounds_behind_an_intermediary(account):
-    once = account("duchi --epsilon 1 --reports 900")
-    four = account("duchi --epsilon 1 --reports 900 --rounds 4")
+    four = account("duchi --epsilon 1 --reports 300 --rounds 4")
     behind = [row["behind"] for row in four["rows"]]
     assert behind == sorted(set(behind))
-    assert behind[0] == once["epsilon_central"]
     assert four["epsilon_central"] == behind[-1] < 3 * behind[0] < four["epsilon_exact"] < 4
 
 
 def test_only_honest_reports_hide_each_other(account):
-    # In floats, .57 of 600 is less than 342.
-    some = account("duchi --epsilon 1 --reports 600 --rounds 2 --honest .57")
-    assert (some["reports"], some["honest"]) == (600, 342)
-    assert some["rows"] == account("duchi --epsilon 1 --reports 342 --rounds 2")["rows"]
+    some = account("duchi --epsilon 1 --reports 600 --honest .57")
+    assert some["honest"] == 342  # in floats, .57 of 600 is less
+    assert some["epsilon_central"] == account("duchi --epsilon 1 --reports 342")["epsilon_central"]
 
 
 def test_account_composes_several_cards_in_the_same_shares(account, duchi_card):
     both = account(f"{duchi_card} duchi --epsilon 1 --rounds 4,20")
-    assert [(card["what"], card["rounds"]) for card in both["cards"]] == [
-        (str(duchi_card), 4),
-        ("duchi", 20),
-    ]
+    # 4 and 20 rounds, and as near as whole rounds come to 1/2, 1/4, 1/8 and 1/12 of both.
     assert [row["rounds"] for row in both["rows"]] == [2, 3, 6, 12, 24]
-    assert both["rows"][-1]["pure"] == 4 * 1.5 + 20 * 1
+    assert both["rows"][-1]["pure"] == 4 * 1.5 + 20 * 1  # the card in the file is of 1.5
     of_first = account(f"{duchi_card} --rounds 4")["epsilon"]
     of_second = account("duchi --epsilon 1 --rounds 20")["epsilon"]
     assert max(of_first, of_second) < both["epsilon"] < of_first + of_second
@@ -278,18 +200,11 @@ def test_account_composes_several_cards_in_the_same_shares(account, duchi_card):
     ("words", "option"),
     [
         ("duchi --epsilon 1 --rounds 0", "--rounds"),
-        ("duchi --epsilon 1 --rounds 1000001", "--rounds"),
-        ("duchi --epsilon 1 --rounds many", "--rounds"),
         ("duchi 3r duchi --epsilon 1 --rounds 2,3", "--rounds has 2 numbers for 3 cards"),
-        ("duchi --epsilon 1 --values 129", "--values"),
         ("duchi --epsilon 1 --honest .5", "--honest must be 1 without --reports"),
         ("duchi --epsilon 1 --reports 9 --honest nan", "--honest"),
-        ("duchi --epsilon 1 --reports 0 --rounds 2", "--reports"),
-        ("duchi --epsilon 1 --rho 1", "--rho is about no card"),
-        ("duchi pm", "needs an epsilon"),
         ("a.card b.card --epsilon 1", "--epsilon would change nothing"),
         ("projection --epsilon 1 --d 9 --values 2", "--values must be 1 with projection"),
-        ("duchi --epsilon 1 --delta 1e-310", "--delta"),
         ("duchi --epsilon 1 --delta 1", "delta"),
     ],
 )

@@ -13,32 +13,20 @@ from ternhost import datasets
 from ternhost.datasets import synthetic
 from ternhost.errors import RefusedError, UsageError
 from ternhost.learn import estimate
-from ternhost.learn.designs import DeviceClass, class_of, coordinates_by_rule, parse_shares
+from ternhost.learn.designs import DeviceClass, class_of
 from ternhost.learn.devices import Turns, most_turns
 from ternhost.learn.fedsgd import Options
-from ternhost.privacy import certify, mechanisms
+from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import design
 from ternhost.run import costs
-
-# Shares
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1", "1:", ":1", "1:x", "1:0.5,2:0.4", "1:-1,2:2", "1:0,2:1", "1:nan"]
-)
-def test_shares_that_are_none_are_refused(text):
-    with pytest.raises(UsageError):
-        parse_shares(text)
-
 
 # Classes
 
 
-@pytest.mark.parametrize("parts", [[0.5, 0.3, 0.2], [0.01, 0.99], [1 / 3] * 3])
-@pytest.mark.parametrize("seed", [0, 1, 12345])
-def test_classes_have_their_shares(parts, seed):
+@pytest.mark.parametrize("parts", [[0.5, 0.3, 0.2], [0.01, 0.99]])
+def test_classes_have_their_shares(parts):
     n = 100_000
-    observed = np.bincount(class_of(np.arange(1, n + 1), parts, seed), minlength=len(parts)) / n
+    observed = np.bincount(class_of(np.arange(1, n + 1), parts, seed=1), minlength=len(parts)) / n
     error = np.sqrt(np.array(parts) * (1 - np.array(parts)) / n)
     assert (np.abs(observed - parts) < 4.5 * error).all()
 
@@ -50,17 +38,10 @@ def test_a_device_keeps_its_class_when_others_join():
     assert class_of([50], [0.5, 0.3, 0.2], seed=7) == classes_of_all[49]
 
 
-def test_classes_of_two_seeds_and_of_neighbouring_ids_are_independent():
-    devices = np.arange(1, 50_001)
-    first, second = (class_of(devices, [0.5, 0.5], seed) for seed in (1, 2))
-    assert np.mean(first == second) == pytest.approx(0.5, abs=0.01)
-    assert np.mean(first[1:] == first[:-1]) == pytest.approx(0.5, abs=0.01)
-
-
 # Turns
 
 
-@pytest.mark.parametrize(("clients", "group"), [(10, 3), (100, 30), (7, 7), (5, 1), (3, 8), (6, 0)])
+@pytest.mark.parametrize(("clients", "group"), [(10, 3), (7, 7), (5, 1), (3, 8), (6, 0)])
 def test_every_client_takes_part_once_before_any_takes_part_again(clients, group):
     turns, times = Turns(clients, group, 3), np.zeros(clients, np.int64)
     group = max(1, min(group, clients))
@@ -83,28 +64,6 @@ def test_turns_are_the_same_when_they_are_resumed():
 # k
 
 
-@pytest.mark.parametrize(
-    ("rule", "epsilon", "k"),
-    [
-        ("paper", 4_999_999, 1),
-        ("paper", 5_000_000, 2),
-        ("paper", 20_000_000, 8),
-        ("wide", 3_499_999, 1),
-        ("wide", 3_500_000, 2),
-        ("wide", 6_000_000, 3),
-    ],
-)
-def test_a_rule_gives_k_for_an_epsilon(rule, epsilon, k):
-    assert coordinates_by_rule(rule, epsilon, 100) == k
-    assert coordinates_by_rule(rule, epsilon, 1) == 1
-
-
-def test_classes_share_the_k_of_the_least_epsilon():
-    classes = [DeviceClass(12_000_000, 0.5), DeviceClass(5_000_000, 0.5)]
-    assert Options().choose_k(classes, 28) == 2
-    assert Options(k=3).choose_k(classes, 28) == 3
-
-
 # Reports
 
 
@@ -116,13 +75,12 @@ def test_a_card_that_costs_more_than_epsilon_is_refused():
             options.design(DeviceClass(epsilon), k)
 
 
-@pytest.mark.parametrize("epsilon", ["0.5", "3.3", "20"])
+@pytest.mark.parametrize("epsilon", [500_000, 3_300_000, 20_000_000])  # millionths
 @pytest.mark.parametrize("k", [1, 7])
 def test_k_coordinates_cost_no_more_than_epsilon(epsilon, k):
-    design = Options().design(DeviceClass(round(float(epsilon) * 1e6)), k)
-    assert 0.95 * float(epsilon) * 1e6 < design.cost <= float(epsilon) * 1e6
+    design = Options().design(DeviceClass(epsilon), k)
+    assert 0.95 * epsilon < design.cost <= epsilon
     assert design.cost == design.k * design.card.epsilon
-    assert design.variance == float(certify.moments(design.card).variance(Fraction(0)))
 
 
 # Personalised budgets: the card of each class, its cost, and the model
@@ -250,7 +208,9 @@ def test_frequencies_of_classes_are_unbiased_by_enumeration():
 # The model
 
 
-@pytest.mark.parametrize("epsilons", ["1", "1:0.5,2:0.4", "x:1", "0:1", "21:1", "1:0.5,1:0.5"])
+@pytest.mark.parametrize(
+    "epsilons", ["1", "1:0.5,2:0.4", "1:nan", "1:-1,2:2", "0:1", "21:1", "1:0.5,1:0.5"]
+)
 def test_epsilons_with_invalid_classes_are_refused(epsilons):
     with pytest.raises(UsageError):
         begin("fedsgd", 1000, **(SMALL["fedsgd"] | {"epsilons": epsilons}))

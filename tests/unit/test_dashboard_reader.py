@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sqlite3
 from contextlib import closing, contextmanager
 
@@ -13,17 +12,17 @@ from sample_store import reports_of
 from tern import wire
 from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound, Tally
-from ternhost.errors import StorageError, UsageError
+from ternhost.errors import StorageError
 from ternhost.privacy import mechanisms
 from ternhost.store import read_only, schema
 from ternhost.store.boards import BoardRow
 from ternhost.store.reader import Reader
 from ternhost.store.runs import FINISHED, RUNNING, EndedRound, StoredRun
 from ternhost.store.store import Store
-from ternhost.watch import stores
 from ternhost.watch.summary import summary_of
 
 DEVICES = 40
+REPORTS_OF_A_ROUND = 30
 KEYS = {device: bytes([device]) * 32 for device in range(1, DEVICES + 1)}
 CARD = mechanisms.design("three-outputs", epsilon_micro=2_000_000).decode()
 BODY = round_body(1, Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(CARD.data), 1))
@@ -34,8 +33,6 @@ OPTIONS = {
     "learning": {"dataset": "flights", "epsilon": "2"},
     "fleet": "mqtt:somewhere",
     "schedule": None,
-    "directory": "/nowhere",
-    "devices": DEVICES,
 }
 
 
@@ -47,10 +44,9 @@ def store(store):
     return store
 
 
-def a_round(store, number, run="first"):
-    store.open_round(
-        StoredRound(number, [StoredCohort(BODY, range(1, DEVICES + 1))], DEVICES, 60.0, run)
-    )
+def a_round(store, number):
+    cohort = StoredCohort(BODY, range(1, DEVICES + 1))
+    store.open_round(StoredRound(number, [cohort], DEVICES, 60.0, "first"))
 
 
 def ended_round(store, number, **figures):
@@ -68,18 +64,13 @@ def reports(store, number, first, last):
     store.add_reports(reports_of(number, [(device, b"\1") for device in range(first, last + 1)]))
 
 
-def end(store, number, run="first", **figures):
-    tally = Tally(BODY, DEVICES, 30, np.full((4, CARD.symbols), number))
-    entry = {
-        "round": number,
-        "asked": DEVICES,
-        "reports": 30,
-        "refusals": 2,
-        "reasons": {"budget": 2},
-    }
-    state = {**STATE, "rounds": number, "reports": 30 * number}
+def end(store, number, **figures):
+    """End a round whose reports have `number` times each symbol of each coordinate."""
+    tally = Tally(BODY, DEVICES, REPORTS_OF_A_ROUND, np.full((4, CARD.symbols), number))
+    entry = {"round": number, "asked": DEVICES, "reports": REPORTS_OF_A_ROUND, "refusals": 0}
+    state = {**STATE, "rounds": number, "reports": REPORTS_OF_A_ROUND * number}
     ended = EndedRound(number, "complete", {**entry, **figures}, tallies=[tally], began=5.0)
-    store.end_run_round(run, state, ended)
+    store.end_run_round("first", state, ended)
 
 
 def alter(path, statement):
@@ -87,65 +78,34 @@ def alter(path, statement):
         database.execute(statement)
 
 
-def test_a_snapshot_has_the_ended_round(store):
+def test_a_snapshot_has_the_figures_of_a_round_that_has_ended(store):
     ended_round(store, 1, accuracy=0.75)
+
     now = snapshot(store)
-    assert (now.run.name, now.run.rounds, now.run.reports) == ("first", 1, 30)
-    assert (now.run.fleet, now.devices) == ("mqtt:somewhere", DEVICES)
+
+    assert now.run.name == "first"
+    assert now.run.reports == REPORTS_OF_A_ROUND
     (entry,) = now.history
-    assert (entry["round"], entry["accuracy"], entry["began"]) == (1, 0.75, 5.0)
-    assert entry["reasons"] == {"budget": 2}
+    assert entry["accuracy"] == 0.75
     (tally,) = now.tallies
     # Each of the four coordinates has counted 1 for each symbol in round 1.
-    assert (tally.card, tally.symbols) == (CARD.data.hex(), (4,) * CARD.symbols)
-    json.dumps(summary_of(now).as_json())
+    assert tally.symbols == (4 * 1,) * CARD.symbols
+    assert json.dumps(summary_of(now).as_json()), "for programs"
 
 
 def test_a_snapshot_has_the_open_round(store):
     a_round(store, 2)
-    reports(store, 2, first=1, last=10)
-    reports(store, 2, first=11, last=12)
+    reports(store, 2, first=1, last=12)
     (opened,) = snapshot(store).open
     assert (opened.number, opened.reports) == (2, 12)
     assert (opened.asked, opened.wanted) == (DEVICES, DEVICES)
 
 
 def test_a_snapshot_has_the_boards(store):
-    online = BoardRow("b1", first=1, clients=20, online=True, heard=7.0, hello={"heap": 1000})
-    offline = BoardRow("b2", first=21, clients=20, online=False, heard=6.0)
-    store.boards_seen([online, offline])
-    boards = [(board.name, board.online, board.hello) for board in snapshot(store).boards]
-    assert boards == [("b1", True, {"heap": 1000}), ("b2", False, {})]
-
-
-def test_reports_cost_the_epsilon_of_their_cohort_s_question(store):
-    cheap = mechanisms.design("three-outputs", epsilon_micro=500_000).decode()
-    three_values = Question(wire.LOGISTIC, [0] * 4, wire.MAX_EXPONENT, bytes(cheap.data), k=3)
-    cheap_body = round_body(1, three_values)  # 3 values at 0.5: 1.5; BODY costs 2
-    counts = np.zeros((4, CARD.symbols))
-    reports_of_rounds = [(20, 10), (0, 10)]  # at 2, and at 1.5
-
-    for number, (at_2, at_1_5) in enumerate(reports_of_rounds, 1):
-        a_round(store, number)
-        tallies = [Tally(BODY, 20, at_2, counts), Tally(cheap_body, 20, at_1_5, counts)]
-        state = {**STATE, "rounds": number, "reports": 40 - 10 * number}
-        entry = {"round": number, "reports": at_2 + at_1_5, "accuracy": 0.5}
-        ended = EndedRound(number, "complete", entry, tallies=tallies, began=5.0)
-        store.end_run_round("first", state, ended)
-
-    now = snapshot(store)
-    assert now.paid == {2_000_000: 20, 1_500_000: 20}
-    assert now.demanded == {2_000_000: 40, 1_500_000: 40}
-    assert [entry["spent"] for entry in now.history] == [20 * 2 + 10 * 1.5, 10 * 1.5]
-
-
-def test_a_later_snapshot_has_the_reports_that_came_since(store):
-    a_round(store, 1)
-    with Reader(store.path) as reader:
-        reports(store, 1, first=1, last=5)
-        assert reader.snapshot().open[0].reports == 5
-        reports(store, 1, first=6, last=9)
-        assert reader.snapshot().open[0].reports == 9
+    board = BoardRow("b1", first=1, clients=20, online=True, heard=7.0, hello={"heap": 1000})
+    store.boards_seen([board])
+    (seen,) = snapshot(store).boards
+    assert (seen.name, seen.online, seen.hello) == ("b1", True, {"heap": 1000})
 
 
 def test_a_later_snapshot_adds_the_rounds_that_ended_since(store):
@@ -161,31 +121,23 @@ def test_a_later_snapshot_adds_the_rounds_that_ended_since(store):
 
 def test_the_named_run_is_shown_else_the_running_one_else_the_newest(store):
     store.save_run("first", status=FINISHED)
-    store.begin_run(StoredRun("second", 2.0, FINISHED, OPTIONS, STATE))
-    with Reader(store.path) as reader, Reader(store.path, "first") as of_first:
-        assert reader.snapshot().run.name == "second"
+    store.begin_run(StoredRun("running", 2.0, RUNNING, OPTIONS, STATE))
+    store.begin_run(StoredRun("newest", 3.0, FINISHED, OPTIONS, STATE))
+    with Reader(store.path, "first") as of_first, Reader(store.path) as reader:
         assert of_first.snapshot().run.name == "first"
-        store.begin_run(StoredRun("third", 3.0, RUNNING, OPTIONS, STATE))
-        a_round(store, 1, "third")
-        end(store, 1, "third")
-        now = reader.snapshot()
-        assert [run.name for run in now.runs] == ["first", "second", "third"]
-        assert (now.run.name, len(now.history)) == ("third", 1)
-        assert not of_first.snapshot().history
+        assert reader.snapshot().run.name == "running"
+        store.save_run("running", status=FINISHED)
+        assert reader.snapshot().run.name == "newest"
 
 
 REFUSED = [
     "SELECT count(*) FROM state",
-    "SELECT count(*) FROM device WHERE substr(hex(key), 1, 1) = '0'",
+    "SELECT count(*) FROM device WHERE substr(hex(key), 1, 1) = '0'",  # a bit of a key
     "SELECT sql FROM sqlite_schema",
     "SELECT name FROM run UNION SELECT value FROM state",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
-    "INSERT INTO board VALUES ('b', 1, 1, 1, 1, '{}', 0, NULL, 0)",
     "UPDATE run SET name = 'x'",
-    "DELETE FROM history",
-    "DROP TABLE run",
     "CREATE TEMP TABLE t (x)",
-    "PRAGMA user_version = 9",
     "PRAGMA journal_mode = DELETE",
     "SELECT load_extension('x')",
 ]
@@ -235,15 +187,12 @@ def locked(path):
 def test_a_locked_store_keeps_the_last_snapshot_with_a_note(store):
     store.close()
     with Reader(store.path) as reader:
-        with locked(store.path):
-            assert (reader.snapshot().read, reader.snapshot().run) == (0.0, None)
         before = reader.snapshot()
-        assert (before.note, before.run.name) == (None, "first")
         reader.close()
         with locked(store.path):
             now = reader.snapshot()
         assert "locked" in now.note
-        assert (now.run, now.serial, now.read) == (before.run, before.serial, before.read)
+        assert (now.run, now.read) == (before.run, before.read)
         assert reader.snapshot().note is None
 
 
@@ -259,9 +208,6 @@ def test_a_reader_survives_a_store_that_vanishes_or_is_replaced(store, tmp_path)
             replacement.begin_run(StoredRun("other", 9.0, RUNNING, OPTIONS, STATE))
             assert reader.snapshot().run.name == "other"
         os.rename(away, store.path)
-        assert reader.snapshot().run.name == "first"
-        store.path.write_bytes(b"no store")
-        assert reader.snapshot().note
         assert reader.snapshot().run.name == "first"
 
 
@@ -288,12 +234,10 @@ def test_an_older_store_another_file_and_torn_pages_are_refused_with_a_hint(stor
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE tally SET counts = x'00'",
-        "UPDATE tally SET body = x'05'",
-        "UPDATE run SET asked = '{}'",
-        "UPDATE run SET state = '{'",
-        "UPDATE history SET entry = '7'",
-        "UPDATE board SET hello = 'x'",
+        "UPDATE tally SET counts = x'00'",  # too few bytes
+        "UPDATE run SET asked = '{}'",  # no options
+        "UPDATE history SET entry = '7'",  # no object
+        "UPDATE board SET hello = 'x'",  # no JSON
         "DROP TABLE history",
     ],
 )
@@ -308,8 +252,7 @@ def test_damaged_contents_are_refused_and_an_observer_keeps_its_snapshot(store, 
         assert earlier.snapshot().run.name == before.run.name
 
 
-@pytest.mark.parametrize("is_read_between", [True, False])
-def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, is_read_between):
+def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store):
     for number in (1, 2, 3):
         ended_round(store, number)
     store.close()
@@ -318,22 +261,17 @@ def test_a_new_store_in_the_same_file_is_not_mixed_with_the_old_one(store, is_re
         reader.close()
         for path in store.path.parent.glob("store.sqlite*"):
             path.unlink()
-        if is_read_between:
-            assert "not there" in reader.snapshot().note
-
         with Store(store.path) as new_store:
             new_store.add_devices(KEYS)
             new_store.begin_run(StoredRun("first", 2.0, RUNNING, OPTIONS, STATE))
             for number in (1, 2, 3):
                 ended_round(new_store, number, accuracy=0.5)
-            a_round(new_store, 4)
-            if reader._file:  # a file system may give the new file the inode of the old one
-                status = os.stat(new_store.path)
-                reader._file = (status.st_dev, status.st_ino)
+            # A file system may give the new file the inode of the old one.
+            status = os.stat(new_store.path)
+            reader._file = (status.st_dev, status.st_ino)
             now = reader.snapshot()
 
     assert [entry.get("accuracy") for entry in now.history] == [0.5] * 3
-    assert [opened.number for opened in now.open] == [4]
 
 
 def test_a_reader_never_keeps_a_writer_waiting(store):
@@ -345,17 +283,6 @@ def test_a_reader_never_keeps_a_writer_waiting(store):
         # SQLite empties the log only while nobody reads.
         store.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         assert os.path.getsize(f"{store.path}-wal") == 0
-
-
-def test_a_copy_of_the_file_alone_is_complete_while_a_reader_is_open(store, tmp_path):
-    """SQLite leaves what was written in a second file, the log, while a reader is open."""
-    with Reader(store.path) as reader:
-        reader.snapshot()
-        ended_round(store, 1)
-        store.close()
-        copy = shutil.copy(store.path, tmp_path / "copy.sqlite")
-    with Reader(copy) as reader_of_copy:
-        assert len(reader_of_copy.snapshot().history) == 1
 
 
 def test_a_read_only_store_is_read_and_no_file_is_written_beside_it(store, monkeypatch):
@@ -371,44 +298,5 @@ def test_a_read_only_store_is_read_and_no_file_is_written_beside_it(store, monke
         assert [path.name for path in store.path.parent.glob("store.sqlite*")] == ["store.sqlite"]
         assert reader.snapshot().serial == first.serial
         with Store(store.path) as writer:  # of another user
-            a_round(writer, 2)
-            assert reader.snapshot().open[0].number == 2
-            end(writer, 2)
+            ended_round(writer, 2)
             assert len(reader.snapshot().history) == 2
-            a_round(writer, 3)
-        assert reader.snapshot().open[0].number == 3
-
-
-@pytest.fixture
-def runs(store, tmp_path):
-    """A directory with the runs "one" and "two", of which the second is newer."""
-    store.close()
-    for when, name in enumerate(("one", "two")):
-        directory = tmp_path / "runs" / name
-        directory.mkdir(parents=True)
-        shutil.copy(store.path, directory / "store.sqlite")
-        run = {"name": "first", "store": "store.sqlite", "store_was": "/nowhere"}
-        (directory / "run.json").write_text(json.dumps(run))
-        os.utime(directory / "run.json", (when, when))
-    return tmp_path / "runs"
-
-
-def test_a_store_is_found_by_its_file_directory_and_run(runs, store, tmp_path):
-    assert stores.chosen(store.path) == (store.path, None)
-    assert stores.chosen(tmp_path) == (store.path, None)
-    for name in (runs / "one", "one"):
-        assert stores.chosen(name, runs) == (runs / "one" / "store.sqlite", "first")
-
-
-def test_without_a_name_the_newest_run_is_found(runs):
-    assert stores.chosen(None, runs)[0] == runs / "two" / "store.sqlite"
-    assert stores.chosen(runs)[0] == runs / "two" / "store.sqlite"
-
-
-def test_a_store_that_is_not_there_is_refused(runs, tmp_path):
-    (runs / "two" / "store.sqlite").unlink()
-    with pytest.raises(StorageError):
-        stores.chosen("two", runs)
-    for nothing in ("three", tmp_path / "nowhere"):
-        with pytest.raises(UsageError):
-            stores.chosen(nothing, runs)

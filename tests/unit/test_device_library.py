@@ -42,10 +42,6 @@ def python(folder, *words):
     return ended.stdout
 
 
-def test_the_api_works(folder):
-    assert python(folder, "-c", f"import ternhost; {DESIGN}") == MILLIONTHS
-
-
 def test_the_command_works(folder):
     assert "duchi" in python(folder, "-m", "ternhost", "card", "design", "duchi", "--epsilon", "1")
 

@@ -3,7 +3,6 @@
 It is read from runs, frames, files and stores.
 """
 
-import itertools
 from array import array
 
 import numpy as np
@@ -64,15 +63,6 @@ def test_the_twin_predicts_what_a_device_predicts(tmp_path_factory, data):
     check_predictions(tmp_path_factory.mktemp("board"), twin, np.array(rows, np.int16))
 
 
-@pytest.mark.parametrize("model", KINDS)
-def test_the_twin_is_the_same_at_the_ends_of_int16(tmp_path, model):
-    ends = np.array([[end] * 128 for end in (-32768, -ONE, -1, 0, 1, ONE, 32767)], np.int16)
-    for mantissa, exponent in itertools.product((-32768, 32767), (-12, -30)):
-        mantissas = np.full((8 if model == wire.SOFTMAX else 1, 128), mantissa, np.int16)
-        mantissas[::2] //= 3
-        check_predictions(tmp_path, DeviceModel(model, mantissas, exponent), ends)
-
-
 def test_the_twin_of_a_run_has_its_weights_and_its_accuracy(here):
     options = {"dataset": "iris", "model": "softmax", "epsilon": 8, "reports": 100, "group": 10}
     result = ternhost.train("fedsgd", fleet="simulated:100", **options)
@@ -103,8 +93,3 @@ def test_the_twin_is_read_from_a_store(store):
     twin = DeviceModel.of_store(store.path)
     assert (twin.model, twin.number) == (wire.SVM, 9)
     assert twin.mantissas.tolist() == [[5, -5]]
-
-
-def test_a_store_without_a_model_is_refused(store):
-    with pytest.raises(UsageError, match="keeps no model"):
-        DeviceModel.of_store(store.path)

@@ -46,14 +46,12 @@ def files_in(directory):
     return {f"/samples/{path.name}": path.read_bytes() for path in directory.glob("samples/*")}
 
 
-# One record; the last one that fits into a segment, and one more; several segments; the widest.
-SIZES = pytest.mark.parametrize(
-    ("features", "count"), [(1, 1), (13, 145), (13, 146), (28, 300), (128, 31)]
+@pytest.mark.parametrize(
+    ("features", "count"),
+    [(1, 1), (13, 145), (13, 146), (128, 31)],
+    ids=["one record", "a full segment", "one more", "the widest records"],
 )
-
-
-@SIZES
-def test_a_recorder_reads_the_segments_that_are_written_for_it(tmp_path, features, count):
+def test_a_recorder_reads_written_segments_and_goes_on_after_them(tmp_path, features, count):
     written = rows(features, count)
     files = records.segments(written, last=9)
     assert max(len(data) for data in files.values()) <= recorder.SEGMENT_MOST
@@ -61,20 +59,10 @@ def test_a_recorder_reads_the_segments_that_are_written_for_it(tmp_path, feature
 
     book = Recorder(features, count + 8, 8, least=1)
     book.open(str(tmp_path))
-    assert book.count == count
-    row = np.zeros(features + 1, np.int16)
     for i in range(count):
+        row = np.zeros(features + 1, np.int16)
         book.read(i, row)
         assert row.tolist() == written[i].tolist()
-
-
-@SIZES
-def test_records_that_a_recorder_adds_to_written_segments_are_read(tmp_path, features, count):
-    written = rows(features, count)
-    write_files(tmp_path, records.segments(written, last=9))
-
-    book = Recorder(features, count + 8, 8, least=1)
-    book.open(str(tmp_path))
     for i in range(8):
         book.append([i] * features, i)
     book.close()
@@ -91,15 +79,6 @@ def test_records_survive_a_csv(tmp_path):
     path = tmp_path / "records.csv"
     path.write_text(records.csv_of(written))
     assert np.array_equal(own.read_csv(path), written)
-
-
-def test_records_of_classes_survive_a_csv(tmp_path):
-    written = np.array([[16384, -8192, 0], [1, 2, 9]], np.int16)
-    path = tmp_path / "records.csv"
-    path.write_text(records.csv_of(written, classes=True))
-    # 1 and 2 are 2**-14 and 2**-13; the class is not a fraction.
-    assert path.read_text() == "1,-0.5,0\n6.10352e-05,0.00012207,9\n"
-    assert np.array_equal(own.read_csv(path, classes=True), written)
 
 
 def test_a_torn_end_and_a_segment_that_was_only_begun_are_left_out():

@@ -14,6 +14,7 @@ from ternhost.privacy.mechanisms import design
 
 CARD = cards.decode(design("three-outputs", 1).card)
 ONE = ReportKind.of(CARD)
+OTHER = ReportKind.of(cards.decode(design("duchi", 2).card))
 DELTA = 1e-6
 
 
@@ -32,9 +33,9 @@ def disclosures_of(*rounds):
 
 
 def test_a_device_loses_only_what_rounds_that_asked_it_tell():
-    rounds = disclosures_of((among(40), range(1, 41), 1), (among(30), range(11, 41), 2))
-    first_round = compose({among(40): 1}, DELTA)
-    both_rounds = compose({among(40): 1, among(30): 2}, DELTA)
+    rounds = disclosures_of((ONE, range(1, 41), 1), (OTHER, range(11, 41), 2))
+    first_round = compose({ONE: 1}, DELTA)
+    both_rounds = compose({ONE: 1, OTHER: 2}, DELTA)
     assert rounds.largest_loss(DELTA, of=[1, 10]) == first_round
     assert rounds.largest_loss(DELTA, of=[1, 11]) == both_rounds
     assert rounds.largest_loss(DELTA) == both_rounds
@@ -47,28 +48,10 @@ def test_devices_that_were_not_asked_lose_nothing(devices):
     assert not rounds.of_devices(devices)
 
 
-def test_reports_of_devices_that_were_never_asked_together_do_not_add_up():
-    groups_of_40 = [range(40 * i + 1, 40 * i + 41) for i in range(50)]
-    rounds = disclosures_of(*((among(40), group, 1) for group in groups_of_40))
-    assert rounds.largest_loss(DELTA) == compose({among(40): 1}, DELTA)
-
-
 def test_reports_of_the_same_devices_add_up():
     devices = range(1, 41)
     rounds = disclosures_of((among(40), devices, 1), (among(40), devices, 3))
     assert rounds.report_counts() == [{among(40): 4}]
-
-
-def test_accounts_that_another_one_exceeds_are_left_out():
-    rounds = disclosures_of(
-        (among(40), [1, 2, 3, 4], 1), (among(9), [2, 3], 1), (among(5), [3], 1), (among(5), [5], 2)
-    )
-    of_device_5, of_device_3 = sorted(rounds.report_counts(), key=len)
-    assert of_device_5 == {among(5): 2}
-    assert of_device_3 == {among(40): 1, among(9): 1, among(5): 1}, "as devices 1, 2 and 4 or more"
-
-    losses = [compose(account, DELTA).epsilon for account in (of_device_5, of_device_3)]
-    assert rounds.largest_loss(DELTA).epsilon == max(losses)
 
 
 @pytest.fixture
@@ -82,27 +65,30 @@ def rounds_of_many_sizes():
     return disclosures_of(*rounds)
 
 
-def kinds_of(rounds):
-    """The kinds of reports in all accounts."""
-    return {report for account in rounds.report_counts() for report in account}
+def among_at_most(n, account):
+    """How many of an account's reports are mixed with those of at most n devices."""
+    return sum(times for report, times in account.items() if report.mixed <= n)
 
 
-def test_many_sizes_and_accounts_are_joined(rounds_of_many_sizes):
-    assert len(kinds_of(rounds_of_many_sizes)) <= disclosures.MOST_SIZES
-    assert len(rounds_of_many_sizes.report_counts()) <= disclosures.MOST_ROWS
-
-
-def test_joined_accounts_never_state_less_than_the_exact_ones(rounds_of_many_sizes, monkeypatch):
-    delta = 1e-3
-    stated = rounds_of_many_sizes.largest_loss(delta).epsilon
-    joined_kinds = kinds_of(rounds_of_many_sizes)
+def test_joined_accounts_hide_no_device_better_than_its_exact_one(
+    rounds_of_many_sizes, monkeypatch
+):
+    """To bound the work, sizes are rounded down and accounts are joined to their maximum. Some
+    joined account has as many reports as the exact one among at most n devices, for every n.
+    """
+    joined = rounds_of_many_sizes.report_counts()
+    assert len(joined) <= disclosures.MOST_ROWS
+    assert len({report for account in joined for report in account}) <= disclosures.MOST_SIZES
 
     monkeypatch.setattr(disclosures, "MOST_SIZES", 10**6)
     monkeypatch.setattr(disclosures, "MOST_ROWS", 10**6)
-    exact_accounts = rounds_of_many_sizes.report_counts()
-    most_reports = max(exact_accounts, key=lambda account: sum(account.values()))
-    assert compose(most_reports, delta).epsilon <= stated
-    assert len(kinds_of(rounds_of_many_sizes)) > len(joined_kinds), "sizes were joined"
+    exact = rounds_of_many_sizes.report_counts()
+    assert len(exact) > len(joined)
+    for account in exact:
+        assert any(
+            all(among_at_most(n, each) >= among_at_most(n, account) for n in range(60))
+            for each in joined
+        )
 
 
 @pytest.fixture
@@ -140,15 +126,10 @@ def test_too_many_first_reports_are_not_told_apart(two_first_reports, monkeypatc
 @pytest.mark.parametrize(
     ("group_size", "site_size", "honest_share", "honest_in_group"),
     [
-        (10, 10, 0.9, 9),
         (10, 10, 0.95, 9),
-        (10, 10, 0.3, 3),
         (1000, 1000, 1.0, 1000),
-        (1000, 1000, 0.9, 900),
         (150, 1000, 0.9, 50),  # all 100 dishonest devices of the site are among the 150
-        (101, 1000, 0.9, 1),
         (2, 1000, 0.9, 1),  # in any case, the device whose data are to be hidden is honest
-        (1, 1, 0.9, 1),
     ],
 )
 def test_the_dishonest_devices_of_the_whole_site_may_be_in_the_group(

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from harness.pages import anchors, prose
+from harness.pages import anchors
 
 from ternhost.cli import build_parser
 
@@ -58,12 +58,6 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor[1:] in anchors(page), f"{target}{anchor}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "shared_specs").glob("*.md")), ids=name)
-def test_the_site_and_the_readme_lead_to_every_specification(path):
-    for page in ("mkdocs.yml", "README.md"):
-        assert f"shared_specs/{path.name}" in (ROOT / page).read_text(), page
-
-
 def test_everything_named_by_the_page_of_the_api_exists():
     named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
     assert len(named) > 20
@@ -104,17 +98,3 @@ def test_options_that_are_named_exist(path, parser):
         pytest.skip("a package was taken away, with its options")
     codes = " ".join(re.findall(r"`[^`]+`", path.read_text()))
     assert {*re.findall(r"(?<!\w)--[a-z][\w-]*", codes)} - options(parser) <= OTHERS
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_files_of_tests_that_are_named_exist(path):
-    named = {ROOT / words for words in re.findall(r"\btests/[\w/]+\.py\b", path.read_text())}
-    # A package that was taken away took the folder of its tests with it.
-    missing = [file for file in named if file.parent.is_dir() and not file.is_file()]
-    assert missing == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_lines_of_prose_are_not_long(path):
-    for line in prose(path).splitlines():
-        assert line.startswith(("|", "![", "#")) or len(line) <= 120, line

@@ -87,7 +87,7 @@ def values_of_device(client, number, categories, buckets):
     return list(values[:width])
 
 
-@pytest.mark.parametrize(("number", "buckets"), [(1, 2), (77, 4), (2**30 - 1, 256)])
+@pytest.mark.parametrize(("number", "buckets"), [(1, 2), (2**30 - 1, 256)])
 def test_the_host_hashes_as_devices_do(number, buckets):
     random = np.random.default_rng(1)
     clients = [1, 2, 7, 2**32 - 2, *random.integers(1, 2**32 - 1, 100).tolist()]
@@ -150,17 +150,15 @@ def share_covered(parts):
     return np.mean(covered)
 
 
-@pytest.mark.parametrize("epsilon", ["2", "6"])
-def test_intervals_cover_rare_categories_too(epsilon):
-    card, devices = mechanisms.design("grr", epsilon, len(RARE)).decode(), 100
+def test_intervals_cover_rare_categories_too():
+    card, devices = mechanisms.design("grr", "2", len(RARE)).decode(), 100
     random = np.random.default_rng(5)
     parts = [(card, plain_counts(card, RARE, devices, random), None) for _ in range(300)]
     assert share_covered(parts) > 0.93  # intervals of 95 %
 
 
-@pytest.mark.parametrize("epsilon", ["2", "6"])
-def test_intervals_of_hashed_categories_cover_rare_ones_too(epsilon):
-    card, devices = mechanisms.design("grr", epsilon, 4).decode(), 100
+def test_intervals_of_hashed_categories_cover_rare_ones_too():
+    card, devices = mechanisms.design("grr", "2", 4).decode(), 100
     random = np.random.default_rng(5)
     parts = [(card, hashed_support(card, RARE, devices, random), devices) for _ in range(300)]
     assert share_covered(parts) > 0.93  # intervals of 95 %

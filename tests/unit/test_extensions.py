@@ -15,18 +15,8 @@ from ternhost.extensions import EXTENSIONS
 from ternhost.store.store import Store
 
 FILE = Path(__file__).parents[1] / "outside" / "purpose.py"
-TRAIN = [
-    "train",
-    "--fleet",
-    "simulated:60",
-    "--dataset",
-    "iris",
-    "--reports",
-    "60",
-    "--name",
-    "mine",
-    "--json",
-]
+FLEET = ["--fleet", "simulated:60", "--dataset", "iris", "--reports", "60"]
+TRAIN = ["train", *FLEET, "--name", "mine", "--json"]
 STORE = Path("runs/mine/store.sqlite")
 
 pytestmark = pytest.mark.usefixtures("here", "undrawn")
@@ -40,26 +30,16 @@ def purpose(here):
         yield found
 
 
-def test_its_option_reaches_the_result(purpose, tern):
-    assert tern(*TRAIN, "--purpose", "science").json["purpose"] == "science"
-
-
-def test_it_says_a_line_before_the_first_round(purpose, tern):
-    assert "this run is for science" in tern(*TRAIN, "--purpose", "science").err
-
-
-def test_its_row_is_in_the_report(purpose, tern):
-    tern(*TRAIN, "--purpose", "science")
+def test_its_option_its_line_its_result_its_row_and_its_table_are_there(purpose, tern):
+    printed = tern(*TRAIN, "--purpose", "science")
+    assert printed.json["purpose"] == "science"
+    assert "this run is for science" in printed.err
     assert "as the owner of the run put it" in Path("runs/mine/report.html").read_text()
-
-
-def test_its_table_is_made_when_it_is_used(purpose, tern):
-    tern(*TRAIN, "--purpose", "science")
     with Store(STORE, beside=True) as store:
         assert store.rows("SELECT text FROM purpose") == [("science",)]
 
 
-def test_a_store_does_not_have_the_table_before(purpose, tern):
+def test_a_store_has_no_table_of_an_extension_that_was_not_used(purpose, tern):
     tern(*TRAIN)
     with Store(STORE, beside=True) as store:
         assert not store.has_tables_of(purpose)

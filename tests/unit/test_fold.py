@@ -22,7 +22,6 @@ from types import ModuleType
 
 import pytest
 
-from ternhost.errors import TernError
 from terntools.boards import fold, modules, mpy, shorten
 
 CONSTANTS = '''"""Constants."""
@@ -70,15 +69,14 @@ def test_uses_become_values_and_lines_keep_their_numbers(constants):
     )
 
 
-def test_private_names_become_short_in_all_modules():
-    a = "class A:\n    def _first(self, _):\n        self._second = self.__doc__ = 1; return other._foreign\n"
-    b = "def f(a):\n    return a._first(), '_second', \"_first\", '_foreign', a._foreign, 'a _first'\n"
-    short = {
-        "a": "class A:\n    def aA(self, _):\n        self.aB = self.__doc__ = 1; return other._foreign\n",
-        "b": "def f(a):\n    return a.aA(), 'aB', \"aA\", '_foreign', a._foreign, 'a _first'\n",
+def test_private_names_of_the_library_become_short_in_all_modules():
+    """Where they are attributes or whole strings; `_foreign` is no name of the library."""
+    a = "class A:\n    def _first(self):\n        return other._foreign\n"
+    b = "def f(a):\n    return a._first(), '_first', 'a _first', a._foreign\n"
+    assert fold.fold({"a": a, "b": b}) == {
+        "a": a.replace("_first", "aA"),
+        "b": "def f(a):\n    return a.aA(), 'aA', 'a _first', a._foreign\n",
     }
-    assert fold.fold({"a": a, "b": b}) == short
-    assert fold.fold_program(b, {"a": a}) == short["b"]
     assert fold.fold_program("x._first = y._own\n", {"a": a}) == "x.aA = y._own\n"
 
 
@@ -97,30 +95,9 @@ def test_parameters_that_may_be_named_in_a_call_keep_their_names():
     assert shorten.parameters({"a": a}, ["A(first=1)\n", "x.f(second=2)\n"]) == {"a": a}
     assert shorten.parameters({"a": a}, ["A(**options)\n"]) == {"a": a}
     assert shorten.parameters({"a": a}, ["A(first=1)\n"])["a"] == a.replace("second", "args")
-    application = mpy.sources_for(mpy.BOARDS["pico"], more=["app"])["tern.app"]
-    names = {node.arg for node in ast.walk(ast.parse(application)) if isinstance(node, ast.arg)}
-    assert {"board", "recorder", "model", "update", "timeout_ms", "watchdog"} <= names
 
 
-def test_public_names_that_only_the_library_uses_become_short():
-    box = "class Box:\n    def total(self, count):\n        self.named = 1\n"
-    user = "from tern.box import Box\nBox().total(2)\n"
-    library = {"tern.box": box, "tern.user": user}
-    short = shorten.short_names(tuple(library.items()))
-    assert sorted(short) == ["Box", "named", "total"]
-    renamed = shorten.public_names(library, tuple(library.items()))
-    for name, new in short.items():
-        box, user = box.replace(name, new), user.replace(name, new)
-    assert renamed == {"tern.box": box, "tern.user": user}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        "x.by(total=1)\n",  # a keyword's name
-        "x = 'total'\n",
-    ],
-)
+@pytest.mark.parametrize("other", ["x.by(total=1)\n", "x = 'total'\n"], ids=["keyword", "text"])
 def test_a_name_with_another_use_keeps_its_form(other):
     box = "class Box:\n    def total(self):\n        pass\n"
     assert "total" not in shorten.short_names((("tern.box", box), ("tern.other", other)))
@@ -161,51 +138,6 @@ def test_names_that_a_program_uses_stay():
     for programs, found in (([], [True, False, False]), ([program], [True, True, True])):
         source = mpy.sources_for(mpy.BOARDS["pico"], programs=programs)["tern.gradient"]
         assert [text in source for text in texts] == found
-
-
-def test_the_public_functions_for_programs_have_types():
-    """Editors and type checkers read them, since the package has a py.typed."""
-    assert (mpy.LIBRARY / "py.typed").exists()
-    for name in {*mpy.BEYOND, "boards", "boards.this"}:
-        text = Path(mpy.LIBRARY.parent, f"{mpy.file_of(f'tern.{name}')}.py").read_text()
-        public = modules.public(text)
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in public:
-                arguments = [argument for argument in node.args.args if argument.arg != "self"]
-                types = [node.returns, *(argument.annotation for argument in arguments)]
-                assert all(types), f"{name}: {node.name}"
-
-
-def test_a_name_with_two_meanings_is_refused(constants):
-    for user in (
-        "from some import constants\n\ndef f(constants):\n    return constants.TEXT\n",
-        "from some.constants import TEXT\n\ndef f():\n    TEXT = 5\n    return TEXT\n",
-    ):
-        with pytest.raises(TernError, match="another meaning"):
-            folded(user)
-
-
-# One of each kind: with Thumb's assembler or without, with a network or without.
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["pico", "pico2-w", "esp32"])
-def test_a_board_has_the_modules_that_its_client_needs(name):
-    board = mpy.BOARDS[name]
-    sources = mpy.sources_for(board)
-    needed = {"tern", "tern.client", "tern.boards", "tern.links.serial"}
-    assert needed | {f"tern.boards.{board.platform}"} <= set(sources)
-    assert ("tern.links.mqtt" in sources) == ("tern.mqtt" in sources) == board.network
-    unneeded = {"tern.boards.emulated", "tern.local", "tern.host_frames", "tern.bench"}
-    assert not unneeded & set(sources)
-    has_thumb = board.processor in ("armv6m", "armv7emsp")
-    assert ("asm_thumb" in sources["tern.table"]) == has_thumb
-
-
-@pytest.mark.slow
-def test_a_whole_library_has_modules_that_no_client_needs():
-    pico = mpy.BOARDS["pico"]
-    whole = mpy.sources_for(pico, whole=True)
-    assert {*mpy.sources_for(pico), "tern.local", "tern.wire"} <= set(whole)
-    assert "tern.mqtt" not in whole, "it has no network"
 
 
 @pytest.mark.slow

@@ -25,8 +25,6 @@ from tern import (
     recorder,
     sampler,
     session,
-    storage,
-    update,
     wire,
 )
 from ternhost.count import batches
@@ -67,7 +65,7 @@ def test_a_target_withstands_altered_inputs(target, pytestconfig):
 @pytest.mark.slow
 def test_micropython_judges_as_cpython_does(tmp_path, pytestconfig):
     """A 32-bit MicroPython judges frames, streams, cards, a board's files and whole conversations."""
-    count = 100 if pytestconfig.getoption("exhaustive") else 25
+    count = 100 if pytestconfig.getoption("exhaustive") else 10
     inputs = [(name, data) for name in verdicts.NAMES for data in seeds.of(name)]
     for name in verdicts.NAMES:
         inputs += [
@@ -122,9 +120,7 @@ def first_output_out_of_range(card, stream, inputs, symbols, count):
 BUGS = {
     "forged rounds": ("client", FORGED_ROUND, session, "difference", lambda *frames: 0),
     "unpaid reports": ("client", CONVERSATION, ledger.Ledger, "pay", lambda *payment: None),
-    "short keys": ("client", CONVERSATION, frames, "answer_key", lambda question: question[:16]),
     "symbols out of range": ("card", TABLE_CARD, sampler, "sample", first_output_out_of_range),
-    "wrong values": ("card", PROJECTION_CARD, projection, "find", lambda v, n, wanted, top: 2 * n),
     "broken promises": (
         "card",
         CLAIMS_A_MILLIONTH,
@@ -132,7 +128,6 @@ BUGS = {
         "keeps",
         lambda card, epsilon: True,
     ),
-    "damaged files": ("boot", seeds.of("boot")[-1], update, "crc32", lambda data: 0),
     "old leases": ("lease", seeds.of("lease")[-1], lease.Lease, "forget", lambda self: None),
     "forged models": ("model", seeds.of("model")[1], frames, "verify", lambda key, frame: key),
     "lost records": (
@@ -142,27 +137,12 @@ BUGS = {
         "flush",
         lambda self: None,
     ),
-    "unknown devices": (
-        "storage",
-        bytes(range(50)) + bytes(2),
-        storage.Clients,
-        "find",
-        lambda self, device: True,
-    ),
-    "endless frames": ("cobs", b"\3\1\1\0", frames.Receiver, "next", lambda self: frames.MORE),
     "untagged errors": (
         "frames",
         answers.board_error(1, 1)[: -wire.TAG_BYTES],
         host_frames,
         "decode_error",
         lambda frame, key: (0, 1, 1, 1),
-    ),
-    "refused reports": (
-        "aggregate",
-        REPORTS,
-        batches,
-        "verify",
-        lambda q, n, d, p, tags: tags[:, 0] < 0,
     ),
     "forged reports": (
         "aggregate",

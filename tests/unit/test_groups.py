@@ -43,8 +43,8 @@ def test_a_group_has_more_dishonest_devices_with_at_most_the_tail(pool, dishones
 
 
 def test_no_tail_means_the_worst_group():
-    assert most_dishonest(1000, 100, 500, 0.0) == 100
-    assert most_dishonest(1000, 100, 50, 0.0) == 49
+    assert most_dishonest(pool=1000, dishonest=100, asked=500, tail=0.0) == 100
+    assert most_dishonest(pool=1000, dishonest=100, asked=50, tail=0.0) == 49
 
 
 def test_the_law_is_that_of_drawing_groups():
@@ -67,8 +67,9 @@ def test_dishonest_devices_are_rounded_up(devices, share, dishonest):
 
 
 def test_a_chosen_group_may_have_all_dishonest_devices_of_the_site():
-    assert Group(1000, 150).honest(150, 0.9, 1e-7) == 50
-    assert Group(1000, 150).honest(120, 0.9, 1e-7) == 20
+    chosen = Group(site=1000, asked=150)  # of 1,000 devices, 100 are dishonest
+    assert chosen.honest(150, 0.9, delta=1e-7) == 150 - 100
+    assert chosen.honest(120, 0.9, delta=1e-7) == 120 - 100
 
 
 def test_all_draws_together_miss_with_at_most_their_delta():
@@ -77,7 +78,8 @@ def test_all_draws_together_miss_with_at_most_their_delta():
     missed = 0.0
     tails = 0.0  # as shares of delta
     for i in range(1, draws + 1):
-        most_counted = dishonest - Group(1000, 100, 1000, i).honest(dishonest, 0.9, delta)
+        group = Group(site=1000, asked=100, pool=1000, draw=i)
+        most_counted = 100 - group.honest(100, 0.9, delta)
         missed += float(chance_of_more(1000, dishonest, 100, most_counted))
         tails += 6 / (pi * i) ** 2
     of_later_draws = delta * (1 - tails)
@@ -85,6 +87,9 @@ def test_all_draws_together_miss_with_at_most_their_delta():
 
 
 def test_later_draws_count_on_no_more_honest_devices():
-    honest = [Group(1000, 100, 1000, i).honest(100, 0.9, 1e-7) for i in (1, 10, 1000, 10**6)]
+    honest = []
+    for i in (1, 10, 1000, 10**6):
+        group = Group(site=1000, asked=100, pool=1000, draw=i)
+        honest.append(group.honest(100, 0.9, delta=1e-7))
     assert honest == sorted(honest, reverse=True)
     assert honest[-1] > 50

@@ -1,9 +1,6 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
-import importlib
-import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +15,7 @@ FOLDERS = {
     "terntools": ROOT / "tools",
     "ternbench": ROOT / "tools",
 }
-CORE = ("tern", "ternhost", "terntools")
-# Packages beside the core. None of them knows another one.
+CORE = ("tern", "ternhost", "terntools")  # no package beside it knows another one
 
 # The floors of the host, from the top down: a module may import from its own room and from lower
 # floors only.
@@ -46,20 +42,9 @@ HOST_FLOORS = (
 )
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
 
-# The ways of reaching devices. Registries name them; other modules of the host do not import them,
-# but for plans, which run on simulated clients.
-WAYS = ("ports", "broker", "simulated")
-MAY_IMPORT_A_WAY = {"ternhost.planning": "simulated", "terntools": "ports"}
-# Tools with options for a broker import it late; these are imported late themselves.
-ABOUT_BROKERS = (
-    "terntools.boards.hearing",
-    "terntools.emulators.at_broker",
-    "terntools.emulators.programs",
-)
-
 
 @cache
-def modules(package: str) -> dict[str, Path]:
+def modules(package):
     """The modules of a package, by name."""
     folder = FOLDERS[package]
     paths = {}
@@ -73,16 +58,16 @@ def modules(package: str) -> dict[str, Path]:
     return paths
 
 
-def all_modules() -> dict[str, Path]:
+def all_modules():
     return {name: path for package in FOLDERS for name, path in modules(package).items()}
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
+def tree_of(path):
     return ast.parse(path.read_text())
 
 
-def nodes(node: ast.AST) -> Iterator[ast.AST]:
+def nodes(node):
     """The nodes of a tree, without what is only for the type checker."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
@@ -92,11 +77,11 @@ def nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports(path: Path, late: bool = True) -> frozenset[str]:
-    """The modules that a file imports at its top or, with `late`, anywhere."""
+def imports(path):
+    """The modules that a file imports anywhere."""
     known = all_modules()
     names = set()
-    for node in nodes(tree_of(path)) if late else tree_of(path).body:
+    for node in nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -106,19 +91,19 @@ def imports(path: Path, late: bool = True) -> frozenset[str]:
     return frozenset(names)
 
 
-def package_of(module: str) -> str:
+def package_of(module):
     return module.partition(".")[0]
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     """The part of a package that a module is in; the package's own module is its top."""
     return module.split(".")[1] if "." in module else ""
 
 
-def require_no_circle(graph: dict[str, set[str]]) -> None:
-    done: set[str] = set()
+def require_no_circle(graph):
+    done = set()
 
-    def visit(name: str, path: tuple[str, ...]) -> None:
+    def visit(name, path):
         assert name not in path, " -> ".join((*path[path.index(name) :], name))
         if name in done:
             return
@@ -130,7 +115,7 @@ def require_no_circle(graph: dict[str, set[str]]) -> None:
         visit(name, ())
 
 
-def imports_of_higher_floors(package: str, floors: tuple[set[str], ...]) -> list[str]:
+def imports_of_higher_floors(package, floors):
     """Imports within a package that lead upward, or to another room of the same floor."""
     floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms}
     known = modules(package)
@@ -171,126 +156,3 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         if name == "terngateway.experiment":  # an entry point of ternpapers: nobody else imports it
             imported.discard("ternpapers")
         assert imported <= known, name
-
-
-@pytest.mark.parametrize("package", ["ternhost", "terngateway", "ternpapers"])
-def test_the_host_imports_no_test_library(package):
-    for name, path in modules(package).items():
-        imported = {package_of(other) for other in imports(path)}
-        assert not imported & {"unittest", "pytest", "hypothesis"}, name
-
-
-def test_the_core_does_not_speak_of_gateways():
-    for path in (ROOT / "host" / "ternhost").rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            assert "gateway" not in path.read_text().lower(), path
-
-
-def way_of(module: str) -> str | None:
-    """The way of reaching devices that a module belongs to."""
-    parts = module.split(".")
-    if parts[:2] == ["ternhost", "reach"] and len(parts) > 2 and parts[2] in WAYS:
-        return parts[2]
-    return None
-
-
-def ways_that_may_be_imported(module: str) -> set[str | None]:
-    """The module's own way of reaching devices, and those that its room or package may import."""
-    room = ".".join(module.split(".")[:2])
-    ways = {way_of(module), MAY_IMPORT_A_WAY.get(room), MAY_IMPORT_A_WAY.get(package_of(module))}
-    return ways | {None}
-
-
-@pytest.mark.parametrize("package", ["ternhost", "terntools"])
-def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
-    late_exceptions = {"broker"} if package == "terntools" else set()
-    for name, path in modules(package).items():
-        allowed = ways_that_may_be_imported(name)
-        imported = {way_of(other) for other in imports(path)} - allowed
-        assert imported <= late_exceptions, name
-
-        imported_at_once = {way_of(other) for other in imports(path, late=False)} - allowed
-        assert not imported_at_once or name in ABOUT_BROKERS, name
-
-
-def test_modules_about_brokers_are_imported_late():
-    for name, path in modules("terntools").items():
-        if name not in ABOUT_BROKERS:
-            assert not imports(path, late=False) & set(ABOUT_BROKERS), name
-
-
-def test_only_stores_contain_sql():
-    """A statement is a string that begins with its verb in capitals."""
-    verbs = r"SELECT|INSERT|UPDATE|DELETE|CREATE TABLE|PRAGMA|ALTER TABLE|BEGIN|COMMIT"
-    statement = re.compile(rf"\s*({verbs})\b")
-    for name, path in modules("ternhost").items():
-        if name.startswith("ternhost.store."):
-            continue
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                assert not statement.match(node.value), name
-        assert "sqlite3" not in imports(path), name
-
-
-@pytest.mark.slow
-def test_methods_that_a_subclass_of_another_module_overrides_are_public():
-    for name in modules("ternhost").keys() - {"ternhost.__main__"}:
-        for cls in vars(importlib.import_module(name)).values():
-            if not isinstance(cls, type) or cls.__module__ != name:
-                continue
-            for base in cls.__mro__[1:]:
-                is_ours = base.__module__.startswith(("tern.", "ternhost."))
-                if not is_ours or base.__module__ == name:
-                    continue
-                for attribute in vars(cls).keys() & vars(base).keys():
-                    is_private = attribute.startswith("_") and not attribute.startswith("__")
-                    is_method = callable(getattr(cls, attribute))
-                    assert not (is_private and is_method), f"{name}.{cls.__name__}.{attribute}"
-
-
-# The path of a report
-
-
-def files_of_a_report() -> list[tuple[str, str]]:
-    """By the table in CONTRIBUTING, the files that a report comes through, and what each does."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    description = text[text.index("**The path of a report") :].partition("\n## ")[0]
-    return re.findall(r"^\| `([a-z_/]+\.py)` \| (.*) \|$", description, re.M)
-
-
-def names_by_function(path: str) -> dict[str, set[str]]:
-    """By "function" or "Class.method", the names that each in a file of the host mentions.
-
-    The attributes of classes are there, too; they mention nothing.
-    """
-    names: dict[str, set[str]] = {}
-    functions = ast.FunctionDef, ast.AsyncFunctionDef
-    for node in tree_of(ROOT / "host" / "ternhost" / path).body:
-        members = ast.walk(node) if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for member in members:
-            if isinstance(member, ast.Attribute) and isinstance(member.ctx, ast.Store):
-                names.setdefault(f"{prefix}{member.attr}", set())
-            elif isinstance(member, functions):
-                parts = ast.walk(member)
-                mentioned = {getattr(part, "attr", getattr(part, "id", "")) for part in parts}
-                names[f"{prefix}{member.name}"] = mentioned
-    return names
-
-
-def test_a_report_comes_through_at_most_twelve_files_each_once():
-    files = [path for path, _ in files_of_a_report()]
-    assert 5 <= len(files) <= 12
-    assert len(set(files)) == len(files)
-
-
-def test_every_step_in_the_path_of_a_report_calls_its_neighbour():
-    """Each step in CONTRIBUTING is in its file, and calls an earlier step or is called by one."""
-    steps: dict[str, set[str]] = {}  # the names that each step mentions
-    for path, words in files_of_a_report():
-        names = names_by_function(path)
-        for step in re.findall(r"`([\w.]+)`", words):
-            is_called = any(step.rpartition(".")[2] in mentioned for mentioned in steps.values())
-            calls = names[step] & {earlier.rpartition(".")[2] for earlier in steps}
-            assert is_called or calls or not steps, f"{step} stands apart"
-            steps[step] = names[step]

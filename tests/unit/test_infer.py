@@ -1,7 +1,6 @@
 """`tern infer`: what it asks and costs, what it computes, and the runs whose models it takes."""
 
 import json
-from array import array
 from fractions import Fraction
 
 import numpy as np
@@ -10,21 +9,15 @@ from simulating import ask, begin, finished, fleet_of, run
 
 from tern import card as cards
 from tern import wire
-from tern.fixed import ONE
-from tern.inference import Classifier
 from ternhost import datasets
 from ternhost.count.rounds import COMPLETE, RoundResult
 from ternhost.errors import UsageError
 from ternhost.learn import clustering
 from ternhost.learn.base import Population
 from ternhost.learn.infer import Infer, Options
-from ternhost.learn.schedule import Schedule
 from ternhost.privacy import cards as card_law
 from ternhost.privacy import certify
 from ternhost.run import costs
-from ternhost.run.device_model import DeviceModel
-from ternhost.run.report import inference
-from ternhost.vectorised import probabilities
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -33,16 +26,6 @@ IRIS_CLIENTS = 75  # half of its records: the others teach the classifier
 
 
 # The question and its cost
-
-
-def test_the_question_is_a_classifier_for_all_clients():
-    algorithm = begin("infer", IRIS_CLIENTS, epsilon="6")
-    ((question, devices),) = algorithm.cohorts(range(1, 76))
-    assert (question.model, question.k) == (wire.SOFTMAX, 3)
-    assert len(question.parameters) == 3 * 5
-    assert question.card == clustering.noise_card(6 * MICRO)
-    assert len(devices) == IRIS_CLIENTS
-    assert algorithm.modules == ("inference",)
 
 
 def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon_once():
@@ -54,28 +37,15 @@ def test_a_label_is_asked_for_by_a_window_over_the_classes_and_costs_its_epsilon
     assert costs.accounts(algorithm, None)[0].user_level == card.epsilon
 
 
-def test_clients_hold_records_that_the_classifier_has_not_seen():
-    algorithm = begin("infer", IRIS_CLIENTS)
-    held_out = np.flatnonzero(datasets.held_out(150, 0.5))
-    assert set(algorithm.holdings.order) == set(held_out)
-
-
 # Results
 
 
 def test_a_simulated_run_shows_its_score_and_the_exact_one():
     result = run("infer", "simulated:600", dataset="wine", epsilon="20", cluster_client_num=500)
-    assert (result["reports"], result["classes"], result["features"]) == (500, 3, 14)
+    assert result["reports"] == 500
     assert result["epsilon_paid"] <= result["epsilon_true"] == 20
     assert result["score_without_noise"] > 0.7 > result["score"] > 0.4
     assert result["agreement"] > 0.95
-
-
-def test_without_noise_a_simulation_shows_the_exact_score_and_reports_nothing():
-    options = {"privacy_eval_type": "NOT_ENCRYPT", "eval_type": "CALINSKI_HARABASZ"}
-    result = run("infer", "simulated:75", **options)
-    assert result["score"] == result["score_without_noise"] > 50
-    assert (result["agreement"], result["epsilon_true"], result["reports"]) == (1, None, 0)
 
 
 def test_the_agreement_counts_only_clients_that_reported():
@@ -84,10 +54,10 @@ def test_the_agreement_counts_only_clients_that_reported():
     ((question, devices),) = algorithm.cohorts(driver.devices)
     reporting = np.random.default_rng(1).permutation(np.asarray(devices))[:40]
     algorithm.learn(ask(driver, [(question, reporting)]), driver.devices)
+
     result = algorithm.result([])
     assert result["clients"] == 40
-    # Compared with the results of others, a third would agree.
-    assert result["agreement"] > 0.9
+    assert result["agreement"] > 0.9  # a third, if compared with the results of others
 
 
 def test_a_round_without_a_report_is_no_result():
@@ -101,23 +71,7 @@ def test_a_round_without_a_report_is_no_result():
 # Probabilities and scores
 
 
-@pytest.mark.parametrize("grid_bits", [14, 4])
-@pytest.mark.parametrize(("classes", "features"), [(2, 1), (10, 64), (128, 3)])
-@pytest.mark.parametrize("exponent", [-12, -30])
-def test_probabilities_equal_those_of_the_device(classes, features, exponent, grid_bits):
-    random = np.random.default_rng(classes)
-    parameters = random.integers(-32768, 32768, (classes, features))
-    rows = random.integers(-32768, 32768, (30, features)).astype(np.int16)
-    device = Classifier(array("h", parameters.reshape(-1).tolist()), exponent, classes)
-    of_device = array("h", bytes(2 * classes))
-    computed = probabilities(parameters, exponent, rows, grid_bits)
-    for row, expected in zip(rows, computed, strict=True):
-        device.probabilities(array("h", row.tolist()), of_device, grid_bits)
-        assert list(of_device) == expected.tolist()
-    assert computed.sum(axis=1).max() <= ONE
-
-
-@pytest.mark.parametrize("epsilon", [2_000, 100_000, 3_141_593, 20 * MICRO])
+@pytest.mark.parametrize("epsilon", [2_000, 3_141_593, 20 * MICRO])
 def test_the_card_keeps_its_epsilon_for_whole_vectors(epsilon):
     card = cards.decode(clustering.noise_card(epsilon))
     assert cards.certify(card, epsilon)
@@ -147,34 +101,16 @@ def test_scores_without_noise_equal_those_of_scikit_learn(vectors, eval_type, ju
     result = clustering.cluster(eval_type, vectors, vectors)
     expected = getattr(metrics, judge)(vectors, vectors.argmax(axis=1))
     assert result["score"] == result["score_without_noise"] == pytest.approx(expected)
-    assert result["agreement"] == 1
-    assert sum(result["clusters"].values()) == 300
-
-
-@pytest.mark.parametrize("eval_type", clustering.SCORES[1:])
-def test_the_order_of_reports_changes_no_bit_of_a_score(vectors, eval_type):
-    few = vectors[:24]
-    scores = set()
-    for seed in range(50):
-        shuffled = np.random.default_rng(seed).permutation(few)
-        scores.add(clustering.score(eval_type, shuffled, shuffled.argmax(axis=1)))
-    assert len(scores) == 1
-
-
-@pytest.mark.parametrize("labels", [[1] * 4, [0, 1, 2, 3]])
-def test_one_cluster_or_as_many_as_clients_have_no_score(labels):
-    assert clustering.score("SILHOUETTE_SCORE", np.zeros((4, 2)), labels) is None
 
 
 # MindSpore's settings
 
 
-@pytest.mark.parametrize(("epsilon", "setting"), [("8", "4"), ("1.5", "0.75")])
-def test_the_setting_of_mindspore_is_half_of_the_true_epsilon(epsilon, setting):
-    ours = begin("infer", IRIS_CLIENTS, epsilon=epsilon)
-    theirs = begin("infer", IRIS_CLIENTS, laplace_eval_eps=setting)
+def test_the_setting_of_mindspore_is_half_of_the_true_epsilon():
+    ours = begin("infer", IRIS_CLIENTS, epsilon="1.5")
+    theirs = begin("infer", IRIS_CLIENTS, laplace_eval_eps="0.75")
     assert ours.designs[0].card.data == theirs.designs[0].card.data
-    assert finished(ours).result([])["epsilon_true"] == float(epsilon)
+    assert finished(theirs).result([])["epsilon_true"] == 1.5
 
 
 def test_noise_is_at_most_the_named_one_with_its_probability():
@@ -184,25 +120,20 @@ def test_noise_is_at_most_the_named_one_with_its_probability():
     assert law[middle - steps : middle + steps + 1].sum() == pytest.approx(0.75, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "setting", [{"laplace_eval_eps": "230260"}, {"noise": 1e-5, "probability": 0.9}]
-)
-def test_a_simulation_has_noise_that_protects_nothing_and_says_so(setting):
-    result = run("infer", "simulated:75", **setting)
+def test_a_simulation_has_noise_that_protects_nothing_and_says_so():
+    """The setting of MindSpore's guide: ln 10 / 1e-5."""
+    result = run("infer", "simulated:75", noise=1e-5, probability=0.9)
     assert result["laplace_eval_eps"] == pytest.approx(230_260, rel=1e-5)
-    assert (result["noise"], result["probability"]) == (pytest.approx(1e-5, rel=1e-5), 0.9)
-    assert (result["reports"], result["protects"], result["agreement"]) == (0, None, 1)
+    assert (result["reports"], result["protects"]) == (0, None)
     assert 0 < abs(result["score"] - result["score_without_noise"]) < 1e-4
     assert "protects nothing" in "\n".join(Infer.summary(result))
-    assert "protects nothing" in inference.page(result).lead
 
 
 def test_a_device_accepts_a_setting_of_10_and_no_more():
     at_most = begin("infer", IRIS_CLIENTS, laplace_eval_eps="10")
     assert at_most.designs[0].epsilon == 20 * MICRO
-    for population in (Population(), Population(clients=75, schedule=Schedule(rounds=1))):
-        with pytest.raises(UsageError, match=r"true epsilon of 20\.2, above 20"):
-            Infer(Options(laplace_eval_eps="10.1"), population)
+    with pytest.raises(UsageError, match=r"true epsilon of 20\.2, above 20"):
+        Infer(Options(laplace_eval_eps="10.1"), Population())
 
 
 @pytest.mark.parametrize(
@@ -210,7 +141,9 @@ def test_a_device_accepts_a_setting_of_10_and_no_more():
 )
 def test_a_silhouette_may_count_a_point_itself(measure, score):
     options = {"privacy_eval_type": "NOT_ENCRYPT", "eval_type": measure}
-    assert run("infer", "simulated:75", **options)["score"] == pytest.approx(score, abs=5e-4)
+    result = run("infer", "simulated:75", **options)
+    assert result["score"] == pytest.approx(score, abs=5e-4)
+    assert (result["epsilon_true"], result["reports"]) == (None, 0)
 
 
 # The model of a run
@@ -237,39 +170,19 @@ def test_the_models_of_several_rounds_are_scored_against_their_loss(learned):
     result = run("infer", "simulated:15", **options)
     losses = {entry["round"]: entry["log_loss"] for entry in learned["history"]}
     scored = (1, 4, 7, 10)  # four of ten rounds
-    assert [row["round"] for row in result["scores"]] == [*scored]
     assert [row["loss"] for row in result["scores"]] == pytest.approx([losses[i] for i in scored])
-    assert result["scores"][-1]["score"] == result["score"]
     assert result["epsilon_paid"] == pytest.approx(4 * 20, rel=1e-3)  # each model costs a report
 
 
-def test_a_run_of_two_classes_classifies_by_its_probability():
-    options = {"dataset": "breast-cancer", "epsilon": "8"}
-    learned = run("fedsgd", "simulated:500", **options, reports=500)
-    exact = {"classifier": learned["directory"], "privacy_eval_type": "NOT_ENCRYPT"}
-    result = run("infer", "simulated:57", dataset="breast-cancer", answer="label", **exact)
-    data, model = datasets.load("breast-cancer"), DeviceModel.of_result(learned)
-    positive = model.probability(data.features[data.test]) > ONE / 2
-    shares = [row["share"] for row in result["shares"].values()]
-    assert sorted(shares) == pytest.approx(sorted([positive.mean(), 1 - positive.mean()]), abs=0.02)
-
-
 def test_the_model_of_a_run_on_other_data_is_refused(learned):
-    with pytest.raises(UsageError, match="is of other data than wine") as caught:
+    with pytest.raises(UsageError, match="is of other data than wine"):
         begin("infer", 15, classifier=learned["directory"], dataset="wine")
-    assert caught.value.hint == "--dataset iris"
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"options": None}, {"history": [1]}, {"weights": [1.0]}, {"weights": [float("nan")] * 15}],
-    ids=str,
+    "change", [{"history": [1]}, {"weights": [float("nan")] * 15}], ids=["history", "weights"]
 )
 def test_a_file_that_is_not_the_result_of_a_run_is_refused(learned, here, change):
     (here / "changed.json").write_text(json.dumps({**learned, **change}))
-    with pytest.raises(UsageError, match="learned a model") as caught:
+    with pytest.raises(UsageError, match="learned a model"):
         begin("infer", 15, classifier="changed.json")
-    assert "directory of a finished run" in caught.value.hint
-
-
-# The command

@@ -59,29 +59,8 @@ def test_figures_of_several_classes_equal_those_of_scikit_learn():
     assert figures["log_loss"] == pytest.approx(log_loss)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda scores: scores,
-        np.round,  # with ties
-        lambda scores: 1e6 * scores,  # far apart
-        lambda scores: scores * 1e-6 - 5,  # close together
-        lambda scores: np.where(scores > 0, 1.0, -1.0),  # of two values
-    ],
-    ids=["normal", "rounded", "large", "small", "two values"],
-)
-def test_an_auc_equals_that_of_scikit_learn(change):
-    from sklearn import metrics
-
-    random = np.random.default_rng(1)
-    positive = random.random(2000) < 0.3
-    scores = change(random.normal(size=2000) + positive)
-    expected = metrics.roc_auc_score(positive, scores)
-    assert judging._auc(scores, positive) == pytest.approx(expected, abs=1e-4)
-
-
 @pytest.mark.parametrize(("positive", "negative"), [(20, 30), (100, 900)])
-@pytest.mark.parametrize("true", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize("true", [0.5, 0.95])
 def test_intervals_of_an_auc_cover_it(positive, negative, true):
     """Normal scores, shifted for one class: 95 percent of the intervals hold the true AUC."""
     rng = np.random.default_rng(positive)
@@ -136,17 +115,7 @@ def test_the_optimum_equals_that_of_scikit_learn(model):
 def test_an_optimum_is_fitted_once(tmp_path, monkeypatch):
     data = datasets.load("breast-cancer")
     first = optimum(wire.LOGISTIC, data, 1e-4)
-    with monkeypatch.context() as patch:
-        patch.setattr("ternhost.learn.optimum.fit", lambda *_: pytest.fail("fitted again"))
-        assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()
-    optimum(wire.LOGISTIC, data, 1e-3)
-    optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)
-    assert len(list((tmp_path / "optima").iterdir())) == 3  # of other penalties and data
-
-
-def test_a_damaged_optimum_is_fitted_again(tmp_path):
-    data = datasets.load("breast-cancer")
-    first = optimum(wire.LOGISTIC, data, 1e-4)
-    (path,) = (tmp_path / "optima").iterdir()
-    path.write_bytes(path.read_bytes()[:50])
-    assert optimum(wire.LOGISTIC, data, 1e-4) == pytest.approx(first)
+    optimum(wire.LOGISTIC, replace(data, labels=-data.labels), 1e-4)  # of other data
+    assert len(list((tmp_path / "optima").iterdir())) == 2
+    monkeypatch.setattr("ternhost.learn.optimum.fit", lambda *_: pytest.fail("fitted again"))
+    assert (optimum(wire.LOGISTIC, data, 1e-4) == first).all()

@@ -164,6 +164,7 @@ def changed(store, tmp_path):
 
 
 def test_in_an_open_round_a_revoked_device_is_unknown_and_a_new_key_is_too_early(changed):
+    """Device 3 still answers under the key with which it was asked."""
     aggregator, old, new = changed
     aggregator.accept([report(old[2], 2, 1), report(new[3], 3, 1)], 0.0)
     assert (aggregator.statistics.unknown, aggregator.statistics.forged) == (1, 1)
@@ -182,6 +183,7 @@ def test_in_the_next_round_only_the_new_key_counts(changed, store):
 
 
 def test_a_refusal_signed_before_a_rotation_still_counts(store):
+    """... until its device is revoked. A refusal under no key of the device never counts."""
     device_keys, aggregator = keys.add(store, [1, 2]), Aggregator(store)
     aggregator.open(1, [(QUESTION, [1, 2])], 0.0)
     new = keys.rotate(store, [1])

@@ -12,15 +12,16 @@ from tern.ledger import Ledger, LedgerError
 from ternhost.provision.boards import fleet_file
 
 QUESTION = bytes(range(32))
-OTHER = bytes(range(1, 33))
+OTHER_QUESTION = bytes(range(1, 33))
 REPORT = bytes(range(18))
+PRICE = 10
 CONTEXT = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
 def path(tmp_path):
     path = str(tmp_path / "ledger")
-    ledger.create(path, 1000)
+    ledger.create(path, 1000)  # its budget
     return path
 
 
@@ -30,6 +31,11 @@ def loaded(path):
     return book
 
 
+def pay(book, number, question=QUESTION):
+    """Pay for the report of this round."""
+    book.pay(number, question, PRICE, REPORT)
+
+
 def race(path, start, pipe):
     """Pay for every round from 1 to 40 that no other process has paid for; send their numbers."""
     start.wait()
@@ -37,7 +43,7 @@ def race(path, start, pipe):
     for number in range(1, 41):
         try:
             book.load(path)
-            book.pay(number, QUESTION, 1, REPORT)
+            pay(book, number)
             paid.append(number)
         except LedgerError:  # another process has paid
             pass
@@ -58,22 +64,22 @@ def test_only_one_of_several_processes_answers_each_round(path):
         paid += pipe.recv()
     assert len(paid) == len(set(paid)) > 0
     book = loaded(path)
-    assert book.spent == len(paid), "each round costs 1"
+    assert book.spent == PRICE * len(paid)
     assert book.round == max(paid)
 
 
 def test_a_ledger_that_another_process_wrote_must_be_loaded_again(path):
     first, second = loaded(path), loaded(path)
-    first.pay(1, QUESTION, 10, REPORT)
+    pay(first, number=1)
     with pytest.raises(LedgerError, match="another process has answered from this ledger"):
-        second.pay(1, OTHER, 10, REPORT)
-    with pytest.raises(LedgerError, match="not a payment"):
-        second.pay(2, QUESTION, 10, REPORT)
+        pay(second, number=1, question=OTHER_QUESTION)
+    with pytest.raises(LedgerError, match="not a payment"):  # it has failed, and must be loaded
+        pay(second, number=2)
 
     second.load(path)
-    assert (second.spent, second.round) == (10, 1)
-    second.pay(2, QUESTION, 10, REPORT)
-    assert loaded(path).spent == 20
+    assert (second.spent, second.round) == (PRICE, 1)
+    pay(second, number=2)
+    assert loaded(path).spent == 2 * PRICE
 
 
 @pytest.mark.parametrize("left_over", [False, True])
@@ -83,11 +89,11 @@ def test_only_its_owner_reads_a_ledger(path, left_over):
         Path(path + ".new").write_bytes(b"half")
         os.chmod(path + ".new", 0o644)
     book = loaded(path)
-    book.pay(1, QUESTION, 10, REPORT)
+    pay(book, number=1)
     assert mode(path) == 0o600
     os.chmod(path, 0o644)  # as other programs may leave it
     book.load(path)
-    book.pay(2, QUESTION, 10, REPORT)
+    pay(book, number=2)
     assert mode(path) == 0o600
 
 
@@ -115,5 +121,5 @@ def test_a_ledger_removed_is_not_made_again(path):
     book = loaded(path)
     os.remove(path)
     with pytest.raises(LedgerError):
-        book.pay(1, QUESTION, 10, REPORT)
+        pay(book, number=1)
     assert not os.path.exists(path)

@@ -107,6 +107,10 @@ def least_epsilon(delta_of, delta, largest):
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 2, 20])
 @pytest.mark.parametrize("reports", [1, 2, 7, 100, 3000])
 def test_randomised_response_composes_to_its_binomial_sum(reports, epsilon, delta):
+    """Nothing of the same epsilon tells more than randomised response, and its delta is known in
+    closed form. The account may never be below the exact epsilon, and hardly above.
+    """
+
     def delta_of(total):
         return binomial_delta(epsilon, total, reports)
 
@@ -241,6 +245,7 @@ def renyi(law_p, law_q, alpha):
 
 @pytest.mark.parametrize("named", [each for each in CARDS if each[0] != "hm"], ids=str)
 def test_a_report_keeps_the_rho_of_its_epsilon_at_every_alpha(named):
+    """rho-zCDP: the Renyi divergence of order alpha is at most alpha rho, for any two inputs."""
     rho = report(*named).rho / MICRO
     for alpha in (1.0001, 1.5, 2, 8, 300):
         for law_p, law_q in itertools.permutations(laws_at_knots(*named), 2):
@@ -281,6 +286,9 @@ def worst_delta_among(knots, clients, rounds, epsilon):
 def test_counts_of_several_rounds_keep_delta_whatever_the_others_hold(
     clients, rounds, named, delta
 ):
+    """An observer sees counts of the reports of all clients. The exact delta at the stated epsilon is
+    found by enumerating all counts, for all inputs of the other clients.
+    """
     epsilon = compose_exactly({report(*named).among(clients): rounds}, delta)
     exact = worst_delta_among(laws_at_knots(*named), clients, rounds, epsilon)
     assert 0.2 * delta < exact <= delta, "no more, and not much less"
@@ -300,6 +308,9 @@ def ones_among(clients, epsilon):
 @pytest.mark.parametrize(("clients", "epsilon"), [(10, 1), (300, 2)])
 @pytest.mark.parametrize("alpha", [1.1, 8, 40])
 def test_counts_have_the_renyi_divergence_of_their_blanket_at_most(clients, epsilon, alpha):
+    """A share of the others' reports does not depend on what they hold: the blanket that hides one
+    client. The bound assumes no more than it, so that it is above the exact divergence.
+    """
     ones, zeros = ones_among(clients, epsilon)
     exact = max(renyi(ones, zeros, alpha), renyi(zeros, ones, alpha))
 

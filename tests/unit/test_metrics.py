@@ -67,6 +67,9 @@ def status_of(port, *headers, path="/metrics"):
 
 @pytest.mark.parametrize("host", ["evil.example:{port}", "127.0.0.1", "127.0.0.1:1"])
 def test_a_page_of_another_host_reads_nothing_by_dns_rebinding(metrics, host):
+    """A browser is told that evil.example has the address 127.0.0.1: its pages would be of the same
+    origin as ours. Only the name in the request tells them apart.
+    """
     for path in ("/metrics", "/"):
         host = host.format(port=metrics.port)
         assert status_of(metrics.port, ("Host", host), path=path) == 403
@@ -100,22 +103,16 @@ def test_every_reason_is_0_at_first_so_that_its_first_refusal_is_an_increase(met
     assert {served["tern_refused_reports_total", ("reason", name)] for name in wire.ERRORS} == {0}
 
 
-def board(i, ago, **fields):
+def board(first, **fields):
+    """A board of one client, which was heard just now."""
     return BoardRow(
-        f"{i:08x}",
-        first=i,
-        clients=1,
-        online=fields.pop("online", True),
-        heard=time.time() - ago,
-        **fields,
+        f"{first:08x}", first=first, clients=1, online=True, heard=time.time(), **fields
     )
 
 
 def test_lying_boards_make_few_series(metrics, store):
     """Each of 199 boards names a release and an error of its own, which are long."""
-    lies = [
-        board(i, 0, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)
-    ]
+    lies = [board(i, hello={"release": f"{i}\n" + "x" * 500}, error=f"e{i}") for i in range(1, 200)]
     store.boards_seen(lies)
     metrics.add_store(store.path)
     served = scrape(metrics)
@@ -134,7 +131,7 @@ HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\u202e\
 
 
 def test_hostile_texts_of_boards_are_labels_that_no_terminal_obeys(metrics, store):
-    store.boards_seen([board(1, 0, hello={"release": HOSTILE}, error=HOSTILE)])
+    store.boards_seen([board(1, hello={"release": HOSTILE}, error=HOSTILE)])
     metrics.add_store(store.path)
     served = scrape(metrics)
     for name in ("release", "error"):
@@ -152,7 +149,7 @@ def test_no_text_of_a_board_is_a_template_of_an_alert_or_a_panel():
 
 def test_an_unreadable_store_is_reported(metrics, store, tmp_path):
     metrics.add_store(store.path)
-    store.boards_seen([board(1, 0)])
+    store.boards_seen([board(1)])
     assert scrape(metrics)["tern_store_readable",] == 1
     store.close()
     store.path.rename(tmp_path / "away")
@@ -183,7 +180,7 @@ def everything(tmp_path_factory):
         assert main(["serve", *fleet.split(), "--no-report", "--quiet"]) == 0
     hello = {"budget": 1, "entropy": 1, "release": "1"}
     with Store(path) as store:
-        store.boards_seen([board(1, 0, hello=hello, error="lost")])
+        store.boards_seen([board(1, hello=hello, error="lost")])
         store.add_devices({device: bytes(32) for device in range(1, 61)})
     served = Metrics(0)
     served.add_store(path)

@@ -53,12 +53,12 @@ def test_a_clip_leaves_no_bias(radius, tau):
 
 
 def test_the_deviation_of_a_weight_is_that_of_its_error():
-    x, errors = rows(4000), []
-    for seed in range(20):
+    x, errors = rows(10_000), []
+    for seed in range(8):
         mine = Observations(LOGISTIC, x)
         mine.add(answer(x, noise=0.003, seed=seed, radius=DIRECTION))
         errors.append((mine.fit() - TRUE) / mine.deviations())
-    # Of 120 errors; some of each is the bias of shrinking.
+    # Eight fits of six weights: 48 errors, of which some of each is the bias of shrinking.
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.4
 
 

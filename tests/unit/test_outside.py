@@ -214,8 +214,8 @@ class Crowd(Simulated):
 
 
 @pytest.fixture
-def cut(tern, monkeypatch):
-    """The run "cut" of four extensions was interrupted; the hint that it printed."""
+def hint_of_interrupted_run(tern, monkeypatch):
+    """What the run "cut" of four extensions said about going on, when it was interrupted."""
     Path("crowd.py").write_text(CROWD)
     words = [*WITH, "--with=crowd.py", *SIGNS, "--optimiser", "amsgrad", "--fleet", "crowd:100"]
     with monkeypatch.context() as interrupted:
@@ -223,15 +223,18 @@ def cut(tern, monkeypatch):
         return tern(*words, "--name", "cut", code=INTERRUPTED)["hint"]
 
 
-def test_the_hint_of_an_interrupted_run_names_the_files_of_its_extensions(cut):
+def test_the_hint_of_an_interrupted_run_names_the_files_of_its_extensions(
+    hint_of_interrupted_run,
+):
     named = " ".join(word.replace("=", " ") for word in [*WITH, "--with=crowd.py"])
-    assert cut == f"go on with: tern {named} train --resume cut"
+    assert hint_of_interrupted_run == f"go on with: tern {named} train --resume cut"
 
 
+@pytest.mark.usefixtures("hint_of_interrupted_run")
 @pytest.mark.parametrize(
     ("name", "registry"), [("signs", ALGORITHMS), ("flipped", mechanisms.REGISTRY)]
 )
-def test_a_run_without_its_extension_names_the_missing_one(cut, tern, monkeypatch, name, registry):
+def test_a_run_without_its_extension_names_the_missing_one(tern, monkeypatch, name, registry):
     with monkeypatch.context() as missing:
         missing.delitem(registry._places, name)
         missing.delitem(registry._loaded, name)

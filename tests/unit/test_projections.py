@@ -76,7 +76,7 @@ def test_the_twin_draws_what_the_firmware_draws(epsilon, d):
     values = random.integers(-ONE, ONE + 1, (clients, d)).astype(np.int16)
     values[:10] = 0
     values[10:20] = ONE
-    values[20:30, 1:] = 0
+    values[20:30, 1:] = 0  # along an axis
     values[30:40] //= 500  # within the radius
     data = random.integers(0, 256, (clients, 100)).astype(np.uint8)
 
@@ -101,13 +101,14 @@ def directions_of(name):
 
 
 def bias_of(card, values, rng, least=60_000):
-    """The square of the bias of a mean of directions as a share of its square, less what sampling
-    rotations adds.
+    """How far the mean of many reports is from the mean direction of the values, squared, as a share
+    of its square; and the part of it that comes from having drawn few rotations.
     """
     body, n = card.body, len(values)
     mean = (values / np.linalg.norm(values, axis=1)[:, None]).mean(axis=0)
     means = []
     for _ in range(max(8, least // n)):
+        # Each value is turned at random, reduced to its k likely directions, and turned back.
         rotations = twin._unpacked(rng.integers(0, 256, (n, 48)).astype(np.uint8), body.size)
         turned = np.zeros((n, body.size), np.int32)
         turned[:, : values.shape[1]] = values
@@ -142,10 +143,11 @@ def test_the_bias_on_bundled_data_is_within_what_cards_state(name):
 
 
 def test_a_rotation_that_is_not_uniform_is_found():
-    """Every device has the same four numbers: the worst case of cards.md."""
+    """Every device has the same four numbers: the worst case of cards.md, a bias of 0.2 %."""
     vectors = np.zeros((20_000, 28), np.int32)
     vectors[:, :4] = 8192
-    assert 0.0015 < bias_of(card_of(8), vectors, np.random.default_rng(2))[0] < 0.0025
+    bias, _ = bias_of(card_of(8), vectors, np.random.default_rng(2))
+    assert 0.0015 < bias < 0.0025
 
 
 RECORDS = np.random.default_rng(1).integers(-ONE, ONE + 1, (40_000, 11)).astype(np.int16)

@@ -87,9 +87,8 @@ def events():
 
 @pytest.fixture
 def link(peer, events, monkeypatch):
-    monkeypatch.setattr(
-        module, "_STALL", 3600
-    )  # a delayed test must not look like a board that was reset
+    # A delayed test must not look like a board that was reset.
+    monkeypatch.setattr(module, "_STALL", 3600)
     link = SerialLink(peer.port, events)
     yield link
     link.close()
@@ -121,16 +120,19 @@ def test_a_hello_resets_no_console(peer, monkeypatch):
 
 
 def test_the_link_never_has_more_in_flight_than_allowed(peer, link):
+    """A board gives a zero as credit for each wire.CREDIT bytes that it has read."""
+    frame = bytes([wire.ROUND]) + b"x" * 199
     for _ in range(20):
-        link.send(bytes([wire.ROUND]) + b"x" * 199)
-    sent = 20 * len(cobs(bytes([wire.ROUND]) + b"x" * 199))
+        link.send(frame)
+    unread = 20 * len(cobs(frame))
     assert peer.wait_for(wire.IN_FLIGHT) == wire.IN_FLIGHT
-    while sent > wire.IN_FLIGHT:
+
+    while unread > wire.IN_FLIGHT:
         peer.read(wire.CREDIT)
         peer.write(b"\x00")
-        sent -= wire.CREDIT
-        left = min(sent, wire.IN_FLIGHT)
-        assert peer.wait_for(left) == left
+        unread -= wire.CREDIT
+        in_flight = min(unread, wire.IN_FLIGHT)
+        assert peer.wait_for(in_flight) == in_flight
     assert link.backlog() == 0
 
 
@@ -243,26 +245,21 @@ def test_a_board_that_claims_impossible_clients_is_refused(monkeypatch, first, c
 # A device never waits for bytes that need not come, and hears tools at any point
 
 
-def some_frames(seed):
-    draw = random.Random(seed)
-    for _ in range(60):
-        d = draw.choice((1, 2, 28, 100, 128))
-        spread = draw.choice((0, 3, 300, 32767))
-        parameters = array("h", (draw.randint(-spread, spread) for _ in range(d)))
-        card = draw.randbytes(draw.choice((1, 14, 40, 300, 2048)))
-        key = draw.randbytes(32)
-        arguments = (draw.randint(1, 2**32 - 1), draw.randint(1, wire.MAX_ROUND), wire.LOGISTIC)
-        yield cobs(encoded(host_frames.encode_round, key, *arguments, parameters, card, 1, -14))
-        arguments = (*arguments[:2], wire.VALUES)
-        chosen = [draw.randrange(2) for _ in range(d - 1)] + [1]
-        yield cobs(encoded(host_frames.encode_round, key, *arguments, chosen, card, 1))
-        yield cobs(encoded(frames.encode_hello_request, draw.getrandbits(32)))
+def frames_of_a_host():
+    """A question with zeros, without zeros, and with a large card; and a request for a HELLO."""
+    draw, key = random.Random(9), bytes(32)
+    for dimension, largest, card_bytes in ((28, 0, 40), (128, 32767, 300), (100, 300, 2048)):
+        parameters = array("h", (draw.randint(-largest, largest) for _ in range(dimension)))
+        card = draw.randbytes(card_bytes)
+        asked = (key, 7, 3, wire.LOGISTIC, parameters, card, 1, -14)  # device 7, round 3
+        yield cobs(encoded(host_frames.encode_round, *asked))
+    yield cobs(encoded(frames.encode_hello_request, 5))
 
 
 def test_a_tool_is_heard_after_any_incomplete_frame_and_its_zeros():
     """A tool sends 65 zeros, which end any frame, and then Enter and Ctrl-C."""
     most_at_once = 64
-    for data in list(some_frames(9))[:9]:
+    for data in frames_of_a_host():
         for cut in range(1, len(data), 7):
             receiver, read = frames.Receiver(), 0
             line = data[:cut] + bytes(65) + b"\r\x03"

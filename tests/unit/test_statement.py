@@ -32,7 +32,7 @@ SUMS = ReportKind(30_000, gaussian=True, unit=60)
 TRAIN = ["train", "--dataset", "iris", "--fleet", "simulated:30", "--no-report", "--quiet"]
 
 
-def of(report, **changes):
+def facts_of(report, **changes):
     """The facts of a run with one kind of report, which was asked for twice, after another run."""
     promised = [
         Guarantee.of(span, {report: times}, 1e-6)
@@ -43,14 +43,14 @@ def of(report, **changes):
 
 
 FACTS = {
-    "device": of(REPORT, report_formats=[ReportFormat(CARD, 1, 18)]),
-    "records": of(SUMS, all_records=Bounds(None, 402.0, 1e-6)),
-    "classes": of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
-    "budget": of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
-    "simulated": of(REPORT, why_not_real="The clients are simulated."),
-    "served": of(REPORT, is_endless=True, most_reports=7),
-    "results": of(REPORT, reports_answers=True),
-    "broker": of(REPORT, fleet_kind="mqtt", holdings=Holdings(7, 64, "flights", ["delay"])),
+    "device": facts_of(REPORT, report_formats=[ReportFormat(CARD, 1, 18)]),
+    "records": facts_of(SUMS, all_records=Bounds(None, 402.0, 1e-6)),
+    "classes": facts_of(REPORT, promised=[Guarantee.of(Span.RUN, {REPORT: 1}, 1e-6, 0.3)]),
+    "budget": facts_of(REPORT, budgets=[Guarantee.of_budget(4_000_000, 0, 0, 1e-6)]),
+    "simulated": facts_of(REPORT, why_not_real="The clients are simulated."),
+    "served": facts_of(REPORT, is_endless=True, most_reports=7),
+    "results": facts_of(REPORT, reports_answers=True),
+    "broker": facts_of(REPORT, fleet_kind="mqtt", holdings=Holdings(7, 64, "flights", ["delay"])),
     "board": Facts(
         Kind.BOARD, "a0", 0.0, 60, 1e-6, budgets=[Guarantee.of_budget(311_064, 1, 60, 1e-6)]
     ),
@@ -141,7 +141,7 @@ def guarantees_of(tern, *words):
     ]
 
 
-def of_classes(result):
+def guarantees_in(result):
     """The guarantees in the result of a run, as a statement lists them."""
     return [each for found in classes_of(result) for each in (found.report, found.run, found.life)]
 
@@ -161,7 +161,7 @@ def test_a_plan_and_its_run_have_the_same_guarantees(words, tern):
     planned = guarantees_of(tern, "--plan", *command)
     assert not Path("runs").exists()
     result = tern(*command, "--name", "mine", "--json").json
-    assert planned == guarantees_of(tern, "mine") == of_classes(result)
+    assert planned == guarantees_of(tern, "mine") == guarantees_in(result)
 
 
 def test_simulated_clients_enforce_nothing(tern):
@@ -173,12 +173,13 @@ def test_simulated_clients_enforce_nothing(tern):
 
 
 def test_all_records_of_a_device_lie_in_one_run_more_than_fit():
-    """640 records of a program, in runs of 47, begin and end within runs: these are 15, and each
-    changes.
+    """640 records in runs of 47 begin and end within runs, so that they touch 15 of them. Replacing
+    all of them removes 15 units and adds 15: rho grows with the square of 30.
     """
     account = {SUMS: 1}
     found = gather.bounds_of_all_records([account], 47, 640, 1e-6)
-    assert found == Bounds.of({replace(SUMS, cost=30**2 * SUMS.cost): 1}, 1e-6)
+    of_thirty_units = replace(SUMS, cost=30**2 * SUMS.cost)
+    assert found == Bounds.of({of_thirty_units: 1}, 1e-6)
 
 
 @pytest.fixture

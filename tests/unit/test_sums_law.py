@@ -165,6 +165,9 @@ LAWS = [
 
 @pytest.mark.parametrize(("t", "c", "m", "most"), LAWS)
 def test_the_noise_has_its_law(t, c, m, most):
+    """The device's code draws z with a probability in proportion to exp(-z**2 m / (2 c t)), or to
+    exp(-|z| / t): the law from which its privacy follows.
+    """
     law = accepted(noise(t, c, m, most))
     weights = {z: shape(z, t, c, m) for z in law}
     total = sum(weights.values())
@@ -253,6 +256,7 @@ def smallest(card):
 @pytest.mark.parametrize("unit", [0, 60])
 @pytest.mark.parametrize(("t", "radius"), [(1, 1), (5, 3), (4, 9)])
 def test_laplace_noise_keeps_its_epsilon(t, radius, unit):
+    """The smallest epsilon that a card certifies is the largest log-ratio of its law, rounded up."""
     law = accepted(noise(t, 0, 0, 40 * t))
     apart = radius if unit else 2 * radius
     ratio = max(law[z] / law[z + apart] for z in law if z + apart in law)

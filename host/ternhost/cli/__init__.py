@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from functools import partial
 from importlib.metadata import version
 from types import FrameType
 from typing import Any, NoReturn, Protocol
@@ -31,10 +30,10 @@ class Command(Protocol):
     """The module of a command."""
 
     def add_parser(self, subparsers: Any) -> None:
-        """Add the command's parser."""
+        """Add the command's parser to those of argparse."""
 
 
-# Commands of the core. Those of other packages are entry points.
+# The modules of the core's commands. Those of other packages are entry points.
 _OWN = {
     "demo": "ternhost.cli.demo",
     "train": "ternhost.cli.running:TRAIN",
@@ -52,14 +51,30 @@ _OWN = {
 }
 COMMANDS: Registry[Command] = Registry("command", "tern.commands", _OWN)
 
-# Codes of an OSError that mean a storage error; the others mean bad input.
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, *_FORBIDDEN}
+_NOTHING_THERE = "check the path: nothing is there"
+_OTHER_PATH = "name another path"
+_NO_ROOM = "make room, and run the command again"
+_FORBIDDEN = "check who may read and write it, or name another"
+# The remedies for an OSError by its code.
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "check the path: nothing is there"),
-    **dict.fromkeys((errno.EISDIR, errno.EEXIST), "name another path"),
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, and run the command again"),
-    **dict.fromkeys(_FORBIDDEN, "check who may read and write it, or name another"),
+    errno.ENOENT: _NOTHING_THERE,
+    errno.ENOTDIR: _NOTHING_THERE,
+    errno.EISDIR: _OTHER_PATH,
+    errno.EEXIST: _OTHER_PATH,
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+}
+# The codes that mean a failing or forbidden storage; all others mean a wrong input.
+_STORAGE_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
 }
 
 
@@ -67,14 +82,20 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UsageError, so that its errors are reported like all others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        """Make a parser with argparse's parameters, whose help keeps the line breaks of texts."""
+        if "formatter_class" not in kwargs:
+            kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        """Raise UsageError, where argparse would print the message and exit."""
         raise UsageError(message, hint=help_hint(self.prog))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but the error for an unknown argument names the help of the subcommand."""
+        """Parse arguments as argparse does, but refuse unknown ones with the help of their command.
+
+        argparse itself would name the help of `tern` as a whole.
+        """
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise UsageError(
@@ -84,15 +105,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(names: Iterable[str] | None = None) -> Parser:
-    """Build the parser of `tern` with the commands `names` (default: all).
+    """Build the parser of `tern`.
 
-    A command whose package or module is missing is listed with a text that says so.
+    names: of the commands that it has; None for all. A command whose package or module is missing is
+    listed with a text that says so.
     """
-    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in errors.EXIT_CODES.items())
+    # `tern` itself.
     summary = "Federated learning on microcontrollers under exact local differential privacy."
-    epilog = (
-        f"example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:\n{codes}"
-    )
+    epilog = "example:\n  tern card design three-outputs --epsilon 2 --json\n\nexit codes:"
+    for code, meaning in errors.EXIT_CODES.items():
+        epilog += f"\n  {code:<4} {meaning}"
     parser = Parser(prog="tern", description=summary, epilog=epilog)
     about = f"tern {version('tern-ldp')}"
     parser.add_argument(
@@ -100,6 +122,8 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     )
     text = "register the algorithms, mechanisms, optimisers, fleets and links that FILE.py defines"
     parser.add_argument(plugins.FLAG, metavar="FILE.py", action="append", help=text)
+
+    # Its commands.
     subparsers = parser.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
@@ -110,22 +134,23 @@ def build_parser(names: Iterable[str] | None = None) -> Parser:
     for name in names:
         try:
             COMMANDS[name].add_parser(subparsers)
-        except ModuleNotFoundError as error:  # the others still work
+        except ModuleNotFoundError as error:  # the other commands still work
             subparsers.add_parser(name, help=f"missing: there is no {error.name}")
     return parser
 
 
-def _needed(argv: Sequence[str]) -> Iterable[str]:
-    """Return the commands whose parsers `argv` needs: the one that it names, or all of them.
+def _commands_needed(argv: Sequence[str]) -> Iterable[str]:
+    """Return the commands whose parsers a command line needs: the one that it names, or all.
 
-    --version needs none. Raises UsageError for a command whose package is missing.
+    Importing the module of a command takes time, so the others are not imported. --version needs
+    none. Raises UsageError for a command whose package is missing.
     """
     if argv[:1] == ["--version"]:
         return ()
     words = [argument for argument in argv if not argument.startswith("-")]
-    command = words[0] if words else ""
-    if not command:
+    if not words or not words[0]:
         return COMMANDS
+    command = words[0]
     COMMANDS.require_package(command)
     if command not in COMMANDS:
         return COMMANDS  # so that the error lists all of them
@@ -133,7 +158,10 @@ def _needed(argv: Sequence[str]) -> Iterable[str]:
 
 
 def _report(code: int, message: str, hint: str | None = None, *, as_json: bool = False) -> int:
-    """Print an error for people and, with --json, as an object for programs; return `code`."""
+    """Print an error on standard error and, with --json, as an object on standard output.
+
+    code: the exit code, which is returned. hint: how to put the error right.
+    """
     text = f"tern: {message}"
     if hint:
         text += f"\n  {hint}"
@@ -147,21 +175,28 @@ def _report(code: int, message: str, hint: str | None = None, *, as_json: bool =
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(errors.TERMINATED)  # lets a command end its child processes first
+    """End the program on SIGTERM by an exception, so that a command ends its child processes first.
+
+    The parameters are those of every signal handler.
+    """
+    raise SystemExit(errors.TERMINATED)
 
 
 def _run(argv: Sequence[str]) -> int:
     """Parse the command line, run its command, and return the exit code.
 
-    Raises TernError, with a hint that repeats the --with options of this command line.
+    Every TernError gets a hint; commands in the hint repeat the --with options of this command
+    line.
     """
     extension_files, argv = plugins.load_named(argv)
     args = argparse.Namespace(prog="tern")
     try:
-        args = build_parser(_needed(argv)).parse_args(argv, args)
+        parser = build_parser(_commands_needed(argv))
+        args = parser.parse_args(argv, args)
         _require_values(args, argv)
         return int(args.func(args))
-    except argparse.ArgumentError as error:  # of the parser, before it reads anything
+    except argparse.ArgumentError as error:
+        # It is about the making of the parser: argparse reports wrong arguments by `Parser.error`.
         text = f"two options of 'tern {argv[0]}' have one name: {error}"
         hint = "rename the option of the file or package that extends tern"
         raise UsageError(text, hint=hint) from error
@@ -179,22 +214,29 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _require_values(args: argparse.Namespace, argv: Sequence[str]) -> None:
-    """Raise UsageError for an option or an argument that is empty."""
+    """Raise UsageError if an option or an argument is an empty text.
+
+    args: the values that were parsed. argv: the words of the command line.
+    """
+    options_given = {word.partition("=")[0] for word in argv}  # of --name=value the name
     for name, value in vars(args).items():
         if value == "":
-            is_option = any(word.partition("=")[0] == flag(name) for word in argv)
+            is_option = flag(name) in options_given
             empty_name = flag(name) if is_option else name
             raise UsageError(f"{empty_name} must not be empty", hint="give a value")
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for standard streams that are closed.
+    """Make sure that the standard streams can be used.
 
-    Standard output then replaces characters that its encoding lacks, instead of failing.
+    A stream that is closed is opened on /dev/null. Standard output replaces characters that its
+    encoding lacks by a question mark, instead of failing.
     """
-    # In this order each gets its own file descriptor; otherwise the next opened file would get it.
+    # A new file gets the lowest free descriptor: in this order each stream gets its own one, 0 to 2.
+    # Otherwise the next file that a command opens would get it, and be written to by print.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        is_closed = getattr(sys, name) is None
+        if is_closed:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
@@ -206,46 +248,64 @@ def _drop_output() -> None:
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            # From now on the stream writes to /dev/null, also what it still has in its buffer.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `tern` with `argv` (default: the command line), and return its exit code.
+    """Run `tern` with the arguments `argv` (default: the command line), and return its exit code.
 
     If a command with --json fails, standard output gets an object with `error`, `hint` (or null)
-    and `exit_code`. Raises only SystemExit, for `--help`, `--version` and SIGTERM.
+    and `exit_code`. Raises only SystemExit, for `--help`, `--version` and SIGTERM, and with
+    TERN_DEBUG the exception of a bug.
     """
     _prepare_streams()
     arguments = sys.argv[1:] if argv is None else argv
-    # argparse also accepts a prefix of --json.
-    as_json = any(len(argument) > 2 and "--json".startswith(argument) for argument in arguments)
-    report = partial(_report, as_json=as_json)
-    previous = None
-    with contextlib.suppress(ValueError):  # not the main thread
-        previous = signal.signal(signal.SIGTERM, _terminate)
+    as_json = _asks_for_json(arguments)
+    previous_handler = None
+    with contextlib.suppress(ValueError):  # only the main thread may set a signal handler
+        previous_handler = signal.signal(signal.SIGTERM, _terminate)
     try:
         return _run(arguments)
     except TernError as error:
-        return report(error.exit_code, error.message, error.hint)
+        return _report(error.exit_code, error.message, error.hint, as_json=as_json)
     except KeyboardInterrupt:
-        return report(errors.INTERRUPTED, "interrupted")
-    except BrokenPipeError:
+        return _report(errors.INTERRUPTED, "interrupted", as_json=as_json)
+    except BrokenPipeError:  # whoever reads the output has ended, such as `head`
         _drop_output()
         return errors.BROKEN_PIPE
     except OSError as error:
-        _drop_output()
-        message = str(error.strerror or error)
-        if error.filename:
-            message = f"{error.filename}: {message}"
-        code = errors.STORAGE if error.errno in _STORAGE_ERRNOS else errors.USAGE
-        return report(code, message, _REMEDIES.get(error.errno or 0))
+        return _report_os_error(error, as_json)
     except Exception as error:
         if os.environ.get("TERN_DEBUG"):
             raise
+        message = f"{type(error).__name__}: {error}"
         hint = (
             "this is a bug in tern: run it again with TERN_DEBUG=1 for a traceback, and report it"
         )
-        return report(errors.FAULT, f"{type(error).__name__}: {error}", hint)
+        return _report(errors.FAULT, message, hint, as_json=as_json)
     finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+        if previous_handler is not None:
+            signal.signal(signal.SIGTERM, previous_handler)
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments contain --json, or a prefix of it, which argparse accepts, too."""
+    for argument in arguments:
+        names_an_option = len(argument) > len("--")
+        if names_an_option and "--json".startswith(argument):
+            return True
+    return False
+
+
+def _report_os_error(error: OSError, as_json: bool) -> int:
+    """Print an error of the operating system with a remedy, if one is known; return the exit code."""
+    _drop_output()
+    message = str(error.strerror or error)
+    if error.filename:
+        message = f"{error.filename}: {message}"
+    is_storage_error = error.errno in _STORAGE_ERRNOS
+    code = errors.STORAGE if is_storage_error else errors.USAGE
+    hint = _REMEDIES.get(error.errno or 0)
+    return _report(code, message, hint, as_json=as_json)

@@ -1,4 +1,10 @@
-"""`tern card account`: the epsilon of reports together, also behind a shuffler."""
+"""`tern card account`: the epsilon of reports together, also behind a shuffler.
+
+A card is the certified table from which a device samples its report. Each report has a local
+epsilon; many reports of a device add up. A shuffler hides who sent a report among the reports of
+others: then a smaller "central" epsilon holds. A ledger is the budget of a device, in epsilon or in
+rho (zCDP).
+"""
 
 import argparse
 import math
@@ -6,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +33,9 @@ from ternhost.privacy.units import parse_unit, protected
 from ternhost.terminal import Progress
 
 _MOST_ROUNDS = 10**6
-_MEANS_LITTLE = 10  # an epsilon
-_LEDGER = {"rho": None, "unit": None, "units": 1}  # options, and what they are where not given
+_MEANS_LITTLE = 10  # an epsilon above this is said to protect hardly at all
+# The options that are about a ledger, and their values if they are not given.
+_LEDGER = {"rho": None, "unit": None, "units": 1}
 _EXAMPLE = """tern card account three-outputs --epsilon .1 --rounds 1000 --delta 1e-6 --plot rounds.png
     tern card account three-outputs pm --epsilon 1 --rounds 100,20 --reports 5000 --honest .9 --delta 1e-6
     tern card account three-outputs --epsilon 4 --reports 20000 --delta 1e-6
@@ -63,57 +71,66 @@ def add_parser(actions: Any) -> None:
 def run_account(args: argparse.Namespace) -> int:
     """Account for rounds of reports, for one round behind a shuffler, or for a ledger in rho.
 
-    Which of them is asked follows from --reports, --rounds and the cards that are named.
+    Which of the three it is follows from --reports, --rounds and the number of named cards.
     """
+    # Without a shuffler.
     if args.reports is None:
         require(args.honest == 1, "honest", "1 without --reports", args.honest)
         if args.names:
             return _run_rounds(args)
         return _run_ledger(args)
 
+    # Behind a shuffler.
     for name, default in _LEDGER.items():
         if getattr(args, name) != default:
             text = f"--{name} is about a ledger, --reports about a shuffler"
             raise UsageError(text, "leave one of them out")
     require(0 < args.honest <= 1, "honest", "above 0 and at most 1", args.honest)
-    if args.rounds is None and len(args.names) < 2:
+    is_one_round = args.rounds is None and len(args.names) < 2
+    if is_one_round:
         return _run_one_round(args)
     return _run_rounds(args)
 
 
 @dataclass(frozen=True)
 class _CardRounds:
-    """A card in so many rounds; without a card, any mechanism.
-
-    cost: certified, of one value, in micro-epsilon or micro-rho.
-    """
+    """A card that a device uses in a number of rounds, one report in each."""
 
     name: str
-    card: Card | None
-    cost: int
+    card: Card | None  # None: any mechanism with this cost
+    cost: int  # the certified cost of a value, in millionths of epsilon or rho
     rounds: int = 1
 
     @property
-    def as_values(self) -> Card | None:
-        """The card, where its symbols stand for values. Raises UsageError for a sum."""
-        if self.card is None or self.card.shape == PROJECTION:  # known by its epsilon alone
+    def card_of_values(self) -> Card | None:
+        """The card, if its symbols stand for values, so that its exact distribution can be used.
+
+        None if there is no card, or one of projections: these are accounted for by their epsilon
+        alone. Raises UsageError for the card of a sum.
+        """
+        if self.card is None or self.card.shape == PROJECTION:
             return None
         return certify.valued(self.card)
 
     def report(self, values: int) -> ReportKind:
-        """Return the kind of a report of so many values, with the cost that was certified."""
+        """Return what accounting has to know of a report of this many values.
+
+        It has the cost that was certified, since a card may claim a larger one.
+        """
         if self.card is None:
             return ReportKind(values * self.cost, values=values)
         kind = ReportKind.of(self.card, values)
-        return replace(kind, cost=kind.values * self.cost)  # the card may claim more than it takes
+        certified_cost = kind.values * self.cost
+        return replace(kind, cost=certified_cost)
 
 
 def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
     """Return the cards that the command line names, each with its number of rounds.
 
-    Without a name the mechanism is any one with --epsilon. Raises UsageError.
+    Without a name there is one entry, for any mechanism that keeps --epsilon. Raises UsageError if
+    that option is missing too, or for options that do not fit.
     """
-    rounds_by_card = _rounds(args.rounds, max(1, len(args.names)))
+    rounds_by_card = _rounds_of_cards(args.rounds, card_count=max(1, len(args.names)))
     if args.names:
         return _named_cards(args, rounds_by_card)
 
@@ -123,15 +140,20 @@ def _cards_in_rounds(args: argparse.Namespace) -> list[_CardRounds]:
         raise UsageError(f"{options[0]} is an option of a mechanism", hint)
     if args.epsilon is None:
         raise UsageError("the local epsilon is missing", hint)
-    (round_count,) = rounds_by_card
-    return [_CardRounds("any mechanism", None, parse_epsilon(args.epsilon), round_count)]
+    any_mechanism = _CardRounds(
+        name="any mechanism",
+        card=None,
+        cost=parse_epsilon(args.epsilon),
+        rounds=rounds_by_card[0],
+    )
+    return [any_mechanism]
 
 
 def _named_cards(args: argparse.Namespace, rounds_by_card: Sequence[int]) -> list[_CardRounds]:
-    """Load or design the named cards, and certify them.
+    """Load the cards of the named files, design those of the named mechanisms, and certify them.
 
-    rounds_by_card: the number of rounds of each. Raises UsageError for a card without a certified
-    cost, and for options that would change nothing.
+    rounds_by_card: the number of rounds of each card. Raises UsageError for a card without a
+    certified cost, and for options that would change nothing.
     """
     is_only_name = len(args.names) == 1
     only_files = not any(name in mechanisms.NAMES for name in args.names)
@@ -142,69 +164,86 @@ def _named_cards(args: argparse.Namespace, rounds_by_card: Sequence[int]) -> lis
     named_cards = []
     for name, round_count in zip(args.names, rounds_by_card, strict=True):
         card, description = named.card(args, name, is_only_name)
+        # A report on a sum or a projection is about all values at once.
         if card.shape >= SUM:
             must = f"1 with {name}, which is about all values"
             require(args.values == 1, "values", must, args.values)
-        measure = cards.measure(card)
-        certified = description[f"{measure}_certified"]
-        if certified is None:
+        measure = cards.measure(card)  # "epsilon" or "rho"
+        certified_cost = description[f"{measure}_certified"]
+        if certified_cost is None:
             hint = f"'tern card show {name}' shows its distribution"
             raise UsageError(f"{name} keeps no {measure} up to 20", hint=hint)
-        mechanism = description.get("mechanism", name)
-        named_cards.append(_CardRounds(mechanism, card, round(certified * MICRO), round_count))
+        card_rounds = _CardRounds(
+            name=description.get("mechanism", name),
+            card=card,
+            cost=round(certified_cost * MICRO),
+            rounds=round_count,
+        )
+        named_cards.append(card_rounds)
     return named_cards
 
 
-def _rounds(text: str | None, card_count: int) -> list[int]:
-    """Return the number of rounds of each of `card_count` cards. text: of --rounds.
+def _rounds_of_cards(text: str | None, card_count: int) -> list[int]:
+    """Return the number of rounds of each of `card_count` cards.
 
-    Raises UsageError unless it is one number for all cards, or one for each.
+    text: the value of --rounds, one number for all cards or one for each; None stands for 1. Raises
+    UsageError for anything else.
     """
     try:
-        rounds = [int(word) for word in (text or "1").split(",")]
+        numbers = [int(word) for word in (text or "1").split(",")]
     except ValueError:
         must = "a whole number, or with several cards R,R,..."
         raise UsageError(f"--rounds must be {must}, not {text!r}", "such as 1000") from None
-    for round_count in rounds:
-        require(
-            1 <= round_count <= _MOST_ROUNDS,
-            "rounds",
-            f"from 1 to {_MOST_ROUNDS:,}",
-            f"{round_count:,}",
-        )
-    if len(rounds) not in (1, card_count):
-        noun = "card" if card_count == 1 else "cards"
-        hint = "give one number for all, or one for each NAME"
-        raise UsageError(f"--rounds has {len(rounds)} numbers for {card_count} {noun}", hint)
-    return rounds * (card_count // len(rounds))
+    for number in numbers:
+        is_possible = 1 <= number <= _MOST_ROUNDS
+        require(is_possible, "rounds", f"from 1 to {_MOST_ROUNDS:,}", f"{number:,}")
+    if len(numbers) == card_count:
+        return numbers
+    if len(numbers) == 1:
+        return numbers * card_count
+    noun = "card" if card_count == 1 else "cards"
+    hint = "give one number for all, or one for each NAME"
+    raise UsageError(f"--rounds has {len(numbers)} numbers for {card_count} {noun}", hint)
 
 
-def _honest(args: argparse.Namespace) -> int:
-    """How many reports of a round hide each other; 0 where the reader knows who sent them."""
+def _honest_reports(args: argparse.Namespace) -> int:
+    """Return how many reports of a round hide each other behind a shuffler.
+
+    Of --reports these are the share --honest, which the reader does not control, but at least 1.
+    Without --reports there is no shuffler: the result is 0.
+    """
     reports = int(args.reports or 0)
-    return max(min(1, reports), math.floor(Fraction(str(args.honest)) * reports))
+    share = Fraction(str(args.honest))  # exact: .9 as a float is a little more than 9/10
+    least = min(1, reports)  # a number below 1 is left as it is, and refused later
+    return max(least, math.floor(share * reports))
 
 
 # Many rounds
 
 
 def _run_rounds(args: argparse.Namespace) -> int:
-    """Print the epsilon of a device's reports, round after round."""
+    """Print the epsilon of a device's reports together, after a growing number of rounds.
+
+    With --reports the reports are behind a shuffler; otherwise also the cost to a ledger is
+    printed. Returns the exit code.
+    """
     cards_chosen = _cards_in_rounds(args)
     allowed = f"1 to {MAX_DIMENSION} over rounds"
     require(1 <= args.values <= MAX_DIMENSION, "values", allowed, args.values)
-    is_mixed = args.reports is not None
-    ledger_costs = {} if is_mixed else _spent_by_cards(cards_chosen, args)
-    if args.plot:
-        from ternhost.plots import canvas  # loads matplotlib
-
-        canvas.check_place(Path(args.plot))
+    is_behind_shuffler = args.reports is not None
+    ledger_costs = {}
+    if not is_behind_shuffler:
+        ledger_costs = _spent_by_cards(cards_chosen, args)
+    _check_plot(args)
 
     rows = _rows(cards_chosen, args)
     last_row = rows[-1]
-    bounds = [bound for key, bound in last_row.items() if key != "rounds" and bound is not None]
-    epsilon = min(bounds)  # each bound holds, so the smallest one does
+    epsilon = _least_bound(last_row)
     card_names = " + ".join(card.name for card in cards_chosen)
+    if args.plot:
+        _draw_rounds(card_names, rows, args)
+
+    # The result as JSON.
     result = {
         "what": card_names,
         "cards": [{"what": card.name, "rounds": card.rounds} for card in cards_chosen],
@@ -218,63 +257,88 @@ def _run_rounds(args: argparse.Namespace) -> int:
         "epsilon_exact": last_row["exact"],
         "epsilon": epsilon,
     }
-    if is_mixed:
-        honest = _honest(args)
-        result |= {"reports": args.reports, "honest": honest, "epsilon_central": epsilon}
+    if is_behind_shuffler:
+        result["reports"] = args.reports
+        result["honest"] = _honest_reports(args)
+        result["epsilon_central"] = epsilon
         result |= _conditions()
-    if args.plot:
-        _draw_rounds(card_names, rows, args)
 
+    # The result as text.
     lines = _rounds_lines(card_names, rows, epsilon, args)
-    if ledger_costs:
-        lines.append(_ledger_words(card_names, ledger_costs))
-    else:
+    if is_behind_shuffler:
         lines.append(_holds("the local epsilon"))
+    else:
+        lines.append(_ledger_words(card_names, ledger_costs))
     print_result(result, "\n".join(lines), args.json)
     return OK
 
 
+def _check_plot(args: argparse.Namespace) -> None:
+    """Raise UsageError if --plot names a file that cannot be written, before a long computation."""
+    if args.plot:
+        from ternhost.plots import canvas  # loads matplotlib
+
+        canvas.check_place(Path(args.plot))
+
+
+def _least_bound(row: Mapping[str, Any]) -> float:
+    """Return the best bound in a row of `_rows`. Each bound holds, so the smallest one does."""
+    bounds: list[float] = []
+    for key, bound in row.items():
+        if key != "rounds" and bound is not None:
+            bounds.append(bound)
+    return min(bounds)
+
+
 def _draw_rounds(name: str, rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> None:
-    """Draw the epsilons against the rounds, into the file of --plot."""
+    """Draw the epsilons against the rounds, into the file of --plot.
+
+    name: the names of the cards, for the title. rows: from `_rows`.
+    """
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
     title = canvas.plain(name)
     x_name = "reports of a device"
     if args.reports is not None:
-        title += f", {_honest(args):,} reports a round"
+        title += f", {_honest_reports(args):,} reports a round"
         x_name = "rounds"
     title += f", delta {args.delta:g}"
-    epsilons = {}
+    epsilons_by_curve = {}
     for heading, key in reversed(_columns(rows)):
-        epsilons[heading] = [row[key] for row in rows]
+        epsilons_by_curve[heading] = [row[key] for row in rows]
     rounds = [row["rounds"] for row in rows]
-    figure = accounts.epsilons(rounds, x_name, "epsilon", epsilons, title)
+    figure = accounts.epsilons(rounds, x_name, "epsilon", epsilons_by_curve, title)
     canvas.save(figure, Path(args.plot))
 
 
 def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the epsilons after a growing share of the rounds, a row for each share.
+    """Return the epsilons after a growing share of the rounds: a row of `_row` for each share.
 
-    All cards go through the same shares, with at least one round of each.
+    A share is, say, a tenth of the rounds of every card, and at least one round of each.
     """
     allowed = f"{shuffling.LEAST_DELTA:g} or more"
     require(args.delta >= shuffling.LEAST_DELTA, "delta", allowed, f"{args.delta:g}")
-    is_mixed = args.reports is not None
+    is_behind_shuffler = args.reports is not None
     rows = []
     with Progress("rounds") as progress:
-        # Of one round of the last card, computed without the grid of several rounds.
+        # The central epsilon of a single round can be computed more exactly than that of several.
+        # For every card the computation also raises UsageError if it cannot be shuffled.
         epsilon_of_one_round = math.inf
-        if is_mixed:
+        if is_behind_shuffler:
             for card in cards_chosen:
                 progress.step(f"one of {card.name}")
-                # It refuses what cannot be mixed.
-                epsilon_of_one_round = _one_round(card, _honest(args), args).epsilon
+                epsilon_of_one_round = _one_round(card, _honest_reports(args), args).epsilon
+
         most_rounds = max(card.rounds for card in cards_chosen)
         for rounds in _ladder(most_rounds):
             progress.step(f"{rounds:,} of {most_rounds:,}")
-            rounds_by_card = [-(-card.rounds * rounds // most_rounds) for card in cards_chosen]
+            rounds_by_card = []
+            for card in cards_chosen:
+                # The same share of its rounds; -(-a // b) rounds up.
+                rounds_by_card.append(-(-card.rounds * rounds // most_rounds))
             row = _row(cards_chosen, rounds_by_card, args)
-            if is_mixed and row["rounds"] == 1:
+            is_single_round = row["rounds"] == 1  # then there is only one card
+            if is_behind_shuffler and is_single_round:
                 row["behind"] = min(row["behind"], epsilon_of_one_round)
             rows.append(row)
     return rows
@@ -283,29 +347,37 @@ def _rows(cards_chosen: Sequence[_CardRounds], args: argparse.Namespace) -> list
 def _row(
     cards_chosen: Sequence[_CardRounds], rounds_by_card: Sequence[int], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the epsilons of so many rounds of each card, as a row of the table.
+    """Return the epsilons of a number of rounds of each card, as a row of the table.
 
-    local_reports are seen by a reader who knows who sent them, mixed_reports are behind a shuffler.
+    The row has three bounds toward a reader who knows who sent a report ("pure", "zcdp" and
+    "exact"; None where one does not apply), and with --reports one behind a shuffler ("behind").
     """
     local_reports: Counter[ReportKind] = Counter()
-    mixed_reports: Counter[ReportKind] = Counter()
+    shuffled_reports: Counter[ReportKind] = Counter()
     for card, rounds in zip(cards_chosen, rounds_by_card, strict=True):
-        local_reports[card.report(1)] += rounds * args.values
-        mixed_reports[card.report(args.values).among(_honest(args))] += rounds
+        # A report of several values counts as several reports of one value; only a shuffler mixes
+        # whole reports.
+        local_reports[card.report(values=1)] += rounds * args.values
+        whole_report = card.report(args.values).among(_honest_reports(args))
+        shuffled_reports[whole_report] += rounds
     loss = composing.compose(local_reports, args.delta)
     row = {"rounds": sum(rounds_by_card), "pure": loss.pure, "zcdp": loss.zcdp, "exact": loss.exact}
     if args.reports is not None:
-        row["behind"] = min(composing.compose_exactly(mixed_reports, args.delta), loss.epsilon)
+        behind = composing.compose_exactly(shuffled_reports, args.delta)
+        row["behind"] = min(behind, loss.epsilon)  # a shuffler never makes it worse
     return row
 
 
 def _ladder(last: int) -> list[int]:
-    """Return about a dozen numbers of rounds from 1 up to `last`, evenly spaced in the logarithm."""
+    """Return about a dozen numbers of rounds from 1 up to `last`, evenly spaced in the logarithm.
+
+    They have the leading digits 1, 2, 5 or 1, 3; up to 12 all numbers are returned.
+    """
     if last <= 12:
         return list(range(1, last + 1))
     leading_digits = (1, 2, 5) if last <= 10**4 else (1, 3)
     ladder = []
-    for power in range(7):
+    for power in range(7):  # up to _MOST_ROUNDS, 10**6
         for digit in leading_digits:
             number = digit * 10**power
             if number < last:
@@ -314,7 +386,10 @@ def _ladder(last: int) -> list[int]:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return (heading, key of a row) for each column of the table and curve of the picture."""
+    """Return the columns of the table, which are the curves of the picture: (heading, key of a row).
+
+    rows: from `_rows`. Those of reports behind a shuffler have a column for it.
+    """
     if "behind" in rows[0]:
         return [
             ("local pure", "pure"),
@@ -327,29 +402,40 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _rounds_lines(
     name: str, rows: Sequence[Mapping[str, Any]], epsilon: float, args: argparse.Namespace
 ) -> list[str]:
-    """Return the table of epsilons as lines for people.
+    """Return the table of epsilons as lines of text.
 
-    name: of the cards. epsilon: the best bound after all rounds.
+    name: the names of the cards. rows: from `_rows`. epsilon: the best bound after all rounds.
     """
     title = f"{name}: epsilon of a device's reports together"
     if args.values > 1:
         title += f", {args.values} values in a report"
     title += f", at delta {args.delta:g}"
-    unit, bound_name = "reports", "epsilon"
-    if args.reports is not None:
-        title += f", each one of {_honest(args):,} honest ones"
-        unit, bound_name = "rounds", "central epsilon"
+    if args.reports is None:
+        counted = "reports"
+        bound_name = "epsilon"
+    else:
+        title += f", each one of {_honest_reports(args):,} honest ones"
+        counted = "rounds"
+        bound_name = "central epsilon"
 
+    # The first column is 9 characters wide, each other one at least 11.
     columns = _columns(rows)
-    headings = "".join(f"  {heading:>11}" for heading, _ in columns)
-    lines = [f"{title}:", f"  {unit:>9}{headings}"]
+    headings = ""
+    for heading, _key in columns:
+        headings += f"  {heading:>11}"
+    lines = [f"{title}:", f"  {counted:>9}{headings}"]
     for row in rows:
-        cells = [f"  {_number(row[key]):>{max(11, len(heading))}}" for heading, key in columns]
-        lines.append(f"  {row['rounds']:>9,}{''.join(cells)}")
-    return [*lines, f"After all of them the {bound_name} is {_number(epsilon)}."]
+        line = f"  {row['rounds']:>9,}"
+        for heading, key in columns:
+            width = max(11, len(heading))
+            line += f"  {_number(row[key]):>{width}}"
+        lines.append(line)
+    lines.append(f"After all of them the {bound_name} is {_number(epsilon)}.")
+    return lines
 
 
 def _number(bound: float | None) -> str:
+    """Return a bound as text; "-" if there is none."""
     return "-" if bound is None else rounded(bound)
 
 
@@ -357,13 +443,10 @@ def _number(bound: float | None) -> str:
 
 
 def _run_one_round(args: argparse.Namespace) -> int:
-    """Print the central epsilon of one report behind a shuffler."""
-    (card,) = _cards_in_rounds(args)
-    if args.plot:
-        from ternhost.plots import canvas  # loads matplotlib
-
-        canvas.check_place(Path(args.plot))
-    honest = _honest(args)
+    """Print the central epsilon of one report of a device behind a shuffler; return the exit code."""
+    card = _cards_in_rounds(args)[0]  # no more than one is named
+    _check_plot(args)
+    honest = _honest_reports(args)
     bounds = _one_round(card, honest, args)
     if args.plot:
         _draw_one_round(card, bounds, args)
@@ -385,28 +468,37 @@ def _run_one_round(args: argparse.Namespace) -> int:
 
 
 def _one_round(card: _CardRounds, honest: int, args: argparse.Namespace) -> Shuffled:
-    """The bounds of one round, in which so many honest reports hide each other."""
-    return shuffling.account(card.cost, honest, args.delta, card.as_values, args.values)
+    """Return the bounds of one round behind a shuffler.
+
+    honest: how many honest reports hide each other. Raises UsageError if the card cannot be
+    accounted for behind a shuffler.
+    """
+    return shuffling.account(card.cost, honest, args.delta, card.card_of_values, args.values)
 
 
 def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespace) -> None:
-    """Draw the central epsilon against the number of reports, into the file of --plot."""
+    """Draw the central epsilon against the number of reports, into the file of --plot.
+
+    bounds: those of the number of reports that the user has named.
+    """
     from ternhost.plots import accounts, canvas  # loads matplotlib
 
-    honest = bounds.reports
-    report_counts = {
-        round(honest * 10 ** (half_power / 2)) for half_power in (-4, -3, -2, -1, 1, 2)
-    }
-    report_counts.discard(honest)
     # From a hundredth to ten times the number of reports, each about three times the last one.
+    honest = bounds.reports
+    report_counts = set()
+    for power in (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0):
+        report_counts.add(round(honest * 10**power))
+    report_counts.discard(honest)  # its bounds are known
+
     curve = [bounds]
     with Progress("reports") as progress:
         for reports in sorted(report_counts):
             if 1 <= reports <= shuffling.MOST_REPORTS:
                 progress.step(f"{reports:,}")
                 curve.append(_one_round(card, reports, args))
-    curve.sort(key=lambda point: point.reports)
-    epsilons: dict[str, list[float | None]] = {
+    curve.sort(key=attrgetter("reports"))
+
+    epsilons_by_curve: dict[str, list[float | None]] = {
         "this card": [point.card for point in curve],
         "any mechanism": [point.any_mechanism for point in curve],
         "closed bound": [point.closed for point in curve],
@@ -414,17 +506,25 @@ def _draw_one_round(card: _CardRounds, bounds: Shuffled, args: argparse.Namespac
     }
     title = f"{card.name}, local epsilon {bounds.local:g}, delta {args.delta:g}"
     reports_drawn = [point.reports for point in curve]
-    upwards = "central epsilon, behind a shuffler"
-    figure = accounts.epsilons(reports_drawn, "reports", upwards, epsilons, title)
+    y_name = "central epsilon, behind a shuffler"
+    figure = accounts.epsilons(reports_drawn, "reports", y_name, epsilons_by_curve, title)
     canvas.save(figure, Path(args.plot))
 
 
 def _last_intermediary() -> str:
+    """Return who stands between devices and host: the last kind that an extension adds.
+
+    Without such an extension it is a shuffler.
+    """
     return ["shuffler", *intermediaries()][-1]
 
 
 def _conditions() -> dict[str, Any]:
-    """Return for JSON behind whom the central epsilon holds, and toward which hosts."""
+    """Return under which conditions the central epsilon holds, as members of the JSON result.
+
+    They say behind whom the devices must be, and for each way to reach devices whether it holds
+    toward the host.
+    """
     needs = "an anonymous shuffler"
     toward_the_host = {"ports": False, "broker": False}
     for word in intermediaries():
@@ -434,7 +534,10 @@ def _conditions() -> dict[str, Any]:
 
 
 def _holds(local_epsilon: str) -> str:
-    """Explain toward whom the central epsilon holds, and that others get `local_epsilon`."""
+    """Explain toward whom the central epsilon holds.
+
+    local_epsilon: in words, what a device spends toward everybody else.
+    """
     intermediary_words = "behind an anonymous shuffler"
     for word in intermediaries():
         intermediary_words += (
@@ -448,12 +551,14 @@ def _holds(local_epsilon: str) -> str:
 
 
 def _one_round_words(card_name: str, bounds: Shuffled) -> str:
-    """Describe the bounds of one round for people, the tightest bound first."""
+    """Describe the bounds of one round in words, the tightest bound first."""
     lines = [
         f"{card_name}: local epsilon {bounds.local:.8g} per report; "
         f"central epsilon of {bounds.reports:,} honest reports behind a shuffler, "
         f"at delta {bounds.delta:g}:"
     ]
+
+    # A line for each bound, which begins with the bound.
     if bounds.card is not None:
         card = rounded(bounds.card)
         lines.append(f"  {card:<10} this card, from its integers (privacy blanket)")
@@ -464,69 +569,92 @@ def _one_round_words(card_name: str, bounds: Shuffled) -> str:
         lines.append(f"  {'-':10} {text}")
     else:
         lines.append(f"  {rounded(bounds.closed):<10} closed bound (hiding among the clones)")
-    summary = f"The central epsilon is {rounded(bounds.epsilon)}"
+
+    conclusion = f"The central epsilon is {rounded(bounds.epsilon)}"
     if bounds.epsilon > 0.999 * bounds.local:
-        summary += ", no better than the local one"
-    return "\n".join([*lines, f"{summary}.", _holds(f"the local {bounds.local:.8g}")])
+        conclusion += ", no better than the local one"
+    lines.append(f"{conclusion}.")
+    lines.append(_holds(f"the local {bounds.local:.8g}"))
+    return "\n".join(lines)
 
 
 # What a ledger in rho pays
 
 
 def _run_ledger(args: argparse.Namespace) -> int:
-    """Print what --rho, or --epsilon for all reports together, leaves each report."""
+    """Print what each report may cost, given a budget for all reports together.
+
+    The budget is --rho, or --epsilon at --delta. Returns the exit code.
+    """
     if args.plot:
         text = "--plot draws the epsilon of cards, or behind a shuffler"
         raise UsageError(text, "give NAME or --reports")
     require(args.values >= 1, "values", "1 or more", args.values)
     named = [name for name in ("rho", "epsilon") if getattr(args, name) is not None]
-    exclude(named, "rho", "epsilon")
-    (rounds,) = _rounds(args.rounds, 1)
+    exclude(named, "rho", "epsilon")  # raises UsageError if both are given
+    rounds = _rounds_of_cards(args.rounds, card_count=1)[0]
     if args.rho is not None:
-        total_rho = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
+        total_micro_rho = parse_epsilon(args.rho, ledger.MAX_BUDGET, "--rho")
     elif args.epsilon is not None:
-        total_rho = sums.rho_of(parse_epsilon(args.epsilon, ledger.MAX_BUDGET) / MICRO, args.delta)
+        micro_epsilon = parse_epsilon(args.epsilon, ledger.MAX_BUDGET)
+        total_micro_rho = sums.rho_of(micro_epsilon / MICRO, args.delta)
     else:
         hint = "--rho, --epsilon or a card; or --reports, for a shuffler"
         raise UsageError("what is spent is missing", hint)
-    ledger_costs = _spent({ReportKind(total_rho, gaussian=True): 1}, rounds, _unit(args, 0), args)
-    print_result(
-        {"what": "all reports", **ledger_costs},
-        _ledger_words("all reports", ledger_costs),
-        args.json,
-    )
+
+    all_reports = {ReportKind(total_micro_rho, gaussian=True): 1}
+    ledger_costs = _spent(all_reports, rounds, _unit(args, unit_of_cards=0), args)
+    result = {"what": "all reports", **ledger_costs}
+    print_result(result, _ledger_words("all reports", ledger_costs), args.json)
     return OK
 
 
-def _unit(args: argparse.Namespace, of_cards: int) -> int:
-    """The records of the unit that --unit names, by default that of the cards."""
+def _unit(args: argparse.Namespace, unit_of_cards: int) -> int:
+    """Return how many records are protected together, as --unit says; 0: all of a device.
+
+    unit_of_cards: the result if that option is not given.
+    """
     if args.unit is None:
-        return of_cards
+        return unit_of_cards
     return parse_unit(args.unit)
 
 
 def _spent_by_cards(
     cards_chosen: Sequence[_CardRounds], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return what the reports of these cards cost a ledger in rho.
+    """Return what the reports of these cards cost a ledger in rho, in the form of `_spent`.
 
-    Raises UsageError if they protect different units and --unit names none.
+    Raises UsageError if the cards protect different numbers of records and --unit does not say
+    which of them is meant.
     """
     if args.rho is not None:
         raise UsageError("--rho is about no card", "leave NAME or --rho out")
-    units = {cards.unit_of(card.card.data) for card in cards_chosen if card.card is not None} - {0}
+
+    # How many records a card protects together. A card of whole devices (0) fits to all others.
+    units = set()
+    for card_rounds in cards_chosen:
+        if card_rounds.card is not None:
+            units.add(cards.unit_of(card_rounds.card.data))
+    units.discard(0)
     if len(units) > 1 and args.unit is None:
         hint = "account for each, or name one with --unit"
         raise UsageError("these cards protect different units", hint)
-    reports: Counter[ReportKind] = Counter()
-    for card in cards_chosen:
-        reports[card.report(args.values)] += card.rounds
     unit_of_cards = max(units, default=0)
-    unit = _unit(args, unit_of_cards)
-    hide_presence = unit_of_cards > 0
-    ledger_costs = _spent(reports, sum(reports.values()), unit, args, hide_presence)
+
+    reports: Counter[ReportKind] = Counter()
+    for card_rounds in cards_chosen:
+        reports[card_rounds.report(args.values)] += card_rounds.rounds
+    ledger_costs = _spent(
+        reports,
+        rounds=sum(reports.values()),
+        unit=_unit(args, unit_of_cards),
+        args=args,
+        hide_presence=unit_of_cards > 0,
+    )
     if len(cards_chosen) > 1:
-        ledger_costs |= {"rho_each": None, "epsilon_each_pure": None}
+        # The reports of different cards cost differently.
+        ledger_costs["rho_each"] = None
+        ledger_costs["epsilon_each_pure"] = None
     return ledger_costs
 
 
@@ -537,45 +665,59 @@ def _spent(
     args: argparse.Namespace,
     hide_presence: bool = True,
 ) -> dict[str, Any]:
-    """Return what these reports mean for each of the rounds, for a unit, and for a device.
+    """Return what reports cost a ledger in rho, and which epsilons that means, for the JSON result.
 
-    unit: the number of records that are protected together; 0 for the whole device. hide_presence:
-    the reports hide whether a unit is there; what it says is two steps away (ledger.md,
-    Neighbours). Raises UsageError.
+    A unit is what is protected together: a number of records, or a whole device. The result has the
+    epsilon of a unit and of a device, which holds --units of them.
+
+    reports: how many reports of each kind a device makes. rounds: into how many equal parts their
+    rho is divided. unit: the number of records in a unit; 0 for the whole device. hide_presence:
+    the reports hide whether a unit is there. Then data without the unit are one step away, and data
+    in which it says something else are two steps away (ledger.md, Neighbours).
+    Raises UsageError for a rho or a number of units that is not possible.
     """
     require(args.units >= 1, "units", "1 or more", args.units)
     allowed = "1 where the unit is the whole device"
     require(unit > 0 or args.units == 1, "units", allowed, args.units)
-    total_rho = sum(times * report.rho for report, times in reports.items())
-    rho_of_report = total_rho // rounds
-    if not rho_of_report:
+    total_micro_rho = sum(times * report.rho for report, times in reports.items())
+    micro_rho_of_report = total_micro_rho // rounds
+    if micro_rho_of_report == 0:
         hint = "spend at least a millionth a report, and at most 20"
         raise UsageError("a report has no rho, or too much", hint)
+
     reports_of_unit = {replace(report, unit=unit): times for report, times in reports.items()}
 
     def epsilon(steps: int) -> float:
-        """Return the epsilon between data that differ by so many steps, at --delta."""
-        return composing.compose(composing.for_steps(reports_of_unit, steps), args.delta).epsilon
+        """Return the epsilon, at --delta, between data that are this many steps apart."""
+        reports_over_steps = composing.for_steps(reports_of_unit, steps)
+        return composing.compose(reports_over_steps, args.delta).epsilon
 
-    hide_content = hide_presence and unit > 0
+    # Of a whole device only one epsilon is given, since its presence is no secret.
+    epsilon_content = None
+    epsilon_device_content = None
+    if hide_presence and unit > 0:
+        epsilon_content = epsilon(steps=2)
+        epsilon_device_content = epsilon(steps=2 * args.units)
     return {
+        # What each of the reports may cost.
         "rounds": rounds,
         "delta": args.delta,
-        "rho": total_rho / MICRO,
-        "rho_each": rho_of_report / MICRO,
-        "epsilon_each_pure": sums.pure_of(rho_of_report) / MICRO,
+        "rho": total_micro_rho / MICRO,
+        "rho_each": micro_rho_of_report / MICRO,
+        "epsilon_each_pure": sums.pure_of(micro_rho_of_report) / MICRO,
+        # What is protected, and how.
         "unit": unit,
         "protects": protected(unit),
         "units": args.units,
-        "epsilon": epsilon(1),
-        "epsilon_content": epsilon(2) if hide_content else None,
-        "epsilon_device": epsilon(args.units),
-        "epsilon_device_content": epsilon(2 * args.units) if hide_content else None,
+        "epsilon": epsilon(steps=1),
+        "epsilon_content": epsilon_content,
+        "epsilon_device": epsilon(steps=args.units),
+        "epsilon_device_content": epsilon_device_content,
     }
 
 
 def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
-    """Describe for people what reports cost a ledger in rho, and what that means.
+    """Return in words what reports cost a ledger in rho, and what that protects.
 
     what: the reports in words. spent: the costs and epsilons, from `_spent`.
     """
@@ -602,9 +744,10 @@ def _ledger_words(what: str, spent: Mapping[str, Any]) -> str:
 
 
 def _both(spent: Mapping[str, Any], name: str) -> str:
-    """Return the epsilon of that name in words: that a unit was there, and what it says.
+    """Return the two epsilons of a unit in words: for whether it was there, and for what it says.
 
-    A whole device has only one epsilon, since its presence is not hidden.
+    A whole device has only one, since its presence is not hidden. spent: from `_spent`. name:
+    "epsilon" or "epsilon_device", a key of `spent`.
     """
     text = f"epsilon {_number(spent[name])} at delta {spent['delta']:g}"
     content = spent[f"{name}_content"]

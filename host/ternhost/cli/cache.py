@@ -25,8 +25,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print what the cache keeps, and how much of each kind."""
-    root, sizes = cache.cache_root(), cache.sizes()
+    """Print where the cache is, and how much of each kind it holds."""
+    root = cache.cache_root()
+    sizes = cache.sizes()  # in bytes, by kind
     lines = []
     for kind, description in cache.KINDS.items():
         lines.append(f"{kind:10} {sizes[kind] / 1e6:>9.1f} MB  {description}")
@@ -37,7 +38,11 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_clear(args: argparse.Namespace) -> int:
-    """Delete the named kind of entries, or all kinds but the files that users have put there."""
+    """Delete the named kind of entries from the cache, and print how much room that has made.
+
+    Without a name all kinds are deleted, except for files that users have put there themselves.
+    Unless --yes is given, the user is asked first.
+    """
     root = cache.cache_root()
     if args.kind:
         kinds = [args.kind]
@@ -45,14 +50,18 @@ def run_clear(args: argparse.Namespace) -> int:
         kinds = [kind for kind in cache.KINDS if kind != cache.OWN]
     bytes_before = cache.sizes()
     bytes_to_delete = sum(bytes_before[kind] for kind in kinds)
-    if bytes_to_delete and not args.yes:
+    if bytes_to_delete > 0 and not args.yes:
+        # Raises an error unless the user agrees.
         confirm(f"delete {bytes_to_delete / 1e6:.1f} MB ({', '.join(kinds)}) in {root}")
 
-    in_use = cache.clear(kinds)
+    entries_in_use = cache.clear(kinds)
     bytes_after = cache.sizes()
-    freed = {kind: bytes_before[kind] - bytes_after[kind] for kind in kinds}
+    freed = {}
+    for kind in kinds:
+        freed[kind] = bytes_before[kind] - bytes_after[kind]
+    result = {"directory": str(root), "freed": freed, "in_use": entries_in_use}
     text = f"freed {sum(freed.values()) / 1e6:.1f} MB in {root}"
-    if in_use:
-        text += f"; in use, so kept: {', '.join(in_use)}"
-    print_result({"directory": str(root), "freed": freed, "in_use": in_use}, text, args.json)
+    if entries_in_use:
+        text += f"; in use, so kept: {', '.join(entries_in_use)}"
+    print_result(result, text, args.json)
     return OK

@@ -1,4 +1,9 @@
-"""`tern card`: design, certify and show cards."""
+"""`tern card`: design, certify and show cards.
+
+A card is an integer table from which a device samples the symbol that it reports instead of a
+value. It claims an epsilon (the card of a sum with Gaussian noise: a rho), which is certified from
+its integers.
+"""
 
 import argparse
 import sys
@@ -66,7 +71,7 @@ def _add_show(actions: Any) -> None:
 
 
 def run_design(args: argparse.Namespace) -> int:
-    """Design a card, write it to --output, and describe it."""
+    """Design a card, write it to --output, and describe it; return the exit code."""
     design = named.design(args, args.name)
     if args.output:
         with storage_errors("name another --output", f"cannot write {args.output}"):
@@ -77,29 +82,34 @@ def run_design(args: argparse.Namespace) -> int:
 
 
 def run_certify(args: argparse.Namespace) -> int:
-    """Certify a card or a table; the exit code is FAILED if it does not keep its promise."""
-    epsilon = rho = None
+    """Certify a card or a table of probabilities, and print the verdict.
+
+    The exit code is FAILED if it does not keep the epsilon or rho.
+    """
+    micro_epsilon = None
     if args.epsilon is not None:
-        epsilon = parse_epsilon(args.epsilon)
+        micro_epsilon = parse_epsilon(args.epsilon)
+    micro_rho = None
     if args.rho is not None:
-        rho = parse_epsilon(args.rho, option="--rho")
+        micro_rho = parse_epsilon(args.rho, option="--rho")
     is_table = Path(args.file).suffix.lower() in matrix.FORMATS
-    if args.delta and (epsilon is None or not is_table):
+    can_find_delta = is_table and micro_epsilon is not None
+    if args.delta and not can_find_delta:
         hint = "tern card certify FILE.csv --epsilon E --delta"
         raise UsageError("--delta needs a table and an epsilon", hint)
-    if rho and is_table:
+    if micro_rho and is_table:
         raise UsageError("a table keeps an epsilon, not a rho", "give it as --epsilon")
 
     if is_table:
-        result, reason = _of_table(matrix.read(args.file), epsilon, args.delta)
+        result, reason = _certify_table(matrix.read(args.file), micro_epsilon, args.delta)
     else:
-        result = cards.check(cards.load(args.file), epsilon, rho)
+        result = cards.check(cards.load(args.file), micro_epsilon, micro_rho)
         reason = result["reason"]
 
     verdict = "certified" if result["certified"] else "NOT certified"
     if args.epsilon:
         verdict += f" at epsilon {args.epsilon}"
-    elif rho:
+    elif micro_rho:
         verdict += f" at rho {args.rho}"
     elif not is_table:
         verdict += " at its own claim"
@@ -107,12 +117,13 @@ def run_certify(args: argparse.Namespace) -> int:
     return OK if result["certified"] else FAILED
 
 
-def _of_table(
+def _certify_table(
     table: matrix.Certificate, micro_epsilon: int | None, wants_delta: bool
 ) -> tuple[dict[str, Any], str]:
     """Return what is certified of a table of probabilities: an object for JSON, and a text.
 
-    micro_epsilon: the epsilon to certify, in millionths, or None for whatever the table keeps.
+    micro_epsilon: the epsilon to certify, in millionths; None for whatever the table keeps.
+    wants_delta: also find the least delta at which the table keeps that epsilon.
     """
     if micro_epsilon is None:
         certified = table.epsilon is not None
@@ -122,22 +133,28 @@ def _of_table(
         epsilon = micro_epsilon / MICRO
     result = {"certified": certified, "epsilon": epsilon, **table.as_json()}
     lines = [_loss_of_table(table)]
+
     if wants_delta and micro_epsilon is not None:
         least_delta = table.delta(micro_epsilon)
-        result |= {"delta": cards.fraction(least_delta), "delta_decimal": float(least_delta)}
-        lines.append(f"delta      {_exact(least_delta)} at epsilon {micro_epsilon / MICRO}")
+        result["delta"] = cards.fraction(least_delta)
+        result["delta_decimal"] = float(least_delta)
+        lines.append(f"delta      {_exact(least_delta)} at epsilon {epsilon}")
     if table.bias is not None:
-        text = f"bias       at most {_exact(table.bias)}"
-        if table.bias:
-            text += f" (at input {table.bias_at})"
-        lines.append(text)
+        bias = f"bias       at most {_exact(table.bias)}"
+        if table.bias != 0:
+            bias += f" (at input {table.bias_at})"
+        lines.append(bias)
     if table.variance is not None:
         lines.append(f"variance   at most {_exact(table.variance)} (at input {table.variance_at})")
     return result, "\n  ".join(lines)
 
 
 def _loss_of_table(table: matrix.Certificate) -> str:
-    """Describe the epsilon that a table keeps, or the inputs and the output that keep it from any."""
+    """Return in words which epsilon a table of probabilities keeps, or why it keeps none.
+
+    The epsilon is the logarithm of the largest ratio between the probabilities of an output at two
+    inputs. It is infinite if the output is impossible at one of them.
+    """
     first, second = table.pair
     if table.ratio is None:
         output = f"output {table.output}"
@@ -150,10 +167,10 @@ def _loss_of_table(table: matrix.Certificate) -> str:
 
 
 def _exact(value: Fraction) -> str:
-    """A fraction, where it is short, and its decimal."""
+    """Return a fraction in digits, such as "1/3 = 0.333333"; if it is long, only the decimal."""
     text = str(value)
     decimal = f"{float(value):.6g}"
-    if text == decimal:
+    if text == decimal:  # a whole number
         return text
     if len(text) < 30:
         return f"{text} = {decimal}"
@@ -161,7 +178,7 @@ def _exact(value: Fraction) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Describe a card, and draw its distribution."""
+    """Describe a card, and draw its distribution in characters and for --plot."""
     card, result = named.card(args, args.name)
     if args.plot:
         _plot(card, result, Path(args.plot))
@@ -176,7 +193,7 @@ def _plot(card: Card, description: dict[str, Any], path: Path) -> None:
     from ternhost.plots import cards as card_plots
 
     if card.shape != PROJECTION:
-        certify.valued(card)
+        certify.valued(card)  # raises UsageError for a card whose outputs have no values
     title = "{shape} card, epsilon {epsilon_certified}, {levels} outputs".format_map(description)
     canvas.check_place(path)
     canvas.save(card_plots.card_distribution(card, title), path)
@@ -197,7 +214,10 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def _posterior(result: dict[str, Any]) -> str:
-    """Return in words how likely a guess of 50 % can become after a report."""
+    """Return in words how likely a fact that was 50 % likely can become by a report about it.
+
+    result: the description of a card.
+    """
     posterior = result["posterior_from_half"]
     if posterior is None:
         return "up to 100 %"
@@ -207,21 +227,32 @@ def _posterior(result: dict[str, Any]) -> str:
 
 
 def _sum_summary(result: dict[str, Any]) -> str:
-    """Describe for people the card of a sum, from its description.
+    """Describe the card of a noisy sum in words.
 
-    A sum with Gaussian noise (norm 2) keeps rho, one with Laplace noise (norm 1) an epsilon.
+    result: the description of the card. With Gaussian noise (norm 2) it keeps a rho, with Laplace
+    noise (norm 1) an epsilon.
     """
     if result["norm"] == 2:
-        name, in_epsilon = "rho", "a ledger in epsilon refuses it"
+        measure = "rho"
+        in_epsilon = "a ledger in epsilon refuses it"
     else:
-        name, in_epsilon = "epsilon", f"{result['epsilon_certified']} of a ledger in epsilon"
-    certified, claim = result[f"{name}_certified"], result[f"{name}_claimed"]
-    lines = [f"card (sum): {name} {certified} certified, {claim} claimed"]
-    values = {**result, "at_4": result["radius"] / 2**18, "in_epsilon": in_epsilon}
-    lines += [line.format_map(values) for line in _SUM]
+        measure = "epsilon"
+        in_epsilon = f"{result['epsilon_certified']} of a ledger in epsilon"
+    certified = result[f"{measure}_certified"]
+    claimed = result[f"{measure}_claimed"]
+
+    values = dict(result)
+    values["in_epsilon"] = in_epsilon
+    # The radius counts steps of 2**-(14 + range), so at range 4 they are 2**-18.
+    values["at_4"] = result["radius"] / 2**18
+    lines = [f"card (sum): {measure} {certified} certified, {claimed} claimed"]
+    for line in _SUM:
+        lines.append(line.format_map(values))
     return "\n".join(lines)
 
 
+# The lines about the card of a sum. In braces: members of its description, and `in_epsilon` and
+# `at_4` of `_sum_summary`.
 _SUM = (
     "  protects   {protects}",
     "  report     costs {rho_certified} of a ledger in rho; {in_epsilon}",
@@ -231,6 +262,7 @@ _SUM = (
     "  outputs    {levels} ({bits_per_value:.4g} bits per value), in steps of {output_steps} grid steps",
     "  card       {card_bytes} bytes, hash {card_hash}",
 )
+# The lines about the card of a projection: members of its description, and `bias` of `_accuracy`.
 _PROJECTION = (
     "  vectors    of up to {values} values, clipped to {radius:g} of 2**-range in the l2 norm",
     "  law        {likely} directions with {probabilities[0]:.5g} each, the others with {probabilities[1]:.5g}, "
@@ -241,45 +273,52 @@ _PROJECTION = (
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """Describe a card for people. result: its description."""
+    """Describe a card in words, with a line for each of its properties.
+
+    result: the description of the card, as an object for JSON.
+    """
     if result["shape"] == "sum":
         return _sum_summary(result)
     title = f"{result.get('mechanism', 'card')} ({result['shape']})"
-    stated = f"{result['epsilon_claimed']} claimed"
-    if "epsilon" in result:
-        stated = f"{result['epsilon']} requested"
+    was_just_designed = "epsilon" in result
+    if was_just_designed:
+        wanted_epsilon = f"{result['epsilon']} requested"
+    else:
+        wanted_epsilon = f"{result['epsilon_claimed']} claimed"
     posterior_words = _posterior(result)
     lines = [
-        f"{title}: epsilon {result['epsilon_certified']} certified, {stated}",
+        f"{title}: epsilon {result['epsilon_certified']} certified, {wanted_epsilon}",
         f"  meaning    a guess about a value that was 50 % likely is {posterior_words} likely after its report",
         f"  outputs    {result['levels']} ({result['bits_per_value']:.4g} bits per value)",
         *_accuracy(result),
         f"  card       {result['card_bytes']} bytes, hash {result['card_hash']}",
     ]
-    lines += [f"  note       {note}" for note in result.get("notes", ())]
+    for note in result.get("notes", ()):
+        lines.append(f"  note       {note}")
     return "\n".join(lines)
 
 
 def _accuracy(result: dict[str, Any]) -> list[str]:
-    """Return the lines about variance and bias in the description of a card."""
+    """Return the lines about the variance and the bias of a card's unbiased values.
+
+    result: the description of the card.
+    """
     if result["shape"] == "projection":
-        bias = _bias_of_projection(result["bias_bound"])
-        return [line.format_map({**result, "bias": bias}) for line in _PROJECTION]
+        values = {**result, "bias": _bias_of_projection(result["bias_bound"])}
+        return [line.format_map(values) for line in _PROJECTION]
     if result["bias"] is None:
         return ["  variance   none: its outputs have no unbiased values"]
-    worst_variance = "at most {worst_case_variance:.6g} (at |x| = {worst_case_at:.4g})".format_map(
-        result
-    )
+    worst = f"at most {result['worst_case_variance']:.6g} (at |x| = {result['worst_case_at']:.4g})"
     return [
-        f"  variance   {worst_variance}, {result['variance_at_zero']:.6g} at 0",
+        f"  variance   {worst}, {result['variance_at_zero']:.6g} at 0",
         f"  bias       {result['bias']} (exact)",
     ]
 
 
 def _bias_of_projection(bound: float | None) -> str:
-    """Describe the bias of a projection in words.
+    """Describe in words how far the mean of reports on a random projection may be from the truth.
 
-    bound: the largest squared error in units of the mean's square, or None where it is not known.
+    bound: the largest squared error in units of the mean's square, or None if it is not known.
     """
     if bound is None:
         return "in so few dimensions no bound of its error is known"

@@ -23,7 +23,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train on emulated boards, then say what they could have learned by another algorithm."""
+    """Train on emulated boards with `tern train`, then compare with another algorithm.
+
+    Returns the exit code of the training.
+    """
     command = [
         "train",
         "--algorithm=fedsgd",
@@ -34,19 +37,25 @@ def run(args: argparse.Namespace) -> int:
     ]
     if args.json:
         command.append("--json")
-    code = running.run(build_parser(["train"]).parse_args(command))
+    train_args = build_parser(["train"]).parse_args(command)
+    code = running.run(train_args)
     if code == OK and not args.json:
-        _compare(args)
+        _print_comparison(args)
     return code
 
 
-def _compare(args: argparse.Namespace) -> None:
-    """Simulate the same devices with one report about the whole gradient, and print the AUC."""
+def _print_comparison(args: argparse.Namespace) -> None:
+    """Print the AUC that the same devices could have reached with tern's default algorithm.
+
+    There each device reports once, about its whole gradient. It is simulated, since that takes only
+    a moment.
+    """
     from ternhost.planning.simulation import default, simulate  # needs simulated fleets
 
+    seed = 1
     data = datasets.load(_DATASET)
-    learner = default(data, args.reports, 1, "logistic", args.epsilon)
-    auc = simulate(learner, 1).figures()["auc"]
+    learner = default(data, args.reports, seed, "logistic", args.epsilon)
+    auc = simulate(learner, seed).figures()["auc"]
     print_line(
         f"the same devices could have answered once, about their whole gradient: AUC {auc:.4f} in two rounds "
         f"(simulated; tern train --dataset {_DATASET} --fleet emulated:{args.boards} --reports {args.reports} "

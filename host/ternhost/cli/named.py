@@ -1,4 +1,8 @@
-"""Cards that a command line names: by a file, or by a mechanism with its epsilon and options."""
+"""Cards that a command line names: by a file, or by a mechanism with its epsilon and options.
+
+A card is the integer table from which a device samples its report. A mechanism is a way to design
+one.
+"""
 
 import argparse
 from pathlib import Path
@@ -16,9 +20,12 @@ def add_arguments(
 ) -> None:
     """Add the argument NAME, a card file or a mechanism, and the options of mechanisms.
 
-    required: NAME must be a mechanism. many: any number of names, as `names`.
+    required: NAME must be a mechanism, and --epsilon must be given. many: there may be any number
+    of names, which argparse puts into `names` instead of `name`.
     """
-    text = "mechanism: " if required else "card file, or (with --epsilon) mechanism: "
+    text = "card file, or (with --epsilon) mechanism: "
+    if required:
+        text = "mechanism: "
     text += ", ".join(mechanisms.NAMES)
     if many:
         text += "; without NAME, --epsilon stands for any mechanism"
@@ -33,7 +40,10 @@ def add_arguments(
 
 
 def design(args: argparse.Namespace, name: str) -> Design:
-    """The mechanism of this name, designed as the options say. Raises UsageError."""
+    """Design the card of the named mechanism, as the options say.
+
+    Raises UsageError for an unknown mechanism, and for options that it does not have.
+    """
     options = mechanisms.options_given(args, name)
     return mechanisms.design(name, args.epsilon, args.levels, **options)
 
@@ -43,18 +53,24 @@ def card(
 ) -> tuple[Card, dict[str, Any]]:
     """Return a card and its description: designed with the named mechanism, or loaded from a file.
 
-    is_only_name: False if there are several names, of which --epsilon concerns only the mechanisms.
-    Raises UsageError, and OSError if the file cannot be read.
+    is_only_name: False if the command line has several names; then --epsilon concerns only those
+    that are mechanisms. Raises UsageError for options that do not fit, and OSError if the file
+    cannot be read.
     """
-    if args.epsilon is not None and (is_only_name or name in mechanisms.NAMES):
+    is_mechanism = name in mechanisms.NAMES
+
+    # --epsilon asks for a design. A single name must then be a mechanism: `design` refuses others.
+    if args.epsilon is not None and (is_only_name or is_mechanism):
         designed = design(args, name)
         return cards.decode(designed.card), cards.describe_design(designed)
+
+    # The card is in a file, which options of a mechanism do not concern.
     if args.epsilon is None:
-        of_mechanism = mechanisms.options_named(args, "levels")
-        if of_mechanism:
-            text = f"{' and '.join(of_mechanism)} would change nothing: {name} is a card file"
+        useless_options = mechanisms.options_named(args, "levels")
+        if useless_options:
+            text = f"{' and '.join(useless_options)} would change nothing: {name} is a card file"
             raise UsageError(text, hint="to design the card of a mechanism, give --epsilon")
-    if name in mechanisms.NAMES and not Path(name).exists():
+    if is_mechanism and not Path(name).exists():
         raise UsageError(f"{name} is a mechanism, which needs an epsilon", hint="add --epsilon E")
     loaded = cards.decode(cards.load(name), name)
     return loaded, cards.describe(loaded)

@@ -1,6 +1,7 @@
 """`tern plan`: how many devices a model needs, or what the ones that exist can learn.
 
-The estimates are by simulation.
+The estimates are by simulation. There are three kinds of plans: for new devices that report once,
+for new devices that report for years (--years), and for a fleet that exists (--devices).
 """
 
 import argparse
@@ -25,9 +26,10 @@ from ternhost.privacy.units import protected
 from ternhost.terminal import Progress
 from ternhost.text import counted
 
-_OF_A_FLEET = ("records", "unit", "life", "delta", "public", "data")  # options, with --devices only
-_OF_ONE_REPORT = ("epsilon", "goal", "reports")  # options, without --devices only
-_OF_A_BUDGET = ("life", "delta")  # options, with --devices or with --years
+# Options that only some kinds of plans have.
+_OF_A_FLEET = ("records", "unit", "life", "delta", "public", "data")  # only with --devices
+_OF_ONE_REPORT = ("epsilon", "goal", "reports")  # only without --devices
+_OF_A_BUDGET = ("life", "delta")  # of those of a fleet, also with --years
 
 _SUMMARY = "estimate by simulation how many devices a good model needs, or what yours can learn"
 _EXAMPLE = """tern plan --dataset flights-planned --epsilon 1 --plot plan.png
@@ -77,22 +79,30 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan for devices that report once, for a fleet that exists, or for rounds over years."""
+    """Plan for devices that report once, for a fleet that exists, or for rounds over years.
+
+    Prints the estimates, draws them for --plot, and returns the exit code.
+    """
     _check(args)
     planned = _planned(args)
     if args.plot:
         from ternhost.plots import canvas  # loads matplotlib
 
-        canvas.check_place(Path(args.plot))
+        canvas.check_place(Path(args.plot))  # raises an error before the long simulation
     with Progress("plan") as progress:
         if isinstance(planned, Existing):
             result = existing.plan(planned, progress.step)
-            lines, panel_of = existing.words(result), _panel_of_rounds
         else:
             result = plan(planned, progress.step)
-            lines, panel_of = words(result), _panel
+
+    if isinstance(planned, Existing):
+        lines = existing.words(result)
+        make_panel = _panel_of_rounds
+    else:
+        lines = words(result)
+        make_panel = _panel
     if args.plot:
-        canvas.save(draw([panel_of(result)]), Path(args.plot))
+        canvas.save(draw([make_panel(result)]), Path(args.plot))
     print_result(result, "\n".join(lines), args.json)
     return OK
 
@@ -101,30 +111,34 @@ def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for options that do not go together."""
     if args.dimension is not None:
         require(2 <= args.dimension <= 128, "dimension", "2 to 128", args.dimension)
-    require(args.workers is None or args.workers >= 1, "workers", "1 or more", args.workers)
-    if (args.years is None) != (args.every is None):
+    if args.workers is not None:
+        require(args.workers >= 1, "workers", "1 or more", args.workers)
+    has_years = args.years is not None
+    has_interval = args.every is not None
+    if has_years != has_interval:
         raise UsageError("--years and --every go together", "such as --years 2 --every 1h")
     named = [name for name in ("devices", "years") if getattr(args, name) is not None]
-    exclude(named, "devices", "years")
+    exclude(named, "devices", "years")  # raises UsageError if both are given
 
-    # Each kind of plan has options of its own; the others would change nothing.
-    out_of_place: tuple[str, ...]
-    if args.devices is not None:
-        out_of_place = _OF_ONE_REPORT
-    elif args.years is not None:
-        of_fleet_alone = [name for name in _OF_A_FLEET if name not in _OF_A_BUDGET]
-        out_of_place = (*of_fleet_alone, "epsilon")
-    else:
-        out_of_place = _OF_A_FLEET
-    for name in out_of_place:
+    for name in _useless_options(args):
         if getattr(args, name) is not None:
             raise _out_of_place(name, is_fleet=args.devices is not None)
+
+
+def _useless_options(args: argparse.Namespace) -> Sequence[str]:
+    """Return the options that would change nothing in the kind of plan that the user wants."""
+    if args.devices is not None:
+        return _OF_ONE_REPORT
+    if args.years is not None:
+        useless = [name for name in _OF_A_FLEET if name not in _OF_A_BUDGET]
+        return [*useless, "epsilon"]
+    return _OF_A_FLEET
 
 
 def _out_of_place(name: str, is_fleet: bool) -> UsageError:
     """Return the error for an option that concerns another kind of plan.
 
-    is_fleet: the plan is for a fleet that exists.
+    name: of the option. is_fleet: whether the plan is for a fleet that exists.
     """
     if is_fleet or name == "epsilon":
         return UsageError(f"{flag(name)} is about devices that report once", "the budget is --life")
@@ -135,43 +149,59 @@ def _out_of_place(name: str, is_fleet: bool) -> UsageError:
 
 
 def _planned(args: argparse.Namespace) -> Planned | Existing:
-    """Return what is to be planned, from the options: a fleet that exists, or a new one."""
+    """Return what the options ask to plan: a fleet that exists, or a new one."""
     population = {
         "dataset": args.dataset or Planned.dataset,
         "dimension": args.dimension,
         "seed": args.seed,
     }
-    fleet_options = {
-        name: getattr(args, name) for name in _OF_A_FLEET if getattr(args, name) is not None
-    }
     if args.devices is not None:
+        fleet_options = _given(args, _OF_A_FLEET)
         data = fleet_options.pop("data", "")
         options = Options(**population, **fleet_options, model=args.model or "")
-        return Existing(args.devices, options, data, args.runs, args.workers)
+        return Existing(
+            devices=args.devices,
+            options=options,
+            data=data,
+            runs=args.runs,
+            workers=args.workers,
+        )
 
-    rounds = None
-    epsilon = args.epsilon or "2"
-    default_counts: tuple[int, ...] = LADDER
     if args.years is not None:
-        budget = {name: fleet_options[name] for name in _OF_A_BUDGET if name in fleet_options}
-        rounds = Lasting(args.years, args.every, **budget)
-        epsilon, default_counts = rounds.epsilon, lasting.LADDER
+        rounds = Lasting(args.years, args.every, **_given(args, _OF_A_BUDGET))
+        epsilon = rounds.epsilon
+        device_counts = _device_counts(args.reports, default=lasting.LADDER)
+    else:
+        rounds = None  # each device reports once
+        epsilon = args.epsilon or "2"
+        device_counts = _device_counts(args.reports, default=LADDER)
     return Planned(
         epsilon,
         model=args.model,
         goal=args.goal,
         runs=args.runs,
-        reports=_ladder(args.reports, default_counts),
+        reports=device_counts,
         workers=args.workers,
         rounds=rounds,
         **population,
     )
 
 
-def _ladder(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the numbers of devices to try. text: of --reports, or None.
+def _given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of those of the named options that the user has given."""
+    values = {}
+    for name in names:
+        value = getattr(args, name)
+        if value is not None:
+            values[name] = value
+    return values
 
-    Raises UsageError if they are not whole numbers.
+
+def _device_counts(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of devices to try.
+
+    text: the value of --reports, such as "1000,10000"; None stands for `default`. Raises UsageError
+    if they are not whole numbers.
     """
     if text is None:
         return default
@@ -183,47 +213,63 @@ def _ladder(text: str | None, default: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _panel(result: dict[str, Any]) -> Panel:
-    """Return the picture of the model's quality over the number of devices. result: of `plan`."""
+    """Return the picture of the model's quality over the number of devices.
+
+    result: from `plan`, for new devices.
+    """
     measure = result["measure"]
     private_curve = _curve("private model, 95 % interval", result["curve"], "reports")
-    lines = {"without privacy": result["optimum"], TRIVIAL[measure]: result["baseline"]}
+
+    # Horizontal lines to compare with.
+    levels = {"without privacy": result["optimum"], TRIVIAL[measure]: result["baseline"]}
     if result["goal"]:
-        lines["goal"] = result["goal"]["figure"]
+        levels["goal"] = result["goal"]["figure"]
+
     data = result["dataset"] or "synthetic records"
     title = f"{data}, d = {result['d']}, {result['model']}, epsilon {result['epsilon']:.8g}"
     reports_words = "one report"
     rounds = result["rounds"]
-    if rounds:
+    if rounds:  # a plan for years
         reports_words = counted(rounds["rounds"], "report")
         title += f" a round, {rounds['life']:g} for life"
     x_name = f"devices, each with {reports_words}"
-    return Panel(title, x_name, WORDS[measure], [private_curve], log_x=True, lines=lines)
+    return Panel(title, x_name, WORDS[measure], [private_curve], log_x=True, lines=levels)
 
 
 def _panel_of_rounds(result: dict[str, Any]) -> Panel:
-    """Return the picture of the model's quality over the rounds of a fleet that exists."""
+    """Return the picture of the model's quality over the rounds of a fleet that exists.
+
+    result: from `existing.plan`.
+    """
     measure = result["measure"]
     last_round = result["curve"][-1]["rounds"]
+
+    # Curves over the rounds: what is protected is a unit of records.
     curve_name = f"unit: {protected(result['unit'])}, 95 % interval"
     curves = [_curve(curve_name, result["curve"], "rounds")]
     if result["public_curve"]:
         curves.append(_curve("the same, with public rows", result["public_curve"], "rounds"))
-    of_devices = {"rounds": 1, **result["device_unit"]}
-    curves.append(_curve("unit: device", [of_devices], "rounds"))
+
+    # Single points to compare with: whole devices are protected, after one round; no privacy.
+    one_round = {"rounds": 1, **result["device_unit"]}
+    curves.append(_curve("unit: device", [one_round], "rounds"))
     without_privacy = {"rounds": last_round, **result["without_privacy"]}
     curves.append(_curve("without privacy", [without_privacy], "rounds"))
+
+    data = result["dataset"] or "synthetic"
     devices = f"{counted(result['devices'], 'device')} of {counted(result['records'], 'record')}"
-    title = f"{result['dataset'] or 'synthetic'}, {devices}, epsilon {result['life']:g} for life"
-    lines = {TRIVIAL[measure]: result["baseline"]}
-    return Panel(title, "rounds", WORDS[measure], curves, log_x=True, lines=lines)
+    title = f"{data}, {devices}, epsilon {result['life']:g} for life"
+    levels = {TRIVIAL[measure]: result["baseline"]}
+    return Panel(title, "rounds", WORDS[measure], curves, log_x=True, lines=levels)
 
 
-def _curve(label: str, rows: Sequence[dict[str, Any]], x: str) -> Curve:
-    """Return a curve with error bars, from the mean and the interval of each row.
+def _curve(label: str, rows: Sequence[dict[str, Any]], x_key: str) -> Curve:
+    """Return a curve with error bars, from the mean and the interval (low to high) of each row.
 
-    x: the key of the rows for the x axis.
+    x_key: the key in a row of its position on the x axis.
     """
+    positions = [row[x_key] for row in rows]
+    means = [row["mean"] for row in rows]
     below = [row["mean"] - row["low"] for row in rows]
     above = [row["high"] - row["mean"] for row in rows]
-    means = [row["mean"] for row in rows]
-    return Curve(label, [row[x] for row in rows], means, (below, above))
+    return Curve(label, positions, means, (below, above))

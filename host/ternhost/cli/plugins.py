@@ -16,34 +16,46 @@ FLAG = "--with"
 
 
 def load_named(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Load the files of the --with options before the command.
+    """Load the Python files of the --with options, which stand before the command.
 
-    Returns the files, and the arguments without these options. Raises UsageError for a file that
-    cannot be loaded, and for a --with after the command.
+    argv: the command line. Returns the paths of the files, and the command line without these
+    options. Raises UsageError for a file that cannot be loaded, and for a --with after the command.
     """
-    files, remaining = [], list(argv)
+    files = []
+    remaining = list(argv)
     while remaining and remaining[0].partition("=")[0] == FLAG:
-        _, equals, path = remaining.pop(0).partition("=")
-        if not equals and remaining:
+        # Either --with=FILE.py or --with FILE.py.
+        _flag, equals_sign, path = remaining.pop(0).partition("=")
+        if not equals_sign and remaining:
             path = remaining.pop(0)
         load(path)
         files.append(path)
+
+    # The same option later on: --with=X.py or --with X.py, where X.py is a whole word.
     misplaced = re.search(rf"{FLAG}[= ](\S+\.py)(?!\S)", " ".join(remaining))
     if misplaced:
-        hint = f"tern {FLAG} {misplaced[1]} {remaining[0]} ..."
-        raise UsageError(f"{FLAG} {misplaced[1]} must stand before the command", hint=hint)
+        path = misplaced[1]
+        hint = f"tern {FLAG} {path} {remaining[0]} ..."
+        raise UsageError(f"{FLAG} {path} must stand before the command", hint=hint)
     return files, remaining
 
 
 def with_files(hint: str, files: Sequence[str], commands: Iterable[str]) -> str:
-    """Insert the --with options of this start into the command lines of a hint.
+    """Return a hint with the --with options of this start inserted into its command lines.
 
-    hint: words for the user, with commands such as "tern train ...". commands: their names.
+    So the user can copy a command line such as "tern train --resume mine" as it stands. hint: words
+    for the user. files: the paths of the options. commands: the names of tern's commands.
     """
     command_start = "tern "
     for path in files:
         command_start += f"{FLAG} {shlex.quote(path)} "
-    return re.sub(rf"\btern (?=({'|'.join(commands)})\b)", lambda _: command_start, hint)
+
+    def replacement(_match: re.Match[str]) -> str:
+        """Return the new text; as a function, since re.sub would read backslashes in a text."""
+        return command_start
+
+    names = "|".join(commands)
+    return re.sub(rf"\btern (?=({names})\b)", replacement, hint)
 
 
 def load(path: str) -> None:
@@ -69,14 +81,16 @@ def load(path: str) -> None:
     except Exception as error:
         text = f"{path} cannot be imported: {type(error).__name__}: {error}"
         raise UsageError(text, hint="correct the file") from error
-    for item in list(vars(module).values()):
-        _register(item, spec.name)
+    for value in list(vars(module).values()):
+        _register(value, spec.name)
 
 
 def _register(item: Any, module: str) -> None:
-    """Register a value of a loaded file, if it extends tern.
+    """Register a value of a loaded file under its name, if it extends tern.
 
-    module: the name of the file's module; classes that it only imports are not registered.
+    A mechanism and an extension are objects; all others are classes, which are recognised by what
+    they inherit from or, for an optimiser, by its methods. item: the value. module: the name of the
+    file's module; classes that it only imports are not registered.
     """
     from ternhost.extensions import EXTENSIONS, Extension
     from ternhost.learn.base import ALGORITHMS, Learner
@@ -89,12 +103,19 @@ def _register(item: Any, module: str) -> None:
         mechanisms.REGISTRY.register(item.name, item)
     elif isinstance(item, Extension):
         EXTENSIONS.register(item.name, item)
-    elif isinstance(item, type) and item.__module__ == module:  # not an imported class
-        if issubclass(item, Learner) and "name" in vars(item):
-            ALGORITHMS.register(item.name, item)
-        elif issubclass(item, Fleet) and "form" in vars(item):
-            KINDS.register(item.form.partition(":")[0], item)
-        elif issubclass(item, Link) and "scheme" in vars(item):
-            SCHEMES.register(item.scheme, item)
-        elif hasattr(item, "step") and hasattr(item, "automatic_rate"):
-            OPTIMISERS.register(getattr(item, "name", item.__name__.lower()), item)
+
+    is_own_class = isinstance(item, type) and item.__module__ == module
+    if not is_own_class:
+        return
+    # A class without a name of its own, such as a common base of others, is not registered.
+    own_attributes = vars(item)
+    if issubclass(item, Learner) and "name" in own_attributes:
+        ALGORITHMS.register(item.name, item)
+    elif issubclass(item, Fleet) and "form" in own_attributes:
+        kind, _colon, _rest = item.form.partition(":")  # of "folder:PATH" the first word
+        KINDS.register(kind, item)
+    elif issubclass(item, Link) and "scheme" in own_attributes:
+        SCHEMES.register(item.scheme, item)
+    elif hasattr(item, "step") and hasattr(item, "automatic_rate"):
+        name = getattr(item, "name", item.__name__.lower())
+        OPTIMISERS.register(name, item)

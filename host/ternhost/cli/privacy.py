@@ -34,33 +34,46 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the statement, and print its first section."""
-    facts, place = _facts(args)
+    """Write the privacy statement as a page, and print its first section."""
+    facts, default_place = _facts(args)
     from ternhost.statement import page  # matplotlib takes a second
 
-    written = page.write(facts, Path(args.output or place))
+    place = Path(args.output) if args.output else default_place
+    written_files = page.write(facts, place)
     first_section = sentences.sections(facts)[0]
-    lines = [part.text for part in first_section.parts if isinstance(part, sentences.Sentence)]
-    lines.append(f"the statement is in {written['html']} and {written['md']}")
-    print_result({**page.as_json(facts), "files": written}, "\n".join(lines), args.json)
+    lines = []
+    for part in first_section.parts:
+        if isinstance(part, sentences.Sentence):  # not a table or a picture
+            lines.append(part.text)
+    lines.append(f"the statement is in {written_files['html']} and {written_files['md']}")
+    result = {**page.as_json(facts), "files": written_files}
+    print_result(result, "\n".join(lines), args.json)
     return OK
 
 
 def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
-    """Gather the facts about what the arguments name, and choose the directory of the page.
+    """Gather what the privacy statement says, and choose the default directory of its page.
 
-    Raises TernError if there is no such run, store or board.
+    The argument may name a run, a store or a board, or --plan a run that has not begun. Raises
+    UsageError if there is no such thing, and other errors of tern if it cannot be read.
     """
-    if (args.plan is None) == (args.what is None):
+    names_a_thing = args.what is not None
+    names_a_plan = args.plan is not None
+    if names_a_thing == names_a_plan:  # both or none
         raise UsageError(
             "name a run, a store or a board, or a --plan", hint="such as: tern privacy my-run"
         )
-    if args.plan is not None:
+    if names_a_plan:
         return _plan(args.plan), Path("privacy-plan")
+
+    # A run, by its directory or by its name.
     path = Path(args.what)
     for directory in (path, run_directory.RUNS / path):
         if (directory / run_directory.RUN_NAME).is_file():
-            return gather.of_run(run_directory.RunFiles.read(directory)), directory
+            files = run_directory.RunFiles.read(directory)
+            return gather.of_run(files), directory
+
+    # A store, by its file or by its directory.
     if path.is_dir():
         stores = sorted(path.glob("*.sqlite"))
         if len(stores) != 1:
@@ -68,9 +81,11 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
             raise UsageError(text, hint="'tern runs' lists runs")
         path = stores[0]
     if path.is_file():
-        return gather.of_store(path), Path(f"privacy-{_safe(path.stem)}")
+        return gather.of_store(path), Path(f"privacy-{_file_name(path.stem)}")
+
+    # A board.
     try:
-        return gather.of_board(args.what), Path(f"privacy-{_safe(args.what)}")
+        return gather.of_board(args.what), Path(f"privacy-{_file_name(args.what)}")
     except UsageError as error:
         text = f"there is no run, no store and no board {args.what!r}: {error.message}"
         hint = "'tern runs' lists runs, 'tern devices' lists boards"
@@ -78,7 +93,10 @@ def _facts(args: argparse.Namespace) -> tuple[Facts, Path]:
 
 
 def _plan(words: list[str]) -> Facts:
-    """Gather the facts of a run that has not begun. words: its command and options."""
+    """Gather what the privacy statement of a run that has not begun says.
+
+    words: the command that would begin it, with its options, such as ["train", "--epsilon", "1"].
+    """
     from ternhost.cli import build_parser, running
 
     if not words or words[0] not in _PLANNED:
@@ -94,6 +112,10 @@ def _plan(words: list[str]) -> Facts:
     return gather.of_plan(options, store, words)
 
 
-def _safe(name: str) -> str:
-    """A name as part of the name of a directory."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "statement"
+def _file_name(name: str) -> str:
+    """Return a name in which everything but letters, digits, "_", "." and "-" is replaced by "-".
+
+    It can be a part of the name of a directory. If nothing is left, it is "statement".
+    """
+    safe_name = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    return safe_name or "statement"

@@ -1,4 +1,4 @@
-"""The commands that run an algorithm.
+"""The commands that run an algorithm: `tern train`, `tern collect` and `tern infer`.
 
 Their parsers are made from the options of their algorithms.
 """
@@ -31,7 +31,7 @@ METRICS = "serve metrics for Prometheus on this loopback port ('tern watch' writ
 
 @dataclass(frozen=True)
 class RunCommand:
-    """A command that runs the algorithms whose `command` is its name, by default the first."""
+    """A command that runs those algorithms whose `command` is its name, by default the first one."""
 
     name: str
     summary: str
@@ -40,6 +40,8 @@ class RunCommand:
     def add_parser(self, subparsers: Any) -> None:
         """Add the command's parser, with the options of all of its algorithms."""
         parser = add_command(subparsers, self.name, self.summary, self.example, run)
+
+        # The algorithms and their options.
         algorithms = algorithms_of(self.name)
         if len(algorithms) > 1:
             default = next(iter(algorithms))
@@ -47,18 +49,25 @@ class RunCommand:
                 default = "direct or fedsgd, by data and options"
             text = f"algorithm to run (default: {default})"
             add_option(parser, "--algorithm", text, choices=tuple(algorithms))
-        learning = [cls.Options for cls in algorithms.values()]
-        fields.add_arguments(parser, *learning, *classes_of_run(), leave_out=("fleet",))
+        option_classes = [algorithm.Options for algorithm in algorithms.values()]
+        fields.add_arguments(parser, *option_classes, *classes_of_run(), leave_out=("fleet",))
+
+        # The run itself.
         self._add_place(parser.add_argument_group("the run"))
         add_option(parser, "--metrics PORT", METRICS, type=int)
         add_option(parser, "--quiet", "print no progress, only warnings")
-        # Last: an option of the command hides one of the same name.
-        if any(hasattr(options, "mechanism") for options in learning):
+
+        # The options of mechanisms come last: one is left out if there is one of the same name.
+        has_mechanisms = any(hasattr(options, "mechanism") for options in option_classes)
+        if has_mechanisms:
             mechanisms.add_options(parser)
         parser.set_defaults(command=self.name)
 
     def _add_place(self, group: Any) -> None:
-        """Add the options that say where the run takes place."""
+        """Add the options that say on which devices the run takes place, and where it is stored.
+
+        group: the argument group of the parser that gets them.
+        """
         text = f"the devices, in a form that 'tern fleet kinds' lists (default: {default_fleet(self.name)})"
         add_option(group, "--fleet KIND", text, metavar="KIND:...")
         add_option(group, "--name NAME", NAME)
@@ -104,13 +113,13 @@ INFER = RunCommand(
 
 
 def metrics(args: argparse.Namespace) -> "Metrics | None":
-    """Start the metrics server of --metrics; None without that option.
+    """Start the server of metrics for Prometheus that --metrics asks for.
 
-    Raises UsageError if its port is not available.
+    Returns None without that option. Raises UsageError if its port is not available.
     """
     if args.metrics is None:
         return None
-    from ternhost.watch.metrics import Metrics  # needs an extra
+    from ternhost.watch.metrics import Metrics  # needs an optional package
 
     fields.require_port(args.metrics, "metrics")
     try:
@@ -121,9 +130,12 @@ def metrics(args: argparse.Namespace) -> "Metrics | None":
 
 
 def named(args: argparse.Namespace) -> dict[str, Any]:
-    """The values of the run's options that the command line names, `algorithm` among them."""
-    learning = [cls.Options for cls in ALGORITHMS.values()]
-    values = fields.given(args, *learning, Schedule, *classes_of_run())
+    """Return the values of the run's options that the user has given, by name.
+
+    `algorithm` is one of them.
+    """
+    option_classes = [algorithm.Options for algorithm in ALGORITHMS.values()]
+    values = fields.given(args, *option_classes, Schedule, *classes_of_run())
     algorithm = getattr(args, "algorithm", None)
     if algorithm:
         values["algorithm"] = algorithm
@@ -133,34 +145,47 @@ def named(args: argparse.Namespace) -> dict[str, Any]:
 def parsed(
     args: argparse.Namespace, algorithms: Mapping[str, type[Learner]], served: bool = False
 ) -> RunOptions:
-    """The options of a new run, from the command line. Raises UsageError."""
+    """Return the options of a new run, from the command line.
+
+    algorithms: among which the run may choose, by name; the first one is the default. served: the
+    run is of `tern serve`. Raises UsageError for options that do not fit.
+    """
     values = named(args)
     algorithm = values.pop("algorithm", None)
-    # A device is what every algorithm protects, unless it protects another unit.
+    # Every algorithm protects whole devices by default. If `--unit device` stayed among the values,
+    # only an algorithm with that option could be chosen.
     if algorithm is None and values.get("unit") == "device":
         del values["unit"]
-    of_mechanism = mechanisms.options_named(args)
-    if of_mechanism:
-        first = algorithms[algorithm or next(iter(algorithms))].Options
-        mechanism = values.get("mechanism", getattr(first, "mechanism", None))
-        if mechanism is None or "card" in values:
-            text = f"{of_mechanism[0]} is an option of a mechanism, and this run chooses none"
+
+    mechanism_options = mechanisms.options_named(args)
+    if mechanism_options:
+        default_algorithm = next(iter(algorithms))
+        algorithm_options = algorithms[algorithm or default_algorithm].Options
+        default_mechanism = getattr(algorithm_options, "mechanism", None)
+        mechanism = values.get("mechanism", default_mechanism)
+        has_ready_card = "card" in values  # it replaces a mechanism
+        if mechanism is None or has_ready_card:
+            option = mechanism_options[0]
+            text = f"{option} is an option of a mechanism, and this run chooses none"
             raise UsageError(text, hint="leave it out")
         values["mechanism_options"] = mechanisms.options_given(args, mechanism)
     return RunOptions.parse(algorithm, values, algorithms, served)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Begin or resume a run, run it to its end, and print its result. Raises TernError."""
-    figures = metrics(args)
+    """Begin or resume a run, run it to its end, draw its report, and print its result.
+
+    Returns the exit code.
+    """
+    metrics_server = metrics(args)
     printer = ProgressPrinter(quiet=args.quiet)
     watcher = printer.watcher()
-    if figures is not None:
-        watcher = watcher.also(figures.update)
+    if metrics_server is not None:
+        watcher = watcher.also(metrics_server.update)
     try:
         with begun(args, watcher) as active_run:
-            if figures is not None:
-                figures.add_store(active_run.files.store, active_run.files.name)
+            if metrics_server is not None:
+                metrics_server.add_store(active_run.files.store, active_run.files.name)
             result = active_run.run()
         if not args.no_report:
             printer.say("drawing the report")
@@ -171,32 +196,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def begun(args: argparse.Namespace, watcher: Watcher) -> Run:
-    """Begin a new run, or resume that of --resume. Raises TernError."""
+    """Begin a new run, or resume the run that --resume names.
+
+    watcher: gets the statuses of the run. Raises UsageError for options that do not fit, and other
+    errors of tern if the run cannot begin.
+    """
     if args.resume is None:
         options = parsed(args, algorithms_of(args.command))
         place = Place(args.name, store=args.store, anew=args.anew)
         return Run.begin(options, place, watcher)
+
+    # Only two options may be given again: the others are stored with the run.
     changed = sorted(named(args).keys() - {"fleet", "after_round"})
     changed += [name for name in ("store", "name", "anew") if getattr(args, name)]
     if changed:
         text = f"a resumed run keeps its options: {fields.flag(changed[0])} cannot be changed"
         raise UsageError(text, hint=f"tern {args.command} --resume {args.resume}")
     run = Run.resume(args.resume, watcher, args.fleet, args.after_round)
-    if run.algorithm.command != args.command:
-        with run:
-            hint = f"tern {run.algorithm.command} --resume {args.resume}"
-            raise UsageError(f"{args.resume} is a run of tern {run.algorithm.command}", hint)
+    right_command = run.algorithm.command
+    if right_command != args.command:
+        with run:  # closes its store
+            hint = f"tern {right_command} --resume {args.resume}"
+            raise UsageError(f"{args.resume} is a run of tern {right_command}", hint)
     return run
 
 
 def print_run(args: argparse.Namespace, result: dict[str, Any]) -> int:
-    """Print the result of a run, and return the exit code."""
+    """Print the result of a run, with a warning if something is missing; return the exit code."""
     lines = [*learner_of(result).summary(result), *results.privacy_words(result)]
     lines.append(f"the run {result['run']} is in {result['directory']}")
     if "report" in result:
         lines.append(f"report: {result['report']}")
     print_result(result, "\n".join(lines), args.json)
-    missing = results.missing_words(result)
-    if missing:
-        warn(missing)
+    warning = results.missing_words(result)
+    if warning:
+        warn(warning)
     return results.exit_code(result)

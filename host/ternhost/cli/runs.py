@@ -37,64 +37,81 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List runs, or draw the report or show the model of one."""
+    """List runs, or draw the report of one run again, or show its model; return the exit code."""
     if args.save is not None and args.model is None:
         raise UsageError("--save needs a model", hint="name its run: --model RUN")
     if args.draw is not None:
-        drawn = results.draw(results.load(args.draw, directory.existing_place(args.place)))
+        result = results.load(args.draw, directory.existing_place(args.place))
+        drawn = results.draw(result)
         print_result(drawn, f"report: {drawn['report']}", args.json)
         return OK
     if args.model is not None:
-        return _model(args)
+        return _show_model(args)
+
     runs = directory.list_runs(directory.existing_place(args.place))
-    lines = [visible(_line(entry)) for entry in runs] or [f"no runs in {args.place}"]
+    lines = [visible(_line(entry)) for entry in runs]
+    if not lines:
+        lines = [f"no runs in {args.place}"]
     print_result({"runs": runs}, "\n".join(lines), args.json)
     return OK
 
 
-def _model(args: argparse.Namespace) -> int:
-    """Print the model of a run, or save it as a board's model.bin."""
+def _show_model(args: argparse.Namespace) -> int:
+    """Print the weights of the model of a run, or write it to --save as a board's model.bin."""
     from ternhost.run.device_model import DeviceModel
 
     model = DeviceModel.of_run(args.model, args.place)
     summary = model.summary()
+    lines = [str(model)]
     if args.save is None:
-        lines = _weights(model)
+        lines += _weights(model)
     else:
         model.save(args.save)
         summary["saved"] = args.save
-        text = f"written to {args.save}: put it on a board as /model.bin, and restart the board"
-        lines = [text]
-    print_result(summary, "\n".join(map(visible, [str(model), *lines])), args.json)
+        lines.append(
+            f"written to {args.save}: put it on a board as /model.bin, and restart the board"
+        )
+    text = "\n".join(visible(line) for line in lines)
+    print_result(summary, text, args.json)
     return OK
 
 
 def _weights(model: DeviceModel) -> list[str]:
-    """A line for each weight of a model, under the name of its class."""
+    """Return a line for each weight of a model, under the name of its class if that has one."""
     features = model.features or [f"x{i}" for i in range(model.d)]
+    labels = model.labels or [""] * model.classes
     lines = []
-    for label, weights in zip(model.labels or [""] * model.classes, model.weights, strict=False):
+    for label, weights_of_class in zip(labels, model.weights, strict=True):
         if label:
             lines.append(f"of {label}:")
-        for feature, weight in zip(features, weights, strict=True):
+        for feature, weight in zip(features, weights_of_class, strict=True):
             lines.append(f"{weight:12.6f}  {feature}")
     return lines
+
+
+def _epsilon_for_life(of_class: guarantees.ClassGuarantees) -> float:
+    """Return the epsilon that is guaranteed to a class of devices for all runs so far."""
+    return of_class.life.bounds.epsilon
 
 
 def _line(entry: dict[str, Any]) -> str:
     """Describe a run in one line of the list.
 
-    entry: from `directory.listed`. It lacks "algorithm" if the run cannot be read.
+    entry: from `directory.list_runs`. It lacks "algorithm" if the run cannot be read.
     """
     if "algorithm" not in entry:
         return f"{entry['run']:20} {entry['status']}"
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
+
+    # What it has done so far.
     words = [counted(entry["rounds"], "round"), counted(entry["reports"], "report")]
-    classes = sorted(guarantees.classes_of(entry), key=lambda each: each.life.bounds.epsilon)
+    classes = sorted(guarantees.classes_of(entry), key=_epsilon_for_life)
     if classes:
-        words += classes[-1].words()
+        class_with_largest_loss = classes[-1]
+        words += class_with_largest_loss.words()
     for name, value in entry["figures"].items():
         words.append(f"{WORDS.get(name, name)} {value:.4f}")
+
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["began"]))
     dataset = entry["dataset"] or "records of the devices"
     line = f"{entry['run']:20} {began}  {entry['status']:9}"
     line += f"  {entry['algorithm']} on {dataset}, {entry['fleet']}: {', '.join(words)}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ternhost import extras
@@ -25,13 +26,13 @@ from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
 from ternhost.watch.dashboard_command import shown_beside
-from ternhost.watch.home_assistant import HomeAssistant, shown
-from ternhost.watch.summary import said
+from ternhost.watch.home_assistant import HomeAssistant, published
+from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
 
 _PROGRESS_EVERY = 1.0  # least seconds between two progress events in JSON
-_PLANNED = ("reports", "group", "clients")  # options of runs that end by themselves
-# Options that each start may change.
+_PLANNED = ("reports", "group", "clients")  # options that only runs have which end by themselves
+# A served run goes on with each start of `tern serve`. These options may be others each time.
 _OF_EACH_START = fields.names_of(Schedule) | fields.names_of(Terms) | names_of_run()
 
 
@@ -42,11 +43,15 @@ def add_parser(subparsers: Any) -> None:
         tern serve --fleet mqtt:my-broker --algorithm fedavg --rounds 10 --json"""
     lines = "print one JSON object per line: events, then the result"
     parser = add_command(subparsers, "serve", summary, example, run, lines)
+
+    # The schedule, the algorithms and their options.
     text = "algorithm to run (default: fedsgd)"
     add_option(parser, "--algorithm", text, choices=tuple(ALGORITHMS))
     fields.add_arguments(parser, Schedule, *classes_of_run(), leave_out=("fleet",))
-    learning = [cls.Options for cls in ALGORITHMS.values()]
-    fields.add_arguments(parser, *learning, leave_out=(*_PLANNED, *_OF_EACH_START))
+    option_classes = [algorithm.Options for algorithm in ALGORITHMS.values()]
+    fields.add_arguments(parser, *option_classes, leave_out=(*_PLANNED, *_OF_EACH_START))
+
+    # The run itself.
     place = parser.add_argument_group("the run")
     text = "the devices, in a form that 'tern fleet kinds' lists, such as mqtt:my-broker"
     add_option(place, "--fleet KIND", text, metavar="KIND:...")
@@ -55,6 +60,8 @@ def add_parser(subparsers: Any) -> None:
     add_option(place, "--store FILE", text)
     text = "begin a new model; the store keeps its keys, rounds and earlier models"
     add_option(place, "--new-model", text)
+
+    # Those who watch it.
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
     text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
     add_option(parser, "--home-assistant", text)
@@ -68,19 +75,23 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve a fleet until Ctrl-C or the last of --rounds, and print the result."""
+    """Serve a fleet until Ctrl-C or the last of --rounds, print the result, and return the exit code."""
     if not args.fleet:
         raise UsageError("--fleet must name the devices", hint="such as --fleet mqtt:my-broker")
     if args.dashboard is not None:
         fields.require_port(args.dashboard, "dashboard")
         extras.require("nicegui")
     options = running.parsed(args, ALGORITHMS, served=True)
+
+    # Those who get each status of the run.
     metrics = running.metrics(args)
     home = HomeAssistant(args.fleet) if args.home_assistant else None
     watcher = _watcher(args)
-    for observer in (metrics, home):
-        if observer is not None:
-            watcher = watcher.also(observer.update)
+    if metrics is not None:
+        watcher = watcher.also(metrics.update)
+    if home is not None:
+        watcher = watcher.also(home.update)
+
     active_run = serve(
         options,
         store=args.store,
@@ -94,13 +105,14 @@ def run(args: argparse.Namespace) -> int:
     with (
         _stopped_by_signals(active_run),
         active_run,
-        _shown(args, active_run.directory),
-        shown(home, active_run, watcher.warn),
+        _dashboard(args, active_run.directory),
+        published(home, active_run, watcher.warn),
     ):
         result = active_run.run()
 
     result["event"] = "result"
-    if not active_run.algorithm.done:
+    was_stopped = not active_run.algorithm.done  # the next start goes on with the run
+    if was_stopped:
         lines = [*active_run.algorithm.summary(result), *results.privacy_words(result)]
         print_result(result, "\n".join(lines), args.json)
         return OK
@@ -112,51 +124,68 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _stopped_by_signals(run: Run) -> Iterator[None]:
     """While the context is open, let SIGINT and SIGTERM stop the run after the present step."""
-    previous = {}
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        """Stop the run. The parameters are those of every signal handler."""
+        run.stop()
+
+    previous_handlers = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        previous[number] = signal.signal(number, lambda *_: run.stop())
+        previous_handlers[number] = signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in previous.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
-def _shown(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
-    """Return a context that shows the run in the browser if --dashboard is given."""
+def _dashboard(args: argparse.Namespace, run: Path) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which the run is shown in the browser, if --dashboard is given.
+
+    run: the directory of the run.
+    """
     if args.dashboard is None:
         return contextlib.nullcontext()
-    port = None if args.dashboard is True else args.dashboard
-    return shown_beside(run, port, args.json or args.quiet)
+    has_no_port = args.dashboard is True
+    port = None if has_no_port else args.dashboard
+    return shown_beside(run, port, quiet=args.json or args.quiet)
 
 
 def _print_json() -> Callable[[Status], None]:
     """Return a function that prints statuses as JSON, those within a round not too often."""
-    progress_at = -_PROGRESS_EVERY  # time of the last printed progress of a round
+    progress_at = -_PROGRESS_EVERY  # time.monotonic() of the last printed progress of a round
 
     def show(status: Status) -> None:
-        """Print a status, unless one of the same round was printed just before."""
+        """Print a status, unless the progress of the same round was printed just before."""
         nonlocal progress_at
-        if status.event != PROGRESS:
-            progress_at = -_PROGRESS_EVERY
-        elif time.monotonic() - progress_at < _PROGRESS_EVERY:
-            return
+        if status.event == PROGRESS:
+            now = time.monotonic()
+            if now - progress_at < _PROGRESS_EVERY:
+                return
+            progress_at = now
         else:
-            progress_at = time.monotonic()
+            progress_at = -_PROGRESS_EVERY  # a round begins or ends: its first progress is printed
         print_line(json.dumps(asdict(status)))
 
     return show
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    """Return what observes the run: it prints notes, and statuses for people or as JSON."""
+    """Return the functions that a run calls, which print its statuses, warnings and notes.
 
-    def note(message: str) -> None:
+    Statuses are printed as JSON for --json, otherwise as a line for each round. With --quiet alone
+    nothing is printed.
+    """
+
+    def print_note(message: str) -> None:
+        """Print a note or a warning of the run."""
         print_result({"event": "note", "message": message}, message, args.json)
 
-    if args.quiet and not args.json:
+    if args.json:
+        return Watcher(status=_print_json(), warn=print_note, note=print_note)
+    if args.quiet:
         return Watcher()
-    return Watcher(_print_json() if args.json else _print_line, note, note)
+    return Watcher(status=_print_line, warn=print_note, note=print_note)
 
 
 def _print_line(status: Status) -> None:
@@ -170,6 +199,9 @@ def _print_line(status: Status) -> None:
         fleet += f", {status.asleep} asleep"
     if status.strangers:
         fleet += f", {status.strangers} of another version (tern deploy)"
+
+    # The fields of a status have the names that the history of a run uses.
     entry = {**vars(status), **status.figures}
-    round_words = said(entry, of_rounds(status.round, status.rounds), status.figures, fleet)
+    label = of_rounds(status.round, status.rounds)
+    round_words = describe_round(entry, label, status.figures, fleet)
     print_line("; ".join([round_words, *settings_in_words(status.chosen)]))

@@ -6,7 +6,6 @@ Frames come as bytes, over whatever link, and all that lasts is in a store.
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -268,7 +267,7 @@ class Aggregator:
             row_bytes = _ROW_BYTES + symbol_bytes
             rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, row_bytes)
             devices = self._accept_rows(number, rows, now)
-            accepted.reports += zip(repeat(number), devices)
+            accepted.reports += [(number, device) for device in devices]
         for refusal in accepted.unread:
             if refusal.code == wire.ERR_TAG:
                 self._foreign_requests += 1
@@ -289,7 +288,7 @@ class Aggregator:
             row = frame[_DEVICE_AT:_ROUND_AT] + frame[_SYMBOLS_AT:]
             rows_of_reports[number, symbol_bytes].append(row)
         elif kind == wire.REPORTS:  # of several devices of a board
-            number, symbol_bytes = _unpack_reports_fields(frame, 1)
+            number, symbol_bytes = _unpack_reports_fields(frame, 1)  # behind the type
             has_whole_rows = (len(frame) - _ROWS_AT) % (_ROW_BYTES + symbol_bytes) == 0
             frames.require(has_whole_rows, "not whole rows")
             rows_of_reports[number, symbol_bytes].append(frame[_ROWS_AT:])

@@ -164,6 +164,7 @@ def _divide(numbers: npt.NDArray[np.uint64], divisor: int) -> npt.NDArray[np.uin
     remainders = np.zeros(len(numbers), np.uint64)
     byte_base = np.uint64(256)
     for position in range(numbers.shape[1] - 1, -1, -1):  # from the most significant byte on
+        # As on paper: bring down the next digit, which is a byte here, and divide.
         dividends = remainders * byte_base + numbers[:, position]
         numbers[:, position], remainders = np.divmod(dividends, np.uint64(divisor))
     return remainders

@@ -158,6 +158,7 @@ class Disclosures:
         honest: the share of a site's devices that are honest, which means that the reader of the
         counts does not control them. of: the ids of the devices that matter; None: all.
         """
+        # A part of delta is set aside for random draws of groups that have too few honest devices.
         delta_of_draws = draws_delta(delta, honest)
         counts = self.report_counts(honest, of, delta_of_draws)
         loss = largest_loss(counts, delta - delta_of_draws)

@@ -71,7 +71,7 @@ class Round:
         self.members = Members(np.concatenate(device_ids))
         self._cohort_at = np.zeros(len(self.members), np.intp)  # the index of the device's cohort
         for index, ids in enumerate(device_ids):
-            if index > 0:  # the others have 0 already
+            if index > 0:  # for cohort 0, the entries are 0 already
                 self._cohort_at[self.members.find(ids)] = index
 
         self._keyring = keyring

@@ -45,10 +45,6 @@ class Part:
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
-        # A flag for each feature of a record: 1 if the clients shall report it.
-        is_asked = []
-        for feature in range(width):
-            is_asked.append(int(feature - first in self.columns))
         model, range_, hashed_categories = wire.CATEGORIES, 0, 0
         if not self.categories:
             model, range_ = wire.VALUES, range_of(self.design.tau)
@@ -57,7 +53,7 @@ class Part:
             hashed_categories = self.categories
         return Question(
             model=model,
-            parameters=is_asked,
+            parameters=flags_of(self.columns, width, first),
             exponent=0,
             card=self.design.card.data,
             k=self.design.k,
@@ -71,6 +67,19 @@ class Part:
         if self.hashed:
             return len(self.columns), self.categories
         return len(self.columns), self.design.card.symbols
+
+
+def flags_of(columns: tuple[int, ...], width: int, first: int) -> list[int]:
+    """Return a flag for each feature of a record: 1 if devices shall report it, else 0.
+
+    columns: the numbers of the attributes that they shall report.
+    width: the number of features in a record.
+    first: the number of features that come before attribute 0; they are never reported.
+    """
+    flags = [0] * width
+    for column in columns:
+        flags[first + column] = 1
+    return flags
 
 
 def range_of(tau: float | None) -> int:

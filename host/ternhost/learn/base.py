@@ -37,6 +37,11 @@ class Population:
     knows_records: bool = True  # whether the host knows what clients hold
     boards: int = 0  # how many are made for the run
 
+    @property
+    def known_clients(self) -> int | None:
+        """How many clients there are, as far as that is known before the run; None: unknown."""
+        return self.clients or self.boards or self.devices or None
+
 
 class Learner:
     """The base of all algorithms.

@@ -140,11 +140,12 @@ class Direct(Learning):
         unless the devices are to report their features instead.
         """
         text = self.options.public
+        devices_report_features = self.options.moments is not None
         if not text:
             text = "none"
-            if self.dataset and self.options.moments is None and len(self.dataset.public):
+            if self.dataset and not devices_report_features and len(self.dataset.public):
                 text = str(len(self.dataset.public))
-        return public.parse(text, self.dataset, self.d, self.options.seed)
+        return public.parse(text, self.dataset, d=self.d, seed=self.options.seed)
 
     def _plan_rounds(self, expected: int) -> None:
         """Set how many rounds, clients and reports there will be.

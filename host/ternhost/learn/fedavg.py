@@ -57,10 +57,10 @@ _average = partial(option, group="fedavg")
 
 
 def _classes(*taus_and_epsilons: tuple[float, int]) -> tuple[DeviceClass, ...]:
-    """Return classes of devices of equal shares.
+    """Return classes of devices, all of which have the same share of the devices.
 
-    taus_and_epsilons: for each class its safe range (values are clipped to +-tau) and a whole
-        epsilon.
+    taus_and_epsilons: for each class a pair of tau and epsilon: its devices clip values to +-tau,
+        and spend that epsilon, a whole number, on a report.
     """
     share = 1 / len(taus_and_epsilons)
     classes = []
@@ -339,8 +339,10 @@ class FedAvg(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         everybody = take(devices, np.arange(len(devices)))
         return pools_of(self.designs, self._group_of(devices), everybody, self.options.seed)

@@ -310,8 +310,10 @@ class FedSGD(Learning):
     def pools(self, devices: Sequence[int] | Devices) -> list[Devices] | None:
         """Return, for each class that the next round asks, all devices that it could ask.
 
-        A fleet may draw the devices of the round from these itself. devices: all devices of the
-        run. Returns None if the round asks everybody.
+        A fleet may draw the devices of the round from these itself.
+
+        devices: all devices of the run.
+        Returns None if the round asks everybody.
         """
         group = take(devices, self._group_of(len(devices), self.trainer.round))
         client_count = len(devices)

@@ -73,6 +73,17 @@ class UnitOptions(OptionGroup):
         epsilon = parse_epsilon(self.life, most_epsilon, "--life") / MICRO
         return sums.rho_of(epsilon, sums.parse_delta(self.delta))
 
+    @property
+    def units_per_device(self) -> int:
+        """The number of units of a device: runs of consecutive records that are protected together.
+
+        It is 1 if the whole device is protected.
+        """
+        unit = parse_unit(self.unit)
+        if unit == 0:
+            return 1
+        return math.ceil(self.records / unit)
+
 
 @dataclass(frozen=True)
 class Options(UnitOptions, ModelOptions):
@@ -182,7 +193,7 @@ class FedSum(Learning):
         self._spent = 0  # micro-rho
 
         # Who reports, and which records each board holds, where tern hands them out.
-        self.clients = population.clients or population.boards or population.devices or None
+        self.clients = population.known_clients
         boards = max(1, self.clients or 0)
         feature_count = self.d // self.classes
         public_rows = public.parse(options.public, self.dataset, feature_count, options.seed)
@@ -232,9 +243,6 @@ class FedSum(Learning):
         if not cost:
             text = f"--life {options.life} is too little for {descent.rounds} rounds"
             raise UsageError(text, "name a larger one")
-        units = 1  # of a board: all of its records are one unit
-        if self.unit:
-            units = math.ceil(options.records / self.unit)
         # What a clipped unit, and what any other, adds to the tally: in grid steps of the radius.
         clipped_tally, other_tally = descent.tally
         plan = sums.SumPlan(
@@ -244,7 +252,7 @@ class FedSum(Learning):
             steps=_STEPS,
             clipped=round(clipped_tally / descent.radius * _STEPS),
             kept=round(other_tally / descent.radius * _STEPS),
-            units=units,
+            units=options.units_per_device,
             values=self.d + 1,  # and the tally
         )
         made = sums.design(plan)
@@ -299,7 +307,7 @@ class FedSum(Learning):
         totals = np.zeros(self.d + 1)
         if cohort.reports:
             totals, _ = sums_of(cohort)
-        body = sums.of(cohort.card)
+        body = sums.of(cohort.card)  # the card is the table of the noise
         grid_step = sums.grid(body, cohort.question.range)  # in real units
         # The tally comes last; it is counted in grid steps, and the descent takes real units.
         self._descent.learn(

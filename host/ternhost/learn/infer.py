@@ -136,7 +136,8 @@ class Infer(Learner):
 
         options: the `Options` of this module.
         population: the clients that can be asked.
-        data: instead of the data set that the options name; clients hold its held-out records.
+        data: the data set to use instead of the one that the options name. Clients hold its
+            held-out records.
         Raises UsageError for options that do not suit each other or the population.
         """
         self.options = options

@@ -24,7 +24,7 @@ from ternhost.datasets import Holdings, Table
 from ternhost.datasets.holdings import deal
 from ternhost.errors import UsageError
 from ternhost.learn.attribute_results import attribute_lines, error_lines, squared_errors
-from ternhost.learn.attributes import columns_of
+from ternhost.learn.attributes import columns_of, flags_of
 from ternhost.learn.base import Cohort, Learner, Population, report_summary
 from ternhost.learn.collect import client_data_for, dataset_option
 from ternhost.learn.designs import SEED_HELP
@@ -83,16 +83,12 @@ class _Part:
         width: the number of features in a record.
         first: the number of features that come before the attributes; they are never asked for.
         """
-        # A flag for each feature of a record: 1 if the devices shall sum it.
-        is_asked = []
-        for feature in range(width):
-            is_asked.append(int(feature - first in self.columns))
         model, range_ = wire.VALUES, self.range
         if self.categories:
             model, range_ = wire.CATEGORIES, 0
         return Question(
             model=model,
-            parameters=is_asked,
+            parameters=flags_of(self.columns, width, first),
             exponent=0,
             card=self.design.card.data,
             k=self.design.k,
@@ -136,12 +132,10 @@ class Means(Learner):
         # What is protected: runs of `unit` consecutive records, or all records of a device.
         self.unit = parse_unit(options.unit)
         self.delta = sums.parse_delta(options.delta)
-        self._units = 1  # of a device: all of its records are one unit
-        if self.unit:
-            self._units = math.ceil(options.records / self.unit)
+        self._units = options.units_per_device
 
         # Who reports, and which records each device holds, where tern hands them out.
-        self.clients = population.clients or population.boards or population.devices or None
+        self.clients = population.known_clients
         if population.knows_records:
             stock = Holdings(self._data.records, self._table.training, options.records)
             self.holdings = deal(
@@ -205,10 +199,10 @@ class Means(Learner):
         """Plan the round that asks for the sums of these columns.
 
         Each device sends the sums over its records and a tally, the count of its units, with
-        discrete Gaussian noise on all of them. No unit is clipped, as its values are at most those
-        of its records. A symbol has room for the largest sum and its noise. If the symbols of all
-        sums do not fit into a report, the round costs half as much, which makes the noise larger
-        and the grid of the sums coarser.
+        discrete Gaussian noise on all of them. A unit is a run of records that are protected
+        together. No unit is clipped, as its values are at most those of its records. A symbol has
+        room for the largest sum and its noise. If the symbols of all sums do not fit into a report,
+        the round costs half as much, which makes the noise larger and the grid of the sums coarser.
 
         categories: the number of categories of each column; 0: they are numbers.
         cost: what the round may cost a device, in micro-rho of zCDP.
@@ -243,7 +237,8 @@ class Means(Learner):
     def _sum_plan(self, columns: tuple[int, ...], categories: int, cost: int) -> sums.SumPlan:
         """Return what a card has to do that adds noise to the sums of these columns and to a tally.
 
-        A card is a table from which devices draw noise; the tally counts units.
+        A card is a table from which devices draw noise. The tally counts units, runs of records
+        that are protected together.
 
         columns: the numbers of the columns. categories: how many each has; 0: they are numbers.
         cost: what a report may cost, in micro-rho of zCDP.

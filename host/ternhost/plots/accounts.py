@@ -70,11 +70,11 @@ def beliefs(epsilons: Sequence[tuple[str, float]], priors: Sequence[float]) -> F
     of them, which leads from this probability to the largest one that is possible afterwards.
     """
     names = [name for name, _epsilon in epsilons]
-    figure, axes = single(1.0 + 0.62 * len(names))
+    figure, axes = single(1.0 + 0.62 * len(names))  # inches: for legend and axis, and for each row
     styles = (("o", DARK), ("s", MIDDLE), ("^", SHADES[1]))
     rows = np.arange(len(names))[::-1]  # the first row is at the top
     for number, (prior, (marker, colour)) in enumerate(zip(priors, styles, strict=False)):
-        heights = rows + 0.22 * (1 - number)  # three lines in a row, one below the other
+        heights = rows + 0.22 * (1 - number)  # three lines in a row: above, at and below its middle
         after = [believed(prior, epsilon) for _name, epsilon in epsilons]
         label = f"from {100 * prior:g} %"
         axes.hlines(heights, prior, after, color=colour, linewidth=2)

@@ -144,7 +144,7 @@ def frame_bytes(contents: Mapping[str, int], overhead: int) -> Figure:
     contents: the bytes of content of each frame, by its name. overhead: the bytes of header and tag
     that each frame has besides.
     """
-    figure, axes = single(0.9 + 0.42 * len(contents))
+    figure, axes = single(0.9 + 0.42 * len(contents))  # inches: for legend and axis, and each row
     rows = np.arange(len(contents))[::-1]  # the first row is at the top
     sizes = np.array(list(contents.values()))
     bar: dict[str, Any] = {"height": 0.6, "edgecolor": INK}
@@ -180,7 +180,7 @@ def gradient(
     names: of the rows. mean, low, high: of each row, the estimate and the ends of its interval; nan
     where nobody reported. confidence: of the intervals, from 0 to 1. across: the label of the axis.
     """
-    figure, axes = single(0.9 + 0.17 * len(names))
+    figure, axes = single(0.9 + 0.17 * len(names))  # inches: for legend and axis, and each row
     rows = np.arange(len(names))[::-1]  # the first row is at the top
     half_lengths = np.array([mean - low, high - mean])  # below and above the mean
     axes.axvline(0, color=INK, linewidth=0.8)

@@ -232,21 +232,36 @@ def provision_fleet(
         raise UsageError(text, "name another --store")
     keys = new_keys(range(1, devices + 1))
     settings = BoardSettings(last_round=last_number(store))
-    # Board b has the devices after the first `bounds[b]`, up to `bounds[b + 1]`.
-    boards = len(directories)
-    bounds = [devices * board // boards for board in range(boards + 1)]
-    for directory, (start, end) in zip(directories, pairwise(bounds), strict=True):
-        board_keys = [keys[device] for device in range(start + 1, end + 1)]
-        board_rows = rows[start * each : end * each]
+    devices_by_board = _split_evenly(devices, parts=len(directories))
+    for directory, board_devices in zip(directories, devices_by_board, strict=True):
+        first = board_devices.start
+        before = first - 1  # how many devices are on the boards before this one
+        up_to = before + len(board_devices)
         board_policies = policies
         if not isinstance(policies, Policy):
-            board_policies = policies[start:end]
-        provision_board(directory, start + 1, board_keys, board_rows, board_policies, settings)
+            board_policies = policies[before:up_to]
+        provision_board(
+            directory,
+            first=first,
+            keys=[keys[device] for device in board_devices],
+            rows=rows[before * each : up_to * each],
+            policy=board_policies,
+            settings=settings,
+        )
         if unit:
             _write_unit(directory, unit)
     store.save_state({_EMULATED: max(last_emulated, devices)})
     # Last, so that after an error above the boards that exist still have their keys in the store.
     store.add_devices(keys)
+
+
+def _split_evenly(devices: int, parts: int) -> list[range]:
+    """Split the device ids 1 to `devices` into consecutive ranges that are as long as each other.
+
+    If they cannot be, their lengths differ by 1.
+    """
+    ends = [devices * part // parts for part in range(parts + 1)]
+    return [range(start + 1, end + 1) for start, end in pairwise(ends)]
 
 
 def _write_unit(directory: Path, unit: int) -> None:

@@ -125,7 +125,9 @@ class Funds:
 def _left_by_device(
     device_ids: Integers, budgets: Sequence[BoardBudget], disclosures: Disclosures
 ) -> tuple[Integers, Integers]:
-    """Return what each device has left of its budget (-1: not known), and its ledger's measure.
+    """Return what each device has left of its budget (-1: not known), and in which measure.
+
+    The measure is what its ledger counts: EPSILON or RHO.
 
     A board reports the ledger of its first device. Each other device of the board is taken to have
     had the same budget at first, so that it has left
@@ -487,9 +489,11 @@ def _fewer_reports(run: Run, left: int, measure: int) -> dict[str, int]:
     """Return the option of the number of reports or rounds, with as many as `left` pays for.
 
     The result has the option's name and value. It is empty if the run has no such option, or `left`
-    does not pay for a report.
+    does not pay for a report. left: of a device's budget, in millionths of the measure (EPSILON or
+    RHO).
     """
     learner, options = run.algorithm, run.options.learning
+    # By the price for the first class of devices; `_fits` then checks the others.
     reports = _reports_for(learner, of_class=0, measure=measure, left=left)
     if not reports:
         return {}
@@ -506,7 +510,8 @@ def _smaller_life(run: Run, left: int, measure: int) -> dict[str, str]:
     """Return the option `life`, the epsilon of all reports of a device, with what `left` allows.
 
     The result has the option's name and value. It is empty if the run has no such option, if the
-    ledger does not count rho, or if too little is left.
+    ledger does not count rho, or if too little is left. left: of a device's budget, in millionths
+    of the measure (EPSILON or RHO).
     """
     has_option = "life" in names_of(type(run.options.learning))
     if not has_option or measure != RHO or not left:
@@ -521,7 +526,8 @@ def _smaller_epsilon(run: Run, left: int, measure: int) -> dict[str, str]:
     """Return the option `epsilon` of a report, with what `left` pays for in every round.
 
     The result has the option's name and value. It is empty if another option decides the run's
-    epsilon, or too little is left.
+    epsilon, or too little is left. left: of a device's budget, in millionths of the measure
+    (EPSILON or RHO).
     """
     learner, options = run.algorithm, run.options.learning
     if "epsilon" not in names_of(type(options)):

@@ -88,7 +88,7 @@ def _earlier_disclosures(run: Run) -> Disclosures:
 
 
 def disclosures_before(run: Run, members: Sequence[int] | Devices) -> Disclosures:
-    """Return the reports that devices have made before a run.
+    """Return the reports that devices have made before a run, as far as they are known.
 
     These are their reports in other runs of the store, and one more report for what their boards
     have spent elsewhere, which nobody here knows. members: the ids of the run's devices.

@@ -171,7 +171,7 @@ def asked_disclosures(store: Store, simulated: bool = False, run: str | None = N
     for round_ in store.rounds(simulated):
         if run is not None and round_.run != run:
             continue
-        for cohort in round_.cohorts:
+        for cohort in round_.cohorts:  # its devices have the same question
             report = ReportKind.of_question(decode_body(cohort.body))
             disclosures.add(report, integers(cohort.devices))
     return disclosures

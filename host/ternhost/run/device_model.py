@@ -163,8 +163,10 @@ class DeviceModel:
     def score(self, rows: npt.ArrayLike) -> Integers:
         """Return the scalar product of the weights and each row, in units of 2**-14.
 
-        rows: n x d, as the class describes. The result has n numbers; for a softmax model it is
-        n x classes. Raises UsageError for rows of another width, and for integers beyond Q1.14.
+        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
+        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
+        softmax model it is n x classes. Raises UsageError for rows of another width, and for
+        integers beyond Q1.14.
         """
         fixed = np.atleast_2d(np.asarray(rows))
         if not np.issubdtype(fixed.dtype, np.integer):
@@ -172,7 +174,9 @@ class DeviceModel:
         if fixed.ndim != 2 or fixed.shape[1] != self.d:
             text = f"the model has {self.d} features, not rows of {fixed.shape[-1]}"
             raise UsageError(text, hint="the constant one is among them, and the label is not")
-        if fixed.size and not -2 * ONE <= fixed.min() <= fixed.max() < 2 * ONE:  # an int16
+        # ONE is 2**14, so these are the bounds of an int16.
+        are_int16 = not fixed.size or (fixed.min() >= -2 * ONE and fixed.max() < 2 * ONE)
+        if not are_int16:
             raise UsageError(f"integers are Q1.14: {ONE} is 1", hint="give other numbers as floats")
         scores = vectorised.scores(self.mantissas, self.exponent, fixed)
         if self.classes == 1:
@@ -182,9 +186,10 @@ class DeviceModel:
     def probability(self, rows: npt.ArrayLike) -> Integers:
         """Return the probability of label 1 for each row, in Q1.14.
 
-        rows: n x d, as the class describes. The result has n numbers; for a softmax model it has
-        the probability of every class (n x classes). Raises UsageError for a model that has no
-        probabilities, and where `score` does.
+        rows: of features, n x d. Integers are fixed-point numbers in which 2**14 stands for 1;
+        floats are clipped to [-1, 1] and rounded to such numbers. The result has n numbers; for a
+        softmax model it has the probability of every class (n x classes). Raises UsageError for a
+        model that has no probabilities, and where `score` does.
         """
         scores = self.score(rows)
         if self.model == wire.LOGISTIC:
@@ -200,7 +205,10 @@ class DeviceModel:
 
         Linear regression predicts a number from -1 to 1 in Q1.14; logistic regression and the SVM
         predict 1 or -1 in Q1.14; softmax predicts a class, counted from 0: the first one that has
-        the largest score. Raises UsageError where `score` does.
+        the largest score.
+
+        rows: of features, n x d, integers or floats as in `score`. Raises UsageError for rows that
+        `score` rejects.
         """
         scores = self.score(rows)
         if self.model == wire.LINEAR:

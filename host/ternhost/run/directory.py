@@ -75,8 +75,11 @@ def new_directory(
             with suppress(FileExistsError):
                 directory.mkdir()
                 return directory
-    hint = "give another --name, or go on with that one: --resume, or the same tern serve (--store ...)"
-    raise UsageError(f"there is a run {stem} already", hint=hint)
+    raise UsageError(
+        f"there is a run {stem} already",
+        hint="give another --name, or go on with that one: --resume, or the same tern serve "
+        "(--store ...)",
+    )
 
 
 def remove(directory: Path) -> None:
@@ -204,7 +207,6 @@ def pack_boards(directory: Path, warn: Callable[[str], None]) -> None:
     """
     boards = directory / FLEET_NAME
     packed = directory / PACKED_NAME
-
     try:
         with (
             replacing(packed) as new_path,

@@ -91,7 +91,8 @@ def unknown_payments(
 def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each board whose first device has spent more than the store knows of.
 
-    A board reports the ledger of its first device; its other devices are taken to have spent the
+    A claim is the board's statement, beside what the accepted reports in the store have cost. A
+    board reports the ledger of its first device; its other devices are taken to have spent the
     same. budgets: what boards say that devices have spent and have left. disclosures: the devices'
     accepted reports in the store.
     """
@@ -103,7 +104,7 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
                 boards.append(budget)
         known_prices = disclosures.prices(integers(first_devices), measure).tolist()
         for first, board, known in zip(first_devices, boards, known_prices, strict=True):
-            if board.spent > known:
+            if board.spent > known:  # in millionths
                 yield _Claim(
                     devices=integers(board.devices),
                     speakers=integers((first,)),
@@ -116,10 +117,11 @@ def _claims_of_boards(budgets: Sequence[BoardBudget], disclosures: Disclosures) 
 def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -> Iterator[_Claim]:
     """Yield a claim for each site of which a board has spent more than the store knows of.
 
-    A site may pass on the budgets of its boards without their devices' ids, so the claim is
-    about all devices of the site. Of each site and measure, the board counts that has spent most,
-    and the device of which the store knows most. budgets: what boards say that devices have spent
-    and have left. disclosures: the devices' accepted reports in the store.
+    A claim is the board's statement, beside what the accepted reports in the store have cost. A
+    site may pass on the budgets of its boards without their devices' ids, so the claim is about all
+    devices of the site. Of each site and measure, the board counts that has spent most, and the
+    device of which the store knows most. budgets: what boards say that devices have spent and have
+    left. disclosures: the devices' accepted reports in the store.
     """
     # All budgets of a site have the same array of devices, so its identity tells sites apart.
     most_spent: dict[tuple[int, int], BoardBudget] = {}  # by site and measure
@@ -146,8 +148,9 @@ def _claims_of_sites(budgets: Sequence[BoardBudget], disclosures: Disclosures) -
 def _round_up(payments: Sequence[Payment]) -> list[Payment]:
     """Round the amounts of payments up to few distinct ones: at most `_MOST_AMOUNTS` per measure.
 
-    Accounting treats each distinct amount as one more kind of report, and its time grows with the
-    number of kinds. A larger amount only makes the privacy loss larger, so rounding up is safe.
+    A payment is budget that devices have spent elsewhere. Accounting treats each distinct amount as
+    one more kind of report, and its time grows with the number of kinds. A larger amount only makes
+    the privacy loss larger, so rounding up is safe.
     """
     rounded: dict[tuple[int, int], int] = {}  # the rounded amount, by measure and amount
     for measure in (EPSILON, RHO):
@@ -170,8 +173,9 @@ def _round_up(payments: Sequence[Payment]) -> list[Payment]:
 def _join(payments: Sequence[Payment]) -> list[Payment]:
     """Join payments into at most `_MOST_PAYMENTS`, since the store keeps them with the run.
 
-    Payments of the same amount by neighbouring devices become one. If there are still too many,
-    all payments of a measure become one, of the largest amount.
+    A payment is budget that a span of devices has spent elsewhere. Payments of the same amount by
+    neighbouring devices become one. If there are still too many, all payments of a measure become
+    one, of the largest amount.
     """
     joined: list[Payment] = []
     for payment in sorted(payments, key=lambda payment: (payment.measure, payment.first)):

@@ -154,7 +154,7 @@ class RoundLoop:
         return self._driver.drawn(number, cohorts, pools)
 
     def _served_members(self) -> Sequence[int] | Devices:
-        """Return the ids of the devices of a served fleet that are to be asked now.
+        """Return the ids of the devices to ask now, in a run that serves a fleet without end.
 
         Some algorithms ask each device once. Then these are the devices that have not reported yet,
         and once there are none, the model is sent to all devices.

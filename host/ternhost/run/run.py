@@ -76,13 +76,16 @@ class Run(Closing):
             raise UsageError(
                 f"{files.store} holds no run {files.name}", hint="'tern runs' lists them"
             )
+        # Raises UsageError if a plugin that the run needs is not installed. `asked` are its settings.
         plugins.require_all(files.name, stored.asked)
+
         self.store = store
         self.files = files
         self.watcher = watcher
         self.options = RunOptions.stored(stored.asked)
         self.fleet: Fleet = fleet.parse(self.options.fleet)
 
+        # The algorithm, and what it has learned so far.
         self._is_new = algorithm is not None
         if algorithm is None:
             algorithm = self._resumed_learner(devices=stored.asked["devices"])
@@ -92,6 +95,7 @@ class Run(Closing):
         if self.state.algorithm is not None:
             self.algorithm.restore(self.state.algorithm)
 
+        # How far the run is.
         self._status = stored.status
         self._driver: Driver | None = None  # set while the fleet's devices are being asked
         self.stopped = False  # whether `stop` was called
@@ -323,8 +327,9 @@ class Run(Closing):
     def _never_began(self, error: TernError) -> bool:
         """Return whether the run failed with this error before it achieved anything.
 
-        That is a new run that fails before a round has ended. If it was interrupted in its first
-        round and is resumed, it must have been refused by all devices: other errors may pass.
+        A new run has achieved nothing until a round has ended. The same is true of a run that was
+        interrupted in its first round and is resumed, but then it only counts as failed if all
+        devices refuse: other errors may pass.
         """
         all_refused = isinstance(error, refusals.AllRefused)
         no_round_ended = self.state.rounds == 0
@@ -338,7 +343,7 @@ class Run(Closing):
         """
         learner = self.algorithm
         schedule = self.schedule
-        patience = Schedule().patience
+        patience = Schedule().patience  # the default
         if schedule is not None:
             patience = schedule.patience
         context = RunContext(
@@ -348,9 +353,9 @@ class Run(Closing):
             terms=self.options.terms,
             warn=self.watcher.warn,
             clients=SimulatedClients(learner.holdings, self._clients, learner.options.seed),
-            modules=learner.modules,
-            individual=learner.individual,
-            standing=schedule is not None,
+            modules=learner.modules,  # optional modules of the device library that boards need
+            individual=learner.individual,  # whether single reports are needed, or only counts
+            standing=schedule is not None,  # whether the run has no end
             options=self.options,
             patience=patience,
         )
@@ -431,11 +436,12 @@ class Run(Closing):
         return results.result_of(self, boards)
 
     def _account_for(self, members: Sequence[int] | Devices) -> None:
-        """Compute the privacy accounts and guarantees of a served run from the rounds it has had.
+        """Compute the privacy accounts and guarantees of a run that serves a fleet.
 
-        members: the devices of the run.
+        They are about the rounds that it has had so far. members: the ids of the run's devices.
         """
         assert self.schedule is not None
+        # How many reports the device has made that was asked most often.
         self.algorithm.times = costs.rounds_of_most_asked_device(
             self.store,
             run=self.files.name,

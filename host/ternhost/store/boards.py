@@ -13,53 +13,61 @@ from ternhost.store.database import Database
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A board, identified by its first device."""
+    """A board, identified by its first device.
+
+    A board acts for one device or for several, with consecutive ids from `first` on. Each device
+    keeps a ledger: the budget for its life, less what its reports have cost. Amounts are in
+    millionths of the ledger's measure (epsilon or rho).
+    """
 
     name: str  # its port, or its name on a broker
-    first: int
-    clients: int
+    first: int  # the id of its first device
+    clients: int  # the number of its devices
     online: bool
-    heard: float  # seconds since 1970
-    # With budget and spent: millionths of its measure, heap: bytes.
+    heard: float  # when its last message came, in seconds since 1970
+    # What it said in its last HELLO, by the names of `hello_fields`: of its first device budget
+    # (what was left) and spent in millionths; heap in bytes, and more.
     hello: Mapping[str, Any] = field(default_factory=dict)
     errors: int = 0  # how often it has failed
-    error: str | None = None  # the last one
-    # millionths of its measure: reports of its first device in rounds opened since that HELLO
+    error: str | None = None  # the last error
+    # What the reports of its first device in rounds opened since that HELLO have cost, in millionths.
     spent: int = 0
 
     @property
     def measure(self) -> int:
-        """What the ledger of its first device counts, as in tern.ledger."""
+        """Whether its first device counts its costs in epsilon or in rho: a code of tern.ledger."""
         return int(self.hello.get("measure") or 0)
 
     @property
     def unit(self) -> int:
-        """The records of a run that it protects; 0: a device with all of its records."""
+        """How many records its first device protects together; 0: all of its records."""
         return int(self.hello.get("unit") or 0)
 
     @property
     def budget_left(self) -> int | None:
         """What its first device has left of its budget, in millionths; None if it is not known.
 
-        That is what the board said last, less the reports that have come since. Reports that were
-        lost are paid for, too, so there may be less.
+        This is what the board said when it connected, less the cost of the reports that have come
+        since. A report that was lost has been paid for, too, so there may be less.
         """
-        last_said = self.hello.get("budget")
-        if not isinstance(last_said, int):
+        left_at_hello = self.hello.get("budget")
+        if not isinstance(left_at_hello, int):
             return None
-        return max(0, last_said - self.spent)
+        return max(0, left_at_hello - self.spent)
 
     @property
     def paid(self) -> int | None:
         """What its first device has paid in its life, in millionths; None if it is not known."""
-        last_said = self.hello.get("spent")
-        if not isinstance(last_said, int):
+        paid_at_hello = self.hello.get("spent")
+        if not isinstance(paid_at_hello, int):
             return None
-        return last_said + self.spent
+        return paid_at_hello + self.spent
 
 
 BOARDS = "SELECT name, first, clients, online, heard, hello, errors, error, spent FROM board ORDER BY first"
-_SEEN = """
+# Inserts a board, or updates the one with the same first device: `errors` are added up, `heard`
+# never goes back, and an empty `hello` or `error` leaves the last one.
+_INSERT_OR_UPDATE = """
 INSERT INTO board (first, name, clients, online, heard, hello, errors, error, spent)
 VALUES (:first, :name, :clients, :online, :heard, :hello, :errors, :error, :spent) ON CONFLICT (first) DO UPDATE SET
 name = excluded.name, clients = excluded.clients, online = excluded.online, heard = max(heard, excluded.heard),
@@ -72,28 +80,43 @@ class BoardTable(Database):
     """The table board."""
 
     def boards_seen(self, boards: Iterable[BoardRow]) -> None:
-        """Insert boards or update them.
+        """Insert these boards, or update those that the store has already.
 
-        Their `errors` are added to those before; the last `hello` stays if the new one is empty.
+        The number of `errors` is added to the stored one. The stored `hello` stays if the new one
+        is empty.
         """
         rows = []
         for board in boards:
-            rows.append({**vars(board), "hello": json.dumps(dict(board.hello))})
-        self.write_rows(_SEEN, rows)
+            row = dict(vars(board))
+            row["hello"] = json.dumps(dict(board.hello))
+            rows.append(row)
+        self.write_rows(_INSERT_OR_UPDATE, rows)
 
     def boards_offline(self) -> None:
         """Store that no board is connected."""
         self.write("UPDATE board SET online = 0")
 
     def boards(self) -> list[BoardRow]:
-        """All boards that ever connected, in the order of their devices."""
+        """Return all boards that ever connected, in the order of their devices."""
         boards = []
-        for name, first, clients, online, heard, hello, *rest in self.rows(BOARDS):
-            board = BoardRow(name, first, clients, bool(online), heard, json.loads(hello), *rest)
+        for row in self.rows(BOARDS):
+            name, first, clients, online, heard, hello_text, errors, error, spent = row
+            board = BoardRow(
+                name=name,
+                first=first,
+                clients=clients,
+                online=bool(online),
+                heard=heard,
+                hello=json.loads(hello_text),
+                errors=errors,
+                error=error,
+                spent=spent,
+            )
             boards.append(board)
         return boards
 
 
+# The fields of a HELLO, the message with which a board connects, that are stored as they are.
 _FIELDS = (
     "budget",
     "spent",
@@ -108,26 +131,31 @@ _FIELDS = (
     "assessed",
     "text",
 )
+# In the text of a HELLO, such as "...; was absent 3 120 s": why the board was away, as a code, and
+# for how long. Without "was" it is absent now.
 _ABSENCE = re.compile(
     r"; (?P<was>was )?absent (?P<reason>[0-9]{1,3}) (?P<seconds>[0-9]{1,9}) s(?:;|$)"
 )
 
 
 def hello_fields(hello: Any) -> dict[str, Any]:
-    """Return the fields of a HELLO (tern.host_frames.Hello) for `BoardRow.hello`.
+    """Return what the store keeps of a HELLO, the message with which a board connects.
 
-    Empty for a board of another schema. The text of a board on a broker tells of its last absence:
-    `absent` is the reason, `absent_seconds` its length, and `absent_now` whether it goes on.
+    hello: a tern.host_frames.Hello. The result is for `BoardRow.hello`; it is empty for a board of
+    another version, whose fields cannot be read. A board on a broker says in the text of its HELLO
+    when it was absent: `absent` is the code of the reason, `absent_seconds` the length, and
+    `absent_now` says whether the absence goes on.
     """
-    if hello.first is None:
+    is_other_version = hello.first is None
+    if is_other_version:
         return {}
-    fields = {name: getattr(hello, name) for name in _FIELDS}
+    fields = {}
+    for name in _FIELDS:
+        fields[name] = getattr(hello, name)
     absence = _ABSENCE.search(hello.text)
     if absence:
-        fields |= {
-            "absent": int(absence["reason"]),
-            "absent_seconds": int(absence["seconds"]),
-            "absent_now": not absence["was"],
-        }
+        fields["absent"] = int(absence["reason"])
+        fields["absent_seconds"] = int(absence["seconds"])
+        fields["absent_now"] = absence["was"] is None
     fields["release"] = ".".join(str(part) for part in hello.release)
     return fields

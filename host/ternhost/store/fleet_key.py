@@ -1,7 +1,9 @@
-"""The key of a whole fleet (wire.md) and its epoch.
+"""The key that all devices of a fleet share (wire.md), and its epoch.
 
-The epoch is the second in which the key was made. So no two keys share one after a store is
-restored from a copy, unless the clock is wrong or two copies make a key in the same second.
+The host signs with it what it sends to all devices at once. The epoch is a number that grows with
+every new key: a board takes only a key with a later epoch. It is the second in which the key was
+made, so that no two keys have the same epoch even after a store is restored from a copy, unless
+the clock is wrong or two copies make a key in the same second.
 """
 
 import secrets
@@ -12,10 +14,12 @@ from tern import frames, host_frames, wire
 from ternhost.errors import StorageError
 from ternhost.store.store import Store
 
-OWN_KEY_ONLY = 2**32 - 1  # the epoch of a board without the fleet's key; none follows it
+# The epoch of a board that has only its own key. It is the largest one (an epoch has 32 bits), so
+# that such a board takes no key of the fleet.
+OWN_KEY_ONLY = 2**32 - 1
 
-_STATE = "fleet key"  # in the store: [hexadecimal digits, epoch]
-_FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC; 2**32 seconds later it is 2156
+_STATE = "fleet key"  # name in the store's state: [key in hexadecimal digits, epoch]
+_FIRST_SECOND = 1_577_836_800  # 2020-01-01 UTC: epochs count from here, and last until 2156
 
 
 class FleetKey(NamedTuple):
@@ -25,31 +29,39 @@ class FleetKey(NamedTuple):
     epoch: int
 
     def frame(self, device: int, key: bytes) -> bytes:
-        """Encode the FLEET_KEY frame for a board. device, key: of the board's first client."""
+        """Return the FLEET_KEY frame that hands this key to a board.
+
+        device, key: the id and the own key of the board's first device. Under that key the frame
+        is encrypted and authenticated.
+        """
         buffer = bytearray(wire.MAX_FRAME)
         size = host_frames.encode_fleet_key(buffer, key, device, self.epoch, self.key)
         return bytes(buffer[:size])
 
     def seal(self, frame: bytes) -> bytes:
-        """Append the tag under this key to a frame for the whole fleet."""
-        return frame + bytes(frames.tag(self.key, frame))
+        """Return a frame for the whole fleet with its authentication tag under this key."""
+        tag = bytes(frames.tag(self.key, frame))
+        return frame + tag
 
 
 def fleet_key(store: Store) -> FleetKey:
-    """Return the fleet's key; make it if the store has none."""
-    return _read(store) or rotate_fleet(store)
+    """Return the fleet's key, which is made now if the store has none."""
+    current = _read(store)
+    if current is None:
+        return rotate_fleet(store)
+    return current
 
 
 def rotate_fleet(store: Store) -> FleetKey:
     """Make a new key of the fleet, with a later epoch than the last one, and store it.
 
-    Raises StorageError if no later epoch is left: the clock was wrong by a century.
+    Raises StorageError if no later epoch is left, because the clock is or was wrong by a century.
     """
     with store.transaction():
         current = _read(store)
-        epoch = int(time.time()) - _FIRST_SECOND
         least_epoch = 1 if current is None else current.epoch + 1
-        epoch = max(epoch, least_epoch)
+        seconds = int(time.time()) - _FIRST_SECOND
+        epoch = max(seconds, least_epoch)
         if epoch >= OWN_KEY_ONLY:
             raise StorageError(
                 "there is no later epoch for a fleet key", hint="set this machine's clock"
@@ -60,6 +72,7 @@ def rotate_fleet(store: Store) -> FleetKey:
 
 
 def _read(store: Store) -> FleetKey | None:
+    """Return the fleet's key in a store, or None if it has none."""
     state = store.state(_STATE)
     if not state:
         return None

@@ -1,6 +1,7 @@
-"""Accepted reports in a store: a row of the table holds many, and no (round, device) occurs twice."""
+"""Accepted reports in a store. A row of the table holds many, and no device reports twice a round."""
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -14,34 +15,47 @@ Flags = npt.NDArray[np.bool_]
 
 
 def insert(database: sqlite3.Connection, reports: Reports) -> None:
-    """Insert reports of a round as one row, within a transaction."""
-    row = reports.round, len(reports.devices), pack_ids(reports.devices), reports.packed.tobytes()
-    database.execute("INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)", row)
+    """Insert reports of one round as one row, within a transaction of the caller.
+
+    reports: their devices and their symbols; all of them have equally many symbols.
+    """
+    report_count = len(reports.devices)
+    packed_ids = pack_ids(reports.devices)
+    symbols = reports.packed.tobytes()
+    statement = "INSERT INTO batch (round, reports, devices, packed) VALUES (?, ?, ?, ?)"
+    database.execute(statement, (reports.round, report_count, packed_ids, symbols))
 
 
 class ReportLog:
-    """The table of reports.
+    """The table of reports, which refuses a second report of a device in a round.
 
-    Who has reported in a round is kept in memory: only one process at a time writes. When a round
-    has ended, its rows become one for each length of its symbols.
+    Which devices have reported is remembered in memory, which suffices since only one process at a
+    time writes. While a round is open, each batch of reports that arrives is a row. When the round
+    has ended, they are joined into one row for each length of report.
     """
 
     def __init__(
         self, database: sqlite3.Connection, asked: Callable[[int], Iterable[Devices]]
     ) -> None:
-        """database: of the store. asked: returns the devices of each cohort of a round."""
+        """Read nothing yet.
+
+        database: the connection to the store. asked: a function that takes the number of a round,
+        and returns the devices of each of its cohorts.
+        """
         self._db = database
         self._asked = asked
+        # By round: the devices that it asks, and for each of them whether it has reported.
         self._reported: dict[int, tuple[Members, Flags]] = {}
 
     def add(self, reports: Iterable[Reports]) -> None:
-        """Insert accepted reports, within a transaction; after a rollback, call `forget`.
+        """Insert accepted reports, within a transaction of the caller.
 
-        Raises StorageError for a device that was not asked or has reported already.
+        Raises StorageError for a device that was not asked or has reported already. The caller has
+        to call `forget` if the transaction is rolled back.
         """
         for batch in reports:
             members, reported = self._members(batch.round)
-            indices = members.find(batch.devices)
+            indices = members.find(batch.devices)  # -1 for a device that was not asked
             if np.any(indices < 0):
                 text = f"a report is of a device that was not asked in round {batch.round}"
                 raise StorageError(text)
@@ -53,10 +67,12 @@ class ReportLog:
             insert(self._db, batch)
 
     def _members(self, number: int) -> tuple[Members, Flags]:
-        """Return the devices of a round, and for each of them whether it has reported."""
+        """Return the devices that a round asks, and for each of them whether it has reported."""
         if number not in self._reported:
-            asked = [integers(devices) for devices in self._asked(number)]
-            members = Members(np.concatenate([integers(()), *asked]))
+            ids_by_cohort = [integers(())]  # so that there is an array even without a cohort
+            for devices in self._asked(number):
+                ids_by_cohort.append(integers(devices))
+            members = Members(np.concatenate(ids_by_cohort))
             reported = np.zeros(len(members), bool)
             for batch in self.of_round(number):
                 reported[members.find(batch.devices)] = True
@@ -64,29 +80,36 @@ class ReportLog:
         return self._reported[number]
 
     def forget(self) -> None:
-        """Drop the cache of who has reported."""
+        """Forget which devices have reported: they are read again from the table when needed."""
         self._reported.clear()
 
     def of_round(self, number: int) -> list[Reports]:
-        """Return the reports of a round, grouped by the length of their symbols."""
+        """Return the accepted reports of a round, grouped by their length in bytes.
+
+        Devices with different questions may send reports of different lengths. A group has a row of
+        bytes for each report.
+        """
         statement = "SELECT reports, devices, packed FROM batch WHERE round = ? ORDER BY id"
-        ids_by_size: dict[int, list[Integers]] = {}
-        packed_by_size: dict[int, list[bytes]] = {}
-        for count, devices, packed in self._db.execute(statement, (number,)):
-            size = len(packed) // count  # bytes of a report
-            ids_by_size.setdefault(size, []).append(integers(unpack_ids(devices)))
-            packed_by_size.setdefault(size, []).append(packed)
+        ids_by_size: defaultdict[int, list[Integers]] = defaultdict(list)
+        symbols_by_size: defaultdict[int, list[bytes]] = defaultdict(list)
+        for count, packed_ids, symbols in self._db.execute(statement, (number,)):
+            report_size = len(symbols) // count
+            ids_by_size[report_size].append(integers(unpack_ids(packed_ids)))
+            symbols_by_size[report_size].append(symbols)
+
         reports = []
-        for size, batches in ids_by_size.items():
-            ids = np.concatenate(batches)
-            symbols = np.frombuffer(b"".join(packed_by_size[size]), np.uint8)
-            reports.append(Reports(number, ids, symbols.reshape(len(ids), size)))
+        for report_size, ids_of_batches in ids_by_size.items():
+            ids = np.concatenate(ids_of_batches)
+            all_symbols = b"".join(symbols_by_size[report_size])
+            symbols_by_report = np.frombuffer(all_symbols, np.uint8).reshape(len(ids), report_size)
+            reports.append(Reports(number, ids, symbols_by_report))
         return reports
 
     def end(self, number: int) -> None:
-        """Join the rows of a round that ends into one for each length, within a transaction.
+        """Join the rows of a round that ends into one row for each length of report.
 
-        Its reports are sorted by device: in which order they came is forgotten.
+        The reports are sorted by device, so that the store no longer shows in which order they
+        came. This happens within a transaction of the caller.
         """
         self._reported.pop(number, None)
         statement = "SELECT count(*) FROM batch WHERE round = ?"

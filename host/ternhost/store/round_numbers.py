@@ -1,32 +1,37 @@
 """The numbers of a store's rounds, which only grow.
 
-A device answers no number twice, and none below its last one. The host believes no device that
-claims a later round: a liar would make it use up the numbers. After a store was restored from a
-copy, the user says where to go on (--after-round).
+A device answers no number twice, and none below its last one. A store that was restored from a
+copy lacks the last rounds, so its devices would refuse the next ones. The host does not believe a
+device that claims a later round, since a liar could make it use up all numbers. Instead the user
+says with --after-round which rounds to skip.
 """
 
 from tern import wire
 from ternhost.errors import UsageError
 from ternhost.store.store import Store
 
-_SKIPPED = "skipped"  # state of a store: rounds up to this one are not asked
+_SKIPPED = "skipped"  # name in the store's state: rounds up to this number are not asked
 
 
 def last_number(store: Store) -> int:
-    """Return the largest number that a store has used or skipped; 0 before the first round."""
-    return max(store.last_round(), store.state(_SKIPPED) or 0)
+    """Return the largest round number that a store has used or skipped; 0 before the first round."""
+    skipped: int = store.state(_SKIPPED) or 0
+    return max(store.last_round(), skipped)
 
 
 def check_skip(store: Store | None, after: int | None) -> int:
-    """Return what the last number will be once the rounds up to `after` are skipped.
+    """Return what the last used number will be once all rounds up to `after` are skipped.
 
-    store: None: it is yet to be made. after: None: no round is skipped. Raises UsageError if
-    `after` is too far ahead for devices, which refuse a round far beyond their last one.
+    store: the store, or None if it is yet to be made. after: the value of --after-round, or None to
+    skip no round. Raises UsageError if `after` is too large: a device refuses a round that is more
+    than wire.CLIENT_AHEAD beyond its last one.
     """
     last = 0 if store is None else last_number(store)
     if after is None:
         return last
-    most = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND) - 1  # the round after it is asked
+    # The next round to be asked is the one after `after`: it must still be allowed.
+    largest_next = min(last + wire.CLIENT_AHEAD, wire.MAX_ROUND)
+    most = largest_next - 1
     if after > most:
         text = f"--after-round must be at most {most}, not {after}: "
         text += f"the store's last round is {last}"
@@ -36,7 +41,10 @@ def check_skip(store: Store | None, after: int | None) -> int:
 
 
 def skip(store: Store, after: int | None) -> None:
-    """Skip the rounds up to `after` from now on. Raises UsageError as `check_skip` does."""
+    """Never ask the rounds up to the number `after`; None skips none.
+
+    Raises UsageError as `check_skip` does.
+    """
     last = check_skip(store, after)
     if last > last_number(store):
         store.save_state({_SKIPPED: last})

@@ -57,32 +57,49 @@ CREATE TABLE extension (name TEXT PRIMARY KEY, package TEXT NOT NULL, version IN
 
 
 def execute(database: sqlite3.Connection, statements: str) -> None:
-    """Execute statements in the transaction that is under way; each of them ends a line."""
+    """Execute several statements of SQL in the transaction that is under way.
+
+    statements: each ends with a semicolon at the end of a line. (`Connection.executescript` would
+    commit the transaction first.)
+    """
     for statement in statements.split(";\n"):
         database.execute(statement)
 
 
 def check(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError for a file that is not a store, or one of another version."""
-    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    """Raise StorageError if the file is not a store of tern, or is one of another version."""
+    application_id = database.execute("PRAGMA application_id").fetchone()[0]
+    if application_id != APPLICATION_ID:
         raise StorageError(f"{path} is not a store of tern", hint="name another file")
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
-        raise _other_version(path, "tern", "schema", version, VERSION)
+        raise _other_version(path, package="tern", what="schema", there=version, here=VERSION)
 
 
 def check_extensions(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError if an extension with tables here is missing, or of another version."""
+    """Raise StorageError if the store has tables of an extension that cannot read them.
+
+    Such an extension is not installed, or is installed in another version.
+    """
     for name, package, version in database.execute("SELECT name, package, version FROM extension"):
-        tables = EXTENSIONS[name].tables if name in EXTENSIONS else None
+        tables = None
+        if name in EXTENSIONS:
+            tables = EXTENSIONS[name].tables
         if tables is None:
             text = f"{path} has data of {package}, which is not installed"
             raise StorageError(text, hint=f"install {package}, or name another file")
         if version != tables.version:
-            raise _other_version(path, package, "tables", version, tables.version)
+            raise _other_version(
+                path, package=package, what="tables", there=version, here=tables.version
+            )
 
 
 def _other_version(path: Path, package: str, what: str, there: int, here: int) -> StorageError:
+    """Return the error for a store of another version.
+
+    package: what made the store. what: what has the version. there, here: the versions of the store
+    and of the installed package.
+    """
     older = "an older" if there < here else "a newer"
     text = f"{path} was made by {older} version of {package} ({what} {there}, here {here})"
     return StorageError(text, "use that version, or start a new store")

@@ -1,6 +1,4 @@
-"""The read model of a store, for observers: plain values, without any key and without the report of
-any one device.
-"""
+"""What observers see of a store: plain values, without any key or any single device's report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +8,10 @@ from ternhost.extensions import View
 from ternhost.store.boards import BoardRow
 from ternhost.store.runs import STOPPED, UNFINISHED
 
+# What a symbol of a report can stand for.
 VALUE, LABEL, CATEGORY, HASH, DIRECTION = "value", "label", "category", "hash", "direction"
-# Seconds beyond a deadline: rounds of simulated clients and their evaluation take time.
+# A run is called silent only this many seconds after it should have written something: rounds of
+# simulated clients and their evaluation take time.
 PATIENCE = 300.0
 
 
@@ -26,16 +26,17 @@ class RunView:
     fleet: str
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Mapping[str, Any] | None = None
-    # To compare with (`run.costs.references`).
+    # What was known at its start: costs, planned rounds, figures to compare with, and more
+    # (`run.costs.references`).
     references: Mapping[str, Any] = field(default_factory=dict)
-    rounds: int = 0
-    reports: int = 0
-    asked: int = 0
-    refusals: int = 0
-    seconds: float = 0.0  # that it has taken
-    epsilon_before: float = 0.0
-    guarantees: Sequence[Mapping[str, Any]] = ()  # of each class of devices (`run.guarantees`)
-    replanned: int | None = None  # the number of rounds that it plans by now
+    rounds: int = 0  # that have ended
+    reports: int = 0  # accepted in these rounds
+    asked: int = 0  # requests of these rounds: how often a device was asked
+    refusals: int = 0  # of these requests
+    seconds: float = 0.0  # how long it has taken
+    epsilon_before: float = 0.0  # the most that a device had spent before the run
+    guarantees: Sequence[Mapping[str, Any]] = ()  # for each class of devices (`run.guarantees`)
+    replanned: int | None = None  # how many rounds it plans by now; None: as at its start
 
     @property
     def unfinished(self) -> bool:
@@ -43,110 +44,119 @@ class RunView:
 
     @property
     def classes(self) -> Sequence[Mapping[str, Any]]:
-        """Cost and mechanism of a report for each class of devices; empty where they are not known."""
+        """The cost and the mechanism of a report, for each class of devices.
+
+        Devices of a class have the same epsilon. The result is empty if the costs are not known.
+        """
         classes: Sequence[Mapping[str, Any]] = self.references.get("classes", ())
         return classes
 
     @property
     def costliest(self) -> float | None:
-        """The largest epsilon of a report; None where it is not known."""
+        """The largest epsilon of a report of any class; None if it is not known."""
         epsilons = [float(device_class["epsilon_per_report"]) for device_class in self.classes]
         return max(epsilons, default=None)
 
     @property
     def planned(self) -> int | None:
-        """The number of rounds of the run; None if it has no end.
+        """How many rounds the run will have; None if it has no end.
 
-        For a served run it is what its last start set.
+        A run of `tern serve` has a schedule, in which its last start set the number.
         """
-        if self.schedule is None:
-            return self.replanned or self.references.get("rounds")
-        return self.schedule.get("rounds")
+        if self.schedule is not None:
+            return self.schedule.get("rounds")
+        if self.replanned:
+            return self.replanned
+        return self.references.get("rounds")
 
 
 @dataclass(frozen=True)
 class OpenRound:
-    """An open round."""
+    """A round that still waits for reports."""
 
     number: int
-    run: str | None
-    began: float | None  # seconds since 1970; None where it is not known
-    deadline: float | None  # seconds after that; None: never
-    asked: int
-    wanted: int  # reports that end it
-    reports: int  # so far
+    run: str | None  # the name of its run
+    began: float | None  # seconds since 1970; None if it is not known
+    deadline: float | None  # it ends this many seconds after it began; None: never
+    asked: int  # how many devices were asked
+    wanted: int  # how many reports end it
+    reports: int  # how many have arrived so far
 
 
 @dataclass(frozen=True)
 class TallyView:
-    """How often each symbol was reported in a cohort of an ended round, over all coordinates."""
+    """How often each symbol was reported in an ended round, by devices with the same question."""
 
-    card: str  # in hex
-    symbols: tuple[int, ...]
-    what: str = VALUE  # the meaning of a symbol: one of the words above
+    # The table from which the devices sampled their symbols (shared_specs, cards.md), in hex digits.
+    card: str
+    symbols: tuple[int, ...]  # the count of each symbol, over all coordinates
+    what: str = VALUE  # what a symbol stands for: one of the words at the top
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A store at a moment.
+    """A store at a moment. Times are seconds since 1970."""
 
-    An entry of `history` is an ended round of `run`: round, began, finished, asked, reports,
-    refusals, reasons, figures, and spent (the epsilon of all its reports).
-    """
+    # The snapshot itself.
+    store: str  # the path
+    serial: int = 0  # another number whenever the content has changed
+    read: float = 0.0  # when the store was read; 0: never
+    written: float = 0.0  # when its file or log was last changed
+    note: str | None = None  # why it is not up to date; None if it is
 
-    store: str
-    serial: int = 0  # changes with the content
-    read: float = 0.0  # seconds since 1970; 0: never
-    written: float = 0.0  # the last change of its file or log, seconds since 1970
-    note: str | None = None  # why it is not up to date
-    run: RunView | None = None  # the selected one
-    runs: tuple[RunView, ...] = ()  # the oldest first
-    history: tuple[Mapping[str, Any], ...] = ()  # the oldest first
+    # The selected run and its rounds.
+    run: RunView | None = None
+    runs: tuple[RunView, ...] = ()  # all runs of the store, the oldest first
+    # An entry for each ended round, the oldest first: round, began, finished, asked, reports,
+    # refusals, reasons, figures of the model, and spent (the cost of all its reports together).
+    history: tuple[Mapping[str, Any], ...] = ()
     open: tuple[OpenRound, ...] = ()
-    boards: tuple[BoardRow, ...] = ()
-    views: Mapping[str, View] = field(default_factory=dict)  # of extensions, by name
-    tallies: tuple[TallyView, ...] = ()  # of the last round
-    # Reports of ended rounds, by their cost in micro-epsilon.
+    tallies: tuple[TallyView, ...] = ()  # of the last ended round
+    # The reports of ended rounds, and the requests of these rounds, by the cost of a report in
+    # millionths of the run's measure (epsilon or rho).
     paid: Mapping[int, int] = field(default_factory=dict)
-    demanded: Mapping[int, int] = field(default_factory=dict)  # requests, by cost in micro-epsilon
-    devices: int = 0  # with a key
+    demanded: Mapping[int, int] = field(default_factory=dict)
+
+    # The fleet.
+    boards: tuple[BoardRow, ...] = ()
+    views: Mapping[str, View] = field(default_factory=dict)  # what extensions show, by name
+    devices: int = 0  # the number of devices with a key
 
     @property
     def coming(self) -> int:
-        """Reports of open rounds so far."""
-        return sum(round_.reports for round_ in self.open)
+        """The number of reports that have arrived in open rounds so far."""
+        return sum(open_round.reports for open_round in self.open)
 
     @property
     def accepted(self) -> int:
-        """Reports of the run, open rounds included."""
-        ended_reports = self.run.reports if self.run else 0
-        return ended_reports + self.coming
+        """The number of accepted reports of the run, those of open rounds included."""
+        reports_of_ended_rounds = self.run.reports if self.run else 0
+        return reports_of_ended_rounds + self.coming
 
     def silent(self, now: float) -> float | None:
-        """Return the seconds since an overdue run has written anything; None if it is on time.
+        """Return for how many seconds an overdue run has written nothing; None if it is on time.
 
-        An unfinished run is overdue if a round is past its deadline, or if the next round is late
-        by more than the --interval. now: seconds since 1970.
+        A run that has not finished is overdue if a round is past its deadline, or if the next round
+        is late by more than the --interval, each with some patience. now: seconds since 1970.
         """
         if self.run is None or not self.run.unfinished or self.run.status == STOPPED:
             return None
-        longest_wait = 0.0
+        longest_wait = 0.0  # the longest time without news that is no cause for concern
         if self.run.schedule is not None:
             longest_wait = float(self.run.schedule.get("interval") or 0.0)
-        for round_ in self.open:
-            if round_.deadline is None:
+        for open_round in self.open:
+            if open_round.deadline is None:
                 return None  # such a round may last for ever
-            longest_wait = max(longest_wait, round_.deadline)
+            longest_wait = max(longest_wait, open_round.deadline)
 
         silence = now - self._last_news(self.run)
-        if silence <= longest_wait + PATIENCE:
-            return None
-        return silence
+        is_overdue = silence > longest_wait + PATIENCE
+        return silence if is_overdue else None
 
     def _last_news(self, run: RunView) -> float:
-        """Return when anything was last written or heard, in seconds since 1970."""
+        """Return when the run last wrote anything, or any board was heard, in seconds since 1970."""
         times = [run.began, self.written]
-        times += [round_.began or 0.0 for round_ in self.open]
+        times += [open_round.began or 0.0 for open_round in self.open]
         times += [board.heard for board in self.boards]
         times += [view.heard for view in self.views.values()]
         if self.history:

@@ -11,30 +11,35 @@ from ternhost.errors import StorageError, UsageError
 from ternhost.files import close_to_others, real, require_one_name, storage_errors
 
 NAME = "store.sqlite"  # the default
-_SQLITE_MAGIC = b"SQLite format 3\0"  # how every file of SQLite begins
+_SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of every file of SQLite
 _OTHERS = 0o077  # the rights of the group and of others, in the mode of a file
 
 
 def make(path: Path, create: bool) -> None:
     """Make sure that the file of a store exists, and that only its owner can read it.
 
-    create: make a missing file, with mode 0600. Raises UsageError if there is none, StorageError
-    if it cannot be made or others can read it.
+    create: make the file if it is missing, with mode 0600; otherwise a missing file raises
+    UsageError. Raises StorageError if the file cannot be made, has several hard links, or can be
+    read by others.
     """
     with storage_errors("check the path and its owner", path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+            os.close(descriptor)
         elif not path.exists():
             raise UsageError(
                 f"there is no store at {path}", "check the path; 'tern provision' makes one"
             )
+
+        # `_may_be_a_store` opens and closes the file, which would release the locks that this
+        # process has on it. So it is asked last, and only where the file is about to be refused.
         status = path.stat()
-        # It is opened only in these two cases: closing it would release the locks that this process
-        # has on it.
-        if status.st_nlink > 1 and _may_be_a_store(path):
-            require_one_name(path)
-    if os.name == "posix" and status.st_mode & _OTHERS and _may_be_a_store(path):
+        has_several_names = status.st_nlink > 1
+        if has_several_names and _may_be_a_store(path):
+            require_one_name(path)  # raises an error
+    others_may_read = os.name == "posix" and status.st_mode & _OTHERS != 0
+    if others_may_read and _may_be_a_store(path):
         raise StorageError(
             f"{path} holds the devices' keys, and others may read it", f"chmod 600 {path}"
         )
@@ -43,28 +48,29 @@ def make(path: Path, create: bool) -> None:
 def _may_be_a_store(path: Path) -> bool:
     """Return whether the file is empty or one of SQLite.
 
-    Any other file is no store, and is none of our business: it is refused later, without advice
-    on who may read it. (The application id is not looked at: it may still be in the log.)
+    Any other file is no store: it is refused later, without advice on who may read it. The
+    application id in the file is not looked at, since it may still be in the log beside the file.
     """
     with open(path, "rb") as file:
         start = file.read(len(_SQLITE_MAGIC))
-    return not start or start == _SQLITE_MAGIC
+    return start in (b"", _SQLITE_MAGIC)
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """Lock the store for writing, until the connection that is returned is closed.
+    """Lock the store for writing, until the returned connection is closed.
 
-    Raises sqlite3.Error if another process has the lock, StorageError if it cannot be made.
+    The lock is an open transaction on an empty database beside the store. On every platform only
+    one process can have it, it ends with the process even after a crash, and other processes can
+    read the store meanwhile. Raises sqlite3.Error if another process has the lock, StorageError if
+    it cannot be made.
     """
-    # An open transaction on an empty database beside the store: on every platform only one process
-    # can have it, it ends with the process however that dies, and others can read the store
-    # meanwhile.
-    if not _may_be_a_store(path):  # opening it will raise the error: leave no lock beside it
+    if not _may_be_a_store(path):
+        # Opening this file as a store will raise an error: leave no lock beside it.
         return sqlite3.connect(":memory:")
     lock_path = f"{path}-lock"
-    # Whoever can read a lock can hold it, and keep tern from its store.
+    # A user who can read the lock can also hold it, and so keep tern from its store.
     close_to_others(lock_path, make=True)
-    # `in_use` may have it for a moment.
+    # It waits 0.1 s, since `in_use` of another process may hold the lock for a moment.
     lock = sqlite3.connect(lock_path, isolation_level=None, timeout=0.1)
     try:
         lock.execute("PRAGMA journal_mode = OFF")
@@ -75,33 +81,35 @@ def take_lock(path: Path) -> sqlite3.Connection:
     return lock
 
 
-def hold_file(path: Path) -> socket.socket | None:
-    """Lock the file itself by its inode, so that it stays locked if its name changes.
+def lock_inode(path: Path) -> socket.socket | None:
+    """Lock the file itself by its inode, so that it stays locked if it is renamed or moved.
 
-    The lock lasts until the socket that is returned is closed. Raises sqlite3.Error if another
-    process has it. Only Linux has names of sockets that end with the process; elsewhere None is
-    returned, and a store in use must not be moved.
+    The lock is a socket whose name contains the inode: only one process can have a socket of that
+    name. It lasts until the returned socket is closed. Raises sqlite3.Error if another process has
+    the lock. Only on Linux such a name ends with its process; elsewhere the result is None, and a
+    store in use must not be moved.
     """
     if sys.platform != "linux" or not hasattr(socket, "AF_UNIX"):
         return None
     status = path.stat()
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        held.bind(f"\0tern store {status.st_dev} {status.st_ino}")
+        # The leading \0 makes it a name in Linux's abstract namespace, not one of a file.
+        lock.bind(f"\0tern store {status.st_dev} {status.st_ino}")
     except OSError:
-        held.close()
+        lock.close()
         busy = sqlite3.OperationalError("database is locked")
         busy.sqlite_errorname = "SQLITE_BUSY"
         raise busy from None
-    return held
+    return lock
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a process holds the lock of a store (`take_lock`): its run is under way."""
-    uri = f"{real(path).absolute().as_uri()}-lock?mode=ro"
+    """Return whether a process writes to the store, that is, holds the lock of `take_lock`."""
+    lock_uri = f"{real(path).absolute().as_uri()}-lock?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as lock:
-            lock.execute("SELECT count(*) FROM sqlite_schema")
+        with closing(sqlite3.connect(lock_uri, uri=True, timeout=0)) as lock:
+            lock.execute("SELECT count(*) FROM sqlite_schema")  # raises SQLITE_BUSY if it is locked
     except sqlite3.Error as error:
         return getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
     return False

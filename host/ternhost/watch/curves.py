@@ -1,4 +1,8 @@
-"""The learning curve of a run, in few points, and its reference values."""
+"""Learning curves of runs, the values to compare them with, and what devices have spent.
+
+A figure is a measure of a model's quality, such as its accuracy. Reports and requests are counted
+in the history of a run: an entry (a mapping) for each round that has ended.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +17,7 @@ from ternhost.privacy.sums import epsilon_of
 from ternhost.run.directory import figures_of
 from ternhost.store.snapshot import RunView, Snapshot
 
-MOST = 400  # points
+MOST = 400  # points of a curve
 ROUNDS, REPORTS, EPSILON = "rounds", "reports", "epsilon spent"
 Point = tuple[float, float]
 History = Sequence[Mapping[str, Any]]  # an entry for each round that has ended
@@ -23,19 +27,15 @@ _interval_of = lru_cache(maxsize=1 << 16)(judging.interval_of)
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure (`measure`) against an axis (`by`).
+    """A figure of a model's quality against the rounds, the reports or the epsilon spent."""
 
-    low, high: 95 % interval. optimum: the value without privacy, baseline: the value without
-    features. None where unknown.
-    """
-
-    measure: str
-    by: str
+    measure: str  # the name of the figure
+    by: str  # the x axis: ROUNDS, REPORTS or EPSILON
     points: tuple[Point, ...]
-    low: tuple[Point, ...] = ()
-    high: tuple[Point, ...] = ()
-    optimum: float | None = None
-    baseline: float | None = None
+    low: tuple[Point, ...] = ()  # the lower end of the 95 % interval of each point
+    high: tuple[Point, ...] = ()  # the upper end
+    optimum: float | None = None  # the value without privacy; None if it is not known
+    baseline: float | None = None  # the value without features; None if it is not known
 
 
 # What a run has
@@ -44,26 +44,35 @@ class Curve:
 def measures(run: RunView | None, history: History) -> list[str]:
     """Return the names of the figures of a run, such as "accuracy", the most important one first.
 
-    history: an entry for each ended round. It is used if the run states no figures itself.
+    history: an entry for each ended round. The last one is looked at if the run does not name its
+    figures itself.
     """
     if run is not None and run.references.get("measures"):
         return list(run.references["measures"])
-    return list(figures_of(history[-1] if history else None))
+    last_entry = history[-1] if history else None
+    return list(figures_of(last_entry))
 
 
 def devices_of(run: RunView | None, registered: int) -> int:
-    """Return the number of devices of a run.
+    """Return the number of devices of a run; 0 if it is not known.
 
-    registered: the number of devices with a key; without any, those emulated or simulated count.
+    registered: the number of devices with a key in the store. If there is none, the devices are
+    simulated clients or emulated, and the run knows their number.
     """
-    references = run.references if run else {}
-    return registered or int(references.get("clients") or references.get("devices") or 0)
+    if registered:
+        return registered
+    if run is None:
+        return 0
+    simulated_clients = run.references.get("clients")
+    emulated_devices = run.references.get("devices")
+    return int(simulated_clients or emulated_devices or 0)
 
 
 def interval(run: RunView | None, measure: str, value: float) -> tuple[float, float] | None:
-    """Return the ends of the 95 % interval of a figure on the held-out records.
+    """Return both ends of the 95 % interval of a figure, or None if it is not known.
 
-    The result is None where the value of the figure does not determine an interval.
+    A figure is measured on held-out records, so chance decides about its last digits. value: the
+    value of the figure.
     """
     held_out = run.references.get("judged") if run else None
     if not held_out:
@@ -72,20 +81,24 @@ def interval(run: RunView | None, measure: str, value: float) -> tuple[float, fl
 
 
 def compared_with(run: RunView | None, measure: str) -> tuple[float | None, float | None]:
-    """The value of a figure without privacy, and without features; None where it is not known."""
-    references = run.references if run else {}
-    optimum = references.get("optimum", {}).get(measure)
-    baseline = references.get("baseline", {}).get(measure)
+    """Return a figure of the best model without privacy, and of a model without features.
+
+    Each is None if it is not known.
+    """
+    if run is None:
+        return None, None
+    optimum = run.references.get("optimum", {}).get(measure)
+    baseline = run.references.get("baseline", {}).get(measure)
     return optimum, baseline
 
 
 def word(measure: str) -> str:
-    """The display name of a figure."""
+    """Return the display name of a figure."""
     return judging.WORDS.get(measure, measure.replace("_", " "))
 
 
-def reasons(history: History) -> Counter[str]:
-    """The number of refusals in these rounds, by reason."""
+def refusals_by_reason(history: History) -> Counter[str]:
+    """Return how many requests the devices have refused in these rounds, by the reason."""
     refusals: Counter[str] = Counter()
     for entry in history:
         refusals.update(entry.get("reasons") or {})
@@ -96,90 +109,132 @@ def reasons(history: History) -> Counter[str]:
 
 
 def cost_of_report(run: RunView | None) -> float:
-    """Mean epsilon of a report over the classes of devices; 0 where it is not known."""
-    classes = run.classes if run else ()
-    return float(sum(each["share"] * each["epsilon_per_report"] for each in classes))
+    """Return the mean epsilon of a report over all devices; 0 if it is not known.
+
+    Devices of different classes have different epsilons, so the mean is weighted by their shares.
+    """
+    if run is None:
+        return 0.0
+    mean_epsilon = 0.0
+    for device_class in run.classes:
+        mean_epsilon += device_class["share"] * device_class["epsilon_per_report"]
+    return float(mean_epsilon)
 
 
 def spent(snapshot: Snapshot) -> float | None:
     """Return the mean epsilon that a device has spent in the run by accepted reports.
 
-    A report of an open round counts with the mean cost of the last round, or else of all classes.
-    Lost or refused reports may have cost as much. The result is None where it is not known.
+    Reports that were lost have cost as much, but are not counted. The result is None if the number
+    of devices or the cost of a report is not known.
     """
-    report_cost = cost_of_report(snapshot.run)
-    devices = devices_of(snapshot.run, snapshot.devices)
-    if snapshot.run is None or not report_cost or not devices:
+    run = snapshot.run
+    mean_cost = cost_of_report(run)
+    devices = devices_of(run, snapshot.devices)
+    if run is None or mean_cost == 0 or devices == 0:
         return None
-    last_round = snapshot.history[-1] if snapshot.history else {}
-    if last_round.get("reports"):
-        report_cost = last_round["spent"] / last_round["reports"]
-    elif in_rho(snapshot.run):
-        report_cost = float(snapshot.run.classes[0]["rho_per_report"])
-    # Costs in ended rounds are known exactly: micro-units of the run's measure -> reports.
-    paid = sum(cost * reports for cost, reports in snapshot.paid.items()) / MICRO
-    reports_in_open_rounds = snapshot.accepted - sum(snapshot.paid.values())
-    total_cost = paid + reports_in_open_rounds * report_cost
-    return as_epsilon(snapshot.run, total_cost / devices)
+
+    # In ended rounds the costs are known exactly, in millionths.
+    micro_cost_of_ended_rounds = 0
+    reports_of_ended_rounds = 0
+    for micro_cost, reports in snapshot.paid.items():
+        micro_cost_of_ended_rounds += micro_cost * reports
+        reports_of_ended_rounds += reports
+
+    # In open rounds a report is taken to cost as much as in the last one, or else as in the mean.
+    last_entry = snapshot.history[-1] if snapshot.history else {}
+    if last_entry.get("reports"):
+        cost_in_open_round = last_entry["spent"] / last_entry["reports"]
+    elif in_rho(run):
+        cost_in_open_round = float(run.classes[0]["rho_per_report"])
+    else:
+        cost_in_open_round = mean_cost
+    reports_of_open_rounds = snapshot.accepted - reports_of_ended_rounds
+
+    total_cost = micro_cost_of_ended_rounds / MICRO + reports_of_open_rounds * cost_in_open_round
+    return as_epsilon(run, total_cost / devices)
 
 
 def in_rho(run: RunView | None) -> bool:
-    """Whether a run spends rho, at the delta that its options name."""
+    """Return whether the costs of a run are counted in rho (zCDP) rather than in epsilon.
+
+    They are if its options name a delta.
+    """
     return bool(run and run.options.get("delta"))
 
 
 def as_epsilon(run: RunView | None, amount: float) -> float:
-    """Convert a cost in the run's own measure (epsilon or rho) into an epsilon."""
+    """Convert a cost in the run's own measure, epsilon or rho, into an epsilon.
+
+    A rho becomes the epsilon at the delta that the run's options name.
+    """
     if run is None or not in_rho(run):
         return amount
-    return _epsilon_of(round(amount * MICRO), run.options["delta"])
+    micro_rho = round(amount * MICRO)
+    return _epsilon_of(micro_rho, run.options["delta"])
 
 
 @lru_cache(maxsize=1 << 13)
 def _epsilon_of(micro_rho: int, delta: str) -> float:
+    """Return the epsilon of a rho (in millionths) at a delta; remembered, since it is slow."""
     return epsilon_of(micro_rho, float(delta))
 
 
 def spent_by_class(snapshot: Snapshot) -> list[float | None]:
     """Return the mean epsilon that a device of each class has spent in ended rounds.
 
-    The share of a class among the requests estimates its share of the devices. Classes with equal
-    costs are counted together. An entry is None where the number of devices is not known.
+    Devices of a class have the same epsilon per report. How many devices a class has is estimated
+    by its share of all requests. Classes with equal epsilons cannot be told apart, and get the same
+    mean. An entry is None if the number of devices is not known, or none of them was asked.
     """
-    if snapshot.run is None:
+    run = snapshot.run
+    if run is None:
         return []
-    costs = [float(each["epsilon_per_report"]) for each in snapshot.run.classes]
-    devices = devices_of(snapshot.run, snapshot.devices)
-    if not devices:
-        return [None] * len(costs)
-    paid_by_cost = dict.fromkeys(costs, 0.0)
-    requests_by_cost = dict.fromkeys(costs, 0)
+    class_costs = [float(device_class["epsilon_per_report"]) for device_class in run.classes]
+    devices = devices_of(run, snapshot.devices)
+    if devices == 0:
+        return [None] * len(class_costs)
+
+    # A report counts for the class with the nearest cost: the parts into which a question is split
+    # differ a little in cost.
+    spent_by_cost = dict.fromkeys(class_costs, 0.0)
+    requests_by_cost = dict.fromkeys(class_costs, 0)
     for micro_cost, reports in snapshot.paid.items():
         cost = micro_cost / MICRO
-        class_cost = _nearest(costs, cost)  # the parts of a question differ a little in cost
-        paid_by_cost[class_cost] += reports * cost
+        class_cost = _nearest(class_costs, cost)
+        spent_by_cost[class_cost] += reports * cost
         requests_by_cost[class_cost] += snapshot.demanded[micro_cost]
+
     all_requests = sum(snapshot.demanded.values())
-    spent_per_device: list[float | None] = []
-    for cost in costs:
-        if requests_by_cost[cost]:
-            devices_of_class = devices * requests_by_cost[cost] / all_requests
-            spent_per_device.append(as_epsilon(snapshot.run, paid_by_cost[cost] / devices_of_class))
-        else:
-            spent_per_device.append(None)
-    return spent_per_device
+    means: list[float | None] = []
+    for class_cost in class_costs:
+        requests = requests_by_cost[class_cost]
+        if requests == 0:
+            means.append(None)
+            continue
+        devices_of_class = devices * requests / all_requests
+        means.append(as_epsilon(run, spent_by_cost[class_cost] / devices_of_class))
+    return means
 
 
 def _nearest(costs: Sequence[float], wanted_cost: float) -> float:
-    """Return that one of `costs` that is closest to `wanted_cost`."""
-    return min(costs, key=lambda cost: abs(cost - wanted_cost))
+    """Return the one of `costs` that is closest to `wanted_cost`."""
+
+    def distance(cost: float) -> float:
+        """Return how far a cost is from the wanted one."""
+        return abs(cost - wanted_cost)
+
+    return min(costs, key=distance)
 
 
 # Curves
 
 
 def axes(run: RunView | None, registered: int) -> list[str]:
-    """The possible x axes of a curve."""
+    """Return the x axes against which the curve of a run can be drawn.
+
+    registered: the number of devices with a key. The epsilon spent is an axis only if the cost of a
+    report and the number of devices are known.
+    """
     possible = [REPORTS, ROUNDS]
     if cost_of_report(run) and devices_of(run, registered):
         possible.append(EPSILON)
@@ -187,15 +242,17 @@ def axes(run: RunView | None, registered: int) -> list[str]:
 
 
 def positions(run: RunView | None, history: History, by: str, registered: int) -> list[float]:
-    """Return the x coordinate of each round on an axis.
+    """Return where each ended round is on an axis: its x coordinate.
 
-    by: ROUNDS, REPORTS (both counted from the start) or EPSILON (mean spent per device so far).
-    registered: the number of devices with a key.
+    by: the axis. ROUNDS and REPORTS count from the start of the run; EPSILON is the mean that a
+    device has spent so far. registered: the number of devices with a key.
     """
     if by == ROUNDS:
         return [float(number) for number in range(1, len(history) + 1)]
     if by == REPORTS:
-        return list(accumulate(float(entry.get("reports", 0)) for entry in history))
+        reports_of_rounds = [float(entry.get("reports", 0)) for entry in history]
+        return list(accumulate(reports_of_rounds))
+
     devices = max(1, devices_of(run, registered))
     epsilons = []
     cost_so_far = 0.0
@@ -215,40 +272,54 @@ def curve(
 ) -> Curve:
     """Return the curve of a figure over the rounds of a run, in at most `most` points.
 
-    by: the x axis, as for `positions`. registered: the number of devices with a key. Rounds without
-    this figure have no point, and points without an interval have no `low` and `high`.
+    history: an entry for each ended round. measure: the name of the figure. by: the x axis, as for
+    `positions`. registered: the number of devices with a key. Rounds without this figure have no
+    point, and points without an interval have no `low` and `high`.
     """
     x_of_round = positions(run, history, by, registered)
     points: list[Point] = []
-    low: list[Point] = []
-    high: list[Point] = []
-    for index in chosen(len(history), most):
+    low_ends: list[Point] = []
+    high_ends: list[Point] = []
+    for index in evenly_spaced(len(history), most):
         value = history[index].get(measure)
         if not isinstance(value, (int, float)):
-            continue
-        points.append((x_of_round[index], float(value)))
+            continue  # this round has no such figure
+        x = x_of_round[index]
+        points.append((x, float(value)))
         interval_ends = interval(run, measure, float(value))
-        if interval_ends:
-            low.append((x_of_round[index], interval_ends[0]))
-            high.append((x_of_round[index], interval_ends[1]))
+        if interval_ends is not None:
+            low, high = interval_ends
+            low_ends.append((x, low))
+            high_ends.append((x, high))
     optimum, baseline = compared_with(run, measure)
-    return Curve(measure, by, tuple(points), tuple(low), tuple(high), optimum, baseline)
+    return Curve(
+        measure=measure,
+        by=by,
+        points=tuple(points),
+        low=tuple(low_ends),
+        high=tuple(high_ends),
+        optimum=optimum,
+        baseline=baseline,
+    )
 
 
-def chosen(count: int, most: int = MOST) -> list[int]:
-    """Choose at most `most` of `count` indices, evenly spaced, the first and the last included."""
+def evenly_spaced(count: int, most: int = MOST) -> list[int]:
+    """Return at most `most` of the indices 0 to count - 1, evenly spaced, with the first and last."""
     if count <= most:
         return list(range(count))
-    return [i * (count - 1) // (most - 1) for i in range(most)]
+    last = count - 1
+    return [step * last // (most - 1) for step in range(most)]
 
 
 def series(history: History, name: str, x_of_round: Sequence[float]) -> list[Point]:
-    """Return the points of a parameter that the algorithm chooses for each round (tau, rate).
+    """Return the points of a parameter that the algorithm chooses anew for each round.
 
-    x_of_round: the x coordinate of each round, from `positions`.
+    name: of the parameter, such as "tau". x_of_round: the x coordinate of each round, from
+    `positions`. Rounds without the parameter have no point.
     """
     points = []
-    for index in chosen(len(history)):
-        if name in history[index]:
-            points.append((x_of_round[index], float(history[index][name])))
+    for index in evenly_spaced(len(history)):
+        entry = history[index]
+        if name in entry:
+            points.append((x_of_round[index], float(entry[name])))
     return points

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ternhost import extras
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK
 
-_PATIENCE = 5.0  # seconds that the other process has to end
+_PATIENCE = 5.0  # seconds that the process of the page gets to end by itself
 
 
 def add_parser(subparsers: object) -> None:
@@ -28,7 +29,8 @@ def add_parser(subparsers: object) -> None:
     add_option(
         parser, "--port PORT", "loopback port of the page (default: 8642, or a free one)", type=int
     )
-    add_option(parser, "--while-stdin", argparse.SUPPRESS)  # ends with its parent
+    # For `shown_beside`, not shown in the help: end when standard input is closed.
+    add_option(parser, "--while-stdin", argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,37 +40,45 @@ def run(args: argparse.Namespace) -> int:
     from ternhost.watch import stores
     from ternhost.watch.page import server
 
-    path, name = stores.chosen(args.store)
+    path, name = stores.find(args.store)
     with Reader(path, name) as reader:
-        reader.snapshot()  # raises an error before anything is served
-        os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)  # it keeps nothing
+        reader.snapshot()  # raises an error for a damaged store, before anything is served
+        # NiceGUI reads this when it is imported: it must not leave a folder of its own.
+        if "NICEGUI_STORAGE_PATH" not in os.environ:
+            os.environ["NICEGUI_STORAGE_PATH"] = os.devnull
         from ternhost.watch.page.live_store import LiveStore
         from ternhost.watch.page.page import add_to
 
         live = LiveStore(reader)
         listener = server.listening(args.port)
 
-        def ready(url: str) -> None:
+        def add_page(app: Any) -> None:
+            """Put the page on the web server."""
+            add_to(app, live)
+
+        def print_address(url: str) -> None:
+            """Print where the page is, once it can be opened."""
             result = {"url": url, "store": str(path)}
             print_result(result, f"{path} is shown on {url} until Ctrl-C", args.json)
 
-        until = sys.stdin if args.while_stdin else None
-        server.serve(listener, lambda app: add_to(app, live), ready, until)
+        end_with = sys.stdin if args.while_stdin else None
+        server.serve(listener, add_page, print_address, end_with)
     return OK
 
 
 @contextmanager
 def shown_beside(run: Path, port: int | None = None, quiet: bool = False) -> Iterator[None]:
-    """Serve the page of a run in another process while the context is open.
+    """Serve the page of a run in another process (`tern dashboard`) while the context is open.
 
-    The process ends when this one closes its standard input, even by crashing.
-    port: of the page, by default any free one. quiet: print its address on standard error.
+    The other process ends when its standard input is closed, which also happens if this process
+    crashes. run: the directory of the run. port: of the page; None for the default of `tern
+    dashboard`. quiet: print the address of the page on standard error, not on standard output.
     """
     command = [sys.executable, "-m", "ternhost", "dashboard", str(run), "--while-stdin"]
     if port is not None:
         command += ["--port", str(port)]
     output = sys.stderr if quiet else None
-    # A session of its own: Ctrl-C ends the rounds, and only then the page.
+    # In a session of its own it does not get Ctrl-C: that ends the rounds, and only then the page.
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
     try:
         yield

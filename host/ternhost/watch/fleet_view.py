@@ -16,26 +16,28 @@ from ternhost.privacy.sums import epsilon_of
 from ternhost.store.boards import BoardRow
 from ternhost.text import visible
 
-# Upper bounds of the time since the last message of a board, seconds; OLDER is beyond all of them.
+# Boards are counted by the time since their last message. These are the upper bounds in seconds, by
+# name; OLDER is beyond all of them.
 AGES = {"1m": 60, "10m": 600, "1h": 3600, "1d": 86_400}
 OLDER = "older"
 FAILED, OTHER = "failed", "other"
+# The random generators of boards, by the code that they report; FAILED if a health test has failed.
 _GENERATORS = {wire.FAILED: FAILED, wire.CTR_DRBG: "CTR_DRBG", wire.HASH_DRBG: "Hash_DRBG"}
-_MOST_VALUES = 20
-_DELTA = 1e-6  # of budgets in rho
-_LONGEST_VALUE = 60
+_MOST_VALUES = 20  # different values that are counted by themselves
+_LONGEST_VALUE = 60  # characters of a value
+_DELTA = 1e-6  # at which a budget in rho is converted to epsilon
 
 
 @dataclass(frozen=True)
 class FleetView:
-    """Numbers of boards, by what they say or how they are."""
+    """How many boards of a fleet are in which state, and have reported which values."""
 
-    ages: Mapping[str, int]  # by the time since their last message
-    states: Mapping[str, int]  # by connection state
-    releases: Mapping[str, int]
-    generators: Mapping[str, int]  # "failed": a health test of its source has failed
+    ages: Mapping[str, int]  # by the time since their last message, in the classes of AGES
+    states: Mapping[str, int]  # by connection state: online or offline
+    releases: Mapping[str, int]  # by the release of their software
+    generators: Mapping[str, int]  # by random generator; "failed": its source failed a health test
     errors: Mapping[str, int]  # by their last error
-    least_budget: float | None  # least epsilon left on a board heard within a day
+    least_budget: float | None  # the least epsilon that is left on a board heard within a day
 
     @property
     def boards(self) -> int:
@@ -44,13 +46,13 @@ class FleetView:
 
 
 def states(boards: Sequence[BoardRow]) -> dict[str, int]:
-    """The numbers of connected and of disconnected boards."""
+    """Return how many boards are connected ("online"), and how many are not ("offline")."""
     online = sum(board.online for board in boards)
     return {"online": online, "offline": len(boards) - online}
 
 
 def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
-    """Count boards by age, state, release, random generator and last error.
+    """Count boards by the time since they were heard, state, release, random generator and error.
 
     now: seconds since 1970.
     """
@@ -63,9 +65,10 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
         release = board.hello.get("release")
         if release is not None:
             releases[str(release)] += 1
-        name = generator(board)
-        if name is not None:
-            generators[name] = generators.get(name, 0) + 1
+        generator_name = generator(board)
+        if generator_name is not None:
+            count_so_far = generators.get(generator_name, 0)  # OTHER is not among _GENERATORS
+            generators[generator_name] = count_so_far + 1
         if board.error is not None:
             errors[board.error] += 1
     return FleetView(
@@ -79,7 +82,7 @@ def fleet_of(boards: Sequence[BoardRow], now: float) -> FleetView:
 
 
 def _age(seconds: float) -> str:
-    """Return the name of the shortest of `AGES` that this many seconds do not exceed, or OLDER."""
+    """Return the class of a time since the last message: the first of AGES that holds it, or OLDER."""
     for age, upper_bound in AGES.items():
         if seconds <= upper_bound:
             return age
@@ -87,47 +90,73 @@ def _age(seconds: float) -> str:
 
 
 def generator(board: BoardRow) -> str | None:
-    """The random generator that a board reports, FAILED or OTHER; None where it reports none."""
+    """Return the random generator that a board reports: a name, FAILED or OTHER.
+
+    The result is None if the board does not report its generator.
+    """
     code = board.hello.get("entropy")
-    return None if code is None else _GENERATORS.get(code, OTHER)
+    if code is None:
+        return None
+    return _GENERATORS.get(code, OTHER)
 
 
 def failed(board: BoardRow) -> bool:
-    """Whether a board reports that its random generator has failed."""
+    """Return whether a board reports that its random generator has failed a health test."""
     return board.hello.get("entropy") == wire.FAILED
 
 
 def budget(board: BoardRow) -> float | None:
-    """Return the epsilon left to a board's first device, or None where the board reports no budget.
+    """Return the epsilon that is left to a board's first device; None if the board does not say.
 
-    The rho of a ledger in rho is converted to the epsilon at delta 1e-6.
+    If the device counts in rho (zCDP), the result is the epsilon of the rest at delta 1e-6.
     """
     micro_left = board.budget_left
     if micro_left is None:
         return None
-    if board.measure == RHO and micro_left:
-        # Interpolated in a table, since the conversion is slow and fleets are large.
-        epsilon: float = math.exp(float(np.interp(math.log(micro_left), *_epsilons())))
-        return epsilon
+    counts_in_rho = board.measure == RHO
+    if counts_in_rho and micro_left > 0:
+        # The conversion is slow and fleets are large, so it is interpolated in a table.
+        log_rhos, log_epsilons = _epsilons_of_rhos()
+        log_epsilon = float(np.interp(math.log(micro_left), log_rhos, log_epsilons))
+        return math.exp(log_epsilon)
     return micro_left / MICRO
 
 
 @lru_cache(maxsize=1)
-def _epsilons() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return a table for interpolation: the logarithms of micro-rho, and those of their epsilons."""
-    rhos = np.geomspace(1, MAX_BUDGET, 100).astype(np.int64)
-    return np.log(rhos), np.log([epsilon_of(int(rho), _DELTA) for rho in rhos])
+def _epsilons_of_rhos() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return a table for interpolation between 100 values of rho, from a millionth to the largest.
+
+    The first array has the logarithms of the rhos in millionths, the second one those of their
+    epsilons at delta 1e-6.
+    """
+    micro_rhos = np.geomspace(1, MAX_BUDGET, 100).astype(np.int64)
+    epsilons = [epsilon_of(int(micro_rho), _DELTA) for micro_rho in micro_rhos]
+    return np.log(micro_rhos), np.log(epsilons)
 
 
 def budgets(boards: Sequence[BoardRow], now: float) -> list[float]:
-    """Return the epsilons left on the boards heard within a day, in ascending order."""
-    recent = (budget(board) for board in boards if now - board.heard <= AGES["1d"])
-    return sorted(left for left in recent if left is not None)
+    """Return the epsilons that are left on the boards heard within a day, in ascending order.
+
+    now: seconds since 1970.
+    """
+    epsilons = []
+    for board in boards:
+        was_heard_within_a_day = now - board.heard <= AGES["1d"]
+        if not was_heard_within_a_day:
+            continue
+        epsilon_left = budget(board)
+        if epsilon_left is not None:
+            epsilons.append(epsilon_left)
+    return sorted(epsilons)
 
 
 def least_budget(boards: Sequence[BoardRow], now: float) -> float | None:
-    """The least budget left on boards heard within a day; None where none reports one."""
-    return next(iter(budgets(boards, now)), None)
+    """Return the least epsilon that is left on a board heard within a day; None if none says so.
+
+    now: seconds since 1970.
+    """
+    epsilons = budgets(boards, now)
+    return epsilons[0] if epsilons else None
 
 
 def worst(boards: Sequence[BoardRow], now: float, count: int) -> list[BoardRow]:

@@ -7,6 +7,7 @@ own figures.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,42 +34,57 @@ from ternhost.watch.fleet_view import FleetView, fleet_of
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
 _MINUTE, _HOUR = 60.0, 3600.0
-# Upper bounds of the histogram of round durations, seconds: from a simulated fleet to devices that
-# wake once a day.
+# Upper bounds of the classes in the histogram of round durations, in seconds: from a simulated fleet
+# to devices that wake once a day.
 _SHORT = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _LONG = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, 30 * _HOUR)
 _DURATIONS = _SHORT + _LONG
-# Name -> text, and the value in a status.
+
+
+def _ended_rounds(status: Status) -> float:
+    """Return how many rounds of the run have ended: the current one only if this is its end."""
+    if status.event == END:
+        return status.round
+    return status.round - 1
+
+
+# The gauges of a run by name: the text that explains it, and the function that gets its value from
+# a status.
 _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
-    "round": ("Number of the current or last round", lambda status: status.number),
-    "asked": ("Devices asked in that round", lambda status: status.asked),
-    "reports": ("Reports of that round so far", lambda status: status.reports),
-    "refusals": ("Refusals of that round so far", lambda status: status.refusals),
-    "boards_asleep": ("Boards that sleep now", lambda status: status.asleep),
-    "strangers": ("Connected boards of another version", lambda status: status.strangers),
-    "connected": ("1 while the host is connected to its broker", lambda status: status.connected),
-    "rounds_ended": (
-        "Rounds of this run that have ended",
-        lambda now: now.round - (now.event != END),
-    ),
-    "reports_accepted": ("Accepted reports of this run", lambda status: status.total_reports),
+    "round": ("Number of the current or last round", attrgetter("number")),
+    "asked": ("Devices asked in that round", attrgetter("asked")),
+    "reports": ("Reports of that round so far", attrgetter("reports")),
+    "refusals": ("Refusals of that round so far", attrgetter("refusals")),
+    "boards_asleep": ("Boards that sleep now", attrgetter("asleep")),
+    "strangers": ("Connected boards of another version", attrgetter("strangers")),
+    "connected": ("1 while the host is connected to its broker", attrgetter("connected")),
+    "rounds_ended": ("Rounds of this run that have ended", _ended_rounds),
+    "reports_accepted": ("Accepted reports of this run", attrgetter("total_reports")),
 }
 
 
 class Metrics:
-    """Serves the last status that `update` received, and the figures of stores."""
+    """Serves metrics to Prometheus: the last status that `update` got, and the figures of stores."""
 
     def __init__(self, port: int) -> None:
-        """port: 0 for any free one; `port` is the one in use. Raises OSError where it is taken."""
+        """Start the server on a loopback port.
+
+        port: 0 takes any free one; the attribute `port` is the one in use. Raises OSError if the
+        port is taken.
+        """
         self._registry = CollectorRegistry()
         self._run = _RunMetrics(self._registry)
-        self.server, _ = start_http_server(port, ADDRESS, self._registry)
+        self.server, _thread = start_http_server(port, ADDRESS, self._registry)
         self.port: int = self.server.server_port
-        # No figure exists yet, so nothing could be read before requests are checked.
-        self.server.set_app(_only_here(self.server.get_app(), self.port))
+        # Requests are checked from here on. Before, there was no figure that one could have read.
+        checked_app = _only_here(self.server.get_app(), self.port)
+        self.server.set_app(checked_app)
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
-        """Also serve the figures of a store, read at each scrape."""
+        """Also serve the figures of a store, which is read whenever Prometheus asks.
+
+        run: the name of the run to serve; None for the unfinished or else the newest one.
+        """
         self._registry.register(_StoreCollector(store, run))
 
     def update(self, status: Status) -> None:
@@ -82,14 +98,19 @@ class Metrics:
 
 
 def _only_here(app: Any, port: int) -> Any:
-    """Wrap a WSGI app so that it answers only requests from this machine, and from no other site."""
+    """Wrap a WSGI app so that it answers only requests from this machine, and from no other site.
+
+    port: of the server, which the requests must name.
+    """
 
     def answer(environ: Mapping[str, Any], start_response: Any) -> Any:
         """Call the app, or refuse with 403. The parameters are those of WSGI."""
         headers = []
-        for name, value in environ.items():
-            if name.startswith("HTTP_"):
-                headers.append((name.removeprefix("HTTP_").replace("_", "-"), value))
+        for variable, value in environ.items():
+            # WSGI calls the header Sec-Fetch-Site HTTP_SEC_FETCH_SITE.
+            if variable.startswith("HTTP_"):
+                header = variable.removeprefix("HTTP_").replace("_", "-")
+                headers.append((header, value))
         if is_welcome(port, headers):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
@@ -99,16 +120,26 @@ def _only_here(app: Any, port: int) -> Any:
 
 
 class _RunMetrics:
-    """The figures of the run in this process."""
+    """The metrics of the run in this process, from its statuses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Create the gauges, counters and the histogram of a run in `registry`."""
+        """Create the gauges, counters and the histogram of a run.
+
+        registry: where Prometheus finds them.
+        """
         self._registry = registry
-        self._gauges = [
-            (Gauge(f"tern_{name}", text, registry=registry), value)
-            for name, (text, value) in _GAUGES.items()
-        ]
-        self._boards: Gauge | None = None  # only on a broker: 0 would be wrong on ports
+
+        # The current round. Each gauge stands with the function that gets its value from a status.
+        self._gauges: list[tuple[Gauge, Callable[[Status], float]]] = []
+        for name, (text, value_of) in _GAUGES.items():
+            gauge = Gauge(f"tern_{name}", text, registry=registry)
+            self._gauges.append((gauge, value_of))
+        # Only a fleet on a broker has this gauge: on ports 0 would be wrong.
+        self._boards: Gauge | None = None
+        self._round_number: int | None = None
+        self._round_began = 0.0  # time.monotonic()
+
+        # The last round that has ended.
         self._ended = Gauge(
             "tern_last_round_ended_timestamp_seconds",
             "When the last round ended, or this process began",
@@ -127,19 +158,22 @@ class _RunMetrics:
             ["name"],
             registry=registry,
         )
+
+        # All rounds since this process began.
         self._frames = Counter(
             "tern_frames",
             "Frames from devices since this process began, by outcome",
             ["fate"],
             registry=registry,
         )
+        self._frames_before: dict[str, int] = {}  # by outcome, in the last status
         self._refused = Counter(
             "tern_refused_reports",
             "Reports that devices have refused since this process began, by reason",
             ["reason"],
             registry=registry,
         )
-        for reason in wire.ERRORS:  # so that the first refusal is an increase
+        for reason in wire.ERRORS:  # begin at 0, so that the first refusal is an increase
             self._refused.labels(reason)
         self._rounds = Histogram(
             "tern_round_duration_seconds",
@@ -147,33 +181,35 @@ class _RunMetrics:
             registry=registry,
             buckets=_DURATIONS,
         )
-        self._frames_before: dict[str, int] = {}
-        self._current: tuple[int, float] | None = None  # number and start of the current round
 
     def update(self, status: Status) -> None:
-        """Take over the figures of a status; at the end of a round, those of the round too."""
-        for gauge, value in self._gauges:
-            gauge.set(float(value(status)))
+        """Set the metrics from a status of the run; at the end of a round, also those of the round."""
+        for gauge, value_of in self._gauges:
+            gauge.set(float(value_of(status)))
         if status.boards is not None:
             self._set_boards(status.boards)
-        # The status counts frames since the start, a Prometheus counter is incremented.
+        # A status has the number of frames since the start; a counter of Prometheus is told the
+        # increase.
         for fate, count in status.frames.items():
-            self._frames.labels(fate).inc(count - self._frames_before.get(fate, 0))
+            count_before = self._frames_before.get(fate, 0)
+            self._frames.labels(fate).inc(count - count_before)
             self._frames_before[fate] = count
-        if self._current is None or self._current[0] != status.number:
-            self._current = status.number, time.monotonic()
+        if status.number != self._round_number:
+            self._round_number = status.number
+            self._round_began = time.monotonic()
         if status.event == END:
-            self._end_round(status, begin=self._current[1])
+            self._end_round(status)
 
     def _set_boards(self, boards: int) -> None:
+        """Set the number of connected boards, in a gauge that is made when it is needed."""
         if self._boards is None:
             text = "Boards that are connected to the broker"
             self._boards = Gauge("tern_boards", text, registry=self._registry)
         self._boards.set(float(boards))
 
-    def _end_round(self, status: Status, begin: float) -> None:
-        """Record the figures of a round that ends now. begin: the time.monotonic() of its start."""
-        self._rounds.observe(time.monotonic() - begin)
+    def _end_round(self, status: Status) -> None:
+        """Record the duration, the figures and the refusals of a round that ends now."""
+        self._rounds.observe(time.monotonic() - self._round_began)
         self._ended.set_to_current_time()
         for name, value in status.figures.items():
             self._figures.labels(name).set(value)
@@ -184,36 +220,39 @@ class _RunMetrics:
 
 
 class _StoreCollector(Collector):
-    """The figures of a store.
+    """The metrics of a store, which is read whenever Prometheus asks for them (a scrape).
 
-    A store that cannot be read now keeps its last figures, and a gauge reports it.
+    If the store cannot be read, its last figures are served, and a gauge says so.
     """
 
     def __init__(self, store: str | Path, run: str | None) -> None:
+        """Prepare to read a store. run: the name of the run, as for `Reader`."""
         self._reader = Reader(store, run)
         self._lock = threading.Lock()  # each scrape has its own thread
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registration reads no store."""
+        """Return no metric, so that registering this collector does not read the store."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the store and yield its figures; called at each scrape."""
+        """Read the store and yield its metrics; Prometheus's library calls this at each scrape."""
         with self._lock:
             try:
-                shown = self._reader.snapshot()
+                snapshot = self._reader.snapshot()
             except StorageError as error:
-                shown = Snapshot(str(self._reader.path), note=error.message)
-        readable = float(shown.note is None)
-        yield GaugeMetricFamily("tern_store_readable", "1 where the store could be read", readable)
-        if shown.read:
-            yield from _of_fleet(fleet_of(shown.boards, time.time()))
-            yield from _of_extensions(shown)
-            yield from _of_privacy(shown)
+                snapshot = Snapshot(str(self._reader.path), note=error.message)
+        is_readable = float(snapshot.note is None)
+        text = "1 where the store could be read"
+        yield GaugeMetricFamily("tern_store_readable", text, is_readable)
+        was_ever_read = snapshot.read > 0
+        if was_ever_read:
+            yield from _of_fleet(fleet_of(snapshot.boards, time.time()))
+            yield from _of_extensions(snapshot)
+            yield from _of_privacy(snapshot)
 
 
 def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
-    """Yield the figures of the boards of a store."""
+    """Yield the metrics of the boards of a store: their numbers by state, release and more."""
     text = "Boards by the time since their last message"
     yield _family("tern_boards_heard", text, "age", fleet.ages)
     yield _family("tern_boards_by_state", "Boards by connection state", "state", fleet.states)
@@ -235,32 +274,37 @@ def _of_fleet(fleet: FleetView) -> Iterator[Metric]:
         yield GaugeMetricFamily("tern_budget_left_least_epsilon", text, fleet.least_budget)
 
 
-def _of_extensions(shown: Snapshot) -> Iterator[Metric]:
-    for view in shown.views.values():
+def _of_extensions(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the metrics that extensions have for the store."""
+    for view in snapshot.views.values():
         for gauges in view.gauges():
             yield _family(f"tern_{gauges.name}", gauges.text, gauges.label, gauges.values)
 
 
-def _of_privacy(shown: Snapshot) -> Iterator[Metric]:
+def _of_privacy(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield what reports cost, what devices have spent, and what is guaranteed to them."""
-    if shown.run is None:
+    run = snapshot.run
+    if run is None:
         return
-    unit = words.epsilon_of(shown.run)
-    if shown.run.costliest is not None:
-        text = f"Largest cost of a report: {unit}"
-        yield GaugeMetricFamily("tern_report_epsilon", text, shown.run.costliest)
-    spent = curves.spent(shown)
+    what_it_protects = words.epsilon_of(run)
+    if run.costliest is not None:
+        text = f"Largest cost of a report: {what_it_protects}"
+        yield GaugeMetricFamily("tern_report_epsilon", text, run.costliest)
+    spent = curves.spent(snapshot)
     if spent is not None:
-        text = f"Spent in this run by accepted reports, mean of devices: {unit}"
+        text = f"Spent in this run by accepted reports, mean of devices: {what_it_protects}"
         yield GaugeMetricFamily("tern_epsilon_spent_mean", text, spent)
-    yield from _of_guarantees([ClassGuarantees.from_json(each) for each in shown.run.guarantees])
+    classes = [ClassGuarantees.from_json(guarantees) for guarantees in run.guarantees]
+    yield from _of_guarantees(classes)
 
 
 def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
-    """Yield the guarantees of the class of devices that loses most, as one family.
+    """Yield the privacy guarantees of the class of devices with the largest loss, as one metric.
 
-    Each sample is labelled with the span of time, what is protected, the question that an observer
-    might ask about it, and delta.
+    classes: the guarantees of each class; devices of a class have the same epsilon. Each sample of
+    the metric is the epsilon that is proved for a report, for the run, or for all runs so far. It is
+    labelled with what is protected, with the question that an observer might ask about it, and with
+    delta.
     """
     text = (
         "What is proved of a report, of this run, and of all runs so far (at a delta: if none was "
@@ -274,8 +318,10 @@ def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
         if guarantee is None:
             continue
         if guarantee.content is None:
+            # A whole device is protected: that it takes part is no secret.
             bounds_by_question = {"what its records are": guarantee.bounds}
         else:
+            # Records are protected. What one says has a larger epsilon than that it was there.
             bounds_by_question = {
                 "that it was there": guarantee.bounds,
                 "what it says": guarantee.content,
@@ -288,7 +334,12 @@ def _of_guarantees(classes: Sequence[ClassGuarantees]) -> Iterator[Metric]:
 
 
 def _family(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    """Return a metric with a sample for each of `values`.
+
+    text: the explanation of the metric. label: the name of the label. values: the value of each
+    sample, by the value of its label.
+    """
     family = GaugeMetricFamily(name, text, labels=[label])
-    for value, count in values.items():
-        family.add_metric([value], count)
+    for label_value, value in values.items():
+        family.add_metric([label_value], value)
     return family

@@ -6,20 +6,26 @@ from pathlib import Path
 from ternhost.errors import StorageError, UsageError
 from ternhost.run.directory import RUN_NAME, RUNS, RunFiles
 
-Shown = tuple[Path, str | None]  # a store, and the name of a run in it where the argument named one
+# A store, and the name of the run in it; None if the user did not name a run.
+StoreAndRun = tuple[Path, str | None]
 
 
-def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
+def find(text: str | Path | None = None, parent: Path = RUNS) -> StoreAndRun:
     """Find the store that an argument of the command line names.
 
-    text: a file, a run's directory or name, or a directory with runs, of which the newest is meant
-    (default: `parent`). Raises UsageError if nothing has that name, StorageError if a run has lost
-    its store.
+    text: the file of a store, the directory or the name of a run, a directory with one store, or a
+    directory with runs, of which the newest is taken. None stands for the directory `parent`.
+    parent: where runs are looked for by name. Raises UsageError if nothing has that name,
+    StorageError if a run has lost its store.
     """
     path = parent if text is None else Path(text)
+
+    # A run, by its directory or by its name.
     for directory in (path, parent / path):
         if (directory / RUN_NAME).is_file():
             return _of_run(directory)
+
+    # A store, by its file or by its directory.
     if path.is_file():
         return path, None
     stores = sorted(path.glob("*.sqlite"))
@@ -28,24 +34,32 @@ def chosen(text: str | Path | None = None, parent: Path = RUNS) -> Shown:
         raise UsageError(f"{path} has several stores: {names}", hint="name one of them")
     if stores:
         return stores[0], None
+
+    # A directory with runs.
     if not path.is_dir() and text is not None:
         raise UsageError(
             f"there is no run or store {str(text)!r}", hint="'tern runs' lists the runs"
         )
-    runs = _runs_in(path)
-    if not runs:
+    run_files = _run_files_in(path)
+    if not run_files:
         raise UsageError(
             f"there is no run in {path}", hint="begin one (tern train --help), or name a store"
         )
-    return _of_run(runs[-1].parent)
+    newest_run = run_files[-1].parent
+    return _of_run(newest_run)
 
 
-def _runs_in(directory: Path) -> list[Path]:
-    """The files of the runs in a directory, the newest last."""
-    return sorted(directory.glob(f"*/{RUN_NAME}"), key=lambda run: run.stat().st_mtime)
+def _run_files_in(directory: Path) -> list[Path]:
+    """Return the files that describe the runs in a directory, the newest last."""
+
+    def last_change(path: Path) -> float:
+        """Return when a file was last changed, in seconds since 1970."""
+        return path.stat().st_mtime
+
+    return sorted(directory.glob(f"*/{RUN_NAME}"), key=last_change)
 
 
-def _of_run(directory: Path) -> Shown:
+def _of_run(directory: Path) -> StoreAndRun:
     """Return the store and the name of the run in this directory."""
     files = RunFiles.read(directory)
     if not files.store.is_file():
@@ -55,16 +69,19 @@ def _of_run(directory: Path) -> Shown:
     return files.store, files.name
 
 
-def beside(store: Path) -> list[Path]:
-    """List a store and the stores of the runs in the same directory, the newest last.
+def with_neighbours(store: Path) -> list[Path]:
+    """Return a store, and the stores of the runs whose directories are beside its own.
 
-    Runs that cannot be read are left out.
+    The given store comes first, then the others, the newest last. Each store is listed once, and
+    runs that cannot be read are left out.
     """
     stores = {store.resolve(): store}
+    directory_of_runs = store.parent.parent
     with suppress(OSError):
-        for path in _runs_in(store.parent.parent):
+        for run_file in _run_files_in(directory_of_runs):
             with suppress(UsageError, StorageError):
-                other = RunFiles.read(path.parent).store
-                if other.is_file():
-                    stores.setdefault(other.resolve(), other)
+                other_store = RunFiles.read(run_file.parent).store
+                resolved = other_store.resolve()
+                if other_store.is_file() and resolved not in stores:
+                    stores[resolved] = other_store
     return list(stores.values())

@@ -13,8 +13,9 @@ from ternhost.watch import curves, words
 from ternhost.watch.curves import Curve
 from ternhost.watch.fleet_view import FleetView, fleet_of, worst
 
-_MOST_BOARDS = 20  # in `worst`
-_MOST_POINTS = 200
+_MOST_BOARDS = 20  # in `Summary.worst`
+_MOST_POINTS = 200  # in `Summary.curve`
+# The fields of a run that its summary has as JSON.
 _OF_RUN = (
     "name",
     "began",
@@ -30,43 +31,59 @@ _OF_RUN = (
 
 @dataclass(frozen=True)
 class Summary:
-    """A run, its fleet and its cost, at a time."""
+    """A run, its fleet and its cost, at a moment."""
 
     at: float  # seconds since 1970
-    store: str
-    # Why it is not up to date, that the run is overdue, or that all devices refuse.
+    store: str  # its path
+    # What the user should know: why the summary is not up to date, that the run is overdue, or
+    # that all devices refuse.
     note: str | None
+
+    # The run.
     run: RunView | None = None
-    rounds: int | None = None  # planned
+    rounds: int | None = None  # how many are planned; None: it has no end
     round: OpenRound | None = None
-    last: Mapping[str, Any] = field(default_factory=dict)  # the entry of the last ended round
-    figures: Mapping[str, float] = field(default_factory=dict)
-    interval: tuple[float, float] | None = None  # 95 %, of the last value of `curve`
-    curve: Curve | None = None
-    reasons: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)  # what its history says of the last round
+
+    # What it has learned.
+    figures: Mapping[str, float] = field(default_factory=dict)  # of the model, such as accuracy
+    interval: tuple[float, float] | None = None  # the 95 % interval of the last value of `curve`
+    curve: Curve | None = None  # the main figure over the rounds
+
+    # The fleet.
+    reasons: Mapping[str, int] = field(default_factory=dict)  # the number of refusals by reason
     fleet: FleetView | None = None
-    worst: tuple[BoardRow, ...] = ()
-    # None where unknown: the largest cost of a report (`report`), the mean spent per device in this
-    # run by accepted reports (`spent`), the most spent before it (`before`), and the least left on
-    # a board (`left`).
+    worst: tuple[BoardRow, ...] = ()  # the boards that need attention first
+
+    # Amounts of epsilon, None if not known: "report" is the largest cost of a report, "spent" the
+    # mean that devices have spent in this run by accepted reports, "before" the most that one had
+    # spent before it, and "left" the least that is left on a board.
     epsilon: Mapping[str, float | None] = field(default_factory=dict)
-    views: tuple[View, ...] = ()  # of extensions
+    views: tuple[View, ...] = ()  # what extensions show
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as an object for JSON, with only the main fields of the run."""
-        members = {member.name: getattr(self, member.name) for member in fields(self)}
-        del members["views"]
+        members: dict[str, Any] = {}
+        for member in fields(self):
+            members[member.name] = getattr(self, member.name)
+
+        # Dataclasses become objects.
         for name in ("round", "curve", "fleet"):
             if members[name] is not None:
                 members[name] = asdict(members[name])
-        for view in self.views:
-            members |= view.summary()
         if self.run is not None:
             members["run"] = {name: getattr(self.run, name) for name in _OF_RUN}
         boards = []
         for board in self.worst:
-            boards.append({**asdict(board), "hello": dict(board.hello)})
+            board_as_json = asdict(board)
+            board_as_json["hello"] = dict(board.hello)
+            boards.append(board_as_json)
         members["worst"] = boards
+
+        # Extensions add members of their own.
+        del members["views"]
+        for view in self.views:
+            members |= view.summary()
         return members
 
 
@@ -75,54 +92,72 @@ def summary_of(snapshot: Snapshot) -> Summary:
     now = time.time()
     run = snapshot.run
     if run is None:
-        return Summary(now, snapshot.store, snapshot.note)
+        return Summary(at=now, store=snapshot.store, note=snapshot.note)
+
+    # The figures of the model after the last round; the first one is the main one.
     last_entry = snapshot.history[-1] if snapshot.history else {}
-    measures = [name for name in curves.measures(run, snapshot.history) if name in last_entry]
+    figures = {}
+    for name in curves.measures(run, snapshot.history):
+        if name in last_entry:
+            figures[name] = float(last_entry[name])
     curve = None
-    if measures:
+    if figures:
+        main_figure = next(iter(figures))
         curve = curves.curve(
-            run, snapshot.history, measures[0], registered=snapshot.devices, most=_MOST_POINTS
+            run, snapshot.history, main_figure, registered=snapshot.devices, most=_MOST_POINTS
         )
+
     fleet = None
     least_budget = None
     if snapshot.boards:
         fleet = fleet_of(snapshot.boards, now)
         least_budget = fleet.least_budget
+
+    refusals = curves.refusals_by_reason(snapshot.history)
     return Summary(
         at=now,
         store=snapshot.store,
-        note=snapshot.note or words.old(snapshot),
+        note=snapshot.note or words.problem(snapshot),
+        # The run.
         run=run,
         rounds=run.planned,
         round=snapshot.open[-1] if snapshot.open else None,
         last=last_entry,
-        figures={name: float(last_entry[name]) for name in measures},
+        reasons=dict(refusals.most_common()),
+        # What it has learned.
+        figures=figures,
         interval=_last_interval(curve),
         curve=curve,
-        reasons=dict(curves.reasons(snapshot.history).most_common()),
+        # The fleet.
         fleet=fleet,
         worst=tuple(worst(snapshot.boards, now, _MOST_BOARDS)),
+        views=tuple(snapshot.views.values()),
         epsilon={
             "report": run.costliest,
             "spent": curves.spent(snapshot),
             "before": run.epsilon_before,
             "left": least_budget,
         },
-        views=tuple(snapshot.views.values()),
     )
 
 
 def _last_interval(curve: Curve | None) -> tuple[float, float] | None:
+    """Return both ends of the interval of the last point of a curve, or None if it has none."""
     if curve is None or not curve.low or not curve.high:
         return None
-    return curve.low[-1][1], curve.high[-1][1]
+    _, low = curve.low[-1]
+    _, high = curve.high[-1]
+    return low, high
 
 
-def said(entry: Mapping[str, Any], label: str, figures: Iterable[str], fleet: str = "") -> str:
+def describe_round(
+    entry: Mapping[str, Any], label: str, figures: Iterable[str], fleet: str = ""
+) -> str:
     """Describe an ended round in one line of text, such as "round 3 of 9: 20 of 20 reports".
 
-    entry: the round in the run's history. label: the beginning of the line. figures: the names of
-    the figures to print. fleet: text about the fleet, put before the figures.
+    entry: what the run's history says of the round. label: the beginning of the line, such as
+    "round 3 of 9". figures: the names of the figures of the model to print. fleet: text about the
+    fleet, which is put before the figures.
     """
     line = f"{label}: {entry.get('reports', 0)} of {counted(entry.get('asked', 0), 'report')}"
     line += f", {counted(entry.get('refusals', 0), 'refusal')}"
@@ -138,5 +173,9 @@ def said(entry: Mapping[str, Any], label: str, figures: Iterable[str], fleet: st
 
 
 def breakdown(counts: Mapping[str, int]) -> str:
-    """Counts in words: "online 3, offline 1"."""
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    """Return counts in words, such as "online 3, offline 1"; counts of 0 are left out."""
+    parts = []
+    for name, count in counts.items():
+        if count:
+            parts.append(f"{name} {count:,}")
+    return ", ".join(parts)

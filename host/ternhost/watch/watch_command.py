@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.terminal import can_redraw, heeding_interrupts, sleep_while_read
 from ternhost.text import visible
 from ternhost.watch import curves, stores, words
-from ternhost.watch.summary import said, summary_of
+from ternhost.watch.summary import describe_round, summary_of
 
 Show = Callable[[Snapshot], None]
 
@@ -43,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that are asked for, or show a run until Ctrl-C."""
+    """Write the files of --grafana and --alerts, or else show a run until Ctrl-C."""
     if args.grafana or args.alerts:
         _write_files(args)
         return OK
@@ -51,96 +52,113 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--interval must be 0.1 to 3600 seconds, not {args.interval:g}")
     with heeding_interrupts(), _showing(args) as show:
         try:
-            for shown in _snapshots(args):
-                show(shown)
+            for snapshot in _snapshots(args):
+                show(snapshot)
         except KeyboardInterrupt:
             pass
     return OK
 
 
 def grafana_dashboard() -> str:
-    """The dashboard for Grafana, as JSON, with the panels of extensions."""
-    dashboard = json.loads((files("ternhost.watch") / "grafana.json").read_text())
+    """Return the dashboard for Grafana as JSON, with the panels of extensions."""
+    text = (files("ternhost.watch") / "grafana.json").read_text()
+    dashboard = json.loads(text)
     for extension in EXTENSIONS.available():
         dashboard["panels"] += extension.grafana_panels()
-    dashboard["panels"].sort(key=lambda panel: panel["id"])
+    dashboard["panels"].sort(key=itemgetter("id"))
     return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
 
 
 def alert_rules() -> str:
-    """The alerts for Prometheus, as YAML, with the rules of extensions."""
+    """Return the alerts for Prometheus as YAML, with the rules of extensions."""
     rules = (files("ternhost.watch") / "alerts.yml").read_text()
     for extension in EXTENSIONS.available():
         rules += extension.alert_rules()
     return rules
 
 
-_FILES = {"grafana": grafana_dashboard, "alerts": alert_rules}  # by option, what its file gets
+# What is written to the file of an option, by the name of the option.
+_FILES = {"grafana": grafana_dashboard, "alerts": alert_rules}
 
 
 def _write_files(args: argparse.Namespace) -> None:
-    """Write the Grafana dashboard and the Prometheus alerts to the files that are named."""
+    """Write the Grafana dashboard and the Prometheus alerts to the files that the options name."""
     written_files = {}
-    for name, content_of in _FILES.items():
+    lines = []
+    for name, make_content in _FILES.items():
         path = getattr(args, name)
-        if path:
-            written_files[name] = path
-            with storage_errors("name another file", path):
-                write_file(Path(path), content_of().encode())
-    text = "\n".join(f"{name}: {path}" for name, path in written_files.items())
-    print_result(written_files, text, args.json)
+        if not path:
+            continue
+        with storage_errors("name another file", path):
+            write_file(Path(path), make_content().encode())
+        written_files[name] = path
+        lines.append(f"{name}: {path}")
+    print_result(written_files, "\n".join(lines), args.json)
 
 
 def _snapshots(args: argparse.Namespace) -> Iterator[Snapshot]:
     """Yield snapshots of the named run, again and again, or only one for --once.
 
-    Another run may begin in between, and at first there may be none. Raises UsageError or
-    StorageError where none can be shown.
+    Another run may begin in between, and at first there may be none: then the snapshots are empty.
+    Raises UsageError or StorageError if --once finds no run, or if the user named one that does not
+    exist.
     """
     with closing(_NewestReader(args.run)) as newest:
         while True:
             try:
                 newest.find()
             except (UsageError, StorageError):
+                nothing_shown_yet = newest.reader is None
                 is_wrong_name = args.run is not None and not Path(args.run).exists()
-                if args.once or (newest.reader is None and is_wrong_name):
+                if args.once or (nothing_shown_yet and is_wrong_name):
                     raise
             if newest.reader is not None:
                 yield newest.reader.snapshot()
             else:
-                yield Snapshot(args.run or str(RUNS))
+                yield Snapshot(store=args.run or str(RUNS))
             if args.once:
                 return
+            # Wait for the next update, or until the reader of a pipe is gone.
             sleep_while_read(args.interval, sys.stdout)
 
 
 class _NewestReader:
-    """A reader of the store that an argument names, which may name another one later."""
+    """A reader of the store that an argument names.
+
+    The argument may name another store later: without one, the newest run is meant, and another run
+    may begin.
+    """
 
     def __init__(self, run: str | None) -> None:
+        """Read nothing yet. run: the argument of the command line, or None."""
         self._run = run
-        self._shown: stores.Shown | None = None
+        self._read_store: stores.StoreAndRun | None = None  # what `reader` reads
         self.reader: Reader | None = None  # of the last store that was there
 
     def find(self) -> None:
-        """Find the store that is named now, and read that one from now on.
+        """Find the store that the argument names now, and read that one from now on.
 
-        Raises UsageError and StorageError if there is none.
+        Raises UsageError or StorageError if there is none.
         """
-        named_store = stores.chosen(self._run)
-        if named_store != self._shown:
+        named_store = stores.find(self._run)
+        if named_store != self._read_store:
             self.close()
-            self.reader = Reader(*named_store)
-            self._shown = named_store
+            path, run_name = named_store
+            self.reader = Reader(path, run_name)
+            self._read_store = named_store
 
     def close(self) -> None:
+        """Close the store that is read, if there is one."""
         if self.reader is not None:
             self.reader.close()
 
 
 @contextmanager
 def _showing(args: argparse.Namespace) -> Iterator[Show]:
-    """Yield a function that shows a snapshot, in the form that the options and the terminal want."""
+    """Yield the function that shows each snapshot.
+
+    It prints JSON for --json, a summary for --once, redraws a terminal, and prints lines otherwise.
+    """
     if args.json:
         yield _as_json()
     elif args.once:
@@ -153,52 +171,64 @@ def _showing(args: argparse.Namespace) -> Iterator[Show]:
 
 
 def _as_json() -> Show:
-    """Return a function that prints a snapshot as a JSON object if something has changed."""
+    """Return a function that prints a snapshot as a JSON object, if something has changed."""
     last_state: tuple[str, int, str | None] | None = None
 
     def show(snapshot: Snapshot) -> None:
+        """Print a snapshot in one line, unless it says the same as the last one."""
         nonlocal last_state
-        state = snapshot.store, snapshot.serial, snapshot.note
+        state = (snapshot.store, snapshot.serial, snapshot.note)
         if state != last_state:
             last_state = state
-            print_line(json.dumps(summary_of(snapshot).as_json()))
+            summary = summary_of(snapshot).as_json()
+            print_line(json.dumps(summary))
 
     return show
 
 
-def _print(shown: Snapshot) -> None:
+def _print(snapshot: Snapshot) -> None:
+    """Print a summary of a snapshot with the five boards that need attention first."""
     from ternhost.watch.terminal_view import Drawn, console
 
-    console().print(Drawn(summary_of(shown), boards=5))
+    console().print(Drawn(summary_of(snapshot), boards=5))
 
 
 @contextmanager
 def _live() -> Iterator[Show]:
-    """Yield a function that redraws the whole terminal; the last picture stays on it at the end."""
+    """Yield a function that redraws the whole terminal with a snapshot.
+
+    At the end the terminal is as it was before, and the last snapshot is printed below.
+    """
     from rich.live import Live
 
     from ternhost.watch.terminal_view import Drawn, console
 
-    last: Snapshot | None = None
+    last_snapshot: Snapshot | None = None
     with Live(console=console(), screen=True, auto_refresh=False, vertical_overflow="crop") as live:
 
-        def show(shown: Snapshot) -> None:
-            nonlocal last
-            last = shown
-            live.update(Drawn(summary_of(shown)), refresh=True)
+        def show(snapshot: Snapshot) -> None:
+            """Draw a snapshot in place of the last one."""
+            nonlocal last_snapshot
+            last_snapshot = snapshot
+            live.update(Drawn(summary_of(snapshot)), refresh=True)
 
         yield show
-    if last is not None:  # the last picture stays
-        _print(last)
+    if last_snapshot is not None:
+        _print(last_snapshot)
 
 
 class Lines:
-    """Prints a line for the last round, for each round that ends from now on, and for each new note."""
+    """Prints a line for the last round, for each round that ends from now on, and for each new note.
+
+    It is for an output that cannot be redrawn, such as a file.
+    """
 
     def __init__(self) -> None:
-        self._note: str | None = None
-        self._run: tuple[str, str, float] | None = None  # store, run, and start of the run
-        self._last_round = 0  # of which there is a line
+        """Begin without a run."""
+        self._note: str | None = None  # the last one, None if all was well
+        # The run of the last call: its store, its name, and when it began.
+        self._run: tuple[str, str, float] | None = None
+        self._last_round = 0  # the number of the last round that was printed
 
     def show(self, snapshot: Snapshot) -> None:
         """Print the note if it is new, and a line for each round that has ended meanwhile."""
@@ -206,25 +236,36 @@ class Lines:
             self._show_note(snapshot.note or f"waiting for a run in {snapshot.store}")
             return
         self._show_note(snapshot.note)
-        self._begin_run(snapshot, snapshot.run)
+        self._note_run(snapshot, snapshot.run)
         figures = curves.measures(snapshot.run, snapshot.history)
-        for number, entry in enumerate(snapshot.history, 1):
+        # Rounds have a number in their store, by which they are compared, and one in their run,
+        # which people want to see.
+        for number_in_run, entry in enumerate(snapshot.history, 1):
             if entry["round"] > self._last_round:
-                label = words.of_rounds(number, snapshot.run.planned)
-                print_line(visible(said(entry, label, figures)))
+                label = words.of_rounds(number_in_run, snapshot.run.planned)
+                line = describe_round(entry, label, figures)
+                print_line(visible(line))
                 self._last_round = entry["round"]
 
     def _show_note(self, note: str | None) -> None:
+        """Print a note, unless it was the last one, too."""
         if note is not None and note != self._note:
             print_line(visible(note))
         self._note = note
 
-    def _begin_run(self, snapshot: Snapshot, run: RunView) -> None:
-        """If this is another run than at the last call, begin with its last round."""
-        identity = snapshot.store, run.name, run.began
-        went_back = bool(snapshot.history) and snapshot.history[-1]["round"] < self._last_round
-        if identity != self._run or went_back:
-            self._run = identity
-            self._last_round = 0
-            if len(snapshot.history) > 1:
-                self._last_round = snapshot.history[-2]["round"]
+    def _note_run(self, snapshot: Snapshot, run: RunView) -> None:
+        """If this is another run than at the last call, begin with its last ended round.
+
+        A store whose rounds have gone back, such as one restored from a copy, counts as another
+        run.
+        """
+        identity = (snapshot.store, run.name, run.began)
+        history = snapshot.history
+        has_gone_back = len(history) > 0 and history[-1]["round"] < self._last_round
+        if identity == self._run and not has_gone_back:
+            return
+        self._run = identity
+        # All rounds before the last one count as printed.
+        self._last_round = 0
+        if len(history) > 1:
+            self._last_round = history[-2]["round"]

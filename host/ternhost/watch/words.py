@@ -1,4 +1,4 @@
-"""Texts of the page and of the terminal about a snapshot."""
+"""Texts about a snapshot of a store, for the page and the terminal."""
 
 import time
 
@@ -23,7 +23,7 @@ _SPENT = (
 
 
 def title(now: Snapshot) -> str:
-    """The name of the run."""
+    """Return the name of the run, as the title of the page."""
     return now.run.name if now.run else "no run yet"
 
 
@@ -33,25 +33,30 @@ def lead(snapshot: Snapshot) -> str:
         return (
             f"{snapshot.store}: begin a run with 'tern train' or 'tern serve', and it is shown here"
         )
-    data = None
-    if snapshot.run.options.get("dimension") is None:
-        data = snapshot.run.options.get("dataset")
-    return f"{snapshot.run.algorithm} on {data or 'records of the devices'}, fleet {snapshot.run.fleet}"
+    run = snapshot.run
+    data = "records of the devices"
+    has_named_dataset = run.options.get("dimension") is None and run.options.get("dataset")
+    if has_named_dataset:
+        data = run.options["dataset"]
+    return f"{run.algorithm} on {data}, fleet {run.fleet}"
 
 
-def reckoned(run: RunView) -> str:
-    """Return for which rounds `epsilon_run` was computed, such as "in 40 rounds" or "in the run".
+def rounds_of_epsilon_run(run: RunView) -> str:
+    """Return for which rounds the epsilon of a run was computed, such as "in 40 rounds".
 
-    They are those planned at its start; there may be more by now.
+    They are the rounds that were planned at its start. If it still plans as many, this is "in the
+    run"; for a run without an end it is "a round".
     """
     rounds = run.references.get("rounds")
     if rounds is None:
         return "a round"
-    return "in the run" if rounds == run.planned else f"in {rounds:,} rounds"
+    if rounds == run.planned:
+        return "in the run"
+    return f"in {rounds:,} rounds"
 
 
 def epsilon_of(run: RunView) -> str:
-    """Return what the epsilons of a run protect.
+    """Return in words what an epsilon of a run is about: what it protects, and at which delta.
 
     An example is "epsilon of one record of a device, that it was there, at delta 1e-06".
     """
@@ -66,7 +71,10 @@ def epsilon_of(run: RunView) -> str:
 
 
 def of_rounds(count: int, rounds: int | None) -> str:
-    """Which round of a run it is: "round 9 of 40"; without an end "round 9"."""
+    """Return which round of a run it is, such as "round 9 of 40".
+
+    rounds: how many are planned, or None for a run without an end, which gives "round 9".
+    """
     text = f"round {count:,}"
     if rounds:
         text += f" of {rounds:,}"
@@ -74,24 +82,32 @@ def of_rounds(count: int, rounds: int | None) -> str:
 
 
 def status(now: Snapshot) -> str:
-    """The status of the run, for a badge."""
-    return "waiting" if now.run is None else now.run.status + _if_silent(now)
+    """Return the status of the run, as the text of a badge."""
+    if now.run is None:
+        return "waiting"
+    return now.run.status + _if_silent(now)
 
 
 def tone(snapshot: Snapshot) -> str:
     """Return the CSS class of the badge with the status.
 
-    It is "good" for a run under way, "warn" for one that has stopped before its end, else "".
+    It is "good" for a run under way, "warn" for one that has stopped before its end, and "" for one
+    that has finished or not begun.
     """
     if snapshot.run is None or snapshot.run.status == FINISHED:
         return ""
-    under_way = snapshot.run.status in (PREPARING, RUNNING)
-    return "good" if under_way and not _if_silent(snapshot) else "warn"
+    is_under_way = snapshot.run.status in (PREPARING, RUNNING)
+    is_silent = snapshot.silent(time.time()) is not None
+    return "good" if is_under_way and not is_silent else "warn"
 
 
 def _if_silent(now: Snapshot) -> str:
-    """What follows a state that may have changed since the run last wrote it."""
-    return "" if now.silent(time.time()) is None else " when last written"
+    """Return " when last written" if the run is overdue, to be put after a status; otherwise "".
+
+    The status of an overdue run may be out of date, since its process may have been killed.
+    """
+    is_silent = now.silent(time.time()) is not None
+    return " when last written" if is_silent else ""
 
 
 # The figures at the top
@@ -102,15 +118,13 @@ def tiles(snapshot: Snapshot) -> list[Tile]:
     run = snapshot.run
     if run is None:
         return [("devices with a key", f"{snapshot.devices:,}", "")]
-    planned = f"of {run.planned:,}" if run.planned else "no end planned"
-    arriving = (
-        f"{snapshot.coming:,} of them in the round under way"
-        if snapshot.open
-        else "each counted once"
-    )
+    planned_rounds = f"of {run.planned:,}" if run.planned else "no end planned"
+    about_reports = "each counted once"
+    if snapshot.open:
+        about_reports = f"{snapshot.coming:,} of them in the round under way"
     return [
-        ("rounds ended", f"{run.rounds:,}", planned),
-        ("reports accepted", f"{snapshot.accepted:,}", arriving),
+        ("rounds ended", f"{run.rounds:,}", planned_rounds),
+        ("reports accepted", f"{snapshot.accepted:,}", about_reports),
         *_figure_tile(snapshot),
         *_epsilon_tile(snapshot, run),
         *_devices_tile(snapshot),
@@ -120,31 +134,44 @@ def tiles(snapshot: Snapshot) -> list[Tile]:
 
 
 def _figure_tile(snapshot: Snapshot) -> list[Tile]:
-    """Return the tile of the run's main figure, after the last round; none if it has no figure."""
+    """Return the tile with the main figure of the model after the last round, such as its accuracy.
+
+    The list is empty if the run has no figure.
+    """
     measures = curves.measures(snapshot.run, snapshot.history)
     if not measures:
         return []
     measure = measures[0]
-    last = snapshot.history[-1] if snapshot.history else {}
-    value = f"{last[measure]:.4f}" if measure in last else "–"
-    optimum, _ = curves.compared_with(snapshot.run, measure)
-    comparison = "" if optimum is None else f"without privacy {optimum:.4f}"
+    last_entry = snapshot.history[-1] if snapshot.history else {}
+    value = "–"
+    if measure in last_entry:
+        value = f"{last_entry[measure]:.4f}"
+    comparison = ""
+    optimum, _baseline = curves.compared_with(snapshot.run, measure)
+    if optimum is not None:
+        comparison = f"without privacy {optimum:.4f}"
     return [(curves.word(measure), value, comparison)]
 
 
 def _epsilon_tile(snapshot: Snapshot, run: RunView) -> list[Tile]:
-    """Return the tile of the epsilon that devices have spent; none where it is not known."""
+    """Return the tile with the mean epsilon that devices have spent; none if it is not known."""
     spent = curves.spent(snapshot)
     if spent is None:
         return []
-    costs = {device_class["epsilon_per_report"] for device_class in run.classes}
-    cost_of_report = " to ".join(rounded(cost) for cost in sorted({min(costs), max(costs)}))
+    costs = [device_class["epsilon_per_report"] for device_class in run.classes]
+    least, most = min(costs), max(costs)
+    cost_of_report = rounded(least)
+    if least != most:
+        cost_of_report += f" to {rounded(most)}"
     explanation = f"{epsilon_of(run)}; by accepted reports, {cost_of_report} each"
     return [("epsilon spent, mean of devices", rounded(spent), explanation)]
 
 
 def _devices_tile(snapshot: Snapshot) -> list[Tile]:
-    """Return the tile of the boards that are online, or else of the devices; none without devices."""
+    """Return the tile with the number of boards online, or of devices if no board was ever seen.
+
+    The list is empty if there are no devices either.
+    """
     if snapshot.boards:
         online = states(snapshot.boards)["online"]
         name = f"boards online{_if_silent(snapshot)}"
@@ -157,50 +184,64 @@ def _devices_tile(snapshot: Snapshot) -> list[Tile]:
 
 
 def _extension_tiles(now: Snapshot) -> list[Tile]:
-    tiles = [view.tile(_if_silent(now)) for view in now.views.values()]
-    return [tile for tile in tiles if tile is not None]
+    """Return the tiles of those extensions that have one."""
+    tiles = []
+    for view in now.views.values():
+        tile = view.tile(_if_silent(now))
+        if tile is not None:
+            tiles.append(tile)
+    return tiles
 
 
 # What is wrong
 
 
 def refusing(snapshot: Snapshot) -> str | None:
-    """Return why the last ended round had no report, with a remedy; None if it had one."""
-    last_entry = snapshot.history[-1] if snapshot.history else {}
-    if last_entry.get("reports") or not last_entry.get("reasons"):
-        return None
-    reason, count = next(iter(last_entry["reasons"].items()))
-    asked = last_entry["asked"]
-    who_refuses = (
-        "every device refuses" if count >= asked else f"{count:,} of {asked:,} devices refuse"
-    )
-    if reason != wire.error_name(wire.ERR_BUDGET):
-        return f"{who_refuses}: {reason}; the section Round counts the reasons"
-    return f"{who_refuses}: budget spent. {_SPENT}"
+    """Return why the last ended round had no report, with a remedy; None if it had one.
 
-
-def old(snapshot: Snapshot) -> str | None:
-    """Return the note above everything, or None if all is well.
-
-    It says that a snapshot is out of date, that a run is silent or has no process, or that a fleet
-    refuses.
+    The reason is the first one that the history names for the round. A round in which nobody
+    refused gives None, too.
     """
+    last_entry = snapshot.history[-1] if snapshot.history else {}
+    refusals_by_reason = last_entry.get("reasons")
+    if last_entry.get("reports") or not refusals_by_reason:
+        return None
+    reason, count = next(iter(refusals_by_reason.items()))
+    asked = last_entry["asked"]
+    who_refuses = f"{count:,} of {asked:,} devices refuse"
+    if count >= asked:
+        who_refuses = "every device refuses"
+    if reason == wire.error_name(wire.ERR_BUDGET):
+        return f"{who_refuses}: budget spent. {_SPENT}"
+    return f"{who_refuses}: {reason}; the section Round counts the reasons"
+
+
+def problem(snapshot: Snapshot) -> str | None:
+    """Return what is wrong, as the note at the top of the page, or None if all is well.
+
+    The snapshot may be out of date, the run may be overdue or without a process, or the devices may
+    refuse.
+    """
+    now = time.time()
     if snapshot.note is not None:
-        if not snapshot.read:
+        was_never_read = snapshot.read == 0
+        if was_never_read:
             return f"{snapshot.note}: nothing has been read yet"
-        age = max(0.0, time.time() - snapshot.read)
+        age = max(0.0, now - snapshot.read)
         return f"{snapshot.note}: the figures are {duration(age)} old"
     if snapshot.run is not None and snapshot.run.status == STOPPED:
         return "the process of this run is gone: 'tern runs' shows the command that goes on with it"
-    silence = snapshot.silent(time.time())
-    return refusing(snapshot) if silence is None else _SILENT.format(duration(silence))
+    silence = snapshot.silent(now)
+    if silence is not None:
+        return _SILENT.format(duration(silence))
+    return refusing(snapshot)
 
 
 # Time
 
 
 def time_of(open_round: OpenRound, now: float) -> str:
-    """Return how long a round has been open, and the time left to its deadline, as a text.
+    """Return how long a round has been open and is still to go, such as "for 20 s, 40 s left".
 
     now: seconds since 1970. The text is "" if the start of the round is not known.
     """
@@ -211,18 +252,28 @@ def time_of(open_round: OpenRound, now: float) -> str:
     if open_round.deadline is None:
         return text
     remaining = open_round.deadline - elapsed
-    return f"{text}, {duration(remaining)} left" if remaining > 0 else f"{text}, past its deadline"
+    if remaining <= 0:
+        return f"{text}, past its deadline"
+    return f"{text}, {duration(remaining)} left"
 
 
 def ago(when: float | None) -> str:
-    """The time since a moment (seconds since 1970)."""
-    return "–" if when is None else f"{duration(max(0.0, time.time() - when))} ago"
+    """Return how long ago a moment was, such as "20 s ago"; "–" if it is not known.
+
+    when: seconds since 1970. A moment in the future counts as now.
+    """
+    if when is None:
+        return "–"
+    elapsed = max(0.0, time.time() - when)
+    return f"{duration(elapsed)} ago"
 
 
 def duration(seconds: float) -> str:
     """Return a duration for people, with a unit that suits it: "20 ms", "3.5 s", "2 h"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else "1 s"
+        return "1 s"  # it would be rounded to "1000 ms"
     for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
@@ -230,5 +281,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(when: float | None) -> str:
-    """A moment in local time."""
-    return "–" if when is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+    """Return a moment (seconds since 1970) as local date and time; "–" if it is not known."""
+    if when is None:
+        return "–"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))

@@ -22,7 +22,10 @@ _CONFIDENCE = 0.95  # of the intervals of shares
 
 
 def page(result: Mapping[str, Any]) -> Page:
-    """Return the report of a run of protected inference, from the run's result."""
+    """Return the report of a run of protected inference, from the run's result.
+
+    In such a run, clients classify records of their own, and report the answers under noise.
+    """
     classifier = str(result["options"].get("classifier") or "trained for this")
     settings: list[Row] = [
         ("data set", str(result["dataset"]), f"{result['classes']} classes"),

@@ -116,13 +116,7 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
         confidence=gradient["confidence"],
     )
 
-    reports = gradient["reports"]  # of each coordinate
-    source = f"{sum(reports):,} reported values of the last round"
-    is_projection = result["mechanism"] == projections.NAME
-    continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
-    if is_projection and not continues_with_descent:
-        # Each report is about all coordinates at once.
-        source = f"{reports[0]:,} reports of the last round"
+    source = _gradient_source(result)
     if len(shown) < len(weights):
         source += f" ({len(shown)} of {len(weights)} coordinates, those of the largest weights)"
     caption = f"The mean gradient that the host estimated from the {source}. "
@@ -132,6 +126,17 @@ def _gradient(result: Mapping[str, Any]) -> tuple[Figure, str]:
     else:
         caption += "; the model is the sum of all rounds."
     return figure, caption
+
+
+def _gradient_source(result: Mapping[str, Any]) -> str:
+    """Say from how many reports the last gradient was estimated."""
+    reports: Sequence[int] = result["last_gradient"]["reports"]  # of each coordinate
+    is_projection = result["mechanism"] == projections.NAME
+    continues_with_descent = bool(result.get("then"))  # whose reports are about single coordinates
+    if is_projection and not continues_with_descent:
+        # Each report is about all coordinates at once.
+        return f"{reports[0]:,} reports of the last round"
+    return f"{sum(reports):,} reported values of the last round"
 
 
 def _coordinate_names(result: Mapping[str, Any]) -> list[str]:

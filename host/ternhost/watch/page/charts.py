@@ -1,4 +1,4 @@
-"""Pictures of the page, as options of ECharts.
+"""Pictures of the page, as options of the JavaScript library ECharts.
 
 The palette is that of Okabe and Ito, which is safe for colour blindness.
 """
@@ -19,20 +19,22 @@ from ternhost.watch.curves import Curve, Point
 
 Options = dict[str, Any]
 
+# Variables of page.css, which has a light and a dark version.
 _INK, _SOFT, _GRID, _SURFACE = "var(--ink)", "var(--soft)", "var(--line)", "var(--surface)"
-COLOURS = [f"var(--c{i})" for i in range(1, 8)]
-_DASHES: tuple[Any, ...] = ("solid", [8, 4], [2, 2], [8, 3, 2, 3], [2, 6], [12, 4])  # pixels
-_WIDE = 28  # pixels of a line in the legend
+COLOURS = [f"var(--c{number})" for number in range(1, 8)]
+# The dashes and gaps of each line of a picture, in pixels, and the symbols of its points.
+_DASHES: tuple[Any, ...] = ("solid", [8, 4], [2, 2], [8, 3, 2, 3], [2, 6], [12, 4])
 _SYMBOLS = ("circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect")
+_FEW_POINTS = 30  # a line with fewer points has symbols
+_WIDE = 28  # the length of a line in the legend, in pixels
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _SIZE = 14  # of the font in pixels, as in page.css
-_FEW_POINTS = 30  # have symbols
-MOST_BARS = 256
-_FEW_OUTPUTS = 16  # are drawn as bars
+MOST_BARS = 256  # of a picture; more outputs of a card share bars
+_FEW_OUTPUTS = 16  # up to so many outputs of a card are drawn as bars, more as lines
 _LONGEST = 60  # characters of a name in a tooltip and on an axis
 _LONG = 18  # characters of a name in a legend; two of them fit side by side on a phone
-_CUT = {"width": 120, "overflow": "truncate"}
-_INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+_CUT = {"width": 120, "overflow": "truncate"}  # the style of a longer name
+_INPUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # the values whose reports are drawn for a card
 
 AXES = {
     curves.REPORTS: "reports so far",
@@ -44,8 +46,8 @@ AXES = {
 def _axis(kind: str, name: str, is_x_axis: bool = False, **options: Any) -> Options:
     """Describe an axis to ECharts.
 
-    kind: "value" for numbers, "category" for names. options: others of ECharts, which take
-    precedence.
+    kind: "value" for numbers, "category" for names. name: what stands beside it. options: further
+    options of ECharts, which replace those from here.
     """
     lines = {"lineStyle": {"color": _GRID}}
     labels = {"color": _SOFT, "fontSize": _SIZE, "hideOverlap": True}
@@ -66,28 +68,37 @@ def _axis(kind: str, name: str, is_x_axis: bool = False, **options: Any) -> Opti
 
 
 def _so_far(by: str) -> Options:
+    """Describe the x axis of a learning curve, which ends at the last point. by: as for a Curve."""
     return _axis("value", AXES[by], is_x_axis=True, max="dataMax", splitLine={"show": False})
 
 
 def _frame(x_axis: Options, y_axis: Options, series: list[Options]) -> Options:
-    """Return the options of a picture of these series, with a legend if there are several.
+    """Return the options of a picture of these series (lines or bars) on these axes.
 
-    Series whose name begins with an underscore are not in the legend.
+    It has a legend if there are several series. Those whose name begins with an underscore are not
+    in the legend.
     """
-    legend = [_legend_entry(line) for line in series if not line["name"].startswith("_")]
-    # The legend has two lines on a phone.
-    space_above = 36 if len(legend) < 2 else 60
-    space_above_narrow = space_above if len(legend) < 3 else 88
-    narrow = {"query": {"maxWidth": 480}, "option": {"grid": {"top": space_above_narrow}}}
+    legend = []
+    for each in series:
+        if not each["name"].startswith("_"):
+            legend.append(_legend_entry(each))
+
+    # Pixels above the axes: for the name of the y axis, and for a legend of one line. On a phone, a
+    # legend of three entries or more has two lines.
+    has_legend = len(legend) >= 2
+    space_above = 60 if has_legend else 36
+    space_above_on_phone = 88 if len(legend) >= 3 else space_above
+    on_phone = {"query": {"maxWidth": 480}, "option": {"grid": {"top": space_above_on_phone}}}
+    elsewhere = {"option": {"grid": {"top": space_above}}}
     ink = {"color": _INK}
     return {
         "animation": False,
         "textStyle": {"fontFamily": FONT, "fontSize": _SIZE, "color": _INK},
         "grid": {"left": 8, "right": 20, "top": space_above, "bottom": 36, "containLabel": True},
-        "media": [narrow, {"option": {"grid": {"top": space_above}}}],
+        "media": [on_phone, elsewhere],
         "legend": {
             "data": legend,
-            "show": len(legend) > 1,
+            "show": has_legend,
             "itemWidth": _WIDE,
             "itemGap": 12,
             "top": 0,
@@ -122,14 +133,15 @@ def _legend_entry(series: Options) -> Options:
 
 
 def _line_icon(dashes: Any) -> str:
-    """Return the icon of a line without symbols, for which ECharts would draw a circle.
+    """Return the icon in the legend of a line without symbols, for which ECharts draws a circle.
 
     dashes: "solid", or the lengths of dashes and gaps in pixels.
     """
     lengths = [_WIDE] if dashes == "solid" else dashes
-    path = ""  # of SVG: a bar 2 pixels high for each dash
+    dash_length = lengths[0]
+    path = ""  # of SVG: for each dash a rectangle that is 2 pixels high
     for start in range(0, _WIDE, sum(lengths)):
-        path += f"M{start} 0h{lengths[0]}v2h-{lengths[0]}z"
+        path += f"M{start} 0h{dash_length}v2h-{dash_length}z"
     return f"path://{path}"
 
 
@@ -137,7 +149,7 @@ def _line(name: str, points: Sequence[Point], number: int, **options: Any) -> Op
     """Describe a line to ECharts.
 
     number: of the line in its picture, which gives it a colour, dashes and symbols of its own.
-    options: others of ECharts, which take precedence.
+    options: further options of ECharts, which replace those from here.
     """
     colour = COLOURS[number % len(COLOURS)]
     symbol = "none"  # in the legend as on the line
@@ -156,13 +168,14 @@ def _line(name: str, points: Sequence[Point], number: int, **options: Any) -> Op
 
 
 def _short(value: float) -> float:
+    """Return a number rounded to six digits, so that less is sent to the browser."""
     return float(f"{value:.6g}")
 
 
 def learning(curve: Curve, baseline_name: str | None) -> Options:
-    """Draw the learning curve with its interval, the optimum and the baseline.
+    """Draw the learning curve with its interval, the value without privacy and the baseline.
 
-    baseline_name: the baseline in words, or None to omit it.
+    baseline_name: what the baseline is, in words; None to leave it out.
     """
     name = curves.word(curve.measure)
     series = [_line(name, curve.points, 0, z=5)]
@@ -184,12 +197,14 @@ def _level(name: str, y: float, last_x: float, number: int) -> Options:
 
 
 def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
-    """Describe the area between two curves as two stacked lines.
+    """Describe the area between two curves to ECharts, as two lines that are stacked.
 
-    The first line is the lower curve, invisible. The second is the height of the area above it,
-    filled.
+    ECharts can only fill the area below a line. The first line is the lower curve, invisible; on top
+    of it, the second one has the height of the area, filled.
     """
-    height = [(x, top - bottom) for (x, top), (_, bottom) in zip(high, low, strict=True)]
+    height = []
+    for (x, top), (_x, bottom) in zip(high, low, strict=True):
+        height.append((x, top - bottom))
     common: Options = {
         "stack": "interval",
         "symbol": "none",
@@ -207,21 +222,24 @@ def _band(low: Sequence[Point], high: Sequence[Point]) -> list[Options]:
 def compared(curves_by_name: Mapping[str, Curve], measure: str, by: str) -> Options:
     """Draw the learning curves of several runs.
 
-    curves_by_name: at most as many as there are kinds of lines. measure: the figure. by: the x
-    axis.
+    curves_by_name: at most six, as many as there are kinds of lines. measure: the name of the
+    figure. by: the x axis.
     """
-    series = [
-        _line(name, curve.points, number)
-        for number, (name, curve) in enumerate(curves_by_name.items())
-    ]
+    series = []
+    for number, (name, curve) in enumerate(curves_by_name.items()):
+        series.append(_line(name, curve.points, number))
     y_axis = _axis("value", f"{curves.word(measure)}, held-out records", scale=True)
     return _frame(_so_far(by), y_axis, series)
 
 
 def stepped(name: str, points: Sequence[Point], by: str) -> Options:
-    """Draw a parameter chosen for each round, as a step from the start of the round to its end."""
+    """Draw a parameter that is chosen for each round, as a step from its start to its end.
+
+    points: at the end of each round. by: the x axis.
+    """
     y_axis = _axis("value", name, scale=True)
-    points = [(0.0, points[0][1]), *points]
+    _first_x, first_value = points[0]
+    points = [(0.0, first_value), *points]  # the first round begins at 0
     return _frame(_so_far(by), y_axis, [_line(name, points, 0, step="start", symbol="none")])
 
 
@@ -233,8 +251,9 @@ def arriving(points: Sequence[Point], wanted: int) -> Options:
     highest = wanted
     last_second = 1
     if points:
-        highest = max(wanted, *(int(reports) for _, reports in points))
-        last_second = max(1, math.ceil(points[-1][0]))  # the last tick is a round number
+        highest = max(wanted, *[int(reports) for _seconds, reports in points])
+        last_seconds, _reports = points[-1]
+        last_second = max(1, math.ceil(last_seconds))  # so that the last tick is a whole number
     name = "seconds since its first report was seen here"
     x_axis = _axis("value", name, is_x_axis=True, max=last_second, splitLine={"show": False})
     y_axis = _axis("value", "reports", min=0, max=highest)
@@ -268,9 +287,11 @@ def bars(
 
 @lru_cache(maxsize=64)
 def outputs(card_bytes: bytes, meaning: str = VALUE) -> tuple[list[int], list[str]]:
-    """Return the symbols of a card in the order of their values, and these values in words.
+    """Return the symbols of a card in the order of their values, and a name for each of them.
 
-    meaning: what its symbols stand for, as in TallyView. Raises UsageError.
+    A card is the table from which a device samples the symbol that it reports. Of values the names
+    are the values, of labels they are "label 0" and so on. meaning: what a symbol stands for, as in
+    `TallyView`. Raises UsageError for a card that cannot be read.
     """
     if meaning != VALUE:
         symbols = list(range(cards.decode(card_bytes).symbols))
@@ -281,38 +302,41 @@ def outputs(card_bytes: bytes, meaning: str = VALUE) -> tuple[list[int], list[st
 
 
 def _distributions(card_bytes: bytes, meaning: str) -> dict[str, list[float]]:
-    """Return the probability of each symbol, by the input in words.
+    """Return the probability of each symbol for five inputs of a card, by the name of the input.
 
-    The symbols of labels and categories are the windows of randomised response.
+    meaning: as for `outputs`. The inputs are values from -1 to 1, or the first labels.
     """
     decoded = cards.decode(card_bytes)
-    if meaning == VALUE:
-        return {
-            f"x = {value:g}": cards.distribution(decoded, round(value * ONE)) for value in _INPUTS
-        }
     distributions = {}
-    for symbol in range(min(decoded.symbols, len(_INPUTS))):
-        distributions[f"{meaning} {symbol}"] = [
-            float(probability) for probability in certify.at_knot(decoded, symbol)
-        ]
+    if meaning == VALUE:
+        for value in _INPUTS:
+            fixed_point_value = round(value * ONE)
+            distributions[f"x = {value:g}"] = cards.distribution(decoded, fixed_point_value)
+        return distributions
+
+    # A label is reported by randomised response, of which each label is a knot (cards.md).
+    for label in range(min(decoded.symbols, len(_INPUTS))):
+        probabilities = [float(probability) for probability in certify.at_knot(decoded, label)]
+        distributions[f"{meaning} {label}"] = probabilities
     return distributions
 
 
 def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
     """Draw the exact distribution of a card's outputs for five inputs.
 
-    meaning: what its symbols stand for, as in TallyView. Raises UsageError.
+    A card may have thousands of outputs: then neighbours share a bar. meaning: as for `outputs`.
+    Raises UsageError for a card that cannot be read.
     """
     order, names = outputs(card_bytes, meaning)
-    # A card may have thousands of outputs: neighbours share a bar.
-    group_size = max(1, math.ceil(len(names) / MOST_BARS))
-    starts = np.arange(0, len(order), group_size)
+    group_size = math.ceil(len(names) / MOST_BARS)  # how many outputs share a bar
+    group_starts = np.arange(0, len(order), group_size)
     series = []
     for number, (name, probabilities) in enumerate(_distributions(card_bytes, meaning).items()):
-        group_probabilities = np.add.reduceat(np.array(probabilities)[order], starts)
-        points = [_short(float(probability)) for probability in group_probabilities]
+        in_order = np.array(probabilities)[order]
+        sums_of_groups = np.add.reduceat(in_order, group_starts)
+        heights = [_short(float(probability)) for probability in sums_of_groups]
         shape = _bar_shape() if len(names) <= _FEW_OUTPUTS else _step_shape(number)
-        series.append({"name": name, "data": points, "color": COLOURS[number], **shape})
+        series.append({"name": name, "data": heights, "color": COLOURS[number], **shape})
     x_name = f"reported {meaning}"
     if group_size > 1:
         x_name += f", {group_size} outputs together"
@@ -322,9 +346,11 @@ def card(card_bytes: bytes, meaning: str = VALUE) -> Options:
 
 
 def _bar_shape() -> Options:
+    """Return the options of a series that is drawn as bars."""
     return {"type": "bar", "itemStyle": {"borderColor": _INK, "borderWidth": 0.5}}
 
 
-def _step_shape(i: int) -> Options:
-    style = {"width": 1.5, "type": _DASHES[i], "color": COLOURS[i]}
+def _step_shape(number: int) -> Options:
+    """Return the options of a series that is drawn as a stepped line. number: of the series."""
+    style = {"width": 1.5, "type": _DASHES[number], "color": COLOURS[number]}
     return {"type": "line", "step": "middle", "symbol": "none", "lineStyle": style}

@@ -16,6 +16,7 @@ from ternhost.watch import words
 from ternhost.watch.page.live_store import LiveStore, Others
 from ternhost.watch.words import Tile
 
+# A text that counts as a number in a table: "3.5", "1 to 2", "20 %", "4 min".
 _AMOUNT = re.compile(r"[\d.,]+( (to [\d.,]+|%|ms|s|min|h|d))?")
 
 
@@ -23,12 +24,13 @@ class Section:
     """A part of the page, made inside its panel and updated only while the panel is open."""
 
     def __init__(self, live: LiveStore, others: Others) -> None:
+        """Make the elements of the section, for the newest snapshot and the runs to compare."""
         self.live = live
         self.others = others
         self.build()
 
     def build(self) -> None:
-        """Make its elements."""
+        """Make the elements of the section."""
         raise NotImplementedError
 
     def show(self, now: Snapshot) -> None:
@@ -40,27 +42,32 @@ class Section:
 
 
 class Html:
-    """HTML, sent again only where it has changed."""
+    """An element of the page with HTML, which is sent to the browser only if it has changed."""
 
     def __init__(self) -> None:
+        """Make the element, which is empty at first."""
         self._element = ui.html(sanitize=False)
 
     def set(self, content: str) -> None:
-        """Show it; hide the element for an empty text."""
+        """Show this HTML; hide the element if it is empty."""
         if self._element.content != content:
             self._element.content = content
         self._element.set_visibility(bool(content))
 
 
 class Chart:
-    """A picture, sent again only where it has changed, or a message if there is nothing to draw."""
+    """A picture, sent again only if it has changed, or a message if there is nothing to draw."""
 
     def __init__(self, label: str, classes: str = "chart") -> None:
+        """Make the element, which is hidden at first.
+
+        label: for those who cannot see the picture. classes: of CSS.
+        """
         self._element = ui.echart({}, renderer="svg").classes(classes)
         self._element.props(f'role=img aria-label="{label}"')
-        self._key: Any = None
         self._element.set_visibility(False)
-        self._none = Html()
+        self._key: Any = None  # what the picture was drawn from
+        self._message = Html()
 
     @property
     def deleted(self) -> bool:
@@ -68,9 +75,10 @@ class Chart:
         return bool(self._element.is_deleted)
 
     def set(self, key: Any, make: Callable[[], dict[str, Any] | str]) -> bool:
-        """Draw the options from `make`, or show its message, unless `key` is unchanged.
+        """Draw the picture that `make` returns, or show its message, unless `key` is the last one.
 
-        Returns whether there is a picture.
+        key: what the picture depends on. make: returns options of ECharts, or a message if there is
+        nothing to draw; it is called only for a new key. Returns whether there is a picture now.
         """
         if key != self._key:
             self._key = key
@@ -78,13 +86,13 @@ class Chart:
         return bool(self._element.visible)
 
     def _draw(self, picture: dict[str, Any] | str) -> None:
-        """Draw the options of a picture; for a text, hide the picture and show the text."""
+        """Draw a picture from options of ECharts; a text hides the picture and is shown instead."""
         if isinstance(picture, str):
             self._element.set_visibility(False)
-            self._none.set(empty(picture) if picture else "")
+            self._message.set(empty(picture) if picture else "")
             return
         self._element.set_visibility(True)
-        self._none.set("")
+        self._message.set("")
         self._element.options.clear()
         self._element.options.update(picture)
         self._element.update()
@@ -93,26 +101,35 @@ class Chart:
 def toggle(
     label: str, on_change: Callable[[], None], options: dict[str, str] | None = None
 ) -> ui.toggle:
-    """Buttons, one of them pressed: at first the first of `options` (value -> text)."""
-    first_value = next(iter(options or ()), None)
-    buttons = ui.toggle(options or {}, value=first_value, on_change=lambda: on_change())
+    """Make a row of buttons of which one is pressed, at first the first one.
+
+    label: for those who cannot see the buttons. on_change: called without parameters when another
+    one is pressed. options: the text of each button by its value; None: there are none yet.
+    """
+    if options is None:
+        options = {}
+    first_value = next(iter(options), None)
+    # The lambda takes no event, so NiceGUI passes none to `on_change`.
+    buttons = ui.toggle(options, value=first_value, on_change=lambda: on_change())
     return buttons.props(f"dense no-caps aria-label={label}")
 
 
 def offer(buttons: ui.toggle, options: Mapping[Any, str]) -> None:
-    """Let the user choose among these options (value -> text).
+    """Let the user choose among these options, by their values with a text for each.
 
-    The button that is pressed stays pressed if it is still there.
+    The button that is pressed stays pressed if it is still there; otherwise the first one is.
     """
-    shown = {value: brief(text, 40) for value, text in options.items()}
-    if buttons.options != shown:
-        first_value = next(iter(shown), None)
-        value = buttons.value if buttons.value in shown else first_value
-        buttons.set_options(shown, value=value)
+    new_options = {value: brief(text, 40) for value, text in options.items()}
+    if buttons.options == new_options:
+        return
+    value = buttons.value
+    if value not in new_options:
+        value = next(iter(new_options), None)
+    buttons.set_options(new_options, value=value)
 
 
 def card(title: str, wide: bool = False) -> ui.element:
-    """A box with a heading; to be used with `with`."""
+    """Make a box with a heading; elements that are made in its `with` block are inside it."""
     box = ui.element("section").classes("card wide" if wide else "card")
     with box:
         ui.element("h2")._text = title
@@ -120,32 +137,40 @@ def card(title: str, wide: bool = False) -> ui.element:
 
 
 def picture(title: str, about: str) -> Chart:
-    """A box with a heading, a line of text and a low chart."""
+    """Make a box with a heading, a line of text (`about`) and a low chart; return the chart."""
     with card(title):
         ui.label(about).classes("soft")
         return Chart(title.lower(), "chart low")
 
 
 def cards() -> ui.element:
-    """Boxes side by side where there is room."""
+    """Make a container, for a `with` block, that has boxes side by side where there is room."""
     return ui.element("div").classes("cards")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return an HTML table; columns of numbers and amounts are aligned to the right."""
-    lines = [[_cell(value) for value in row] for row in rows]
-    classes = [""] * len(headings)
-    for index, column in enumerate(zip(*lines, strict=True)):
-        if _is_numeric(column):
-            classes[index] = " class=number"
+    """Return an HTML table; columns of numbers and amounts are aligned to the right.
+
+    rows: the values of each row, one for each heading.
+    """
+    # Each cell with its text, and whether it is a number.
+    cells_of_rows = []
+    for row in rows:
+        cells_of_rows.append([_cell(value) for value in row])
+    attributes = [""] * len(headings)  # of the cells of each column
+    for index, cells_of_column in enumerate(zip(*cells_of_rows, strict=True)):
+        if _is_numeric(cells_of_column):
+            attributes[index] = " class=number"
+
+    # In HTML the end tags of rows and cells may be left out.
     header = ""
-    for name, css_class in zip(headings, classes, strict=True):
-        header += f"<th scope=col{css_class}>{as_html(name)}"
+    for name, attribute in zip(headings, attributes, strict=True):
+        header += f"<th scope=col{attribute}>{as_html(name)}"
     body = ""
-    for line in lines:
+    for cells in cells_of_rows:
         body += "<tr>"
-        for (text, _), css_class in zip(line, classes, strict=True):
-            body += f"<td{css_class}>{as_html(text)}"
+        for (text, _is_number), attribute in zip(cells, attributes, strict=True):
+            body += f"<td{attribute}>{as_html(text)}"
     return (
         "<div class=scroll tabindex=0><table>"
         f"<thead><tr>{header}</thead><tbody>{body}</table></div>"
@@ -157,9 +182,10 @@ def _is_numeric(column: Sequence[tuple[str, bool]]) -> bool:
 
     column: for each cell the text, and whether it is a number, as `_cell` returns them.
     """
-    others = {text for text, is_number in column if not is_number}
-    has_numbers = any(is_number for _, is_number in column)
-    return has_numbers and others <= {"–", ""}
+    has_numbers = any(is_number for _text, is_number in column)
+    other_texts = {text for text, is_number in column if not is_number}
+    gaps = {"–", ""}
+    return has_numbers and other_texts <= gaps
 
 
 def _cell(value: Any) -> tuple[str, bool]:
@@ -174,7 +200,10 @@ def _cell(value: Any) -> tuple[str, bool]:
 
 
 def tile_html(tiles: Iterable[Tile]) -> str:
-    """Return the HTML of the tiles; that of refusals is marked if there are any."""
+    """Return the HTML of the tiles at the top; that of refusals is marked if there are any.
+
+    tiles: for each the name, the value and an explanation.
+    """
     html = ""
     for name, value, explanation in tiles:
         needs_attention = name == words.REFUSALS and value != "0"
@@ -189,19 +218,25 @@ def tile_html(tiles: Iterable[Tile]) -> str:
 
 
 def head_html(now: Snapshot) -> str:
-    """HTML of the name of the run, its status, and what it does."""
-    badge = f"<span class='badge {words.tone(now)}'>{as_html(words.status(now))}</span>"
-    return f"<h1>{as_html(words.title(now))}</h1>{badge}<span class=soft>{as_html(words.lead(now))}</span>"
+    """Return the HTML of the head of the page: the name of the run, its status, and what it does."""
+    title = as_html(words.title(now))
+    status = as_html(words.status(now))
+    lead = as_html(words.lead(now))
+    badge = f"<span class='badge {words.tone(now)}'>{status}</span>"
+    return f"<h1>{title}</h1>{badge}<span class=soft>{lead}</span>"
 
 
 def first(now: Snapshot) -> str:
-    """The head and the tiles without JavaScript, until the page's program has been loaded."""
+    """Return the head and the tiles as plain HTML, for the time until the page's program is loaded."""
     tiles = f"<div class=tiles>{tile_html(words.tiles(now))}</div>"
     return f"<div id=first class=tern><div class=tern-head>{head_html(now)}</div>{tiles}</div>"
 
 
 def empty(message: str) -> str:
-    """Return a message for an empty element, as HTML; commands stand between backquotes."""
+    """Return the HTML of a message that stands in place of an element without content.
+
+    message: plain text; commands in it stand between backquotes.
+    """
     html = ""
     for index, part in enumerate(as_html(message).split("`")):
         is_command = index % 2 == 1  # every second part was between backquotes

@@ -13,7 +13,7 @@ from ternhost.watch.fleet_view import budget, fleet_of
 from ternhost.watch.page import charts, live_store
 from ternhost.watch.page.elements import Html, Section, card, cards, empty, picture
 
-_EVERY = 2.0  # seconds between two fetches of the visible rows, if boards have changed
+_EVERY = 2.0  # least seconds between two fetches of the visible rows, if boards have changed
 _NONE = (
     "No board was seen yet. A served fleet has boards (`tern serve --fleet mqtt:my-fleet`), and so has a fleet on"
     " ports. A simulated fleet has none."
@@ -21,8 +21,11 @@ _NONE = (
 _SAYS = "as the board says"
 _LEFT = "Of a board's first device: as the board said when it connected, less what its reports cost since; of a ledger "
 _LEFT += "in rho the epsilon at a delta of 1e-6"
-_BARS = 20
-_ROW = 36  # pixels, as in page.css
+_BARS = 20  # of the histogram of budgets
+_ROW = 36  # the height of a row in pixels, as in page.css
+
+# Functions in JavaScript: they show a time as "20 s ago", an unknown value as a dash, and a number
+# with commas; `_SOURCE` fetches rows of the table from /boards.
 _AGO = """p => { if (p.value == null) return "–"; const s = Math.max(0, Date.now() / 1000 - p.value);
  return s < 120 ? s.toFixed(0) + " s ago" : s < 7200 ? (s / 60).toFixed(0) + " min ago"
  : s < 172800 ? (s / 3600).toFixed(0) + " h ago" : (s / 86400).toFixed(0) + " d ago" }"""
@@ -43,17 +46,21 @@ def _column(
     is_reported: bool = True,
     **options: object,
 ) -> dict[str, object]:
-    """Describe a column of the grid of boards to AG Grid.
+    """Describe a column of the table of boards to the JavaScript library AG Grid.
 
-    value_format: "number", "ago" (a time) or "" (as it is). is_reported: boards report it,
-    unverified. options: others of AG Grid, which take precedence.
+    field: of the rows from `live_store.row`. name: the heading. width: in pixels. value_format:
+    "number", "ago" (a time, shown as "20 s ago") or "" (as it is). is_reported: boards report it
+    themselves, and nothing proves it. options: further options of AG Grid, which replace those from
+    here.
     """
+    formatters = {"": _DASH, "number": _NUMBER, "ago": _AGO}
+    tooltip = f"{name}: {_SAYS}" if is_reported else name
     column: dict[str, object] = {
         "field": field,
         "headerName": name,
-        "headerTooltip": f"{name}: {_SAYS}" if is_reported else name,
+        "headerTooltip": tooltip,
         "width": width,
-        ":valueFormatter": {"": _DASH, "number": _NUMBER, "ago": _AGO}[value_format],
+        ":valueFormatter": formatters[value_format],  # the colon: its value is JavaScript
         "sortable": True,
     }
     if value_format == "number":
@@ -100,13 +107,16 @@ _GRID = {
 
 
 class FleetSection(Section):
-    """A table to search and to sort, and figures of all boards."""
+    """The section Fleet: a table of boards to search and to sort, and pictures of all boards."""
 
     def build(self) -> None:
-        """Make the searchable grid of boards, and the pictures of budgets and releases."""
-        self._fetched = 0.0  # time
-        self._fetched_changes = -1  # of the boards, when rows were fetched
+        """Make the searchable table of boards, and the pictures of budgets and releases."""
+        # The boards of the live store count their changes. These are the counts when the visible
+        # rows were last fetched, and when the boards were last counted; -1: never.
+        self._fetched_changes = -1
         self._counted_changes = -1
+        self._last_fetch = 0.0  # time.monotonic()
+
         self._none = Html()
         with cards() as self._all:
             with card("Boards", wide=True):
@@ -122,16 +132,20 @@ class FleetSection(Section):
             self._releases = picture("Releases", f"{_SAYS.capitalize()}.")
 
     def _find(self) -> None:
-        text = json.dumps(str(self._search.value or ""))
-        ui.run_javascript(f"window.ternSearch = {text}")
-        self._grid.run_grid_method("purgeInfiniteCache")
+        """Show only the boards that match the text in the search field."""
+        text = json.dumps(str(self._search.value or ""))  # as a string of JavaScript
+        ui.run_javascript(f"window.ternSearch = {text}")  # `_SOURCE` sends it with each request
+        self._grid.run_grid_method("purgeInfiniteCache")  # fetch all rows again
 
     def show(self, snapshot: Snapshot) -> None:
         """Show the boards of a snapshot, or that there are none."""
-        self._none.set("" if snapshot.boards else empty(_NONE))
-        self._all.set_visibility(bool(snapshot.boards))
-        if not snapshot.boards:
+        has_boards = len(snapshot.boards) > 0
+        self._none.set("" if has_boards else empty(_NONE))
+        self._all.set_visibility(has_boards)
+        if not has_boards:
             return
+
+        # Counts and pictures are made again only if boards have changed.
         change_count = self.live.table.changes
         if self._counted_changes != change_count:
             self._counted_changes = change_count
@@ -139,27 +153,39 @@ class FleetSection(Section):
             self._count.text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         self._left.set(change_count, lambda: budgets_picture(snapshot))
         self._releases.set(change_count, lambda: releases_picture(snapshot))
-        self._grid.style(f"--boards: {len(snapshot.boards)}")
+        self._grid.style(
+            f"--boards: {len(snapshot.boards)}"
+        )  # the height of the table, in page.css
         self.tick(snapshot)
 
     def tick(self, snapshot: Snapshot) -> None:
         """Fetch the visible rows again if boards have changed, at most every `_EVERY` seconds."""
         change_count = self.live.table.changes
-        if self._fetched_changes == change_count or time.monotonic() - self._fetched < _EVERY:
+        is_current = self._fetched_changes == change_count
+        seconds_since_last = time.monotonic() - self._last_fetch
+        if is_current or seconds_since_last < _EVERY:
             return
-        if self._fetched_changes >= 0:  # the grid fetches its first rows itself
+        is_first_time = self._fetched_changes < 0
+        if not is_first_time:  # the table fetches its first rows by itself
             self._grid.run_grid_method("refreshInfiniteCache")
         self._fetched_changes = change_count
-        self._fetched = time.monotonic()
+        self._last_fetch = time.monotonic()
 
 
 def _bars(counts: Mapping[str, int], quantity: str, colour: int) -> dict[str, object] | str:
-    """Draw a bar for each count of boards, or say it in words if there is only one value.
+    """Draw a bar for each value that boards have, or say it in words if there is only one value.
 
-    counts: the number of boards by value. quantity: what the values are, such as "release".
+    counts: the number of boards by value. quantity: what the values are, such as "release". colour:
+    an index into `charts.COLOURS`. Returns options of ECharts, or a text; "" if there is no value.
     """
     if len(counts) > 1:
-        return charts.bars([*counts], [*counts.values()], quantity, "boards", colour)
+        return charts.bars(
+            names=list(counts),
+            values=list(counts.values()),
+            x_name=quantity,
+            y_name="boards",
+            colour=colour,
+        )
     text = ""
     for name, count in counts.items():
         noun = "boards" if count > 1 else "board"
@@ -168,7 +194,7 @@ def _bars(counts: Mapping[str, int], quantity: str, colour: int) -> dict[str, ob
 
 
 def budgets_picture(now: Snapshot) -> dict[str, object] | str:
-    """Draw how many boards have how much epsilon left, as a histogram.
+    """Draw how many boards have how much epsilon left: a bar for each value, or a histogram.
 
     Returns a text if fewer than two different budgets are reported.
     """
@@ -177,31 +203,38 @@ def budgets_picture(now: Snapshot) -> dict[str, object] | str:
         budget_left = budget(board)
         if budget_left is not None:
             budgets.append(budget_left)
+    if not budgets:
+        return "No board reports its budget."
     budgets.sort()
-    if len(set(budgets)) <= _BARS:
-        count_by_value = Counter(f"{value:.4g}" for value in budgets)
-        return _bars(count_by_value, "epsilon left", 0) or "No board reports its budget."
+    has_few_values = len(set(budgets)) <= _BARS
+    if has_few_values:
+        counts_by_value = Counter(f"{value:.4g}" for value in budgets)
+        return _bars(counts_by_value, "epsilon left", 0)
 
-    # A few lying boards must not flatten it: values above the 99th percentile have one bar.
-    top = budgets[math.ceil(0.99 * len(budgets)) - 1] or 1.0
-    names = [f"{top * number / _BARS:.3g}" for number in range(_BARS)]
+    # A histogram from 0 to the 99th percentile. What lies above it has one bar, since a few lying
+    # boards must not make all other bars tiny.
+    top = budgets[math.ceil(0.99 * len(budgets)) - 1]
+    if top == 0:
+        top = 1.0
+    names = [f"{top * number / _BARS:.3g}" for number in range(_BARS)]  # where each bar begins
     counts = dict.fromkeys(names, 0)
-    beyond = 0
+    boards_beyond = 0
     for value in budgets:
         if value > top:
-            beyond += 1
+            boards_beyond += 1
         else:
-            bar = min(_BARS - 1, int(_BARS * value / top))
+            bar = min(_BARS - 1, int(_BARS * value / top))  # `top` itself is in the last bar
             counts[names[bar]] += 1
-    if beyond:
-        counts["more"] = beyond
+    if boards_beyond > 0:
+        counts["more"] = boards_beyond
     return _bars(counts, "epsilon left, from", 0)
 
 
 def releases_picture(snapshot: Snapshot) -> dict[str, object] | str:
-    """Draw how many boards report which release."""
+    """Draw how many boards report which release, or say it in words if there is only one."""
     counts = dict(fleet_of(snapshot.boards, snapshot.read).releases)
-    without_release = len(snapshot.boards) - sum(counts.values())
-    if without_release:
-        counts["unknown"] = without_release
-    return _bars(dict(sorted(counts.items())), "release", 3)
+    boards_without_release = len(snapshot.boards) - sum(counts.values())
+    if boards_without_release > 0:
+        counts["unknown"] = boards_without_release
+    counts_in_order = dict(sorted(counts.items()))
+    return _bars(counts_in_order, "release", 3)

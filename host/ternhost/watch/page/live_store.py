@@ -1,6 +1,6 @@
-"""A store for all open pages, with its boards as a table.
+"""The store that all open pages show, with its boards as a table.
 
-It is read once for all pages, and only while one is open.
+It is read once for all pages, and only while a page is open.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ternhost.errors import StorageError
 from ternhost.files import real
@@ -24,70 +24,88 @@ from ternhost.watch import stores
 from ternhost.watch.curves import Point
 from ternhost.watch.fleet_view import budget, failed, generator
 
-EVERY = 0.5  # seconds from one look to the next
-_MOST_ARRIVALS = 600
+EVERY = 0.5  # seconds from one read of the store to the next
+_MOST_ARRIVALS = 600  # points of the curve of arriving reports
+MOST_ROWS = 500  # rows of the table of boards that are sent at once
 
-Stamp = tuple[tuple[int, int], ...]
+Stamp = tuple[tuple[int, int], ...]  # the time of the last change and the size of each file
 Row = dict[str, Any]
-MOST_ROWS = 500  # of an answer
 
 
 def row(board: BoardRow) -> Row:
-    """Return the row of a board in the table, by column.
+    """Return the row of a board in the table of boards: a value for each column.
 
-    `budget` is an epsilon, `heap` in kB (1000 bytes); a value that the board did not report is
-    None.
+    A value that the board did not report is None. Long texts are shortened, since boards may
+    report anything.
     """
-    fields: Row = {}
+    # As they are.
+    cells: Row = {}
     for name in _REPORTED:
-        fields[name] = board.hello.get(name)
+        cells[name] = board.hello.get(name)
     for name in _SEEN:
-        fields[name] = getattr(board, name)
-    fields["online"] = "online" if board.online else "offline"
-    fields["budget"] = budget(board)
-    fields["protects"] = None
+        cells[name] = getattr(board, name)
+
+    # Converted for people.
+    cells["online"] = "online" if board.online else "offline"
+    cells["budget"] = budget(board)  # the epsilon that is left
+    cells["protects"] = None
     if "unit" in board.hello:
-        fields["protects"] = protected(board.hello["unit"] or 0)
-    fields["entropy"] = generator(board)
+        cells["protects"] = protected(board.hello["unit"] or 0)
+    cells["entropy"] = generator(board)
     heap_bytes = board.hello.get("heap")
-    fields["heap"] = heap_bytes / 1000 if heap_bytes else None
-    for name, value in fields.items():
+    cells["heap"] = heap_bytes / 1000 if heap_bytes else None  # in kB
+
+    for name, value in cells.items():
         if isinstance(value, str):
-            fields[name] = brief(value)
-    return fields
+            cells[name] = brief(value)
+    return cells
 
 
-_SEEN = ("name", "heard", "errors", "error", "first", "clients")  # by the host
-_REPORTED = ("release", "restarts", "exceptions", "records", "epoch", "text")  # by the board
-_SEARCHED = ("name", "online", "release", "entropy", "error", "text")
-COLUMNS = frozenset(row(BoardRow("", 0, 0, False, 0.0)))
+# Columns, by where their values come from.
+_SEEN = ("name", "heard", "errors", "error", "first", "clients")  # seen by the host
+_REPORTED = ("release", "restarts", "exceptions", "records", "epoch", "text")  # said by the board
+_SEARCHED = ("name", "online", "release", "entropy", "error", "text")  # columns that are searched
+_NO_BOARD = BoardRow(name="", first=0, clients=0, online=False, heard=0.0)
+COLUMNS = frozenset(row(_NO_BOARD))
+
+
+class _Entry(NamedTuple):
+    """A board in the table."""
+
+    board: BoardRow
+    row: Row
+    searched_text: str  # the texts in which a search looks, in lower case
 
 
 class BoardTable:
-    """The rows of the current boards; only changed boards get new rows."""
+    """The boards of the newest snapshot as rows that can be searched and sorted."""
 
     def __init__(self) -> None:
+        """Begin without boards."""
         self._boards: tuple[BoardRow, ...] | None = None
-        self._rows: dict[int, tuple[BoardRow, Row, str]] = {}
+        self._entries: dict[int, _Entry] = {}  # by the id of the first device
         self.changes = 0  # how often the boards have changed
 
     def take(self, boards: tuple[BoardRow, ...]) -> None:
-        """Replace the boards of the table; only changed boards get new rows."""
+        """Replace the boards of the table.
+
+        Only boards that have changed get new rows: the reader of the store returns the same object
+        for any other.
+        """
         if boards is self._boards:
             return
-        rows: dict[int, tuple[BoardRow, Row, str]] = {}
         has_changed = self._boards is None or len(boards) != len(self._boards)
+        entries = {}
         for board in boards:
-            entry = self._rows.get(board.first)
-            if entry is None or entry[0] is not board:
-                new_row = row(board)
-                searched = [str(new_row[name] or "") for name in _SEARCHED]
-                entry = board, new_row, " ".join(searched).lower()
+            entry = self._entries.get(board.first)
+            if entry is None or entry.board is not board:
+                entry = _entry(board)
                 has_changed = True
-            rows[board.first] = entry
+            entries[board.first] = entry
         if has_changed:
             self.changes += 1
-        self._boards, self._rows = boards, rows
+        self._boards = boards
+        self._entries = entries
 
     def page(
         self,
@@ -97,31 +115,45 @@ class BoardTable:
         sort: str = "",
         descending: bool = False,
     ) -> tuple[int, list[Row]]:
-        """Return how many boards match all words of `search`, and some of their rows.
+        """Return how many boards match a search, and some of their rows.
 
-        first, last: the rows to return, `last` excluded. sort: the column by which the rows
-        are sorted; rows without a value come last.
+        first, last: the indices of the rows to return, `last` excluded. search: words that all must
+        occur in the name, state, release, generator, error or text of a board. sort: the column by
+        which the rows are sorted; rows without a value come last. descending: the largest value
+        comes first.
         """
         words = search.lower().split()
         rows = []
-        for _, row, searched_text in self._rows.values():
-            if all(word in searched_text for word in words):
-                rows.append(row)
+        for entry in self._entries.values():
+            if all(word in entry.searched_text for word in words):
+                rows.append(entry.row)
         if sort in COLUMNS:
             with_value = [row for row in rows if row[sort] is not None]
             without_value = [row for row in rows if row[sort] is None]
             with_value.sort(key=itemgetter(sort), reverse=descending)
             rows = with_value + without_value
-        return len(rows), rows[first : min(last, first + MOST_ROWS)]
+        end = min(last, first + MOST_ROWS)
+        return len(rows), rows[first:end]
+
+
+def _entry(board: BoardRow) -> _Entry:
+    """Return the entry of a board in the table."""
+    cells = row(board)
+    searched = [str(cells[name] or "") for name in _SEARCHED]
+    return _Entry(board=board, row=cells, searched_text=" ".join(searched).lower())
 
 
 def summary(boards: Sequence[BoardRow]) -> dict[str, int]:
-    """The numbers of boards, and of those online, with errors, and with a failed entropy test."""
+    """Return the number of boards, and of those online, with errors, and with failed generators.
+
+    The keys are the words that follow the numbers on the page.
+    """
+    noun = "board" if len(boards) == 1 else "boards"
     return {
-        f"board{'s' * (len(boards) != 1)}": len(boards),
+        noun: len(boards),
         "online": sum(board.online for board in boards),
-        "with errors": sum(bool(board.errors) for board in boards),
-        "without entropy": sum(map(failed, boards)),
+        "with errors": sum(board.errors > 0 for board in boards),
+        "without entropy": sum(failed(board) for board in boards),
     }
 
 
@@ -129,100 +161,126 @@ class LiveStore:
     """The newest snapshot of a store (`now`), its boards as a table, and arriving reports."""
 
     def __init__(self, reader: Reader) -> None:
-        """Raises StorageError unless it is a store of this version."""
-        self._reader, self.path = reader, reader.path
-        self._looking = asyncio.Lock()
-        self._looked = 0.0
+        """Read the store once. Raises StorageError unless it is a store of this version."""
+        self._reader = reader
+        self.path = reader.path
+        self._reading = asyncio.Lock()  # several pages may ask at once
+        self._last_read = 0.0  # time.monotonic()
         self.table = BoardTable()
+
+        # The reports of the open round: (seconds since the first one was seen, reports so far).
         self.arrivals: deque[Point] = deque(maxlen=_MOST_ARRIVALS)
-        self._round: int | None = None
-        self._first = 0.0
+        self._round: int | None = None  # the number of that round
+        self._first_arrival = 0.0  # time.monotonic()
+
         self.now: Snapshot = reader.snapshot()
-        self._note()
+        self._take_snapshot()
 
     async def look(self) -> Snapshot:
-        """The store as it is now, or was less than `EVERY` seconds ago."""
-        async with self._looking:
-            if time.monotonic() - self._looked >= EVERY:
+        """Return the store as it is now, or as it was less than `EVERY` seconds ago."""
+        async with self._reading:
+            is_due = time.monotonic() - self._last_read >= EVERY
+            if is_due:
                 try:
                     self.now = await asyncio.to_thread(self._reader.snapshot)
                 except StorageError as error:  # another file is there, before anything was read
                     self.now = replace(self.now, note=error.message)
-                self._looked = time.monotonic()
-                self._note()
+                self._last_read = time.monotonic()
+                self._take_snapshot()
         return self.now
 
-    def _note(self) -> None:
-        """Take over the boards and the reports of the newest snapshot."""
+    def _take_snapshot(self) -> None:
+        """Take over the boards and the arriving reports of the newest snapshot."""
         self.table.take(self.now.boards)
         open_round = self.now.open[-1] if self.now.open else None
         number = None if open_round is None else open_round.number
         if number != self._round:  # another round: its reports are counted from 0
             self.arrivals.clear()
             self._round = number
-        if open_round is not None and open_round.reports:
-            self._note_arrivals(float(open_round.reports))
+        if open_round is not None and open_round.reports > 0:
+            self._add_arrivals(float(open_round.reports))
 
-    def _note_arrivals(self, reports: float) -> None:
+    def _add_arrivals(self, reports: float) -> None:
         """Add a point to the curve of arriving reports. reports: of the open round so far."""
         now = time.monotonic()
         if not self.arrivals:
-            self._first = now
-        last_counts = [count for _, count in list(self.arrivals)[-2:]]
+            self._first_arrival = now
+        last_counts = [count for _seconds, count in list(self.arrivals)[-2:]]
         if last_counts == [reports, reports]:
-            self.arrivals.pop()  # a step needs only the first and the last of equal points
-        self.arrivals.append((now - self._first, reports))
+            # The curve is drawn in steps: of equal points only the first and the last are needed.
+            self.arrivals.pop()
+        self.arrivals.append((now - self._first_arrival, reports))
+
+
+class _Read(NamedTuple):
+    """What was last read of a run in a store."""
+
+    reader: Reader
+    snapshot: Snapshot
+    stamp: Stamp  # of the store at that time
 
 
 class Others:
     """The runs of a store and of the stores beside it, to compare."""
 
     def __init__(self, store: Path) -> None:
+        """Read nothing yet. store: the path of the store that the page shows."""
         self._store = store
-        self._readers: dict[tuple[Path, str | None], tuple[Reader, Snapshot, Stamp]] = {}
+        # By the path of a store and the name of a run; None: the current run.
+        self._read: dict[tuple[Path, str | None], _Read] = {}
 
     def runs(self) -> dict[str, tuple[Path, RunView]]:
-        """Return the runs of all stores by name with the path of their store, the newest first.
+        """Return the runs of all stores by name, each with the path of its store, the newest first.
 
-        This may take a while.
+        If two runs have the same name, the newer one is returned. This may take a while.
         """
         all_runs: list[tuple[Path, RunView]] = []
-        for path in stores.beside(self._store):
-            all_runs += [(path, run) for run in self.history(path, None).runs]
+        for path in stores.with_neighbours(self._store):
+            for run in self.history(path, None).runs:
+                all_runs.append((path, run))
+
+        def age(path_and_run: tuple[Path, RunView]) -> float:
+            """Return a number that is larger for older runs."""
+            _path, run = path_and_run
+            return -run.began
+
         by_name: dict[str, tuple[Path, RunView]] = {}
-        for path, run in sorted(all_runs, key=lambda entry: -entry[1].began):
-            by_name.setdefault(run.name, (path, run))
+        for path, run in sorted(all_runs, key=age):
+            if run.name not in by_name:
+                by_name[run.name] = path, run
         return by_name
 
     def history(self, path: Path, run: str | None) -> Snapshot:
         """Return a snapshot of a run in a store, from memory if the store has not changed.
 
-        run: None for the current one. A store of another version gives an empty snapshot with a
-        note.
+        run: the name of the run; None for the current one. A store of another version gives an
+        empty snapshot with a note.
         """
         stamp = _stamp(path)
-        if (path, run) in self._readers:
-            reader, last_snapshot, last_stamp = self._readers[path, run]
-            if last_stamp == stamp:
-                return last_snapshot
-        else:
+        last_read = self._read.get((path, run))
+        if last_read is None:
             reader = Reader(path, run)
+        elif last_read.stamp == stamp:
+            return last_read.snapshot
+        else:
+            reader = last_read.reader
         try:
             snapshot = reader.snapshot()
         except StorageError as error:  # of another version
             snapshot = Snapshot(str(path), note=error.message)
         finally:
-            reader.close()  # it keeps what it has read
-        self._readers[path, run] = reader, snapshot, stamp
+            reader.close()  # the file only: the reader remembers what it has read
+        self._read[path, run] = _Read(reader, snapshot, stamp)
         return snapshot
 
 
 def _stamp(store: Path) -> Stamp:
-    """Return modification times and sizes of a store's file and log, to notice every change."""
+    """Return when a store's file and log were last changed, and their sizes, to notice every change."""
     stamps = []
     store = real(store)
-    for path in (store, store.with_name(f"{store.name}-wal")):
-        with suppress(OSError):
+    log = store.with_name(f"{store.name}-wal")
+    for path in (store, log):
+        with suppress(OSError):  # it is not there
             status = path.stat()
             stamps.append((status.st_mtime_ns, status.st_size))
     return tuple(stamps)

@@ -20,94 +20,119 @@ SECTIONS: dict[str, type[Section]] = {
     "Privacy": PrivacySection,
     "Runs": CompareSection,
 }
-_DARK = {None: "auto", False: "light", True: "dark"}
+_DARK = {None: "auto", False: "light", True: "dark"}  # the names of NiceGUI's modes of colours
 
 
 def add_to(app: Any, live: LiveStore) -> None:
-    """Put the page of a store on a FastAPI app, and the address of the rows of its board table."""
+    """Put the page of a store on a FastAPI app, and the address /boards with the rows of boards."""
     others = Others(live.path)
 
     @app.get("/boards")  # type: ignore[untyped-decorator]
     def boards(
         first: int = 0, last: int = 100, search: str = "", sort: str = "", descending: bool = False
     ) -> dict[str, Any]:
-        count, rows = live.table.page(max(0, first), max(0, last), search, sort, descending)
+        """Answer a request for rows of the table of boards; the parameters are those of its URL."""
+        count, rows = live.table.page(
+            first=max(0, first),
+            last=max(0, last),
+            search=search,
+            sort=sort,
+            descending=descending,
+        )
         return {"count": count, "rows": rows}
 
     @ui.page("/", title="tern")
     async def page(section: str = "") -> None:
+        """Make the page for a browser that opens it. section: of its URL, in any case."""
         await live.look()
-        named = [name for name in SECTIONS if name.lower() == section.lower()]
-        Page(live, others, named[0] if named else "Learning")
+        first_section = "Learning"
+        for name in SECTIONS:
+            if name.lower() == section.lower():
+                first_section = name
+        Page(live, others, first_section)
 
 
 class Page:
-    """One open page."""
+    """A page that is open in a browser."""
 
     def __init__(self, live: LiveStore, others: Others, section: str) -> None:
         """Build the elements of the page, with one panel for each section.
 
-        section: the name of the one that is open at first.
+        live: the store that it shows. others: the runs to compare. section: the name of the section
+        that is open at first.
         """
         self._live = live
-        self._shown: tuple[int, str | None, str] | None = None
-        self._head_shown: tuple[int, str] | None = None
+        # What the open section shows, and what the head shows: if that is the same, nothing is sent.
+        self._section_state: tuple[int, str | None, str] | None = None
+        self._head_state: tuple[int, str] | None = None
+
+        # The document.
         ui.add_css(elements.CSS)
         ui.add_body_html(elements.first(live.now))
         ui.colors(primary="#0072b2")
         self._dark = ui.dark_mode(None)
         with ui.element("main").classes("tern"):
+            # The head.
             with ui.element("div").classes("tern-head"):
                 self._title = ui.html(sanitize=False).classes("title")
                 ui.element("span").classes("grow")
                 self._switch = ui.button(
-                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_dark
+                    f"Colours: {_DARK[None]}", color=None, on_click=self._next_colours
                 )
                 self._switch.props(
                     'flat dense no-caps aria-label="light, dark, or as the system has it"'
                 )
             self._note = ui.label().classes("note").props("role=status")
             self._tiles = ui.html(sanitize=False).classes("tiles").mark("tiles")
-            with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as tabs:
+
+            # The sections.
+            with ui.tabs().props("dense align=left outside-arrows mobile-arrows") as self._tabs:
                 for name in SECTIONS:
                     ui.tab(name)
-            with ui.tab_panels(tabs, value=section, animated=False):
+            with ui.tab_panels(self._tabs, value=section, animated=False):
                 self._sections: dict[str, Section] = {}
                 for name, section_class in SECTIONS.items():
                     with ui.tab_panel(name):
                         self._sections[name] = section_class(live, others)
-        self._tabs = tabs
-        self._show()
-        tabs.on_value_change(self._open)
-        ui.timer(EVERY, self._look, immediate=False)
 
-    async def _look(self) -> None:
+        self._show()
+        self._tabs.on_value_change(self._open_section)
+        ui.timer(EVERY, self._update, immediate=False)
+
+    async def _update(self) -> None:
+        """Read the store if it is time to, and show what has changed."""
         await self._live.look()
         self._show()
 
-    def _open(self) -> None:
-        self._shown = None
+    def _open_section(self) -> None:
+        """Show the section that the user has opened."""
+        self._section_state = None
         self._show()
 
-    def _next_dark(self) -> None:
-        order = list(_DARK)
-        self._dark.value = order[(order.index(self._dark.value) + 1) % len(order)]
+    def _next_colours(self) -> None:
+        """Change from the system's colours to light ones, to dark ones, and back."""
+        modes = list(_DARK)
+        next_index = (modes.index(self._dark.value) + 1) % len(modes)
+        self._dark.value = modes[next_index]
         self._switch.text = f"Colours: {_DARK[self._dark.value]}"
 
     def _show(self) -> None:
-        """Update the head, and the open section if the snapshot has changed."""
+        """Update the note, and the head and the open section if the snapshot has changed."""
         snapshot = self._live.now
-        note = words.old(snapshot)
+        note = words.problem(snapshot)
         self._note.set_visibility(note is not None)
         self._note.text = note or ""
-        head_state = snapshot.serial, words.status(snapshot)
-        if self._head_shown != head_state:
-            self._head_shown = head_state
+
+        head_state = (snapshot.serial, words.status(snapshot))
+        if self._head_state != head_state:
+            self._head_state = head_state
             self._title.content = elements.head_html(snapshot)
             self._tiles.content = elements.tile_html(words.tiles(snapshot))
+
         name = str(self._tabs.value)
         section = self._sections[name]
         section.tick(snapshot)
-        if self._shown != (snapshot.serial, snapshot.note, name):
-            self._shown = (snapshot.serial, snapshot.note, name)
+        section_state = (snapshot.serial, snapshot.note, name)
+        if self._section_state != section_state:
+            self._section_state = section_state
             section.show(snapshot)

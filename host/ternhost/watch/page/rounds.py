@@ -4,6 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from nicegui import ui
 
@@ -16,9 +17,9 @@ from ternhost.watch.page import charts
 from ternhost.watch.page.elements import Chart, Html, Section, card, cards, empty, picture, table
 from ternhost.watch.summary import breakdown
 
-_LAST = 12  # rounds of the table
-_SUMMED = 1000  # of the refusals
-_MOST_SYMBOLS = 64
+_LAST = 12  # rounds in the table
+_SUMMED = 1000  # the last rounds whose refusals are counted
+_MOST_BARS = 64  # of the picture of symbols
 _SYMBOLS = "How often each output of the card was reported, over all coordinates, noise included."
 _IDLE = "No round is open. A served fleet begins the next one after its --interval."
 _DONE = "The run has ended: no round is under way."
@@ -26,10 +27,10 @@ _SIMULATED = "A simulated fleet answers at once: its rounds are shown when they 
 
 
 class RoundsSection(Section):
-    """The round under way, live."""
+    """The section Round: the open round, the last rounds, and what extensions show of them."""
 
     def build(self) -> None:
-        """Make the cards of the open round, the last rounds, refusals, symbols and extensions."""
+        """Make the boxes of the open round, the last rounds, refusals, symbols and extensions."""
         with cards():
             with card("Round under way", wide=True):
                 self._line = ui.label().mark("round")
@@ -42,26 +43,28 @@ class RoundsSection(Section):
                 "Refusals by reason", f"Of the last {_SUMMED:,} rounds at most."
             )
             self._symbols = picture("Symbols of the last round", _SYMBOLS)
-            self._extensions = {
-                name: _ExtensionCard(extension.title)
-                for name, extension in EXTENSIONS.items()
-                if extension.title
-            }
+            self._extensions = {}
+            for name, extension in EXTENSIONS.items():
+                if extension.title:
+                    self._extensions[name] = _ExtensionCard(extension.title)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show the open round, the last rounds and the refusals of a snapshot."""
+        """Show the open round, the last rounds, the refusals and the symbols of a snapshot."""
         open_round = snapshot.open[-1] if snapshot.open else None
         self._show_arrivals(open_round)
         self._idle.set("" if open_round else empty(_why_idle(snapshot)))
         self._table.set(_table(snapshot))
-        reasons = curves.reasons(snapshot.history[-_SUMMED:])
-        self._reasons.set(tuple(reasons.items()), lambda: _refusals(reasons))
-        key = snapshot.run and snapshot.run.name, len(snapshot.history)
-        self._symbols.set(
-            key, lambda: symbols_picture(snapshot) or "No report yet, in the last round."
-        )
+
+        # Pictures are drawn again only if their key has changed.
+        refusals = curves.refusals_by_reason(snapshot.history[-_SUMMED:])
+        self._reasons.set(tuple(refusals.items()), partial(_refusals_picture, refusals))
+        run_name = None if snapshot.run is None else snapshot.run.name
+        key = (run_name, len(snapshot.history))
+        self._symbols.set(key, partial(symbols_picture, snapshot))
+
+        is_open = open_round is not None
         for name, extension_card in self._extensions.items():
-            extension_card.show(snapshot.views.get(name), bool(snapshot.open))
+            extension_card.show(snapshot.views.get(name), is_open)
         self.tick(snapshot)
 
     def _show_arrivals(self, open_round: OpenRound | None) -> None:
@@ -73,47 +76,66 @@ class RoundsSection(Section):
         arrivals = tuple(self.live.arrivals)
 
         def draw() -> dict[str, object] | str:
+            """Return the curve of arriving reports; "" if it would have only one point."""
             if open_round is None or len(arrivals) < 2:
                 return ""
             return charts.arriving(arrivals, open_round.wanted)
 
         number = None if open_round is None else open_round.number
-        self._arriving.set((number, len(arrivals), arrivals[-1:]), draw)
+        last_arrival = arrivals[-1] if arrivals else None
+        self._arriving.set((number, len(arrivals), last_arrival), draw)
 
     def tick(self, now: Snapshot) -> None:
-        opened = now.open[-1] if now.open else None
-        self._line.set_visibility(opened is not None)
-        self._line.text = "" if opened is None else _words(opened)
+        """Update the line about the open round, in which the time goes on."""
+        open_round = now.open[-1] if now.open else None
+        self._line.set_visibility(open_round is not None)
+        self._line.text = "" if open_round is None else _words(open_round)
 
 
 class _ExtensionCard:
-    """The table of an extension under its title, hidden while there is none."""
+    """A box with the table of an extension under its title, hidden while there is no table."""
 
     def __init__(self, title: str) -> None:
+        """Make the box."""
         with card(title, wide=True) as self._box:
             self._table = Html()
 
     def show(self, view: View | None, is_open: bool) -> None:
-        """Show the table of a view. is_open: a round is under way."""
-        cells = None if view is None else view.table(is_open)
-        self._box.set_visibility(cells is not None)
-        self._table.set("" if cells is None else table(cells.head, cells.rows))
+        """Show the table of an extension, or hide the box.
+
+        view: what the extension shows of the store; None: nothing. is_open: a round is under way.
+        """
+        contents = None if view is None else view.table(is_open)
+        if contents is None:
+            self._box.set_visibility(False)
+            self._table.set("")
+            return
+        self._box.set_visibility(True)
+        self._table.set(table(contents.head, contents.rows))
 
 
-def _refusals(reasons: Counter[str]) -> dict[str, object] | str:
-    if not reasons:
+def _refusals_picture(refusals: Counter[str]) -> dict[str, object] | str:
+    """Draw a bar for each reason of refusals, the most frequent one first, or say there is none."""
+    if not refusals:
         return "No device has refused."
-    counts = dict(reasons.most_common())
-    return charts.bars(list(counts), list(counts.values()), "reason", "refusals", 1)
+    counts = dict(refusals.most_common())
+    return charts.bars(
+        names=list(counts),
+        values=list(counts.values()),
+        x_name="reason",
+        y_name="refusals",
+        colour=1,
+    )
 
 
 def _why_idle(snapshot: Snapshot) -> str:
-    """Return the message that stands in place of an open round."""
+    """Return the message that stands in place of an open round: why there is none."""
     if snapshot.run is None:
         return _IDLE
     if not snapshot.run.unfinished:
         return _DONE
-    return _SIMULATED if snapshot.run.fleet.startswith("simulated") else _IDLE
+    is_simulated = snapshot.run.fleet.startswith("simulated")
+    return _SIMULATED if is_simulated else _IDLE
 
 
 def _words(open_round: OpenRound) -> str:
@@ -148,64 +170,78 @@ def _table(snapshot: Snapshot) -> str:
     return table(headings, rows) if rows else empty("No round has ended yet.")
 
 
-def symbols_picture(now: Snapshot) -> dict[str, object] | None:
-    """Draw how often each symbol was reported in the last round.
+def symbols_picture(now: Snapshot) -> dict[str, object] | str:
+    """Draw how often each symbol was reported in the last round, or say that there is no report.
 
-    The bars are grouped by card, since a symbol's meaning depends on its card. Classes are numbered
-    as in the section Privacy. Returns None if there is no report, or a card cannot be drawn.
+    A card is the table from which devices sample their symbols. There may be several, and what a
+    symbol means depends on its card, so the bars of each card stand together. They begin with the
+    classes of devices that use the card, numbered as in the section Privacy.
     """
+    no_report = "No report yet, in the last round."
     counts_by_card = _counts_by_card(now.tallies)
     if not counts_by_card:
-        return None
+        return no_report
+    has_several_cards = len(counts_by_card) > 1
     symbol_count = sum(len(counts) for counts in counts_by_card.values())
-    group_size = math.ceil(symbol_count / _MOST_SYMBOLS)  # outputs that share a bar
+    group_size = math.ceil(symbol_count / _MOST_BARS)  # how many symbols share a bar
+
     names: list[str] = []
-    bars: list[int] = []
+    heights: list[int] = []
     for (card_digits, meaning), counts in counts_by_card.items():
         try:
             order, symbol_names = charts.outputs(bytes.fromhex(card_digits), meaning)
-        except UsageError:
-            return None
+        except UsageError:  # a card of another version
+            return no_report
         prefix = ""
-        if len(counts_by_card) > 1:
+        if has_several_cards:
             prefix = f"{_classes_with(now, card_digits)}: "
         for start in range(0, len(order), group_size):
-            group = order[start : start + group_size]
+            symbols_of_bar = order[start : start + group_size]
             names.append(prefix + symbol_names[start])
-            bars.append(sum(counts[symbol] for symbol in group))
-    x_name = "class: reported" if len(counts_by_card) > 1 else "reported"
+            heights.append(sum(counts[symbol] for symbol in symbols_of_bar))
+
+    x_name = "class: reported" if has_several_cards else "reported"
     if group_size > 1:
         x_name += f", {group_size} outputs together"
-    return charts.bars(names, bars, x_name, "values", 3)
+    return charts.bars(names, heights, x_name=x_name, y_name="values", colour=3)
 
 
 def _classes_with(now: Snapshot, card_digits: str) -> str:
-    """Return the numbers of the classes of devices that use a card, such as "1, 2"."""
+    """Return the numbers of the classes of devices that use a card, such as "1, 2".
+
+    card_digits: from `_card_of_law`. The result is "–" if no class uses it.
+    """
     numbers = []
     classes = now.run.classes if now.run else ()
     for number, device_class in enumerate(classes, 1):
-        if _law(device_class["card"]) == card_digits:
+        if _card_of_law(device_class["card"]) == card_digits:
             numbers.append(str(number))
     return ", ".join(numbers) or "–"
 
 
 def _counts_by_card(tallies: Iterable[TallyView]) -> dict[tuple[str, str], list[int]]:
-    """Add up how often each symbol was reported, by card and what its symbols stand for."""
+    """Add up how often each symbol was reported, by its card and by what it stands for.
+
+    tallies: the counts of devices with the same question. Several questions may have the same card.
+    """
     counts_by_card: dict[tuple[str, str], list[int]] = {}
     for tally in tallies:
-        key = _law(tally.card), tally.what
-        counts = counts_by_card.setdefault(key, [0] * len(tally.symbols))
+        card_and_meaning = (_card_of_law(tally.card), tally.what)
+        if card_and_meaning not in counts_by_card:
+            counts_by_card[card_and_meaning] = [0] * len(tally.symbols)
+        counts = counts_by_card[card_and_meaning]
         for symbol, count in enumerate(tally.symbols):
             counts[symbol] += count
     return counts_by_card
 
 
-def _law(card: str) -> str:
-    """Return a card (hex) without what differs between cards with the same law of symbols.
+def _card_of_law(card_digits: str) -> str:
+    """Return one and the same card for all cards whose symbols have the same probabilities.
 
-    Projections differ from round to round in their radius, the last two bytes: here it is 1.
+    Cards of projections differ from round to round in the radius to which vectors are clipped, their
+    last two bytes, little-endian. It is set to 1. card_digits: in hex digits, as is the result.
     """
-    data = bytearray.fromhex(card)
+    data = bytearray.fromhex(card_digits)
     if decode(data).shape == PROJECTION:
         data[-2:] = b"\1\0"
     return data.hex()

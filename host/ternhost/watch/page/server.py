@@ -12,7 +12,8 @@ from ternhost.errors import UsageError
 from ternhost.options import require_port
 from ternhost.watch.loopback import ADDRESS, REFUSED, is_welcome
 
-PORT = 8642  # or any other one where it is taken
+PORT = 8642  # the default; another one is taken if it is not free
+# Headers of every response: no other site may show the page in a frame, or learn its address.
 _GUARDS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -23,55 +24,66 @@ Scope = dict[str, Any]
 
 
 class OnlyHere:
-    """Accepts only requests for this address, from its own page."""
+    """ASGI middleware that accepts only requests for this address, from its own page."""
 
     def __init__(self, app: Any, port: int) -> None:
+        """Wrap an ASGI app. port: of the server, which requests must name."""
         self._app = app
         self._port = port
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Pass a request on to the app, or refuse it with 403 (a websocket with 1008).
+        """Pass a request on to the app, or refuse it: HTTP with status 403, a websocket with 1008.
 
-        The parameters are those of the ASGI interface.
+        The parameters are those of the ASGI interface: what the request is, and functions that
+        receive and send its messages.
         """
         kind = scope["type"]
-        if kind not in ("http", "websocket"):
+        is_request = kind in ("http", "websocket")
+        if not is_request:  # such as the start of the server
             await self._app(scope, receive, send)
         elif self._is_welcome(scope):
-            await self._app(scope, receive, _guarded(send) if kind == "http" else send)
+            if kind == "http":
+                send = _with_guards(send)
+            await self._app(scope, receive, send)
         elif kind == "websocket":
-            await receive()
+            await receive()  # the message "connect"
             await send({"type": "websocket.close", "code": 1008})
         else:
-            head = [(b"content-type", b"text/plain; charset=utf-8"), *_GUARDS]
-            await send({"type": "http.response.start", "status": 403, "headers": head})
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), *_GUARDS]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
             await send({"type": "http.response.body", "body": REFUSED})
 
     def _is_welcome(self, scope: Scope) -> bool:
+        """Return whether a request is for this address, and from its own page."""
         headers = []
         for name, value in scope["headers"]:
             headers.append((name.decode("latin-1"), value.decode("latin-1")))
-        return is_welcome(self._port, headers, scope["type"] == "websocket")
+        opens_websocket = scope["type"] == "websocket"
+        return is_welcome(self._port, headers, opens_websocket)
 
 
-def _guarded(send: Any) -> Any:
+def _with_guards(send: Any) -> Any:
     """Wrap an ASGI `send` so that the start of a response gets headers that protect the page."""
 
-    async def sent(message: Scope) -> None:
+    async def send_with_guards(message: Scope) -> None:
+        """Send a message of a response."""
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *_GUARDS]}
+            headers = [*message.get("headers", ()), *_GUARDS]
+            message = {**message, "headers": headers}
         await send(message)
 
-    return sent
+    return send_with_guards
 
 
 def listening(port: int | None) -> socket.socket:
-    """Open a socket on a loopback port, by default on `PORT` or any other where it is taken.
+    """Open a socket on a loopback port.
 
-    Raises UsageError if there is no such socket.
+    port: None for `PORT`, or any free one if that is taken. Raises UsageError if the port is not
+    available.
     """
-    require_port(port, "port")
-    candidates = (PORT, 0) if port is None else (port,)
+    require_port(port, "port")  # raises UsageError for a number that is no port
+    any_free_port = 0
+    candidates = (PORT, any_free_port) if port is None else (port,)
     for candidate in candidates:
         try:
             return socket.create_server((ADDRESS, candidate))
@@ -90,28 +102,32 @@ def serve(
 ) -> None:
     """Serve the page until SIGINT, SIGTERM, or the end of the file `until`.
 
-    listener: the socket. add: puts the page on an app. ready: is called with the URL when the
-    server answers.
+    listener: the socket of the server. add: a function that puts the page on a FastAPI app. ready: a
+    function that is called with the URL of the page when it can be opened. until: a file, such as
+    standard input, of which the other end belongs to a process for which the page is served.
     """
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
 
-    port = listener.getsockname()[1]
+    _host, port = listener.getsockname()
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        ready(f"http://{ADDRESS}:{port}/")  # the socket has been listening all along
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        """Do what belongs to the start of the server, before its first request."""
+        ready(f"http://{ADDRESS}:{port}/")  # requests can already wait in the socket
         if until is not None:
-            threading.Thread(target=watch, daemon=True).start()
+            threading.Thread(target=stop_at_end_of_file, daemon=True).start()
         yield
 
-    def watch() -> None:
+    def stop_at_end_of_file() -> None:
+        """Wait until `until` ends, and then stop the server."""
         with contextlib.suppress(OSError, ValueError):
-            while until.read(1):
+            while until.read(1):  # "" at the end
                 pass
         server.should_exit = True
 
+    # The app, without FastAPI's pages of documentation.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add(app)
     app.add_middleware(OnlyHere, port=port)
@@ -125,7 +141,9 @@ def serve(
         binding_refresh_interval=None,
         show_welcome_message=False,
     )
-    logging.getLogger("nicegui").setLevel(logging.ERROR)  # requests for missing paths are no news
+    logging.getLogger("nicegui").setLevel(logging.ERROR)  # no lines about requests for other paths
+
+    # The server.
     config = uvicorn.Config(
         app, lifespan="on", timeout_graceful_shutdown=1, log_level="error", access_log=False
     )
