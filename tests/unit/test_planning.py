@@ -97,22 +97,6 @@ def test_a_fleet_that_exists_is_planned_beside_no_privacy_and_the_device(planned
     assert planned_fleet["device_unit"]["mean"] < 0.75
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1,0.5\n" * 9,
-        "1,nan,1\n" * 60,
-        "1,0.5,1\n1,0.5,0\n" * 30,
-    ],
-    ids=["too few", "no number", "labels of 0 and 1"],
-)
-def test_a_file_that_is_no_sample_is_refused(tmp_path, text):
-    path = tmp_path / "own.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError):
-        planning.data_of("", None, None, str(path))
-
-
 # Rounds over years
 
 TWO_YEARS = lasting.Lasting(2, "1h", "10")

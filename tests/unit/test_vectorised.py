@@ -112,17 +112,6 @@ def test_symbols_equal_those_of_the_firmware(name):
     assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
 
-@pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])
-def test_categories_equal_those_of_the_firmware(name):
-    rng = np.random.default_rng(3)
-    card = decode(CARDS[name])
-    starts = rng.integers(0, card.symbols - card.window + 1, (CLIENTS, 1))
-    streams = streams_with_ties(CARDS[name], rng)
-    symbols = vectorised.sample_categories(card, ReplayLanes(streams), starts[:, 0])
-    expected, _ = symbols_by_firmware(card, streams, starts, sampler.sample_categories)
-    assert symbols.reshape(-1, 1).tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("d", "k"),
     [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)],
