@@ -94,8 +94,10 @@ def _products_with_weights(features: Fixed, mantissas: npt.ArrayLike) -> Whole:
     # faster than int64, is an exact integer.
     weights = np.asarray(mantissas, np.float64)
     if weights.ndim == 1:
-        return np.asarray((features @ weights).astype(np.int64))
-    return np.einsum("ij,ij->i", features.astype(np.float64), weights).astype(np.int64)
+        products: Array = features @ weights
+    else:
+        products = np.einsum("ij,ij->i", features.astype(np.float64), weights)
+    return products.astype(np.int64)
 
 
 def _rounded_score(total: Whole, exponent: int) -> Whole:
