@@ -1,6 +1,7 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -156,3 +157,20 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         if name == "terngateway.experiment":  # an entry point of ternpapers: nobody else imports it
             imported.discard("ternpapers")
         assert imported <= known, name
+
+
+def test_the_core_does_not_speak_of_gateways():
+    for path in (ROOT / "host" / "ternhost").rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert "gateway" not in path.read_text().lower(), path
+
+
+def test_a_report_comes_through_at_most_twelve_files_each_once():
+    """CONTRIBUTING has a table of the files between the broker and the model."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text[text.index("**The path of a report") :].partition("\n## ")[0]
+    files = re.findall(r"^\| `([a-z_/]+\.py)` \|", section, re.MULTILINE)
+    assert 5 <= len(files) <= 12
+    assert len(set(files)) == len(files)
+    for file in files:
+        assert (ROOT / "host" / "ternhost" / file).is_file(), file
