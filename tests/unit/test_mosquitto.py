@@ -9,7 +9,6 @@ import pytest
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration, mosquitto
-from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.broker_log import BrokerLog
 from ternhost.reach.broker.mosquitto_files import LOG, PID
 
@@ -101,10 +100,3 @@ def test_a_board_that_was_let_in_since_is_not_refused(log):
     log.write(NEW.format("10.0.0.7", 1), REFUSED, NEW.format("10.0.0.7", 2), joined)
     assert log.refused == set()
     assert set(log.connected) == {"00000007"}
-
-
-def test_a_mosquitto_that_does_not_log_connections_says_nothing(log, tmp_path):
-    log.write(LATER_RELEASE_REFUSES)
-    conf = (tmp_path / CONFIG).read_text()
-    (tmp_path / CONFIG).write_text(conf.replace("log_type notice\n", ""))
-    assert not log.read()

@@ -1,7 +1,6 @@
 """Declared options: the parser that is made from them, and the values that are refused."""
 
-from argparse import ArgumentParser
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from simulating import run
@@ -9,28 +8,9 @@ from simulating import run
 from ternhost import options
 from ternhost.errors import USAGE, UsageError
 from ternhost.learn.base import ALGORITHMS
-from ternhost.options import flag, given, names_of, option
+from ternhost.options import flag, names_of
 from ternhost.run.options import RunOptions
 from ternhost.store import round_numbers
-
-
-@dataclass(frozen=True)
-class Cake:
-    """Options of a cake."""
-
-    layers: int = option(2, "how many layers", group="the cake", metavar="N")
-    cream_share: float = option(0.5, "share of cream in %", group="the cake", metavar="X")
-    warm: bool = option(False, "serve it warm", group="the feast", shown="")
-    baker: str = "nobody"  # not an option
-
-
-def test_only_named_options_are_given():
-    parser = ArgumentParser("bake")
-    options.add_arguments(parser, Cake)
-    named = given(parser.parse_args(["--layers", "3", "--cream-share", "0.25", "--no-warm"]), Cake)
-    assert named == {"layers": 3, "cream_share": 0.25, "warm": False}
-    assert given(parser.parse_args([]), Cake) == {}
-
 
 # The options of tern itself
 
@@ -134,7 +114,6 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "plan --epsilon 0",
         "plan --dataset diabetes --model logistic --reports 100",
         "plan --devices 2 --epsilon 2",
-        "broker config new --for nats --prefix farm.a",
         "card design duchi --epsilon nan",
         "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",
     ],

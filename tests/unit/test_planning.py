@@ -97,22 +97,6 @@ def test_a_fleet_that_exists_is_planned_beside_no_privacy_and_the_device(planned
     assert planned_fleet["device_unit"]["mean"] < 0.75
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1,0.5\n" * 9,
-        "1,nan,1\n" * 60,
-        "1,0.5,1\n1,0.5,0\n" * 30,
-    ],
-    ids=["too few", "no number", "labels of 0 and 1"],
-)
-def test_a_file_that_is_no_sample_is_refused(tmp_path, text):
-    path = tmp_path / "own.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError):
-        planning.data_of("", None, None, str(path))
-
-
 # Rounds over years
 
 TWO_YEARS = lasting.Lasting(2, "1h", "10")
@@ -154,10 +138,11 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
 
     def learned(devices, reports_of_a_device):
         monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", reports_of_a_device)
-        epsilon, reports = rounds.simulated(data, "logistic", devices)
+        equivalent = rounds.fewer_equivalent_reports(data, "logistic", devices)
+        options = {"clients": devices, "group": 0, "epsilon": equivalent.epsilon}
         figures = []
         for seed in range(1, 9):
-            learner = sgd(data, reports, seed, clients=devices, group=0, epsilon=epsilon)
+            learner = sgd(data, equivalent.count, seed, **options)
             figures.append(figure_of(simulate(learner, seed)))
         return mean_and_error(figures)
 

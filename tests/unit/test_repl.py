@@ -47,23 +47,6 @@ def test_the_error_on_a_board_that_restarts_for_ever_names_its_reason():
 
 
 @pytest.mark.parametrize(
-    ("printed", "description"),
-    [
-        (
-            RESTART + b"\r\nBrownout detector was triggered\r\n\r\n",
-            "its supply voltage drops too low (brownout)",
-        ),
-        (b"invalid header: 0xffffffff\r\n" * 9, "or one for another chip (invalid header)"),
-        (b"t=20.1\r\nt=20.2\r\nt=20.1\r\n", "it prints 't=20.1' again and again"),
-        (b"\xff\xfe\x80" * 9, "it sends bytes that are no text"),
-    ],
-    ids=["brownout", "no firmware", "text", "no text"],
-)
-def test_what_a_board_prints_is_described_in_a_sentence(printed, description):
-    assert description in heard.describe(printed)
-
-
-@pytest.mark.parametrize(
     ("printed", "is_missing"),
     [
         (b"", True),

@@ -145,14 +145,6 @@ def test_rounds_after_a_silent_one_begin_later_and_later(monkeypatch):
         assert pause >= least
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["--fleet", "port:/dev/null"]], ids=["no fleet", "no store with keys"]
-)
-def test_a_fleet_and_its_keys_must_be_named(words, command, here):
-    command(*words, code=errors.USAGE)
-    assert list(here.iterdir()) == []
-
-
 def test_a_continued_run_can_skip_round_numbers(command):
     words = ["--fleet", "inprocess:2", *FLEET[2:]]
     command(*words, "--rounds", "1")

@@ -77,21 +77,6 @@ def test_a_round_is_repeated_by_its_seed_and_differs_from_the_next():
     assert not np.array_equal(counts(seed=6, number=7), first)
 
 
-def test_each_cohort_has_counts_of_its_own_card():
-    cards = [design("duchi", 1).card, design("three-outputs", 2).card]
-    driver, statuses = fleet_with(), []
-    one_value = gradient_question(k=1, card=cards[0])
-    two_values = gradient_question(k=2, card=cards[1])
-    driver.open(1, [(one_value, range(1, 1001)), (two_values, np.arange(1001, 4001))])
-    result = driver.collect(1, statuses.append)
-
-    assert [cohort.card.data for cohort in result.cohorts] == cards
-    assert [cohort.reports for cohort in result.cohorts] == [1000, 3000]
-    assert [int(cohort.counts.sum()) for cohort in result.cohorts] == [1 * 1000, 2 * 3000]
-    last_status = statuses[-1]
-    assert last_status.reports == last_status.asked == 4000
-
-
 def test_a_card_that_does_not_certify_is_refused():
     card = bytearray(design("duchi", 1).card)
     card[1:5] = (999_000).to_bytes(4, "little")  # it claims an epsilon of 0.999

@@ -4,37 +4,20 @@ everywhere else.
 
 import io
 import os
-import re
 import signal
-import time
 from types import SimpleNamespace
 
 import pytest
-from harness.raw_client import wait_for
 
 from ternhost.cli import progress
 from ternhost.cli.progress import ProgressPrinter
 from ternhost.run.status import END, PROGRESS, Status
-from ternhost.terminal import Progress, heeding_interrupts
+from ternhost.terminal import heeding_interrupts
 
 
 @pytest.fixture(autouse=True)
 def term(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-
-
-def test_without_a_terminal_a_long_step_is_repeated():
-    out = io.StringIO()
-    with Progress("mean", stream=out, every=0.01) as progress:
-        progress.step("epsilon 1")
-        wait_for(lambda: out.getvalue().count("epsilon 1") > 2)
-        progress.step("epsilon 2")
-        wait_for(lambda: "epsilon 2" in out.getvalue())
-    text = out.getvalue()
-    assert all(re.fullmatch(r"mean: epsilon [12] \(\d+ s\)", line) for line in text.splitlines())
-    assert text.endswith("\n")
-    time.sleep(0.05)
-    assert out.getvalue() == text, "nothing is written after the end"
 
 
 def test_a_command_in_the_background_can_be_interrupted():

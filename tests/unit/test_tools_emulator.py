@@ -10,7 +10,7 @@ import pytest
 
 from ternhost.errors import UsageError
 from terntools.emulators import debian, micropython
-from terntools.emulators.debian import BuildError, Shell
+from terntools.emulators.debian import BuildError
 
 
 def test_the_installed_interpreter_is_suitable_and_has_the_heap_of_a_board():
@@ -44,20 +44,6 @@ def test_only_the_interpreter_named_by_the_environment_is_used(monkeypatch):
         micropython.find_micropython()
     monkeypatch.setenv("TERN_MICROPYTHON", str(good))
     assert micropython.find_micropython() == good
-
-
-def shell(tmp_path, progress=pytest.fail):
-    return Shell(tmp_path / "log", progress)
-
-
-def test_a_failed_step_shows_the_end_of_its_output_and_keeps_the_log(monkeypatch, tmp_path):
-    monkeypatch.setenv("TERN_CACHE", str(tmp_path))
-    steps = shell(tmp_path)
-    steps.run("sh", "-c", "echo an earlier step")
-    with pytest.raises(BuildError, match="sh failed with exit code 3:\n    no such flag") as caught:
-        steps.run("sh", "-c", "echo no such flag >&2; exit 3")
-    assert "an earlier step" not in caught.value.message
-    assert "an earlier step" in (tmp_path / "failed-build.log").read_text()
 
 
 def test_a_source_with_another_checksum_is_refused(tmp_path):

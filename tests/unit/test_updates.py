@@ -10,7 +10,6 @@ from ternhost.errors import USAGE
 from ternhost.provision import keys
 from ternhost.store import sleepers
 from terntools.boards import mpy, update
-from terntools.boards.program import program_files, read
 
 KEY = bytes(range(32))
 PACKAGE = bytes(5000)
@@ -84,16 +83,6 @@ def refused(tern, *arguments):
 def test_a_program_that_cannot_be_updated_again_is_refused(store, tern):
     message = refused(tern, 1, "--store", store, "--main", mpy.MAIN)
     assert "does not import tern.update" in message
-
-
-@pytest.mark.parametrize(
-    "line", ["import tern.update", "from tern import update", "from tern.update import Update"]
-)
-def test_a_package_has_what_its_program_imports(tmp_path, line):
-    (tmp_path / "helper.py").write_text("")
-    program = tmp_path / "product.py"
-    program.write_text(f"{line}\nimport helper\n")
-    assert {"tern/update.py", "helper.py"} <= program_files("emulated", read(program)).keys()
 
 
 def test_a_sleeping_board_is_not_updated(store, tmp_path, tern):

@@ -112,17 +112,6 @@ def test_symbols_equal_those_of_the_firmware(name):
     assert lanes._position.tolist() == expected_positions, "as many bytes are drawn"
 
 
-@pytest.mark.parametrize("name", ["window of one", "two levels", "256 levels"])
-def test_categories_equal_those_of_the_firmware(name):
-    rng = np.random.default_rng(3)
-    card = decode(CARDS[name])
-    starts = rng.integers(0, card.symbols - card.window + 1, (CLIENTS, 1))
-    streams = streams_with_ties(CARDS[name], rng)
-    symbols = vectorised.sample_categories(card, ReplayLanes(streams), starts[:, 0])
-    expected, _ = symbols_by_firmware(card, streams, starts, sampler.sample_categories)
-    assert symbols.reshape(-1, 1).tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("d", "k"),
     [(28, 1), (28, 5), (128, 127), (7, 7), (1, 1), (2, 1), (256, 9), (257, 9), (1024, 400)],
@@ -165,7 +154,8 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     parameters = random.integers(-largest, largest, d)
     question = model, parameters, exponent
 
-    gradients = vectorised.gradients(*question, records, None, batch, range_)
+    asked = vectorised.ModelParameters(*question)
+    gradients = vectorised.gradients(asked, records, None, batch, range_)
     for i in range(clients):
         rows = records[i * batch : (i + 1) * batch]
         assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
@@ -173,7 +163,7 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     # Half of the coordinates of each client, in order.
     shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
     coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
-    chosen = vectorised.gradients(*question, records, coordinates, batch, range_)
+    chosen = vectorised.gradients(asked, records, coordinates, batch, range_)
     assert np.array_equal(chosen, np.take_along_axis(gradients, coordinates, 1))
 
 
@@ -258,7 +248,8 @@ def test_local_training_equals_that_of_the_firmware(
         records[:, :, d] = random.integers(0, classes, (clients, count))  # labels
     taus = random.integers(1, 1 << 23, clients)
 
-    moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
+    start = vectorised.ModelParameters(model, parameters, exponent)
+    moved = vectorised.train_locally(start, records, epochs, batch, rate)
     reported = vectorised.shares(moved, taus)
 
     trainer = LocalTrainer(d, classes)
