@@ -100,7 +100,7 @@ def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions)
             Site(
                 name=name,
                 devices=ids,
-                told=tables.told(name),
+                told=tables.disclosures_of(name),
                 bounds=[bound for bound in (bound_of_run, bound_of_site) if bound is not None],
                 left=_least_left(here.get("budgets", ())),
                 registered=int(here.get("registered", 0)),
@@ -283,7 +283,7 @@ def disclosed_so_far(store: Store, options: RunOptions) -> dict[str, dict[str, A
     honest = options_of(options).honest
     epsilons = {}
     for gateway in tables.gateways():
-        epsilon = tables.told(gateway.name).largest_loss(delta, honest).epsilon
+        epsilon = tables.disclosures_of(gateway.name).largest_loss(delta, honest).epsilon
         if epsilon:
             epsilons[gateway.name] = epsilon
     return as_result(epsilons, options)

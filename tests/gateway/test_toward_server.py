@@ -53,7 +53,7 @@ def report_of(epsilon, devices=300):
 def store_rounds(store, times, epsilon):
     """Store that so many rounds have asked all of north's devices for a report."""
     for number in range(1, times + 1):
-        GatewayTables(store).save_told(number, "north", [(report_of(epsilon), DEVICES)])
+        GatewayTables(store).save_disclosed(number, "north", [(report_of(epsilon), DEVICES)])
 
 
 def test_a_site_discloses_what_card_account_says(store, tern):
@@ -74,7 +74,7 @@ def test_the_chosen_epsilon_is_the_largest_that_keeps_the_bound_after_earlier_ru
     store_rounds(store, times=3, epsilon=1)
     options = options_of_run(rounds=2)
     fitted = planning.with_largest_epsilon(options, learner_of(options), store, {"north": DEVICES})
-    before = GatewayTables(store).told("north")
+    before = GatewayTables(store).disclosures_of("north")
     chosen = float(fitted.learning.epsilon)
 
     def keeps_bound(epsilon):
