@@ -112,7 +112,7 @@ def test_no_epsilon_may_keep_a_bound(store):
 def test_personal_epsilons_are_planned_class_by_class():
     options = options_of_run(epsilons="0.5:0.5,1:0.5", rounds=9)
     site = Site("north", DEVICES, Disclosures(), [Bound(MICRO)])
-    planned = planning.plan(learner_of(options), site, len(DEVICES), options)
+    planned = planning.planned_reports(learner_of(options), site, len(DEVICES), options)
     assert [each.report.cost for each in planned] == [500_000, MICRO]
     assert sum(len(each.devices) for each in planned) == len(DEVICES)
 
@@ -120,7 +120,7 @@ def test_personal_epsilons_are_planned_class_by_class():
 def test_groups_that_a_gateway_draws_are_planned_as_drawn():
     options = options_of_run(reports=300, group=60)
     site = Site("north", DEVICES, Disclosures(), [Bound(MICRO, honest=0.9)])
-    (planned,) = planning.plan(learner_of(options), site, len(DEVICES), options)
+    (planned,) = planning.planned_reports(learner_of(options), site, len(DEVICES), options)
     group = planned.report.group
     assert (group.asked, group.pool, group.draw) == (60, 300, 5)  # the last of five rounds
 
