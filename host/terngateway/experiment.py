@@ -63,11 +63,11 @@ def cells(options: Options) -> list[Cell]:
         """Return how long a computation takes, relative to the others."""
         return devices
 
-    return Cell.each(
-        "figures",
-        _trained,
-        {"name": dataset_name, "seeds": seeds},
-        cost,
+    return Cell.for_each_combination(
+        table="figures",
+        work=_trained,
+        common={"name": dataset_name, "seeds": seeds},
+        cost=cost,
         kind=(_SERVER, _SAME, _ONCE),
         devices=sizes,
     )
@@ -127,7 +127,7 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     without_privacy = optimal_figures(dataset, model)[measure]
     trivial = judging.baselines(dataset, MODELS[model])[measure]  # of a model without features
 
-    curves = Curve.each(rows, "kind", "devices", "figure")
+    curves = Curve.each(rows, label="kind", x="devices", y="figure")
     panel = Panel(
         title=f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together",
         x_label="devices of each site",
