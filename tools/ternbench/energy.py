@@ -126,7 +126,8 @@ class Duty:
     def watts(self) -> float:
         """The average power in watts. Raises UsageError if a report takes longer than `every`."""
         condition = f"more than the {self.report_seconds:.3f} s that a report takes"
-        require(self.every > self.report_seconds >= 0, "every", condition, f"{self.every:g}")
+        fits = self.every > self.report_seconds >= 0
+        require(fits, "every", condition, f"{self.every:g}")
         report_joules = self.microjoules * 1e-6
         sleep_joules = self.sleep_milliwatts * 1e-3 * (self.every - self.report_seconds)
         return (report_joules + sleep_joules) / self.every
