@@ -10,6 +10,7 @@ from ternhost.errors import UsageError
 from terntools.boards import running
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
+from terntools.boards.flash_options import FlashOptions
 from terntools.boards.repl import Repl
 from terntools.emulators.pico import boot_pico
 
@@ -92,7 +93,7 @@ def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader
     path.write_bytes(make(pico_images.image()))
     volume = pico_images.volume_of_another_board(tmp_path / "boot loader")
     with pytest.raises(UsageError, match="brings files of its own"):
-        flash("/dev/none", read_firmware(path), volume=volume)
+        flash("/dev/none", read_firmware(path), FlashOptions(volume=volume))
     assert pico_images.content(volume) == ["INFO_UF2.TXT"]
 
 

@@ -90,7 +90,8 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
             key = opened.keys().get(first)
         if not key:
             return None
-        return mqtt.password(key)
+        password: str = mqtt.password(key)
+        return password
 
     return password_of_key
 
