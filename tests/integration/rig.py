@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import os
-import random
 import select
 import signal
 import subprocess
@@ -258,12 +257,6 @@ def finish(algorithm="fedsgd", **options):
         return run.run()
 
 
-def resume(text, **options):
-    """Resume a run, and return its result."""
-    with Run.resume(str(text), **options) as run:
-        return run.run()
-
-
 def replay(store):
     """Let a new algorithm learn from the stored reports of the store's only run; return it."""
     (stored,) = store.runs()
@@ -321,30 +314,6 @@ class Proxy:
             for source in select.select(list(self._ways), [], [], 0.05)[0]:
                 change, sink = self._ways[source]
                 os.write(sink, change(os.read(source, 4096)))
-
-
-class Damage:
-    """Flips bits, drops and repeats bytes with `probability` while `on` is true; `done` counts
-    these bytes.
-    """
-
-    def __init__(self, seed, probability):
-        self._random, self._probability = random.Random(seed), probability
-        self.on, self.done = True, 0
-
-    def __call__(self, data):
-        out = bytearray()
-        for byte in data:
-            draw = self._random.random() / self._probability
-            if not self.on or draw >= 1:
-                out.append(byte)
-                continue
-            self.done += 1
-            if draw < 0.5:
-                out.append(byte ^ 1 << self._random.randrange(8))
-            elif draw < 0.75:
-                out += bytes([byte, byte])
-        return bytes(out)
 
 
 class Train:

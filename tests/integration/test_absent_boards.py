@@ -6,20 +6,17 @@ told. Real Mosquitto, emulated boards, and the real commands.
 import json
 import shutil
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from queue import SimpleQueue
+from typing import NamedTuple
 
 import pytest
 import rig
-from framing import hello
-from harness.raw_client import board_client, wait_for
+from harness.raw_client import wait_for
 
 from tern import absence as A
 from tern import storage, wire
@@ -28,13 +25,13 @@ from ternhost.provision import keys
 from ternhost.reach import certificates
 from ternhost.reach.absence import REASONS
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.broker_log import TEXTS
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.links import open_link
 from ternhost.store.boards import hello_fields
 from ternhost.store.store import Store
-from terntools.emulators import qemu
+from terntools.boards import deploy
+from terntools.emulators import flash_image, qemu
 from terntools.emulators.unix_fleet import EmulatedFleet
 
 SOON = 15.0  # seconds
@@ -49,9 +46,7 @@ SAYS = {part: words.partition("{at} ")[2] for part, (words, _) in TEXTS["refused
     "shared": "several boards log in as",
     "key": "this store has no key for device",
     "version": "its library is of another version",
-    "site": "the broker of site lab is not connected",
     "store": "has no device yet",
-    "log": "the log of this broker is not on this machine",
     "down": "does not answer",
     "gone": "is gone; waiting for it",
     "expired": "certificate has expired",
@@ -66,16 +61,10 @@ def absent(port):
 
 
 def change(directory, **members):
-    """Change mqtt.json; None takes a member away. Return what it was."""
+    """Change mqtt.json; None takes a member away."""
     path = directory / "mqtt.json"
-    before = path.read_text()
-    config = {
-        name: value
-        for name, value in {**json.loads(before), **members}.items()
-        if value is not None
-    }
-    path.write_text(json.dumps(config))
-    return before
+    config = json.loads(path.read_text()) | members
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
 
 class Place:
@@ -83,12 +72,11 @@ class Place:
     it.
     """
 
-    def __init__(self, folder, stack, micropython, **network):
+    def __init__(self, folder, stack, micropython):
         self.folder, self.stack, self.micropython = folder, stack, micropython
         row = [1000] * (rig.D + 1)
-        self.path, (self.board,) = rig.on_broker(folder, 1, row, longest_pause_ms=500, **network)
+        self.path, (self.board,) = rig.on_broker(folder, 1, row, longest_pause_ms=500)
         self.directory = folder / "broker"
-        self.fleet = f"mqtt:{self.directory}"
         self.running = self.port = None
         self.lines = []
         self.began = 0.0  # time of the failure, or of the host's start
@@ -96,17 +84,24 @@ class Place:
     def broker(self):
         self.running = self.running or self.stack.enter_context(Mosquitto(self.directory))
 
-    def start(self, *more, program=None):
+    def start(self, *more):
         """Start the board, and more boards, on their directories."""
         if not self.port:
-            fleet = EmulatedFleet(self.micropython, [self.board, *more], program=program)
+            fleet = EmulatedFleet(self.micropython, [self.board, *more])
             self.emulated = self.stack.enter_context(fleet).boards[0]
             self.port = self.emulated.port
 
     def serve(self):
         if self.began:
             return
-        places = ("--store", self.path, "--fleet", self.fleet, "--card", self.folder / "card")
+        places = (
+            "--store",
+            self.path,
+            "--fleet",
+            f"mqtt:{self.directory}",
+            "--card",
+            self.folder / "card",
+        )
         self.began = time.monotonic()
         options = (*places, "--dimension", rig.D, "--k", 1, "--json")
         serving = rig.Train(*options, cwd=self.folder, command="serve").process
@@ -138,19 +133,9 @@ class Place:
     def store(self):
         return Store(self.path, beside=True)
 
-    def edit(self, name, old, new):
-        text = (self.directory / name).read_text()
-        assert old in text
-        (self.directory / name).write_text(text.replace(old, new))
-
 
 def settings(**members):
     return lambda place: change(place.board, **members)
-
-
-def never_started(place):
-    """The board and the host look for a broker that nobody starts."""
-    place.running = "none"
 
 
 def broker_killed(place):
@@ -171,17 +156,6 @@ def not_configured(place):
     clients = path.read_bytes()
     key = slice(4, 4 + wire.KEY_BYTES)  # behind the id of the device
     path.write_bytes(clients[: key.start] + new_key + clients[key.stop :])
-
-
-def revoked_in_the_store(place):
-    """The broker still has the password of the revoked key."""
-    with place.store() as store:
-        keys.revoke(store, [1])
-
-
-def revoked(place):
-    revoked_in_the_store(place)
-    configuration.configure(place.directory)
 
 
 def another_store(place):
@@ -210,125 +184,41 @@ def certificate_expired(place):
         certificates.write_certificates(place.directory, ["localhost"])
 
 
-def another_version(place):
-    place.broker()
-    with place.store() as store:
-        client = board_client(Access.load(place.directory / HOST), store.keys(), 1)
-    place.stack.callback(client.close)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(wire, "SCHEMA", bytes(len(wire.SCHEMA)))
-        client.publish("tern/hello/00000001", hello(1), retain=True)
-    place.port = "none"
+class Way(NamedTuple):
+    """A way to be absent from the broker, and what is told of it."""
 
-
-def full(place):
-    place.edit(CONFIG, "allow_anonymous", "max_connections 2\nallow_anonymous")
-    place.broker()
-    place.serve()
-    wait_for(lambda: place.lines, 60)
-    for _ in range(2):
-        place.stack.enter_context(socket.create_connection(listener(place.directory)))
-
-
-def site_down(place):
-    site = configuration.add_site(place.directory, "lab", bridge=True, port=free_port())
-    change(place.board, port=site.port)
-    place.broker()
-    with Mosquitto(place.directory / "sites" / "lab"):
-        place.start()
-        wait_for(lambda: not absent(place.port)[1], 30)
-
-
-def log_elsewhere(place):
-    binary = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin")
-    place.running = subprocess.Popen(
-        [binary, "-c", place.directory / CONFIG], stderr=subprocess.DEVNULL
-    )
-    place.stack.callback(place.running.wait)
-    place.stack.callback(place.running.terminate)
-    wait_for(lambda: listens(*listener(place.directory)))
-    place.port = "none"
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to be absent from the broker, and what is told of it.
-
-    prepare: brings it about. host: names of the SAYS that the host tells. board: reasons of which
-    the board tells one; if there are none, it tells nothing.
-    """
-
-    prepare: Callable[[Place], object]
-    host: frozenset[str]
-    board: frozenset[int] = frozenset()
-
-
-def way(prepare, *host, board=()):
-    return Way(prepare, frozenset(host), frozenset(board))
+    prepare: Callable[[Place], object]  # brings it about
+    host: set[str]  # names of the SAYS that the host tells
+    board: set[int] = frozenset()  # reasons of which the board tells one; none: it tells nothing
 
 
 WAYS = {
-    "broker not started": way(never_started, "down", board=[A.REFUSED]),
-    "broker stopped": way(broker_killed, "gone", board=[A.REFUSED, A.LOST]),
-    "port closed": way(settings(port=1), "login", board=[A.REFUSED]),
-    "name unknown": way(settings(host="nobody.invalid"), "login", board=[A.NO_NAME]),
-    "wrong password": way(
-        settings(password="0" * 32), "not authorised", "login", board=[A.CREDENTIALS]
+    "broker stopped": Way(broker_killed, {"gone"}, {A.REFUSED, A.LOST}),
+    "wrong password": Way(
+        settings(password="0" * 32), {"not authorised", "login"}, {A.CREDENTIALS}
     ),
-    "broker not configured": way(
-        not_configured, "password", "not authorised", board=[A.CREDENTIALS]
+    "broker not configured": Way(not_configured, {"password", "not authorised"}, {A.CREDENTIALS}),
+    "certificate expired": Way(certificate_expired, {"expired"}, {A.DATES}),
+    "another store": Way(another_store, {"key", "password"}),
+    "other prefix": Way(settings(prefix="other"), {"hello"}),
+    "two of one name": Way(two_of_one_name, {"shared"}, {A.LOST}),
+    "plain at a port with TLS": Way(
+        settings(authority=None), {"wrong version number", "login"}, {A.CLOSED, A.NO_BROKER}
     ),
-    "revoked": way(revoked, "not authorised", "store", board=[A.CREDENTIALS]),
-    "revoked, broker not configured": way(revoked_in_the_store, "key", "store"),
-    "another store": way(another_store, "key", "password"),
-    "other prefix": way(settings(prefix="other"), "hello"),
-    "two of one name": way(two_of_one_name, "shared", board=[A.LOST]),
-    "plain at a port with TLS": way(
-        settings(authority=None), "wrong version number", "login", board=[A.CLOSED, A.NO_BROKER]
-    ),
-    "other authority": way(other_authority, "alert unknown ca", "login", board=[A.CERTIFICATE]),
-    "other host name": way(
-        settings(server="other.local"), "alert bad certificate", "login", board=[A.CERTIFICATE]
-    ),
-    "certificate expired": way(certificate_expired, "expired", board=[A.DATES]),
-    "other version": way(another_version, "version"),
-    "power cut": way(power_cut, "ended"),
-    "broker full": way(full, "max_connections", "login", board=[A.CLOSED]),
-    "site down": way(site_down, "site", board=[A.REFUSED, A.LOST]),
-    "log elsewhere": way(log_elsewhere, "log"),
+    "other authority": Way(other_authority, {"alert unknown ca", "login"}, {A.CERTIFICATE}),
+    "power cut": Way(power_cut, {"ended"}),
 }
 
 
-@pytest.fixture
-def lonely(tmp_path, micropython):
-    """A board, by its port, whose broker does not run."""
-    _, (directory,) = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
-    with EmulatedFleet(micropython, [directory]) as fleet:
-        (board,) = fleet.boards
-        wait_for(lambda: absent(board.port) == (A.REFUSED, True), SOON)
-        yield board
+def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(tmp_path, micropython):
+    _, directories = rig.on_broker(tmp_path, 1, longest_pause_ms=500)
+    with EmulatedFleet(micropython, directories) as fleet:  # whose broker does not run
+        (port,) = fleet.ports
+        wait_for(lambda: absent(port) == (A.REFUSED, True), SOON)
+        text = rig.tern("device", "info", port).out
 
-
-def test_a_board_says_at_its_port_why_it_is_not_on_its_broker(lonely):
-    text = rig.tern("device", "info", lonely.port).out
     assert REASONS[A.REFUSED][0] in text
     assert "tern broker run" in text
-
-
-def test_a_board_that_is_back_says_why_it_was_away(lonely, tmp_path):
-    with Mosquitto(tmp_path / "broker"):
-        wait_for(lambda: absent(lonely.port) == (A.REFUSED, False), SOON)
-        assert "was away" in rig.tern("device", "info", lonely.port).out
-
-
-def test_a_board_remembers_over_a_restart_why_it_was_away(lonely, tmp_path):
-    with Mosquitto(tmp_path / "broker"):
-        settings_before = change(lonely.directory, password="0" * 32)
-        lonely.restart()
-        wait_for(lambda: absent(lonely.port) == (A.CREDENTIALS, True), SOON)
-        (lonely.directory / "mqtt.json").write_text(settings_before)
-        lonely.restart()
-        wait_for(lambda: absent(lonely.port) == (A.CREDENTIALS, False), SOON)
 
 
 def told_of(place, expected, seconds):
@@ -353,7 +243,7 @@ def told_of(place, expected, seconds):
     return said, reasons - {NO_REASON}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_a_missing_board_is_told_with_its_reason_and_no_other(tmp_path, micropython, name):
@@ -381,8 +271,8 @@ def test_provision_waits_until_the_broker_hears_the_board_and_says_why_it_does_n
     rig.tern("broker", "config", "my-broker", "--port", port, *names, cwd=tmp_path, code=0)
     member = ("--device", 8, "--dataset", "flights", "--store", "my-broker/store.sqlite")
     authority = ("--authority", "my-broker/authority.der", "--ssid", "air")
-    with qemu.boot("rv32") as board:
-        rig.tern("deploy", board.url, code=0)
+    flash_image.fill("rv32", tmp_path / "flash.bin", deploy.library_files)
+    with qemu.boot("rv32", tmp_path / "flash.bin") as board:
         words = ("provision", board.url, *member, "--broker", f"10.0.2.2:{port}", *authority)
         unheard = rig.tern(*words, cwd=tmp_path, code=NO_DEVICE).err
         assert "its broker does not hear it" in unheard

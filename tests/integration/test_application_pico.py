@@ -60,16 +60,16 @@ def test_a_task_beside_tern_is_late_by_20_ms_at_most(board):
     modules = ("app", "softmax", "local")
     with FirmwareFleet("pico", directories, more=modules, program=BUSY) as fleet:
         (port,) = fleet.ports
-        ask(store, port, 6 * [LOGISTIC] + 2 * [SOFTMAX] + 2 * [LOCAL])
-        ask(store, port, 6 * [LOGISTIC], Averaged(wire.LOGISTIC, [200] * D, -14))
+        ask(store, port, [LOGISTIC, LOGISTIC, SOFTMAX, LOCAL])
+        ask(store, port, 2 * [LOGISTIC], Averaged(wire.LOGISTIC, [200] * D, -14))
         with Repl(port) as repl:
             late_ms, late_after_a_flush_ms, runs = repl.evaluate("list(late)")
-            assert repl.evaluate("node.reports") == 6 + 2 + 2 + 6
+            assert repl.evaluate("node.reports") == 4 + 2
             assert repl.evaluate("str(node.error)") == "None"
-            assert repl.evaluate("node.model.round") == 10, "published before the last six"
+            assert repl.evaluate("node.model.round") == 4, "published before the last two"
             assert repl.evaluate("recorder.flushes") >= 2
 
-    assert runs > 100, "of the task"
+    assert runs > 50, "of the task"
     assert late_ms <= LATE_MS
     assert late_after_a_flush_ms <= AFTER_A_FLUSH_MS
 
@@ -90,7 +90,7 @@ def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
     program.write_text(with_time_stamps(INTERRUPTS.read_text()))
     with FirmwareFleet("pico", directories, more=("app",), program=program) as fleet:
         (port,) = fleet.ports
-        ask(store, port, 16 * [LOGISTIC])
+        ask(store, port, 8 * [LOGISTIC])
         with Repl(port) as repl:
             # At once: the interrupt goes on. Samples of the interrupt and of the task; when the
             # first and the last came; how many waited at most.
@@ -98,10 +98,10 @@ def test_no_sample_of_the_interrupts_example_is_lost(board, tmp_path):
                 "(taken, list(seen), list(worst))"
             )
             assert repl.evaluate("window.lost") == 0
-            assert repl.evaluate("node.reports") == 16
+            assert repl.evaluate("node.reports") == 8
             assert repl.evaluate("str(node.error)") == "None"
 
-    assert came > 300
+    assert came > 150
     expected_samples = 1 + (last_ms - first_ms) / PERIOD_MS
     assert abs(came - expected_samples) <= SHAKY
     assert most_waiting < RING

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import rig
 from harness import kept
 from harness.raw_client import wait_for
 
-from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.mosquitto import Mosquitto
 from ternhost.store.store import Store
 
@@ -82,16 +80,3 @@ def test_every_board_that_wakes_in_a_round_is_counted_once(tmp_path, micropython
     counts = [(line["asked"], line["reports"], line["refusals"]) for line in ends]
     assert counts == ROUNDS * [(BOARDS, BOARDS, 0)]
     assert spent(boards) == dict.fromkeys(range(1, BOARDS + 1), ROUNDS * rig.COST)
-
-
-@pytest.mark.parametrize("hangs", [False, True], ids=["gone", "hangs"])
-def test_a_wake_without_its_broker_ends_in_time_and_pays_nothing(tmp_path, micropython, hangs):
-    _, boards = sleeping_boards(tmp_path, 1)
-    port = Access.load(tmp_path / "broker" / HOST).port
-    with socket.create_server(("127.0.0.1", port)) as server:  # accepts, and stays silent
-        if not hangs:
-            server.close()
-        outcome = wake(micropython, boards[0], 2000)
-    assert (outcome["done"], outcome["reports"]) == (False, 0)
-    assert outcome["once_ms"] >= 2000
-    assert spent(boards) == {1: 0}

@@ -1,66 +1,21 @@
 """Rounds over ptys with real MicroPython, while boards die and their lines fail."""
 
 import os
-from contextlib import closing
+import signal
+import time
 
 import pytest
 import rig
-from harness.raw_client import wait_for
 
-from tern import card as cards
+from tern import wire
+from ternhost.count.questions import Question
 from ternhost.count.rounds import COMPLETE
-from ternhost.errors import RefusedError
-from ternhost.privacy.mechanisms import design
-from terntools.emulators.unix_fleet import EmulatedBoard
+from ternhost.errors import DeviceError
+from ternhost.learn.schedule import Terms
+from ternhost.reach.ports import board
+from ternhost.reach.ports.driver import BoardsDriver
 
 ALL = range(1, 41)
-
-
-@pytest.mark.parametrize(
-    ("name", "levels", "k"),
-    [
-        ("duchi", None, 1),
-        ("pm-sub", 255, 3),
-        ("three-outputs", None, 6),
-        ("optimal", 16, 1),
-    ],  # the largest
-)
-def test_a_round_of_any_mechanism_counts_each_device_once(site, name, levels, k):
-    card = design(name, 1, levels).card
-    cost = k * cards.decode(card).epsilon
-    fleet = site(largest=cost, budget=cost)
-    with fleet.boards() as boards:
-        result, aggregator = fleet.round(boards.ports, ALL, card=card, k=k)
-    assert (result.ended, result.reports, result.asked) == (COMPLETE, 40, 40)
-    fates = {fate: frames for fate, frames in vars(aggregator.statistics).items() if frames}
-    fates.pop("duplicate", None)  # on a busy machine a device is asked again
-    assert fates == {"accepted": 40}
-    (cohort,) = result.cohorts
-    assert cohort.counts.sum() == 40 * k
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL, cost)
-
-
-@pytest.mark.parametrize(
-    ("largest", "claimed", "message"),
-    [
-        (rig.COST - 1, rig.COST, "more than they allow"),
-        (rig.COST, rig.COST // 2, "does not keep its claim"),
-    ],
-)
-def test_a_card_that_is_refused_costs_nothing(site, largest, claimed, message):
-    card = rig.CARD[:1] + claimed.to_bytes(4, "little") + rig.CARD[5:]  # behind its shape
-    fleet = site(clients=5, boards=1, largest=largest, budget=9 * rig.COST)
-    with fleet.boards() as boards, pytest.raises(RefusedError, match=message):
-        fleet.round(boards.ports, range(1, 6), card=card)
-    assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
-
-
-def test_boards_with_keys_of_another_store_are_refused(site):
-    fleet = site(clients=3, boards=1)
-    fleet.store.add_devices({device: bytes(32) for device in (1, 2, 3)})
-    with fleet.boards() as boards, pytest.raises(RefusedError, match="have other keys"):
-        fleet.round(boards.ports, (1, 2, 3))
-    assert {spent for spent, _, _ in fleet.ledgers().values()} == {0}
 
 
 # Boards that die
@@ -90,29 +45,10 @@ def test_a_board_that_loses_power_again_and_again(site):
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
 
 
-# Lines that damage bytes and frames
+# Lines that lose, repeat and damage frames
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("way", ["both", "down", "up"])
-def test_a_line_that_damages_bytes_loses_and_doubles_no_report(site, way):
-    devices, fleet = range(1, 101), site(clients=100, boards=1)
-    # So rare that a device, which is asked 12 times at most, hears one question whole.
-    down = rig.Damage(seed=1, probability=0.001)
-    up = rig.Damage(seed=2, probability=0.004)
-    down.on = way in ("both", "down")
-    up.on = way in ("both", "up")
-
-    with fleet.boards() as boards, rig.Proxy(boards.ports[0], down, up) as proxy:
-        result, aggregator = fleet.round([proxy.port], devices)
-
-    assert down.done + up.done > 5, "bytes were damaged"
-    assert result.ended == COMPLETE
-    assert aggregator.statistics.accepted == 100
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, devices)
-
-
-class _Some:
+class EveryNth:
     """Picks every `n`th frame, but none twice: a device is asked 12 times at most."""
 
     def __init__(self, n):
@@ -126,7 +62,7 @@ class _Some:
         return True
 
 
-class _Frames:
+class WholeFrames:
     """Whole COBS frames, zero included, through `change`: frame -> bytes."""
 
     def __init__(self, change):
@@ -137,57 +73,128 @@ class _Frames:
         return b"".join(self._change(frame + b"\x00") for frame in frames)
 
 
-@pytest.mark.parametrize(("way", "longer_than"), [("up", 1), ("down", 60)])
+@pytest.mark.parametrize(
+    ("way", "longer_than"), [("up", 1), ("down", 60)], ids=["reports", "requests"]
+)
 def test_repeated_frames_count_and_cost_once(site, way, longer_than):
-    """Reports, which go up; and requests, the long frames that go down."""
+    """The first of two boards of 20 clients sends or hears each long frame three times."""
     fleet = site()
-    thrice = _Frames(lambda frame: 3 * frame if len(frame) > longer_than else frame)
+    thrice = WholeFrames(lambda frame: 3 * frame if len(frame) > longer_than else frame)
     with fleet.boards() as boards, rig.Proxy(boards.ports[0], **{way: thrice}) as proxy:
         result, aggregator = fleet.round([proxy.port, boards.ports[1]], ALL)
+
     assert result.reports == 40
-    assert aggregator.statistics.duplicate >= 38
+    assert aggregator.statistics.duplicate >= 38  # two of each of 20 reports, but for the last
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 
-def over_a_bad_line(fleet, change):
-    """Run a round in which `change` alters the frames to and from the first of two boards."""
-    with fleet.boards() as boards:
-        first, second = boards.ports
-        with rig.Proxy(first, _Frames(change), _Frames(change)) as proxy:
-            return fleet.round([proxy.port, second], ALL)
+def test_lost_and_truncated_frames_lose_and_double_no_report(site):
+    fleet, is_lost, is_truncated = site(), EveryNth(4), EveryNth(5)
 
-
-def test_truncated_frames_lose_and_double_no_report(site):
-    fleet, is_picked = site(), _Some(5)
-
-    def truncate(frame):
-        if len(frame) > 20 and is_picked(frame):
+    def change(frame):
+        is_credit = len(frame) == 1
+        if not is_credit and is_lost(frame):
+            return b""
+        if len(frame) > 20 and is_truncated(frame):
             return frame[: len(frame) // 2] + b"\x00"
         return frame
 
-    _, aggregator = over_a_bad_line(fleet, truncate)
-
-    statistics = aggregator.statistics
-    assert statistics.unread + statistics.damaged + statistics.forged > 0
-    rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
-
-
-def test_lost_frames_lose_and_double_no_report(site):
-    fleet, is_picked = site(), _Some(4)
-
-    def lose(frame):
-        is_credit = len(frame) == 1
-        if not is_credit and is_picked(frame):
-            return b""
-        return frame
-
-    result, _ = over_a_bad_line(fleet, lose)
+    with fleet.boards() as boards:
+        first, second = boards.ports
+        with rig.Proxy(first, WholeFrames(change), WholeFrames(change)) as proxy:
+            result, aggregator = fleet.round([proxy.port, second], ALL)
 
     assert result.ended == COMPLETE
+    statistics = aggregator.statistics
+    assert statistics.unread + statistics.damaged + statistics.forged > 0, "frames were damaged"
     rig.assert_counted_once(fleet.store, fleet.ledgers(), 1, ALL)
 
 
-def test_a_board_that_crashes_says_why(tmp_path, micropython):
-    with closing(EmulatedBoard(micropython, tmp_path, firmware=tmp_path)) as board:
-        wait_for(lambda: os.waitid(os.P_PID, board.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
-        assert "ended with status 1: ImportError" in str(board.failure())
+# Boards that die during a run: it goes on with the others, names the dead, and takes them back
+
+
+QUESTION = Question(wire.LOGISTIC, [100] * rig.D, -14, rig.CARD, 1)
+BOARDS, CLIENTS = 3, 30
+CLIENTS_OF_TWO_BOARDS = 20
+LONG = 600.0  # seconds; a test that waits for them fails
+
+
+class Fleet:
+    """A driver for emulated boards, with its warnings and its rounds."""
+
+    def __init__(self, directory, micropython, **terms):
+        self.warnings = []
+        site = rig.make_site(directory, micropython, CLIENTS, BOARDS, budget=100 * rig.COST)
+        self.store, self.boards = site.store, site.boards()
+        terms = Terms(**{"deadline": LONG, "silence": LONG} | terms)
+        self.driver = BoardsDriver(self.store, self.boards, terms, warn=self.warnings.append)
+
+    def __enter__(self):
+        self.driver.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.driver.__exit__(*error)
+        self.store.close()
+
+    def round(self, number):
+        self.driver.open(number, [(QUESTION, self.driver.devices)])
+        result = self.driver.collect(number)
+        self.store.end_round(number, result.ended)
+        return result
+
+
+@pytest.fixture
+def fleet(tmp_path, micropython):
+    return lambda **terms: Fleet(tmp_path, micropython, **terms)
+
+
+def test_a_board_that_dies_is_left_out_at_once_with_a_warning_and_taken_back(fleet):
+    with fleet() as running:
+        _, dead, _ = running.boards.boards
+        os.kill(dead.pid, signal.SIGKILL)
+        for number in (1, 2, 3):
+            assert running.round(number).reports == CLIENTS_OF_TWO_BOARDS
+        (warning,) = running.warnings
+        assert "ended with status -9" in warning
+        assert f"{dead.port} is left out" in warning
+
+        dead.restart()
+        run_rounds_until_all_report(running, 4)
+
+        assert running.warnings[1:] == [f"the board on {dead.port} is back"]
+
+
+def test_a_board_that_hangs_is_left_out_after_its_silence_and_taken_back(fleet, monkeypatch):
+    monkeypatch.setattr(board, "_REOPEN_TIMEOUT", 120.0)
+    with fleet(silence=4.0) as running:
+        *_, hung = running.boards.boards
+        os.kill(hung.pid, signal.SIGSTOP)
+        assert running.round(1).reports == CLIENTS_OF_TWO_BOARDS
+        (warning,) = running.warnings
+        assert f"the board on {hung.port} has been silent for 4 s" in warning
+        for number in (2, 3, 4):  # its port opens, but stays silent: no round waits
+            began = time.monotonic()
+            assert running.round(number).reports == CLIENTS_OF_TWO_BOARDS
+            assert time.monotonic() - began < 60  # half of the patience with a port
+
+        os.kill(hung.pid, signal.SIGCONT)
+        run_rounds_until_all_report(running, 5)
+
+        assert running.warnings[1:] == [f"the board on {hung.port} is back"]
+
+
+def test_a_run_ends_when_all_boards_have_died(fleet):
+    with fleet() as running:
+        for board in running.boards.boards:
+            os.kill(board.pid, signal.SIGKILL)
+        with pytest.raises(DeviceError, match="ended with status -9"):
+            running.round(1)
+
+
+def run_rounds_until_all_report(running, number):
+    end = time.monotonic() + 30
+    while running.round(number).reports < CLIENTS:
+        assert time.monotonic() < end
+        running.driver.wait(0.3)
+        number += 1

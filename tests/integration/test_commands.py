@@ -1,65 +1,195 @@
-"""The commands that talk to boards, over ptys with real MicroPython."""
+"""Commands that run fleets, brokers and the demo, on this machine."""
 
 import json
+import os
 import signal
-import subprocess
-from contextlib import contextmanager
+import time
 
 import pytest
 import rig
 import warm
+from harness.background import interrupt
+from harness.raw_client import board_client, wait_for
+from warm import TERN
+
+from ternhost import errors
+from ternhost.provision import keys
+from ternhost.reach.broker import configuration, mosquitto_files
+from ternhost.reach.broker.access import HOST, Access
+from ternhost.reach.broker.keeper import KeeperTimes
+from ternhost.reach.broker.mosquitto import Mosquitto, free_port, listener, listens
+from ternhost.store.store import Store
+from terntools.emulators.process import locked
 
 
-@contextmanager
-def emulated(*words):
-    """Run `tern fleet emulate`; yield the fleet (`port:PORTS`) and the path of its store."""
-    command = [*warm.TERN, "fleet", "emulate", *map(str, words), "--json"]
-    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            ready = json.loads(process.stdout.readline())
-            yield "port:" + ",".join(ready["ports"]), ready["store"]
-            process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=120)
-            assert (process.returncode, out) == (0, "")
-        finally:
-            process.kill()
-
-
-def test_an_emulated_fleet_keeps_what_its_boards_have_spent(here, micropython):
-    arguments = (2, "--clients", 80, "--budget", 4, "--largest", 2, "--dir", here / "fleet")
-    train = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
-    with emulated(*arguments) as (fleet, store):
-        first, second = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        assert first["clients"] == 40
-        assert (first["first_device"], second["first_device"]) == (1, 41)
-        assert first["epsilon_left"] == second["epsilon_left"] == 4
-        assert rig.tern(*train, "--fleet", fleet, "--store", store).json["reports"] == 80
-
-    with emulated(*arguments) as (fleet, _):  # the same boards
-        boards = rig.tern("device", "info", "--fleet", fleet, "--json").json["boards"]
-        left = [board["epsilon_left"] for board in boards]
-        assert left == pytest.approx([2, 2], abs=5e-4)  # a card costs a little less than asked
-
-
-def test_a_round_that_no_device_can_answer_does_not_end_a_run(here, micropython):
-    train = ("train", "--reports", 6, "--group", 1, "--no-report", "--json")
-    with emulated(1, "--clients", 6, "--dir", here / "fleet") as (fleet, store):
-        (damaged,) = here.glob("fleet/**/ledger/00000003")
-        damaged.write_bytes(damaged.read_bytes()[:-1])
-        done = rig.tern(*train, "--fleet", fleet, "--store", store, code=4)
-    assert "1 of 1 devices refuse: their ledger cannot be read or written" in done.err
-    assert "1 of 6 reports that were asked for are missing: 1 were refused" in done.err
-    result = json.loads(done.out)
-    assert (result["reports"], result["rounds"]) == (5, 6)
-
-
-def test_a_small_demo_learns_and_writes_a_page_and_pictures(here, micropython):
-    result = rig.tern("demo", "--boards", 2, "--reports", 1000, "--epsilon", 20, "--json").json
+def test_a_small_demo_writes_a_page_and_pictures(here, micropython):
+    result = rig.tern("demo", "--boards", 1, "--reports", 200, "--epsilon", 20, "--json").json
     assert result["options"]["dataset"] == "flights-planned"
-    assert result["auc"] > 0.55  # .64 as a rule, with a standard deviation of .02; .5 by chance
+    assert result["reports"] == 200
     directory = here / result["directory"]
     pictures = {"auc.png", "card.png", "epsilon.png", "bytes.png"}
     assert pictures <= {path.name for path in directory.iterdir()}
     page = (directory / "report.html").read_text()
     assert page.count("<svg") == len(pictures) + 1
     assert 'src="http' not in page
+
+
+# Commands that run until Ctrl-C
+
+
+on_the_usual_port = pytest.mark.xdist_group("port 8883")  # run one after the other
+
+
+class Command:
+    """A command that runs until it is interrupted, and its output so far."""
+
+    def __init__(self, directory, *words):
+        self.out = directory / f"{words[0]}-{words[1]}.out"
+        self.err = self.out.with_suffix(".err")
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = warm.Popen(
+                [*TERN, *map(str, words)], stdout=out, stderr=err, cwd=directory
+            )
+
+    def wait_for_warning(self, text, seconds=60.0):
+        """Wait until the text is on standard error, once."""
+
+        def warned():
+            assert self.process.poll() is None, self.err.read_text()
+            return self.err.read_text().count(text) == 1
+
+        return wait_for(warned, seconds)
+
+    def result(self):
+        return json.loads(wait_for(lambda: self.out.read_text() or self.process.poll()))
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a command that runs until the test ends: `start(*words)`."""
+    started = []
+
+    def begin(*words):
+        started.append(Command(tmp_path, *words))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        if command.process.poll() is None:
+            command.end()
+
+
+def emulated_fleet(start, *words):
+    """Start two emulated boards of 40 clients; return the command, and the options of its fleet."""
+    command = start("fleet", "emulate", 2, "--clients", 80, *words, "--json")
+    ready = command.result()
+    return command, ("--fleet", "port:" + ",".join(ready["ports"])), ("--store", ready["store"])
+
+
+def test_an_emulated_fleet_keeps_what_its_boards_have_spent(tmp_path, start):
+    words = ("--budget", 4, "--largest", 2, "--dir", tmp_path / "fleet")
+    command, fleet, store = emulated_fleet(start, *words)
+    run = ("train", "--reports", 80, "--group", 40, "--no-report", "--json")
+    assert rig.tern(*run, *fleet, *store, cwd=tmp_path).json["reports"] == 80
+    assert command.end() == 0
+
+    _, fleet, _ = emulated_fleet(start, *words)  # the same boards
+
+    boards = rig.tern("device", "info", *fleet, "--json").json["boards"]
+    left = [board["epsilon_left"] for board in boards]
+    assert left == pytest.approx([4 - 2, 4 - 2], abs=5e-4)  # a card costs a little less than asked
+
+
+@on_the_usual_port
+def test_one_command_runs_a_fleet_and_its_broker(tmp_path, start):
+    words = ("--broker", "my-broker", "--start-broker", "--clients", 3, "--json")
+    fleet = start("fleet", "emulate", 1, *words)
+    fleet.result()
+    directory = tmp_path / "my-broker"
+    access = Access.load(directory / HOST)
+    with Store(access.store, beside=True) as store:
+        keys_by_device = store.keys()
+
+    assert sorted(keys_by_device) == [1, 2, 3]
+    assert board_client(access, keys_by_device, 2).code == 0
+    assert fleet.end() == 0
+    assert not listens(*listener(directory)), "the broker has ended too"
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_broker_run_reads_new_passwords(tmp_path, start):
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
+    start("broker", "run", "my-broker", "--json").result()
+    with Store(access.store, beside=True) as store:
+        new_keys = keys.add(store, [1])
+    assert board_client(access, new_keys, 1).code == 5
+    configuration.configure(tmp_path / "my-broker")  # without a signal to the broker
+    wait_for(lambda: board_client(access, new_keys, 1).code == 0)
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_a_broker_that_ends_is_started_again(tmp_path, start):
+    """One board's subscriptions can end Mosquitto (test_broker_limits)."""
+    access = configuration.configure(tmp_path / "my-broker", port=free_port())
+    running = start("broker", "run", "my-broker", "--json")
+    running.result()
+    pid_file = tmp_path / "my-broker" / mosquitto_files.PID
+    first_pid = int(pid_file.read_text())
+
+    os.kill(first_pid, signal.SIGKILL)
+
+    running.wait_for_warning("mosquitto has ended")
+    wait_for(lambda: listens(access.host, access.port))
+    assert int(pid_file.read_text()) != first_pid
+    assert running.end() == 0
+    assert not listens(access.host, access.port)
+
+
+@pytest.mark.usefixtures("mosquitto")
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_broker_that_hangs_is_started_again(tmp_path, tls):
+    """Mosquitto 2.0.11 hangs now and then, when its bridge was cut during a TLS handshake."""
+    configuration.configure(tmp_path, port=free_port(), tls=tls)
+    warnings = []
+    with Mosquitto(tmp_path) as running:
+        running.keep(warnings.append, KeeperTimes(ask_every=0.1, answer=5.0))
+        first_pid = running.pid
+        time.sleep(2.0)
+        assert running.pid == first_pid
+        assert warnings == []
+
+        os.kill(first_pid, signal.SIGSTOP)
+
+        wait_for(lambda: running.pid not in (first_pid, None) and running.answers(5.0))
+        assert warnings == ["mosquitto hangs; it is restarted in 1 s"]
+    log = (tmp_path / "mosquitto.log").read_text()
+    assert "rror" not in log, "the probes cause no error"
+    assert "permissions" not in log, "it warns of files that others may read"
+
+
+# A shell starts a program in the background with Ctrl-C turned off
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, errors.OK), (signal.SIGTERM, errors.TERMINATED)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_an_emulated_board_in_the_background_ends_in_order(number, code, tmp_path):
+    flash = tmp_path / "flash.bin"
+    ready, ended = interrupt(number, "emulator", "run", "--what", "rv32", "--flash", str(flash))
+    assert ready["port"]
+    assert ended == code
+    with locked(flash, flash.stat().st_size):
+        pass  # no process holds it
+
+
+def test_a_fleet_in_the_background_ends_in_order(tmp_path):
+    ready, code = interrupt(signal.SIGINT, "fleet", "emulate", "1", "--clients", "1", cwd=tmp_path)
+    assert ready
+    assert code == errors.OK

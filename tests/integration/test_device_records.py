@@ -1,138 +1,63 @@
-"""`tern device records`: it reads the records of an emulated board as CSV, and writes a CSV to it."""
-
-from contextlib import contextmanager
+"""`tern device records` writes a CSV to an emulated board, and reads its records as CSV."""
 
 import numpy as np
 import pytest
 import rig
 
-from tern import storage
 from ternhost.datasets import own
 from terntools.boards import mpy, records
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
 MODULES = ("tern", "tern.compat", "tern.ledger", "tern.recorder", "tern.storage", "tern.wire")
-# Appends records of D features; returns the microseconds of each that is flushed: every eighth.
-COLLECT = """
-import time
+APPEND = """
 from array import array
 from tern.recorder import Recorder
-def row(i):
-    return array("h", [(i * 31 + 7 * j) % 16385 - 8192 for j in range(D)])
-def collect(first, end):
-    spent = []
-    for i in range(first, end):
-        values = row(i)
-        start = time.ticks_us()
-        book.append(values, 16384 - i)
-        spent.append(time.ticks_diff(time.ticks_us(), start))
-    return spent[7::8]
-book = Recorder(D)
-book.open("")
+def append(rows):
+    book = Recorder(28)
+    book.open("")
+    for row in rows:
+        book.append(array("h", row[:-1]), row[-1])
+    book.close()
 """
 
 
-def expected(d, first, end):
-    """The rows that `collect` appends: features, and a label."""
-    return [
-        [(i * 31 + 7 * j) % 16385 - 8192 for j in range(d)] + [16384 - i] for i in range(first, end)
-    ]
+def rows_of(seed, count):
+    """So many records of 28 features and a label."""
+    return rig.random_rows(seed, count, 28 + 1)
 
 
 def recorder_files(machine):
     """The modules of a recorder, for a board."""
     sources = mpy.library(machine.processor)
-    files = {}
-    for name in MODULES:
-        compiled = mpy.compiled(sources[name], machine.processor, name, optimise=True)
-        files[f"/lib/{mpy.file_of(name)}.mpy"] = compiled
-    return files
-
-
-@contextmanager
-def booted(name, folder):
-    """The port of an emulated board with a recorder."""
-    flash_image.fill(name, folder / "flash.bin", recorder_files)
-    with catalogue.boot(name, folder / "flash.bin", skip_idle=True) as machine:
-        yield machine.url
-
-
-def collect(url, d, first, end):
-    """Append these rows on a board; return the microseconds of each flush."""
-    with Repl(url) as repl:
-        repl.run(f"D = {d}" + COLLECT)
-        spent = repl.evaluate(f"collect({first}, {end})", timeout=300)
-        repl.run("book.close()")
-    return spent
-
-
-def device_records(url, *words):
-    return rig.tern("device", "records", url, *words, "--json").json
-
-
-def csv_file(folder, d, count):
-    path = folder / f"{count}.csv"
-    path.write_text(records.csv_of(np.array(expected(d, 0, count), np.int16)))
-    return path
-
-
-@pytest.fixture(scope="module")
-def port(tmp_path_factory):
-    with booted("rv32", tmp_path_factory.mktemp("recording")) as url:
-        yield url
+    return {
+        f"/lib/{mpy.file_of(name)}.mpy": mpy.compiled(sources[name], machine.processor, name)
+        for name in MODULES
+    }
 
 
 @pytest.fixture
-def board(port):
-    """The port of a board without records."""
+def port(tmp_path):
+    """The port of a board with a recorder and without records."""
+    flash_image.fill("rv32", tmp_path / "flash.bin", recorder_files)
+    with catalogue.boot("rv32", tmp_path / "flash.bin") as machine:
+        yield machine.url
+
+
+def fill(port, path, rows):
+    path.write_text(records.csv_of(rows))
+    return rig.tern("device", "records", port, "--fill", path, "--json").json["filled"]
+
+
+def test_a_program_goes_on_after_records_that_were_filled_in(port, tmp_path):
+    first, second, appended = rows_of(1, count=150), rows_of(2, count=20), rows_of(3, count=16)
+    assert fill(port, tmp_path / "first.csv", first) == 150
+    assert fill(port, tmp_path / "second.csv", second) == 20
     with Repl(port) as repl:
-        repl.remove_tree(records.FOLDER)
-        repl.remove("/" + storage.RECORDS)
-        repl.soft_reset()
-    return port
+        repl.run(f"{APPEND}append({appended.tolist()})")
 
+    output = tmp_path / "all.csv"
+    rig.tern("device", "records", port, "--output", output, code=0)
 
-def test_provisioned_records_are_printed_as_csv(board):
-    with Repl(board) as repl:
-        header = b"TRD1" + bytes((2, 0, 1, 0, 0, 0))  # two features, one record
-        repl.write_file("/" + storage.RECORDS, header + b"\x00\x40\x00\xe0\x00\x40")
-    assert rig.tern("device", "records", board, code=0).out == "1,-0.5,1\n"
-
-
-def test_collected_records_are_written_for_their_owner_alone(board, tmp_path):
-    collect(board, 13, 0, 300)  # a Recorder keeps 256 records or some more
-    output = tmp_path / "collected.csv"
-    device_records(board, "--output", output)
-    assert output.stat().st_mode & 0o077 == 0
-    rows = own.read_csv(output).tolist()
-    assert len(rows) >= 256
-    assert rows == expected(13, 300 - len(rows), 300)
-
-
-def test_a_program_goes_on_after_records_that_were_filled_in(board, tmp_path):
-    for count in (150, 20):
-        filled = device_records(board, "--fill", csv_file(tmp_path, 28, count))
-        assert filled["filled"] == count
-    collect(board, 28, 0, 16)
-    output = tmp_path / "collected.csv"
-    device_records(board, "--output", output)
-    rows = own.read_csv(output).tolist()
-    assert rows == expected(28, 0, 150) + expected(28, 0, 20) + expected(28, 0, 16)
-
-
-def test_clear_removes_all_records(board):
-    collect(board, 13, 0, 16)
-    device_records(board, "--clear")
-    assert device_records(board)["records"] == 0
-
-
-@pytest.mark.slow
-def test_a_flush_takes_a_few_milliseconds(tmp_path):
-    """On a Pico, in simulated time; in the longest ones LittleFS compacts the folder."""
-    with booted("pico", tmp_path) as pico:
-        spent = sorted(collect(pico, 28, 0, 1600)[50:])
-    median = spent[len(spent) // 2]
-    assert median < 3_000
-    assert sum(spent) < 5_000 * len(spent)
-    assert spent[-1] < 25_000
+    assert own.read_csv(output).tolist() == np.concatenate([first, second, appended]).tolist()
+    assert output.stat().st_mode & 0o077 == 0, "its owner alone may read it"

@@ -1,15 +1,18 @@
 """The emulated Pico behaves as a Pico towards a host: serial port, flash, resets, power cuts."""
 
+import struct
 import subprocess
+from binascii import crc32
 from pathlib import Path
 
 import pytest
-import serial
 
+from tern import wire
+from tern.update import BOOT_FIELDS, MAGIC
 from ternhost import cache
 from ternhost.errors import UsageError
-from ternhost.reach.ports.link import open_port
-from terntools.boards.repl import Repl
+from terntools.boards import mpy
+from terntools.boards.repl import GoneError, Repl
 from terntools.emulators import catalogue
 from terntools.emulators import pico as pico_machine
 from terntools.emulators.pico import boot_pico
@@ -55,20 +58,6 @@ def test_the_flash_of_another_kind_of_board_is_left_alone(tmp_path, board, kib):
     assert flash.read_bytes() == content
 
 
-def test_a_reset_closes_the_port_and_keeps_the_flash():
-    with boot_pico() as pico:
-        with Repl(pico.url) as repl:
-            repl.write_file("/kept.txt", b"x")
-        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.PWRON_RESET")
-        with open_port(pico.url) as port:
-            port.timeout = 60
-            port.write(b"\r\x03import machine; machine.reset()\r")
-            with pytest.raises(serial.SerialException):
-                port.read(100_000)
-        assert ask(pico.url, "import machine", "machine.reset_cause() == machine.WDT_RESET")
-        assert ask(pico.url, "import os", "os.listdir('/')") == ["kept.txt"]
-
-
 MEASURE = """
 import os, time
 def measure():
@@ -88,3 +77,32 @@ def test_a_seed_repeats_a_run_to_the_microsecond():
             runs.append(ask(pico.url, MEASURE, "measure()"))
     assert runs[0][1] == runs[1][1] != runs[2][1]
     assert runs[0][0] == runs[1][0] > 0
+
+
+# The loader on the emulated Pico, with a board's timer and reset, and programs that do not reach a
+
+
+TELL = "with open('/ran', 'a') as file:\n    file.write('%s\\n')\n"
+HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
+PATIENCE = 60.0  # seconds in which the emulated seconds of the trial pass
+
+
+def boot(proven, state, number):
+    data = struct.pack(BOOT_FIELDS, MAGIC, proven, state, number)
+    return data + struct.pack("<I", crc32(data))
+
+
+def test_a_program_that_hangs_is_reset_and_rolled_back(tmp_path):
+    flash = tmp_path / "flash.bin"
+    with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
+        repl.write_file("/lib/main.py", (TELL % "old").encode())
+        repl.write_file("/lib2/main.py", (TELL % "new" + HANGS).encode())
+        repl.write_file("/boot.bin", boot(0, wire.RESTARTING, 5))
+        repl.write_file("/main.py", mpy.LOADER.read_bytes())
+        with pytest.raises(GoneError):
+            repl.execute("execfile('/main.py')", PATIENCE)
+    with boot_pico(flash, skip_idle=True) as board, Repl(board.url) as repl:
+        assert repl.read_file("/boot.bin") == boot(0, wire.ROLLED_BACK, 5)
+        ran = repl.read_file("/ran").split()
+        assert ran[:2] == [b"new", b"old"]
+        assert set(ran[1:]) == {b"old"}

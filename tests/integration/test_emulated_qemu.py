@@ -12,132 +12,13 @@ import pytest
 import rig
 from harness.raw_client import wait_for
 
-from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker import mosquitto
-from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
 from terntools.boards import deploy
-from terntools.boards.deploy import Machine
 from terntools.boards.repl import Repl
 from terntools.emulators import flash_image, qemu
 
-NAMES = ("rv32", "xtensa", "m33")
 WIRELESS = ("rv32", "xtensa")
-PROCESSORS = {"rv32": "rv32imc", "xtensa": "xtensawin", "m33": "armv7emsp"}
-
-
-def ask(url, code, expression):
-    with Repl(url) as repl:
-        repl.soft_reset()
-        repl.run(code)
-        return repl.evaluate(expression)
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def machine(request):
-    with qemu.boot(request.param) as running:
-        yield request.param, running.url
-
-
-def test_the_machine_has_a_boards_processor_memory_and_flash(machine):
-    name, url = machine
-    with Repl(url) as repl:
-        board = Machine.of(repl)
-    assert (board.processor, board.version) == (PROCESSORS[name], "1.25.0")
-    assert board.platform == ("esp32" if name in WIRELESS else "qemu")
-    assert (board.network, board.aes) == (name in WIRELESS, True)
-    assert ask(url, "import sys", "sys.maxsize") == 2**31 - 1
-    assert ask(url, "", "16777216.0 + 1.0 == 16777216.0")
-    assert 150_000 < ask(url, "import gc\ngc.collect()", "gc.mem_free()") <= 192 * 1024
-    assert ask(url, "import os\ns = os.statvfs('/')", "s[0] * s[2]") == 352 * 4096
-
-
-def test_a_loop_can_be_interrupted(machine):
-    with Repl(machine[1]) as repl:
-        with pytest.raises(DeviceError):
-            repl.run("while True: pass", timeout=1.0)
-        repl.enter()
-        assert repl.evaluate("1 + 1") == 2
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_flash_outlives_a_power_cut_and_belongs_to_one_board(tmp_path, name):
-    flash = tmp_path / "flash.bin"
-    with qemu.boot(name, flash) as first:
-        assert flash.stat().st_mode & 0o777 == 0o600
-        with Repl(first.url) as repl:
-            repl.write_file("/kept.txt", b"kept" * 3000)
-        with pytest.raises(UsageError, match="another emulated board uses"):
-            qemu.boot(name, flash)
-        first.cut_power()
-    with qemu.boot(name, flash) as again, Repl(again.url) as repl:
-        assert repl.read_file("/kept.txt") == b"kept" * 3000
-
-
-CAUSE = "__import__('machine').reset_cause() == __import__('machine')"
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_reset_keeps_the_flash_and_the_clock(name):
-    with qemu.boot(name) as board:
-        with Repl(board.url) as repl:
-            repl.write_file("/kept.txt", b"kept")
-            assert repl.evaluate(f"{CAUSE}.PWRON_RESET")
-            before = repl.evaluate("__import__('time').time_ns()")
-        with open_port(board.url) as port:
-            port.write(b"import machine; machine.reset()\r")
-            port.timeout = 20
-            assert port.read_until(b"MicroPython v").endswith(b"MicroPython v")
-        with Repl(board.url) as repl:
-            assert repl.evaluate(f"{CAUSE}.HARD_RESET")
-            assert repl.read_file("/kept.txt") == b"kept"
-            after = repl.evaluate("__import__('time').time_ns()")
-            assert before < after < before + 20e9  # ns
-
-
-WRITE_OUTSIDE_MEMORY = "import machine\nmachine.mem32[0xfff00000] = 1"
-# A store that is not aligned, which the chip lacks, too.
-UNALIGNED_STORE = """
-import micropython
-@micropython.viper
-def f(p):
-    q = ptr32(uint(ptr8(p)) + 1)
-    q[0] = 1
-f(bytearray(8))
-"""
-CRASHES = {"rv32": WRITE_OUTSIDE_MEMORY, "xtensa": UNALIGNED_STORE, "m33": WRITE_OUTSIDE_MEMORY}
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", CRASHES)
-def test_a_crash_ends_the_machine_with_its_output_in_the_error(name):
-    with qemu.boot(name) as board, Repl(board.url) as repl:
-        with pytest.raises(DeviceError, match="is gone") as caught:
-            repl.run(CRASHES[name])
-        assert "crash: exception" in caught.value.output
-        wait_for(lambda: not board.is_running, 10)
-
-
-RADIO_ON = """
-import os
-try:
-    import network
-    network.WLAN(0).active(True)
-except ImportError:
-    pass
-"""
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_seed_repeats_the_random_bytes(name):
-    draws = []
-    for seed in (1, 1, 2):
-        with qemu.boot(name, seed=seed) as board:
-            draws.append(ask(board.url, RADIO_ON, "os.urandom(32)"))
-    assert draws[0] == draws[1] != draws[2]
 
 
 @pytest.mark.sampled(1)

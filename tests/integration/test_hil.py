@@ -1,9 +1,12 @@
 """`tern hil`: tests of many boards by a hardware map, on emulated boards."""
 
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
 
+from terntools.emulators import catalogue
 from terntools.testing import hil
 from terntools.testing.board_run import FAILED, LOST, PASSED, Plan
 
@@ -60,20 +63,6 @@ def test_hil_says_how_the_tests_of_each_connected_board_went(hil_results):
     assert hil.worst(list(hil_results.values())) == FAILED
 
 
-def test_hil_runs_the_trial_of_a_board_first(hil_results):
-    first, *_ = hil_results["one"].cases
-    assert first.name.endswith("test_is_board_one[one]")
-
-
-def test_hil_skips_a_test_whose_fixture_no_board_has(hil_results):
-    messages = [case.message for case in hil_results["one"].cases]
-    assert "no board has ppk2" in messages
-
-
-def test_hil_says_why_a_board_is_lost(hil_results):
-    assert "no-such-port" in hil_results["three"].lost
-
-
 def test_hil_writes_a_page_and_a_junit_file_of_all_boards(hil_results, hil_folder):
     page = (hil_folder / "report.html").read_text()
     assert "FAILED" in page
@@ -89,3 +78,27 @@ def test_hil_gives_up_a_board_after_its_timeout(tmp_path):
     (result,) = hil.run(hil_plan(tmp_path, board_map, tests, timeout=5))
     assert result.code == LOST
     assert "timed out" in result.lost
+
+
+# Device tests on a board at a port
+
+
+@pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
+def test_device_tests_run_on_a_board_at_a_port(tmp_path, name):
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntern_device_tests = .\n")
+    (tmp_path / "test_it.py").write_text(
+        "import sys\nfrom tern.fixed import saturate\nNEEDS = {'test_other': 'endurance'}\n\n"
+        "def test_where():\n    assert sys.implementation.name == 'cpython'\n\n"
+        "def test_library():\n    assert saturate(99999) == 16384\n\n"
+        "def test_other():\n    pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--target", ""]
+    with catalogue.boot(name) as board:
+        command += ["--port", board.url, "--rootdir", tmp_path, tmp_path]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "test_it.py::test_where PASSED" in ended.stdout
+    assert "test_it.py::test_where[board] FAILED" in ended.stdout
+    assert "assert sys.implementation.name == 'cpython'\nAssertionError" in ended.stdout
+    assert "test_it.py::test_library[board] PASSED" in ended.stdout
+    assert "test_it.py::test_other[board] SKIPPED (thousands" in ended.stdout

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ from tern import wire
 from ternhost.errors import REFUSED, USAGE, UsageError
 from ternhost.reach.ports.link import open_port
 from ternhost.store.store import Store
-from terntools.boards import deploy, devices, lock, mpy, provision, repl
+from terntools.boards import deploy, lock, mpy, provision, repl
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.network import Broker
 from terntools.boards.policy import policy
 from terntools.boards.provision_command import run_provision
-from terntools.boards.repl import Repl, SilenceError
+from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 from terntools.emulators.pico import boot_pico
 
@@ -105,17 +106,6 @@ def test_a_deployment_says_that_a_board_is_locked(locked):
     assert "erase its flash" in refused.err
 
 
-@pytest.mark.usefixtures("quickly")
-def test_the_records_of_a_locked_board_are_not_read(locked):
-    refused = rig.tern("device", "records", locked, code=REFUSED)
-    assert "is locked: its records cannot be read" in refused.err
-    assert refused.out == ""
-
-
-def test_a_locked_board_still_says_who_it_is(locked):
-    assert devices.identify(locked).tern
-
-
 class Typist:
     """Types keys at a Pico while it starts, as soon as its port appears below a folder."""
 
@@ -173,15 +163,12 @@ def booted_while_typing(flash, keys, monkeypatch, until):
             yield typist, board
 
 
-@pytest.mark.parametrize(
-    "keys", [KEYS, *(pytest.param([key], marks=pytest.mark.exhaustive) for key in KEYS)]
-)
-def test_no_key_opens_the_console_of_a_locked_board(flash, keys, monkeypatch):
+def test_no_key_opens_the_console_of_a_locked_board(flash, monkeypatch):
     def has_typed_all(typist):
-        return typist.typed > PRESSES * len(keys)
+        return typist.typed > PRESSES * len(KEYS)
 
-    with booted_while_typing(flash, keys, monkeypatch, has_typed_all) as (typist, board):
-        output = typist.output + type_keys(board.url, b"".join(keys), times=20)
+    with booted_while_typing(flash, KEYS, monkeypatch, has_typed_all) as (typist, board):
+        output = typist.output + type_keys(board.url, b"".join(KEYS), times=20)
 
         assert not any(prompt in output for prompt in PROMPTS), output
         assert deploy.wait_for_hello(board.url).text.startswith("rp2040"), "it still serves"
@@ -210,36 +197,32 @@ def prompt(quick):
         yield opened
 
 
-def put(prompt, files):
-    """Write the programs among these files; the loader starts one of them."""
-    assert files[deploy.MAIN] == mpy.LOADER.read_bytes()
+@pytest.fixture
+def updatable(prompt):
+    """This board with a loader, which starts main.py or an update; and `boot.bin` as it says."""
+    files = deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE])
     for path in (deploy.PROGRAM, deploy.MAIN):
         prompt.write_file(path, files[path])
 
+    def with_boot_file(proven, state):
+        prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
+        return prompt
 
-def test_a_board_that_does_not_start_terns_main_is_not_locked(prompt):
-    with pytest.raises(UsageError, match=r"does not start main\.py of this tern") as caught:
-        lock.check(prompt, network=False)
-    assert "tern deploy" in str(caught.value.hint)
+    return with_boot_file
 
 
 @pytest.mark.parametrize(
-    ("proven", "state", "starts_main"),
-    [
-        (0, wire.ROLLED_BACK, True),
-        (0, wire.RESTARTING, False),
-        (0, wire.TRIAL, False),
-        (1, wire.CONFIRMED, False),  # it starts what came in the field
-    ],
+    ("proven", "state"),
+    [(0, wire.RESTARTING), (0, wire.TRIAL), (1, wire.CONFIRMED)],
+    ids=["before its trial", "on trial", "confirmed in the field"],
 )
-def test_a_board_whose_loader_may_start_an_update_is_not_locked(prompt, proven, state, starts_main):
-    put(prompt, deploy.library_files(deploy.Machine.of(prompt), more=[deploy.UPDATE]))
-    prompt.write_file("/boot.bin", b"TBT1" + bytes((proven, state)) + bytes(8))
-    if starts_main:
-        lock.check(prompt, network=False)
-    else:
-        with pytest.raises(UsageError, match="does not start"):
-            lock.check(prompt, network=False)
+def test_a_board_whose_loader_may_start_an_update_is_not_locked(updatable, proven, state):
+    with pytest.raises(UsageError, match="does not start"):
+        lock.check(updatable(proven, state), network=False)
+
+
+def test_a_board_whose_update_was_rolled_back_can_be_locked(updatable):
+    lock.check(updatable(proven=0, state=wire.ROLLED_BACK), network=False)
 
 
 def test_locking_needs_a_confirmation(quick, tmp_path):
@@ -256,31 +239,48 @@ def test_a_locked_board_with_a_broker_closes_its_port(copied):
         assert type_keys(board.url, b"\r\x03\r\x01", times=20) == b""
 
 
-WATCHED = """
-import time
-from tern import compat
-from tern.boards.this import this_board
-board = this_board()
-"""
-FED_FOR_20_S = """
-board.watch()
-for _ in range(10):
-    compat.feed()
-    time.sleep(2)
-"""
+# An interrupt that comes before main.py has turned Ctrl-C off gets no prompt from a locked board.
 
 
-def test_the_watchdog_of_a_pico_resets_it_unless_fed_and_keeps_its_counts(copied):
-    counts = 3 << 16 | 2  # of exceptions, and of restarts, which a start changes
-    with boot_pico(copied, skip_idle=True) as board:
-        with Repl(board.url) as prompt:
-            # In one call: while no code runs, hours pass at once.
-            prompt.run(WATCHED + FED_FOR_20_S + "board.unwatch()\ntime.sleep(30)", timeout=60)
-            assert prompt.evaluate(f"board.keep({counts})") == 0
-            with pytest.raises(SilenceError):
-                prompt.run("board.watch()\ntime.sleep(60)", timeout=60)
+LONG_CALLS = b"from hashlib import sha256\ndata = bytes(30000)\n" + b"sha256(data)\n" * 100
+SHORT_CALLS = b"def nothing():\n    pass\n" + b"nothing()\n" * 300
+SECONDS = 10  # that the key is pressed, unless the board ends before
+END = b"Traceback"  # a program has ended: after this there is a prompt
+# What takes an early Ctrl-C in main.py.
+TAKES_KEY = b"for _ in (0, 1):"
+PROGRAMS = {"main.py": mpy.MAIN, "the loader": mpy.FIRMWARE / "trial" / "main.py"}
 
-        with Repl(board.url) as prompt:
-            prompt.run(WATCHED + "import machine")
-            assert prompt.evaluate("machine.reset_cause() == machine.WDT_RESET")
-            assert prompt.evaluate("board.keep()") >> 16 == 3
+
+def interrupted(program, folder, files):
+    """What a board prints that starts with this program while somebody presses Ctrl-C."""
+    flash_image.write(
+        "rv32",
+        folder / "flash.bin",
+        {"/main.py": LONG_CALLS + SHORT_CALLS + program.read_bytes(), **files},
+    )
+    printed = b""
+    with catalogue.boot("rv32", folder / "flash.bin") as board, open_port(board.url) as port:
+        port.timeout = 0.01
+        end = time.monotonic() + SECONDS
+        with suppress(serial.SerialException):  # a reset hangs up
+            while time.monotonic() < end and END not in printed:
+                port.write(b"\x03")
+                printed += port.read(port.in_waiting or 1)
+    return printed
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_with_the_names_of_modules_do_not_open_a_locked_board(tmp_path, program):
+    """A root may hold files of the user's that MicroPython finds before its own modules."""
+    hiding = {"/lock": b"", "/os.py": b"raise SystemExit\n", "/machine.py": b"raise SystemExit\n"}
+    assert END not in interrupted(PROGRAMS[program], tmp_path, hiding)
+
+
+def test_a_main_py_that_does_not_expect_an_early_key_would_give_its_prompt(tmp_path):
+    """So the key does come early."""
+    text = PROGRAMS["main.py"].read_bytes()
+    assert TAKES_KEY in text
+    unprepared = tmp_path / "main.py"
+    unprepared.write_bytes(text.replace(TAKES_KEY, b"for _ in ():"))
+    assert END in interrupted(unprepared, tmp_path, {"/lock": b""})

@@ -1,4 +1,4 @@
-"""Every algorithm over every link: serial lines, a broker, an emulated Pico, simulated clients."""
+"""Every algorithm over every link: serial lines, a broker, an emulated chip, simulated clients."""
 
 from contextlib import contextmanager
 
@@ -35,14 +35,17 @@ RUNS = {
 }
 
 
+def records():
+    iris = datasets.load("iris")
+    return iris.records(iris.training[:CLIENTS])
+
+
 # Each yields the options that name the running fleet.
 
 
 @contextmanager
 def serial(directory):
-    iris = datasets.load("iris")
-    rows = iris.records(iris.training[:CLIENTS])
-    path, directories = rig.provision(directory, rows, POLICY, boards=2)
+    path, directories = rig.provision(directory, records(), POLICY, boards=2)
     with EmulatedFleet(find_micropython(), directories) as boards:
         yield {"fleet": "port:" + ",".join(boards.ports), "store": path}
 
@@ -54,12 +57,14 @@ def mqtt(directory):
 
 
 @contextmanager
-def pico(directory):
-    iris = datasets.load("iris")
-    rows = iris.records(iris.training[:CLIENTS])
-    path, directories = rig.provision(directory, rows, POLICY)
-    with FirmwareFleet("pico", directories, whole=True) as boards:
+def chip(directory, name="rv32"):
+    path, directories = rig.provision(directory, records(), POLICY)
+    with FirmwareFleet(name, directories, whole=True) as boards:
         yield {"fleet": "port:" + boards.ports[0], "store": path}
+
+
+def pico(directory):
+    return chip(directory, "pico")
 
 
 @contextmanager
@@ -67,7 +72,10 @@ def simulated(_):
     yield {"fleet": f"simulated:{CLIENTS}"}
 
 
-@pytest.fixture(scope="module", params=[serial, mqtt, pico, simulated])
+EXHAUSTIVE_PICO = pytest.param(pico, marks=pytest.mark.exhaustive)
+
+
+@pytest.fixture(scope="module", params=[serial, mqtt, chip, EXHAUSTIVE_PICO, simulated])
 def fleet(request, tmp_path_factory):
     with request.param(tmp_path_factory.mktemp(request.param.__name__)) as options:
         yield options

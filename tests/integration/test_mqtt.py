@@ -3,12 +3,10 @@
 import json
 import signal
 import sqlite3
-import ssl
 import struct
 import subprocess
 
 import pytest
-import report_frames
 import rig
 import warm
 from framing import encoded
@@ -84,63 +82,6 @@ def listening(host):
     return host
 
 
-def test_the_same_request_gets_the_same_bytes(arena, listening):
-    request = round_frame(arena.keys[2], device=2, number=1)
-
-    (first,) = ask(listening, "tern/down/00000001", request, count=1)
-    (second,) = ask(listening, "tern/down/00000001", request, count=1)
-
-    assert frames.address(first) == (2, 1)  # device and round
-    assert second == first
-
-
-def test_an_announcement_asks_the_question_of_a_request(arena, listening):
-    request = round_frame(arena.keys[2], device=2, number=1)
-    announcement = round_frame(arena.fleet_key, wire.FLEET, number=1)
-
-    (report,) = ask(listening, "tern/down/00000001", request, count=1)
-    reports = ask(listening, "tern/round", announcement, count=3)
-
-    assert report in reports
-    for frame in reports:
-        device = frames.address(frame)[0]
-        own_question = report_frames.question_of(arena.keys[device], device, announcement)
-        frames.verify(frames.answer_key(own_question), frame)
-
-
-def test_a_board_that_comes_late_gets_the_announcement(arena, listening):
-    announcement = round_frame(arena.fleet_key, wire.FLEET, number=1)
-    reports = ask(listening, "tern/round", announcement, count=3)
-    (board,) = arena.fleet.boards
-
-    board.restart()
-
-    received = answers(listening, PATIENCE, count=5)  # its will, its hello, its answers
-    repeated = [frame for topic, frame in received if topic.startswith("tern/up")]
-    assert sorted(repeated) == sorted(reports)
-
-
-@pytest.mark.usefixtures("mosquitto")
-@pytest.mark.parametrize("clean", [False, True])
-def test_only_a_kept_session_delivers_requests_that_came_while_the_board_was_away(
-    arena, listening, clean
-):
-    (board,) = arena.fleet.boards
-    arena.write_network(clean=clean)
-    board.restart()  # with this kind of session
-    answers(listening, PATIENCE, count=2)  # its will, its hello
-    board.kill()
-    answers(listening, PATIENCE, count=1)  # its will
-
-    listening.publish("tern/down/00000001", round_frame(arena.keys[1], device=1, number=1))
-    board.start()
-
-    expected = [wire.HELLO] if clean else [wire.HELLO, wire.REPORT]
-    received = answers(listening, PATIENCE, count=len(expected))
-    received += answers(listening, seconds=0.5)  # and nothing more
-    assert sorted(frame[0] for _, frame in received) == expected
-
-
 # Attacks
 
 
@@ -197,12 +138,6 @@ def test_a_board_cannot_take_over_the_session_of_another(arena, listening):
     thief.close()
 
 
-@pytest.mark.usefixtures("mosquitto")
-def test_a_message_that_is_too_long_ends_its_connection(thief):
-    with pytest.raises((ConnectionError, ssl.SSLError)):
-        thief.publish("tern/up/00000002", bytes(5000))
-
-
 # The host
 
 
@@ -251,7 +186,7 @@ def test_a_board_cannot_report_for_another_device(arena, thief):
     """Neither with the password of device 2, nor with its key."""
     (board,) = arena.fleet.boards
     board.kill()
-    process = serve(arena, deadline=12, rounds=1)
+    process = serve(arena, deadline=6, rounds=1)
     number = wait_for(lambda: announced(arena))
     forgeries = [  # the key under which a report is sealed, and the device in it
         (arena.keys[2], 1),
@@ -277,11 +212,15 @@ def forged_report(key, device, number):
 
 
 def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
+    """The boards have answered rounds 1 to 4 of the five that their budget pays for.
+
+    A host whose restored store knows of round 1 alone must not ask under the numbers 2 to 4 again.
+    """
     finish(serve(arena, rounds=1))
     copy = arena.path.with_name("copy")
     with sqlite3.connect(arena.path) as store:
         store.execute("VACUUM INTO ?", (str(copy),))
-    finish(serve(arena, rounds=4))
+    finish(serve(arena, rounds=4))  # in all
     replace_store(arena.path, copy)
 
     lines = finish(serve(arena, rounds=2), code=REFUSED)
@@ -289,7 +228,7 @@ def test_a_restored_store_goes_on_after_the_rounds_that_it_lacks(arena):
     assert "go on with --after-round 4" in str(lines)
 
     lines = finish(serve(arena, rounds=3, **{"after-round": 4}), code=REFUSED)
-    (fifth_round,) = ends(lines)  # the budget is spent then
+    (fifth_round,) = ends(lines)  # then the budget is spent, and the host ends
     assert fifth_round["number"] == 5
     assert fifth_round["reports"] == 3
     assert list(arena.differences()) == []

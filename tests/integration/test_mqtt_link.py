@@ -3,14 +3,12 @@
 import asyncio
 import dataclasses
 import functools
-import struct
 from contextlib import asynccontextmanager
 
 import pytest
 import rig
 from harness.raw_client import board_client
 
-from tern import wire
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
 from ternhost.reach.broker.link import MqttLink
@@ -45,15 +43,6 @@ async def connected(access):
     await until(link.subscribed.is_set)
     yield link
     await link.close()
-
-
-def publish(access, count):
-    for device in KEYS:
-        client = board_client(access, KEYS, device)
-        for number in range(count):
-            frame = struct.pack("<BII", wire.REPORT, device, number + 1)
-            client.publish(f"tern/up/0000000{device}", frame)
-        client.close()
 
 
 @asynchronous
@@ -123,40 +112,3 @@ async def test_host_and_boards_try_the_other_nodes_of_a_cluster(tmp_path, microp
     with Mosquitto(tmp_path / "broker") as broker, EmulatedFleet(micropython, boards):
         async with connected(dataclasses.replace(broker.access, host=nodes)) as link:
             await until(lambda: len(link.presence.boards) == 3)
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-@asynchronous
-async def test_a_link_stops_waiting_when_it_is_closed_or_its_task_cancelled(running, cancelled):
-    running.close()
-    link = MqttLink(running.access)
-    waiting = asyncio.create_task(link.connect(patience=None))
-    await asyncio.sleep(0.2)
-    if cancelled:
-        waiting.cancel()
-    else:
-        await link.close()
-    (outcome,) = await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 60)
-    assert not link.connected
-    assert isinstance(outcome, asyncio.CancelledError if cancelled else type(None))
-
-
-@asynchronous
-async def test_a_link_acknowledges_many_messages_with_few_writes(running):
-    received, written = [], []
-    async with connected(running.access) as link:
-        transport = link.client._connection._transport
-        write = transport.write
-        transport.write = lambda data: (written.append(bytes(data)), write(data))
-        publish(running.access, 400)  # in this thread: the link reads nothing meanwhile
-        async with asyncio.timeout(60):
-            while len(received) < 800:
-                received += await link.take(0.05)
-        await asyncio.sleep(0.1)
-    acknowledgements = [data for data in written if data[0] == 0x40]
-    packets = b"".join(acknowledgements)
-    assert len(received) == 800
-    assert sorted(packets[at : at + 4] for at in range(0, len(packets), 4)) == [
-        struct.pack("!BBH", 0x40, 2, number) for number in range(1, 801)
-    ], "each once"
-    assert len(acknowledgements) <= 20, "gmqtt alone would write 800 times"

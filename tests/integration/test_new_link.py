@@ -18,7 +18,6 @@ import tern
 from ternhost.cli import plugins
 from ternhost.errors import DeviceError, RefusedError
 from ternhost.reach import links
-from terntools.boards import device
 from terntools.boards.network import read_link
 from terntools.emulators.micropython import device_command
 
@@ -81,13 +80,6 @@ def fleet(site, micropython, here):
             for directory, port in zip(made.directories, ports, strict=True)
         ]
         yield made, ports, boards
-
-
-def test_device_info_and_ping_reach_a_board_over_the_link(fleet, tern):
-    _, ports, _ = fleet
-    (info,) = tern("device", "info", ports[1], "--json").json["boards"]
-    assert (info["port"], info["board"], info["first_device"]) == (ports[1], "emulated", 11)
-    assert device.ping(ports[1])["ms"]["n"] == 5
 
 
 def test_every_device_reports_once_over_the_link(fleet):

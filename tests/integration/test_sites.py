@@ -4,6 +4,7 @@ link.
 
 import shutil
 import time
+from contextlib import contextmanager
 
 import pytest
 from harness import sites
@@ -22,7 +23,6 @@ from ternhost.store.store import Store
 pytestmark = pytest.mark.usefixtures("mosquitto")
 
 SOON = 60.0  # seconds within which a bridge connects and passes a message
-ADMITTED, NOT_AUTHORISED = 0, 5  # return codes of MQTT
 PACKET_NUMBER_BYTES = 2  # with which a payload at QoS 1 begins
 
 
@@ -75,6 +75,19 @@ class Bridged:
         assert self.heard("tern/site/lab") == b"0"
         return self.client(self.access, self.made.user, self.made.password)
 
+    @contextmanager
+    def site_cut_off(self):
+        """While the context is open, the site's broker looks for the central one in vain."""
+        path = self.directory / CONFIG
+        config = path.read_text()
+        self.site.close()  # orderly, so that it saves its retained messages
+        path.write_text(config.replace(f":{self.access.port}\n", f":{free_port()}\n"))
+        self.site.start()
+        yield
+        self.site.close()
+        path.write_text(config)
+        self.site.start()
+
     def driver(self, store, **options):
         return BrokerDriver(store, MqttLink(self.access), Terms(), standing=True, **options)
 
@@ -125,20 +138,6 @@ def test_a_bridge_passes_messages_of_boards_and_host_and_retains_rounds(bridged)
     assert bridged.heard("tern/hello/00000001") == b"", "its will"
 
 
-def test_a_report_waits_for_the_central_broker(bridged):
-    board = bridged.board(1)
-    board.subscribe("tern/round")
-    bridged.central.kill()
-    board.publish("tern/up/00000001", b"report")
-
-    bridged.central.start()
-    bridged.host = bridged.connect_host()
-    bridged.host.publish("tern/round", b"new", retain=True)
-
-    assert bridged.heard("tern/up/00000001") == b"report"
-    assert bridged.heard("tern/round", board) == b"new"
-
-
 def test_only_the_last_round_passes_to_a_site_that_was_cut_off(bridged):
     """Each of them would cost a report."""
     bridged.site.kill()
@@ -156,7 +155,7 @@ def test_only_the_last_round_passes_to_a_site_that_was_cut_off(bridged):
 
 
 def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
-    """It warns of the cut, and says when the site is back."""
+    """The broker of the site retains the round, and boards would go on to pay for it."""
     bridged.host.close()
     warnings = []
     with Store(bridged.store) as store, bridged.driver(store, warn=warnings.append) as driver:
@@ -165,20 +164,17 @@ def test_a_host_withdraws_a_round_that_ended_while_a_site_was_cut_off(bridged):
         board = bridged.board(1)
         board.subscribe("tern/round")
         assert bridged.heard("tern/round", board) == b"old"
-        conf = bridged.directory / CONFIG
-        original = conf.read_text()
-        bridged.site.close()  # orderly, so that it saves its retained messages
-        driver.link.announce(b"")
-        conf.write_text(original.replace(f":{bridged.access.port}\n", f":{free_port()}\n"))
-        bridged.site.start()
-        driver.wait(1.0)
-        assert is_retained(bridged.board(2), "tern/round"), "as long as the link is cut"
-        bridged.site.close()
-        conf.write_text(original)
-        bridged.site.start()
-        wait_for(lambda: driver.wait(0.2) or "the broker of site lab is there again" in warnings)
+
+        with bridged.site_cut_off():
+            driver.link.announce(b"")
+            driver.wait(1.0)
+            assert is_retained(bridged.board(2), "tern/round")
+
         wait_for(lambda: driver.wait(0.2) or not is_retained(bridged.board(2), "tern/round"))
-        assert warnings[0] == "the broker of site lab is gone; waiting for it"
+        assert warnings == [
+            "the broker of site lab is gone; waiting for it",
+            "the broker of site lab is there again",
+        ]
 
 
 OTHERS_TOPICS = (
@@ -221,15 +217,8 @@ def test_a_site_reads_only_what_is_for_its_boards(bridged):
     assert payloads(thief.messages(1.0)) == [b"for a board of the site"]
 
 
-def test_the_broker_of_a_site_admits_its_boards_alone(bridged):
-    host = bridged.access
-    assert bridged.board(1).code == ADMITTED
-    assert bridged.board(9).code == NOT_AUTHORISED
-    assert bridged.client(bridged.at_site, host.user, host.password).code == NOT_AUTHORISED
-
-
 def test_cuts_of_the_link_lose_and_double_no_report(tmp_path):
     """`python -m harness.sites 100` cuts it a hundred times."""
-    summary = sites.weather(tmp_path, cuts=4, boards=1, clients=40)
-    assert (summary["differences"], summary["cuts"]) == ([], 4)
+    summary = sites.weather(tmp_path, cuts=2, boards=1, clients=40)
+    assert (summary["differences"], summary["cuts"]) == ([], 2)
     assert summary["reports"] == 80 * summary["rounds"]

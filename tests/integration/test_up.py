@@ -1,7 +1,6 @@
 """`tern up` makes a new emulated Pico a member of a fleet, and goes on where it was interrupted."""
 
 import time
-from unittest.mock import Mock
 
 import pytest
 import rig
@@ -115,11 +114,4 @@ def test_a_board_without_a_prompt_is_flashed(tmp_path, quiet_port):
 
 def test_a_busy_port_is_no_reason_to_flash(tmp_path, quiet_port):
     with serial.Serial(quiet_port, exclusive=True), pytest.raises(DeviceError, match="busy"):
-        make_plan(tmp_path, quiet_port)
-
-
-def test_a_board_that_is_unplugged_is_not_flashed(tmp_path, quiet_port, monkeypatch):
-    unplugged = Mock(side_effect=serial.SerialException("unplugged"))
-    monkeypatch.setattr(serial.Serial, "write", unplugged)
-    with pytest.raises(DeviceError, match="is gone"):
         make_plan(tmp_path, quiet_port)

@@ -125,7 +125,7 @@ def installed(*names):
     return package
 
 
-bare, with_data, for_boards = installed(), installed("data"), installed("boards")
+bare, for_boards = installed(), installed("boards")
 
 
 def test_the_wheel_holds_every_source_file(wheel):
@@ -152,6 +152,7 @@ def test_the_sbom_of_the_wheel_names_its_hash_and_every_package_that_it_needs(wh
     assert len(packages) == len(locked_packages), "with those that others need"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", mpy.BOARDS)
 def test_the_sbom_of_a_board_lists_its_files_by_their_hashes(tmp_path, name):
     bom = written(release.boards_bom(), tmp_path / "boards")
@@ -163,14 +164,6 @@ def test_the_sbom_of_a_board_lists_its_files_by_their_hashes(tmp_path, name):
     assert listed == {path: sha256(data).hexdigest() for path, data in files.items()}
 
 
-def test_tern_works_beside_another_package_called_tern(bare, tmp_path):
-    (tmp_path / "tern").mkdir()
-    (tmp_path / "tern/__init__.py").write_text("whose = 'the user'\n")
-    program = "import tern, ternhost; ternhost.design('duchi', epsilon=1); print(tern.whose)"
-    answer = run(bare.python, "-c", program, cwd=tmp_path)
-    assert answer.stdout == "the user\n", answer.stderr
-
-
 def test_no_module_of_an_extra_is_installed(bare):
     modules = [module for extra in extras.EXTRAS.values() for module in extra]
     answer = bare.run(
@@ -179,14 +172,9 @@ def test_no_module_of_an_extra_is_installed(bare):
     assert answer.stdout.strip() == "[]", answer.stderr
 
 
-def test_the_command_prints_its_version(bare):
-    assert bare.tern("--version").stdout == f"tern {PROJECT['project']['version']}\n"
-
-
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        ("demo --boards 1 --reports 100", "data"),
         ("train --fleet simulated:100 --dataset iris --reports 100 --group 100", "data"),
         ("hil --hardware-map boards.yaml", "boards"),
         ("broker config broker --store keys.sqlite", "mqtt"),
@@ -199,11 +187,6 @@ def test_a_command_that_lacks_its_extra_names_it(bare, words, extra, monkeypatch
     answer = bare.tern(words, 2)
     assert f"pip install 'tern-ldp[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-def test_the_demo_writes_a_page(with_data):
-    with_data.tern("demo --boards 2 --reports 500 --json")
-    assert list(with_data.home.glob("runs/*/report.html"))
 
 
 @contextlib.contextmanager

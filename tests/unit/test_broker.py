@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import socket
 import stat
 
@@ -12,11 +11,13 @@ from cryptography import x509
 from tern.links import mqtt
 from ternhost.errors import USAGE, UsageError
 from ternhost.provision import keys
-from ternhost.reach.addresses import AUTHORITY
 from ternhost.reach.broker import configuration, mosquitto_files
 from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access
 from ternhost.reach.broker.configuration import BrokerOptions
+from ternhost.reach.broker.kinds import KINDS, BrokerKind
 from ternhost.reach.broker.mosquitto import configure_if_missing
+from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
+from ternhost.registry import Registry
 from ternhost.store import store_file
 from ternhost.store.store import Store
 
@@ -130,57 +131,70 @@ def test_home_assistant_s_topics_are_none_of_the_fleet(tmp_path, fleet, home):
     assert not (tmp_path / "new").exists()
 
 
-NODES = ("n1.local", "n2.local", "n3.local")
+class OtherKind(BrokerKind):
+    """A kind of broker as another package adds it, for hosts with names in `.other`."""
+
+    name = "other"
+    title = "another broker"
+    about = "one with files of its own"
+    names_here = ("here.other",)
+    without_run = "another broker runs by itself"
+
+    def has(self, directory, access):
+        return access.host.endswith(".other")
+
+    def check_options(self, *, address, bridge):
+        if address or bridge:
+            raise UsageError("it has no such option")
+
+    def write(self, directory, access, *, address, boards):
+        (directory / "other").write_text(f"{access.host} {boards}")
+
+    def write_users(self, directory, access, users):
+        (directory / "users").write_text(" ".join(users.passwords))
+
+    def start_command(self, directory):
+        return f"other {directory}"
+
+    def reload(self, directory):
+        return False
 
 
-def users(directory):
-    """The users of a cluster, by name, the same at every node."""
-    (text,) = {(directory / "nodes" / node / "users.conf").read_text() for node in NODES}
-    return {user["user"]: user for user in map(json.loads, text.splitlines()[1:-1])}
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """The directory of a cluster, and the host's access to it."""
-    options = BrokerOptions(NODES, nats=True, prefix="farm/a")
-    return tmp_path, configuration.write_configuration(tmp_path, KEYS, options)
-
-
-@pytest.mark.parametrize("node", NODES)
-def test_a_node_of_a_cluster_has_its_files_in_a_directory(cluster, node):
-    directory, _ = cluster
-    files = {path.name: path for path in (directory / "nodes" / node).iterdir()}
-    assert files.keys() == {"nats.conf", "users.conf", AUTHORITY, CERTIFICATE, KEY}
-    for path in files.values():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
-
-    conf = files["nats.conf"].read_text()
-    for other in NODES:
-        assert f"@{other}:8884" in conf, "the nodes know each other"
-
-
-RIGHTS = {  # as subjects of NATS: "." for "/", and "*" for "+"
-    "tern-host": {
-        "publish": ["farm.a.round", "farm.a.model", "farm.a.down.*"],
-        "subscribe": ["farm.a.up.*", "farm.a.hello.*", "farm.a.site.*", "$MQTT.sub.*"],
-    },
-    "00000007": {
-        "publish": ["farm.a.up.00000007", "farm.a.hello.00000007"],
-        "subscribe": ["farm.a.down.00000007", "farm.a.round", "farm.a.model", "$MQTT.sub.*"],
-    },
-}
-
-
-@pytest.mark.parametrize("name", RIGHTS)
-def test_a_user_of_a_cluster_has_the_rights_that_mosquitto_gives(cluster, name):
-    directory, _ = cluster
-    assert users(directory)[name]["permissions"] == RIGHTS[name]
+def test_another_kind_of_broker_writes_its_own_files(here, tern):
+    with KINDS.lent("other", OtherKind()):
+        made = tern("broker", "config", "new", "--for", "other")
+        assert "start the broker: other new" in made.out
+        with Store("new/store.sqlite") as store:
+            keys.add(store, [7])
+        tern("broker", "config", "new")
+    assert (here / "new/other").read_text() == "here.other 0", "it is configured once"
+    assert (here / "new/users").read_text() == "tern-host 00000007"
+    assert not (here / "new" / CONFIG).exists()
 
 
 @pytest.mark.parametrize(
-    "words", ["config one --for nats", "config three --bridge lab", "run three"]
+    "words",
+    [
+        "config one --for other",
+        "config new --bridge lab",
+        "run new",
+    ],
 )
-def test_a_directory_keeps_its_kind_of_broker_and_a_cluster_is_not_run_by_tern(here, tern, words):
-    configuration.configure("one")
-    configuration.configure("three", nats=True)
-    tern("broker", *words.split(), code=USAGE)
+def test_a_directory_keeps_its_kind_of_broker_and_tern_runs_only_mosquitto(here, tern, words):
+    with KINDS.lent("other", OtherKind()):
+        configuration.configure("one")
+        configuration.configure("new", kind="other")
+        tern("broker", *words.split(), code=USAGE)
+
+
+def test_a_kind_of_broker_that_is_missing_names_its_package(tmp_path, monkeypatch):
+    Access("a.other,b.other", 1, "tern-host", "", None).save(tmp_path / HOST)
+    kinds = Registry("kind of broker", "tern.brokers", {})
+    kinds.register("mosquitto", MOSQUITTO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ternhost.registry._is_there", lambda package: False)
+        assert "nats" not in kinds
+    monkeypatch.setattr("ternhost.reach.broker.kinds.KINDS", kinds)
+    with pytest.raises(UsageError) as caught:
+        configuration.configure(tmp_path)
+    assert caught.value.hint == "install its package: terngateway (for nats)"

@@ -1,6 +1,7 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -41,11 +42,6 @@ HOST_FLOORS = (
     {"text"},
 )
 TOOL_FLOORS = ({"testing"}, {"emulators"}, {"boards"}, {"terminal", "sessions"})
-
-# The ways of reaching devices. Registries name them; other modules of the host do not import them,
-# but for plans, which run on simulated clients.
-WAYS = ("ports", "broker", "simulated")
-MAY_IMPORT_A_WAY = {"ternhost.planning": "simulated", "terntools": "ports"}
 
 
 @cache
@@ -163,24 +159,18 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         assert imported <= known, name
 
 
-def way_of(module):
-    """The way of reaching devices that a module belongs to."""
-    parts = module.split(".")
-    if parts[:2] == ["ternhost", "reach"] and len(parts) > 2 and parts[2] in WAYS:
-        return parts[2]
-    return None
+def test_the_core_does_not_speak_of_gateways():
+    for path in (ROOT / "host" / "ternhost").rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert "gateway" not in path.read_text().lower(), path
 
 
-def ways_that_may_be_imported(module):
-    """The module's own way of reaching devices, and those that its room or package may import."""
-    room = ".".join(module.split(".")[:2])
-    ways = {way_of(module), MAY_IMPORT_A_WAY.get(room), MAY_IMPORT_A_WAY.get(package_of(module))}
-    return ways | {None}
-
-
-@pytest.mark.parametrize("package", ["ternhost", "terntools"])
-def test_only_modules_of_a_way_of_reaching_devices_import_it(package):
-    late_exceptions = {"broker"} if package == "terntools" else set()
-    for name, path in modules(package).items():
-        imported = {way_of(other) for other in imports(path)}
-        assert imported - ways_that_may_be_imported(name) <= late_exceptions, name
+def test_a_report_comes_through_at_most_twelve_files_each_once():
+    """CONTRIBUTING has a table of the files between the broker and the model."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text[text.index("**The path of a report") :].partition("\n## ")[0]
+    files = re.findall(r"^\| `([a-z_/]+\.py)` \|", section, re.MULTILINE)
+    assert 5 <= len(files) <= 12
+    assert len(set(files)) == len(files)
+    for file in files:
+        assert (ROOT / "host" / "ternhost" / file).is_file(), file

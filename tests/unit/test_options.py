@@ -114,7 +114,6 @@ def test_runs_that_their_algorithm_refuses(algorithm, fleet, named, here):
         "plan --epsilon 0",
         "plan --dataset diabetes --model logistic --reports 100",
         "plan --devices 2 --epsilon 2",
-        "broker config new --for nats --prefix farm.a",
         "card design duchi --epsilon nan",
         "card account --reports 100 --delta 1e-6 --epsilon 1 --plot a.bmpp",
     ],

@@ -1,7 +1,7 @@
 """Makes certificates with keys on the curve P-256 for the servers and clients of a fleet.
 
-A fleet has its own certificate authority, which signs the certificates of its brokers, NATS
-servers and sites. Boards and the host accept only servers with a certificate of this authority.
+A fleet has its own certificate authority, which signs the certificates of its brokers, servers and
+sites. Boards and the host accept only servers with a certificate of this authority.
 """
 
 import ipaddress

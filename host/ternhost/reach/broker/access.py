@@ -81,6 +81,15 @@ class Rights:
         return text
 
 
+def board_rights(prefix: str) -> Rights:
+    """Return the topics that a board may write and read; %u stands for its own name in them.
+
+    The right to write its HELLO is for its will, too, with which the broker removes the HELLO when
+    the connection is lost.
+    """
+    return Rights.below(prefix, write="up/%u hello/%u", read="down/%u round model")
+
+
 @dataclass(frozen=True)
 class Access:
     """How a user reaches a broker. In host.json, paths are relative to that file."""

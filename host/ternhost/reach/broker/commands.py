@@ -1,8 +1,8 @@
-"""`tern broker`: configures a fleet's broker, Mosquitto or a cluster of NATS, and runs Mosquitto."""
+"""`tern broker`: configures a fleet's broker, of any kind that is registered, and runs Mosquitto."""
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
 from ternhost.provision.keys import parse_range
-from ternhost.reach.broker import cluster, configuration
+from ternhost.reach.broker import configuration
 from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
-from ternhost.reach.broker.sites import HERE, SITES, BrokerSite, load_all
+from ternhost.reach.broker.sites import HERE, SITES, BrokerSite, is_site, load_all
 from ternhost.reach.broker.sites import check as check_site
 from ternhost.store.store import Store
 from ternhost.terminal import heeding_interrupts
@@ -26,15 +27,12 @@ _CONFIG_EXAMPLES = """tern broker config my-broker --name broker.local --address
         mosquitto -c my-broker/mosquitto.conf
         tern serve --fleet mqtt:my-broker
         tern broker config my-broker --bridge lab --site-name lab.local --site-address 0.0.0.0 --boards 1-99
-        tern broker config my-cluster --for nats --name n1.local --name n2.local --name n3.local"""
+"""
 _HELP = {
     "store": "file with the devices' keys, made if it is missing (default: as before, or "
     "DIR/store.sqlite)",
-    "for": "the broker: one Mosquitto, or a cluster of NATS servers, which survives the loss of "
-    "one, in DIR/nodes (default: as before, or mosquitto)",
     "name": "name or address at which boards reach the broker, for its certificate; the host uses "
-    "the first; for a cluster, name each node (default: localhost, 127.0.0.1; for a cluster "
-    "127.0.0.1, 127.0.0.2, 127.0.0.3)",
+    "the first; for a cluster, name each node",
     "tls": "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate "
     "network",
     "home_assistant": "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX "
@@ -53,7 +51,8 @@ _HELP = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the command `tern broker` with its actions `config` and `run`."""
-    summary = "configure a broker for a fleet, Mosquitto or a cluster of NATS, or run Mosquitto"
+    titles = " or ".join(kind.title for kind in KINDS.available())
+    summary = f"configure a broker for a fleet, {titles}, or run Mosquitto"
     parser = add_command(subparsers, "broker", summary, "tern broker config my-broker")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     _add_config(actions)
@@ -72,13 +71,23 @@ def _add_config(actions: Any) -> None:
         "write the configuration, passwords, rights and certificates into DIR; again, without "
         "options, for new keys"
     )
-    config = add_command(actions, "config", summary, _CONFIG_EXAMPLES, run_config)
+    all_kinds = list(KINDS.available())
+    examples = _CONFIG_EXAMPLES + "\n".join(kind.example for kind in all_kinds if kind.example)
+    config = add_command(actions, "config", summary, examples, run_config)
 
     # The broker and its fleet.
+    about_kinds = ", or ".join(kind.about for kind in all_kinds)
+    names_help = _HELP["name"] + _names_here(all_kinds)
     config.add_argument("directory", metavar="DIR", help="directory of the broker")
     add_option(config, "--store FILE", _HELP["store"])
-    add_option(config, "--for", _HELP["for"], dest="kind", choices=("mosquitto", "nats"))
-    add_option(config, "--name HOST...", _HELP["name"])
+    add_option(
+        config,
+        "--for",
+        f"the broker: {about_kinds} (default: as before, or {DEFAULT})",
+        dest="kind",
+        choices=tuple(kind.name for kind in all_kinds),
+    )
+    add_option(config, "--name HOST...", names_help)
     add_option(config, "--address A", "address to listen on (default: 127.0.0.1; 0.0.0.0 for all)")
     add_option(config, "--port P", f"port to listen on (default: {PORT})", type=int)
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
@@ -113,6 +122,18 @@ def _add_config(actions: Any) -> None:
     add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
 
 
+def _names_here(kinds: Sequence[BrokerKind]) -> str:
+    """Return for the help of --name which names a broker of each kind has by default."""
+    defaults = []
+    for kind in kinds:
+        names = ", ".join(kind.names_here)
+        if kind.name == DEFAULT:
+            defaults.append(names)
+        else:
+            defaults.append(f"for {kind.title} {names}")
+    return f" (default: {'; '.join(defaults)})"
+
+
 # tern broker config
 
 
@@ -120,16 +141,9 @@ def run_config(args: argparse.Namespace) -> int:
     """Run `tern broker config`: configure a broker, and one of its sites if one is named."""
     # Check the options before anything is written.
     directory = Path(args.directory)
-    nats = None  # the kind of broker stays what it was
-    if args.kind:
-        nats = args.kind == "nats"
-    is_cluster = nats or (directory / cluster.NODES).exists()
-    if is_cluster and (args.address or args.bridge):
-        raise UsageError(
-            "--address and --bridge are for Mosquitto: nodes of a cluster listen on their own "
-            "address, without bridges",
-            hint="boards of a site connect to the cluster itself, and those on USB with --relay",
-        )
+    if not is_site(directory):
+        kind = configuration.chosen_kind(directory, args.kind)
+        kind.check_options(address=bool(args.address), bridge=bool(args.bridge))
     site_options = _site_options(args)
     if site_options:
         check_site(directory, site_options["name"])
@@ -139,7 +153,7 @@ def run_config(args: argparse.Namespace) -> int:
         args.directory,
         args.store,
         home_assistant=args.home_assistant,
-        nats=nats,
+        kind=args.kind,
         **_broker_options(args),
     )
     if site_options:
@@ -245,8 +259,9 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
     if reloaded:
         text += "  the running broker has taken the new passwords"
     else:
+        start_command = kind_of(Path(directory), access).start_command(directory)
         text += (
-            f"  start the broker: {_start_command(directory, access)}\n"
+            f"  start the broker: {start_command}\n"
             "  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
         )
     if (Path(directory) / HOME_ASSISTANT).exists():
@@ -257,13 +272,6 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
     for site in result["sites"]:
         text += "\n  " + _site_text(site)
     return text
-
-
-def _start_command(directory: str, access: Access) -> str:
-    """Return the command that starts the broker of a directory."""
-    if access.is_cluster:
-        return f"nats-server -c nats.conf in each of {directory}/{cluster.NODES}/*, on its machine"
-    return f"mosquitto -c {directory}/{CONFIG}, or tern broker run {directory}"
 
 
 def _site_result(directory: str, site: BrokerSite) -> dict[str, Any]:
@@ -302,12 +310,12 @@ def run_run(args: argparse.Namespace) -> int:
     """
     access = configure_if_missing(args.directory)
     if not (Path(args.directory) / CONFIG).exists():
-        raise UsageError(
-            f"{args.directory} has no Mosquitto",
-            hint="a site with only --relay has none, and 'tern relay' connects its boards to the "
-            f"central one; nodes of a cluster run without tern: {cluster.CONFIG} in each directory "
-            f"of DIR/{cluster.NODES} says how",
-        )
+        reasons = [
+            "a site with only --relay has none, and 'tern relay' connects its boards to the "
+            "central one"
+        ]
+        reasons += [kind.without_run for kind in KINDS.available() if kind.without_run]
+        raise UsageError(f"{args.directory} has no Mosquitto", hint="; ".join(reasons))
     passwords = Path(args.directory) / PASSWORDS
     loaded_version = passwords.stat().st_mtime_ns
     text = f"the broker listens at {access.host} port {access.port}"

@@ -1,10 +1,8 @@
-"""Configures a broker for a fleet: Mosquitto, or a cluster of NATS servers.
+"""Configures a broker for a fleet, of any kind that is registered.
 
-A board may write only its own topics, and read only its own and the fleet's. With Mosquitto, a
-client's id is its user name, so that no board can take over another's session.
+A board may write only its own topics, and read only its own and the fleet's.
 """
 
-import getpass
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +13,9 @@ from tern.links import mqtt
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import cluster, home_access, mosquitto_files, sites
+from ternhost.reach.broker import home_access, kinds, mosquitto_files, sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
+from ternhost.reach.broker.kinds import KINDS, BrokerKind, BrokerUsers
 from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
 from ternhost.store.store import Store
@@ -36,16 +35,12 @@ class BrokerOptions:
     port: int = mosquitto_files.PORT
     prefix: str = "tern"  # the beginning of all topics
     tls: bool = True
-    nats: bool = False  # a cluster of NATS servers instead of Mosquitto
+    kind: str = kinds.DEFAULT  # a name in `kinds.KINDS`
 
     @property
     def hosts(self) -> Sequence[str]:
         """The names at which the broker is reached, by default those of this machine."""
-        if self.names:
-            return self.names
-        if self.nats:
-            return cluster.HERE
-        return ("localhost", "127.0.0.1")
+        return self.names or KINDS.named(self.kind).names_here
 
 
 DEFAULTS = BrokerOptions()
@@ -75,7 +70,8 @@ def write_configuration(
         False hides the fleet from Home Assistant again.
     Raises StorageError and UsageError.
     """
-    _check_options(directory, options, home_assistant)
+    kind = KINDS.named(options.kind)
+    _check_options(directory, kind, options, home_assistant)
     directory = Path(directory).absolute()
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,28 +80,20 @@ def write_configuration(
 
             write_certificates(directory, options.hosts)
 
-        access = _access_of_host(options)
+        access = _access_of_host(kind, options)
         _write_host(directory / HOST, access, store)
-        if options.nats:
-            cluster.write_nodes(directory, access)
-        else:
-            listener = mosquitto_files.Listener(options.address, options.port, options.tls)
-            user = getpass.getuser()
-            mosquitto_files.write_conf(directory, listener, boards=len(keys), user=user)
-        _write_users(directory, keys, home_assistant, anew=True)
+        kind.write(directory, access, address=options.address, boards=len(keys))
+        _write_users(directory, kind, keys, home_assistant, anew=True)
     return Access.load(directory / HOST)
 
 
-def _access_of_host(options: BrokerOptions) -> Access:
+def _access_of_host(kind: BrokerKind, options: BrokerOptions) -> Access:
     """Return how the host reaches a broker with these options. The password is still empty."""
     authority = None
     if options.tls:
         authority = AUTHORITY
-    host = options.hosts[0]
-    if options.nats:  # it may connect to any node
-        host = ",".join(options.hosts)
     return Access(
-        host=host,
+        host=kind.host(options.hosts),
         port=options.port,
         user=HOST_USER,
         password="",
@@ -115,30 +103,34 @@ def _access_of_host(options: BrokerOptions) -> Access:
 
 
 def _check_options(
-    directory: str | Path, options: BrokerOptions, home_assistant: str | bool | None
+    directory: str | Path,
+    kind: BrokerKind,
+    options: BrokerOptions,
+    home_assistant: str | bool | None,
 ) -> None:
-    """Raise UsageError for options with which no broker can run.
+    """Raise UsageError for options with which no broker of this kind can run.
 
     The parameters are those of `write_configuration`. Each of the functions that are called here
     raises for a part of them.
     """
-    last_port = options.port
-    if options.nats:
-        last_port += 1  # at which the nodes of a cluster connect to each other
+    last_port = options.port + kind.port_count - 1
     check_reached(options.hosts, options.address, last_port)
     check_prefix(options.prefix)
     home_access.check(directory, home_assistant, options.prefix)
-    path = Path(directory).absolute()
-    if options.nats:
-        cluster.check(options.hosts, options.prefix, home_assistant)
-    elif any(character.isspace() for character in str(path)):
-        raise UsageError(
-            f"{path}: Mosquitto takes no path with a space", hint="name another directory"
-        )
+    kind.check_place(Path(directory).absolute(), options.hosts)
+    kind.check_users(_prefixes(options.prefix, home_assistant))
+
+
+def _prefixes(prefix: str, home_assistant: str | bool | None) -> list[str]:
+    """Return the prefixes of the fleet's topics and of those of Home Assistant, if that is new."""
+    if isinstance(home_assistant, str):
+        return [prefix, home_assistant]
+    return [prefix]
 
 
 def _write_users(
     directory: Path,
+    kind: BrokerKind,
     keys: Mapping[int, bytes],
     home_assistant: str | bool | None = None,
     anew: bool = False,
@@ -148,27 +140,24 @@ def _write_users(
     The users are the host, perhaps two for Home Assistant, the brokers of the sites, and each
     board.
 
-    directory: the broker's directory. keys: the keys of the devices, by their ids. home_assistant:
-    as in `write_configuration`. anew: whether the configurations of the sites' brokers are written
-    again, too, which users may have edited.
+    directory: the broker's directory. kind: the kind of the broker. keys: the keys of the devices,
+    by their ids. home_assistant: as in `write_configuration`. anew: whether the configurations of
+    the sites' brokers are written again, too, which users may have edited.
     """
     for path, access in home_access.users(directory, home_assistant).items():
         _write_host(path, access, store=None)
     host = Access.load(directory / HOST)
     rights = _rights(directory, host)
     all_sites = sites.write(directory, keys, anew)
-    passwords = _passwords(rights, all_sites, keys)
-
-    if host.is_cluster:
-        cluster.write_users(directory, host, rights, passwords)
-        return
-    sections = ""  # of the access list, one for each user that is not a board
-    for access, rights_of_user in rights.items():
-        sections += f"user {access.user}\n{rights_of_user.lines()}\n"
+    bridges = ""
     for site in all_sites:
-        sections += site.access_list(host.prefix, keys)
-    mosquitto_files.write_access_list(directory, sections, host.prefix)
-    mosquitto_files.write_password_file(directory, passwords)
+        bridges += site.access_list(host.prefix, keys)
+    users = BrokerUsers(
+        passwords=_passwords(rights, all_sites, keys),
+        rights={access.user: rights_of_user for access, rights_of_user in rights.items()},
+        bridges=bridges,
+    )
+    kind.write_users(directory, host, users)
 
 
 def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
@@ -188,20 +177,20 @@ def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
 
 def _passwords(
     users: Iterable[Access], all_sites: Iterable[BrokerSite], keys: Mapping[int, bytes]
-) -> list[tuple[str, str]]:
-    """Return the name and the password of each user of a broker.
+) -> dict[str, str]:
+    """Return the password of each user of a broker, by the user's name.
 
     users: the host and Home Assistant. all_sites: the sites, which are users if they have a broker.
     keys: the keys of the devices, by their ids.
     """
-    passwords = []
+    passwords = {}
     for access in users:
-        passwords.append((access.user, access.password))
+        passwords[access.user] = access.password
     for site in all_sites:
         if site.bridge:
-            passwords.append((site.user, site.password))
+            passwords[site.user] = site.password
     for device, key in keys.items():
-        passwords.append((mqtt.name(device), mqtt.password(key)))
+        passwords[mqtt.name(device)] = mqtt.password(key)
     return passwords
 
 
@@ -230,7 +219,7 @@ def configure(
     store: str | Path | None = None,
     *,
     home_assistant: str | bool | None = None,
-    nats: bool | None = None,
+    kind: str | None = None,
     **options: Any,
 ) -> Access:
     """Configure a broker for the devices of a store, for the first time or again.
@@ -242,7 +231,7 @@ def configure(
     store: the file with the keys of the devices, which is made if it is missing. None stands for
         the one that was named before, or else one in the directory.
     home_assistant: as in `write_configuration`.
-    nats: whether it is a cluster of NATS servers; None leaves it as it was.
+    kind: the name of its kind; None leaves it as it was, and stands for Mosquitto in a new one.
     options: those of `BrokerOptions`; what is left out stays as it was.
     Raises StorageError and UsageError.
     """
@@ -254,17 +243,18 @@ def configure(
     old: Access | None = None
     if (directory / HOST).exists():
         old = Access.load(directory / HOST)
-        _require_same_kind(directory, old, nats)
+    broker_kind = chosen_kind(directory, kind)
     path = _store_path(directory, store, old)
     keys = _keys(path)
-    if old and old.store and not options and _is_written(directory, old):
+    if old and old.store and not options and broker_kind.is_written(directory):
         new_access = replace(old, store=str(path))
-        _update(directory, new_access, keys, home_assistant)
+        _update(directory, broker_kind, new_access, keys, home_assistant)
     else:
-        all_options: dict[str, Any] = {"nats": bool(nats)}
+        all_options: dict[str, Any] = {}
         if old:
-            all_options = _options_before(directory, old)
-        broker_options = BrokerOptions(**{**all_options, **options})
+            all_options = _options_before(directory, broker_kind, old)
+        all_options |= options
+        broker_options = BrokerOptions(kind=broker_kind.name, **all_options)
         write_configuration(
             directory, keys, broker_options, store=path, home_assistant=home_assistant
         )
@@ -273,24 +263,24 @@ def configure(
     return Access.load(directory / HOST)
 
 
-def _require_same_kind(directory: Path, old: Access, nats: bool | None) -> None:
-    """Raise UsageError if the user wants another kind of broker than the directory has.
+def chosen_kind(directory: Path, name: str | None) -> BrokerKind:
+    """Return the kind of broker to configure in a directory, which is no site's.
 
-    old: how the present broker is reached. nats: whether a cluster is wanted; None if either will
-    do.
+    name: the name of the kind that the user wants; None for the one that the directory has, or for
+    Mosquitto in a new one. Raises UsageError if the user wants another kind than the directory has,
+    or if its kind is not registered.
     """
-    if nats is None or nats == old.is_cluster:
-        return
-    raise UsageError(
-        f"{directory} has another kind of broker already",
-        hint="name another directory, with the same keys: "
-        f"tern broker config OTHER --store {old.store} --for ...",
-    )
-
-
-def _is_written(directory: Path, old: Access) -> bool:
-    """Return whether the broker of the directory has its configuration file, to be updated."""
-    return old.is_cluster or (directory / CONFIG).exists()
+    if not (directory / HOST).exists():
+        return KINDS.named(name or kinds.DEFAULT)
+    old = Access.load(directory / HOST)
+    kind = kinds.kind_of(directory, old)
+    if name not in (None, kind.name):
+        raise UsageError(
+            f"{directory} has another kind of broker already",
+            hint="name another directory, with the same keys: "
+            f"tern broker config OTHER --store {old.store} --for ...",
+        )
+    return kind
 
 
 def _configure_site(directory: Path, has_options: bool) -> Access:
@@ -329,43 +319,41 @@ def _keys(path: Path) -> dict[int, bytes]:
         return store.keys()
 
 
-def _options_before(directory: Path, old: Access) -> dict[str, Any]:
+def _options_before(directory: Path, kind: BrokerKind, old: Access) -> dict[str, Any]:
     """Return the options of `BrokerOptions` with which a broker was configured the last time.
 
     directory: the broker's directory. old: how it is reached.
     """
     options: dict[str, Any] = {
-        "nats": old.is_cluster,
         "names": mosquitto_files.names(directory, old),
         "port": old.port,
         "prefix": old.prefix,
         "tls": old.authority is not None,
     }
-    listener = mosquitto_files.listening(directory)
-    if listener:
-        options["address"], _port = listener
+    address = kind.listening_address(directory)
+    if address is not None:
+        options["address"] = address
     return options
 
 
 def _update(
     directory: Path,
+    kind: BrokerKind,
     access: Access,
     keys: Mapping[int, bytes],
     home_assistant: str | bool | None,
 ) -> None:
     """Change what depends on the devices in an existing configuration: users and memory.
 
-    directory: the broker's directory. access: how it is reached. keys: the keys of the devices, by
-    their ids. home_assistant: as in `write_configuration`.
+    directory: the broker's directory. kind: the kind of the broker. access: how it is reached.
+    keys: the keys of the devices, by their ids. home_assistant: as in `write_configuration`.
     """
     home_access.check(directory, home_assistant, access.prefix)
-    if access.is_cluster:
-        cluster.check(access.hosts, home_assistant)
+    kind.check_users(_prefixes(access.prefix, home_assistant))
     with storage_errors():
         _write_host(directory / HOST, access, access.store)
-        _write_users(directory, keys, home_assistant)
-        if not access.is_cluster:
-            mosquitto_files.update_memory(directory, len(keys))
+        _write_users(directory, kind, keys, home_assistant)
+        kind.update(directory, len(keys))
 
 
 def add_site(directory: str | Path, name: str, **options: Any) -> BrokerSite:

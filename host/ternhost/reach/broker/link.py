@@ -18,6 +18,7 @@ from gmqtt.mqtt.handler import MQTTConnectError
 from tern.links import mqtt as device_link
 from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.broker.access import Access
+from ternhost.reach.broker.kinds import KINDS
 from ternhost.reach.broker.mqtt_client import CONNECT_TIMEOUT, RECONNECT_EVERY, Client
 from ternhost.reach.broker.presence import Presence
 from ternhost.reach.broker.sites import Ids
@@ -171,10 +172,8 @@ class MqttLink:
             text = f"{broker} does not answer"
             if reason:
                 text += f": {reason}"
-            hint = (
-                "start it (tern broker run DIR, or mosquitto -c DIR/mosquitto.conf; for a cluster, "
-                "nats-server -c nats.conf in the directory of each node), or check the address"
-            )
+            ways_to_start = "; ".join(kind.start for kind in KINDS.available())
+            hint = f"start it ({ways_to_start}), or check the address"
             raise _NoAnswer(text, hint) from error
 
     async def _give_up_client(self) -> None:

@@ -16,11 +16,12 @@ from pathlib import Path
 from ternhost.errors import DeviceError, UsageError
 from ternhost.files import Closing
 from ternhost.reach.addresses import LOOPBACK
-from ternhost.reach.broker import cluster
 from ternhost.reach.broker.access import CONFIG, HOST, Access
 from ternhost.reach.broker.configuration import configure
 from ternhost.reach.broker.keeper import DEFAULT_TIMES, Keeper, KeeperTimes
-from ternhost.reach.broker.mosquitto_files import LOG, PID, PORT, listening
+from ternhost.reach.broker.kinds import KINDS
+from ternhost.reach.broker.mosquitto_files import LOG, PORT, listening
+from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
 from ternhost.reach.broker.sites import SITES, is_site
 
 _START_TIMEOUT = 30.0  # seconds
@@ -60,37 +61,19 @@ def listens(address: str, port: int) -> bool:
 def reload(directory: str | Path) -> bool:
     """Make the running broker of a directory read its passwords and its access list again.
 
-    The same is done for the brokers of its sites that run on this machine, and for the nodes of a
-    cluster. This needs /proc, and the user who runs the brokers. Return whether the broker of the
-    directory itself or a node of it is running.
+    The same is done for the brokers of its sites that run on this machine. This needs /proc, and
+    the user who runs the brokers. Return whether the broker of the directory itself is running.
     """
     directory = Path(directory).resolve()
     central = directory.parent.parent
     if is_site(directory) and (central / CONFIG).exists():
         # The central broker comes first. Otherwise the site's bridge could pass messages of new
         # boards on to it before it accepts them, and they would be lost.
-        _hang_up(central)
-    reloaded = _hang_up(directory)
+        MOSQUITTO.reload(central)
+    reloaded = [kind.reload(directory) for kind in KINDS.available()]
     for site in sorted((directory / SITES).glob("*")):
-        _hang_up(site)
-    for node in sorted((directory / cluster.NODES).glob("*")):
-        reloaded |= _hang_up(node, cluster.PID, "nats-server")
-    return reloaded
-
-
-def _hang_up(directory: Path, pid_file: str = PID, program: str = "mosquitto") -> bool:
-    """Send SIGHUP to the broker of a directory, on which it reads its files again.
-
-    pid_file: the file with the number of its process. program: its name, to be sure that it is the
-    broker. Return whether the broker runs.
-    """
-    with suppress(OSError, ValueError):  # no such file or process, or no number in the file
-        pid = int((directory / pid_file).read_text())
-        process_name = Path(f"/proc/{pid}/comm").read_text()
-        if process_name == f"{program}\n":  # otherwise another process has this number by now
-            os.kill(pid, signal.SIGHUP)
-            return True
-    return False
+        MOSQUITTO.reload(site)
+    return any(reloaded)
 
 
 def listener(directory: Path) -> tuple[str, int]:

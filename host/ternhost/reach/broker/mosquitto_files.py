@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tern import wire
 from ternhost.files import write_file
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, Rights, template
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, Access, board_rights, template
 
 PASSWORDS = "passwords"
 ACCESS = "access"
@@ -97,15 +97,6 @@ def write_password_file(directory: Path, passwords: Iterable[tuple[str, str]]) -
     for user, password in passwords:
         text += password_line(user, password) + "\n"
     write_file(directory / PASSWORDS, text.encode(), secret=True)
-
-
-def board_rights(prefix: str) -> Rights:
-    """Return the topics that a board may write and read; %u stands for its own name in them.
-
-    The right to write its HELLO is for its will, too, with which the broker removes the HELLO when
-    the connection is lost.
-    """
-    return Rights.below(prefix, write="up/%u hello/%u", read="down/%u round model")
 
 
 def write_access_list(directory: Path, users: str, prefix: str) -> None:

@@ -26,11 +26,11 @@ def nats():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """The directory of a running cluster for the devices 1 to 3, which Home Assistant may see."""
+    """The directory of a running cluster for the devices 1 to 3."""
     directory = tmp_path_factory.mktemp("cluster")
     with Store(directory / "store.sqlite") as store:
         keys.add(store, [1, 2, 3])
-    words = "--for", "nats", "--port", free_port(), "--store", "store.sqlite", "--home-assistant"
+    words = "--for", "nats", "--port", free_port(), "--store", "store.sqlite"
     rig.tern("broker", "config", "my-cluster", *words, cwd=directory, code=0)
     with cluster.Nodes(directory / "my-cluster", Access.load(directory / "my-cluster" / HOST)):
         yield directory / "my-cluster"
@@ -116,18 +116,6 @@ def test_a_board_cannot_publish_for_others_neither_by_its_will(connect):
 
     assert received(host, 1) == {"tern/up/00000002": b"its own"}
     assert board.arrived() == []
-
-
-def test_the_will_of_a_board_reaches_the_host_at_another_node(connect):
-    host = connect()
-    host.subscribe("tern/hello/+")
-    board = connect(1, node=1, will=("tern/hello/00000001", b""))
-    board.publish("tern/hello/00000001", b"hello", retain=True)
-    assert received(host, 1) == {"tern/hello/00000001": b"hello"}
-
-    board.close()
-
-    assert received(host, 1) == {"tern/hello/00000001": b""}
 
 
 def test_a_board_can_end_another_connection_but_gets_none_of_its_messages(connect):

@@ -1,11 +1,12 @@
-"""tern deploys to a board with files of any names, and past files that hide the library."""
+"""tern deploys past files that hide the library or have any names, and programs with their imports."""
 
 import pytest
 import rig
 
 from ternhost import errors
-from ternhost.errors import UsageError
+from ternhost.errors import FAILED
 from terntools.boards import deploy, hiding
+from terntools.boards.program import read
 from terntools.boards.repl import Repl
 from terntools.emulators import catalogue, flash_image
 
@@ -42,23 +43,14 @@ def hiding_paths(repl, files, before=""):
     "text",
     [
         b"while True:\n    pass\n",
-        b"raise SystemExit\n",
-        b"raise KeyboardInterrupt\n",
-        b"print('hello', 5)\n",
         b"import machine\nmachine.reset()\n",
         b"def\n",
     ],
-    ids=["never ends", "ends", "is interrupted", "prints", "resets the board", "is broken"],
+    ids=["never ends", "resets the board", "is broken"],
 )
 def test_what_hides_the_library_is_found_and_not_run(board, text):
     paths = ("/hashlib.py", "/os.py", "/tern.py")
     assert hiding_paths(board, dict.fromkeys(paths, text)) == paths
-
-
-def test_everything_that_hides_the_library_is_found_at_once(board):
-    paths = ("/asyncio/__init__.py", "/tern.mpy", "/tern.py", "/tern/__init__.py")
-    found = hiding_paths(board, dict.fromkeys(paths, b""))
-    assert found == ("/asyncio", "/tern", "/tern.mpy", "/tern.py")
 
 
 NOT_HIDING = (
@@ -76,7 +68,7 @@ def test_files_that_hide_nothing_stay(board):
     assert hiding_paths(board, dict.fromkeys(NOT_HIDING, b"")) == ()
 
 
-@pytest.mark.parametrize("folder", ["/lib", "lib", "/lib/", "/lib2"])
+@pytest.mark.parametrize("folder", ["lib", "/lib2"], ids=["relative path", "other library"])
 def test_the_library_does_not_hide_itself_where_its_folder_comes_first(board, folder):
     files = {"/lib/tern/__init__.py": b"", "/lib2/tern/__init__.py": b"", "/tern.py": b""}
     assert hiding_paths(board, files, f"import sys\nsys.path.insert(0, {folder!r})") == ()
@@ -90,24 +82,12 @@ def test_files_in_another_folder_of_the_path_hide_the_library(board):
     assert hiding_paths(board, dict.fromkeys(paths, b""), change_path) == paths
 
 
-def test_a_command_that_does_not_ask_refuses_what_hides_the_library(board):
-    board.write_file("/tern.py", b"")
-    paths = hiding.find(board, FILES)
-    with pytest.raises(UsageError, match=r"/tern\.py on .* imported instead of the library"):
-        hiding.require_none(board, paths)
-
-
 def test_what_hides_the_library_is_renamed_beside_what_was_renamed_before(board):
     board.write_file("/tern.py", b"new")
     board.write_file("/tern.py.hidden", b"old")
     hiding.rename(board, hiding.new_paths(board, hiding.find(board, FILES)))
     assert board.read_file("/tern.py.hidden.hidden") == b"new"
     assert board.read_file("/tern.py.hidden") == b"old"
-
-
-@pytest.mark.parametrize("renamed", [{}, {"/tern": "/tern.hidden"}])
-def test_a_second_deployment_knows_what_an_interrupted_one_renamed(renamed):
-    assert deploy.renamed_before(deploy.undoer(renamed)) == renamed
 
 
 # On a board with the library
@@ -149,3 +129,39 @@ def test_a_board_with_names_in_any_bytes_serves_and_can_be_deployed_to(deployed)
     with Repl(deployed) as repl:
         names = {name.decode(errors="surrogateescape") for name in NAMES}
         assert names <= set(repl.directory("/"))
+
+
+# Programs of users
+
+
+PROGRAM = """
+import helper
+from tern.boards.this import this_board
+from tern.supervisor import run
+board = this_board()
+board.name = helper.NAME
+run(board)
+"""
+
+
+def test_deploy_installs_the_imports_of_a_program(port, tmp_path, tern):
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    (tmp_path / "helper.py").write_text("import tern.softmax\nNAME = 'mine'\n")
+    result = tern("deploy", port, "--main", str(path), "--json").json
+    assert {deploy.MAIN, "/helper.py"} <= set(result["written"])
+    assert (result["modules"], result["missing"]) == (["helper.py"], [])
+    assert deploy.wait_for_hello(port).text.startswith("mine; ")
+    with Repl(port) as repl:
+        assert "/lib/tern/softmax.mpy" in repl.directory(deploy.LIBRARY)
+        assert not deploy.plan(repl, program=read(path))[1], "nothing is left to do"
+        without_program = deploy.plan(repl)[1]
+    assert list(without_program.write) == [deploy.MAIN], "the modules stay, and main.py is tern's"
+
+
+def test_a_program_that_crashes_at_once_is_no_success(port, tmp_path, tern):
+    program = tmp_path / "bad.py"
+    program.write_text("import tern\n\n\ndef go():\n    return 1 / 0\n\n\ngo()\n")
+    ended = tern("deploy", port, "--main", str(program), code=FAILED)
+    assert "stopped as soon as it was started" in ended.err
+    assert 'File "main.py", line 5, in go\n  ZeroDivisionError: divide by zero' in ended.err
