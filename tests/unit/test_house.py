@@ -12,6 +12,7 @@ FOLDERS = {
     "ternhost": ROOT / "host",
     "terngateway": ROOT / "host",
     "ternpapers": ROOT / "host",
+    "ternviews": ROOT / "host",
     "terntools": ROOT / "tools",
     "ternbench": ROOT / "tools",
 }
@@ -156,3 +157,10 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         if name == "terngateway.experiment":  # an entry point of ternpapers: nobody else imports it
             imported.discard("ternpapers")
         assert imported <= known, name
+
+
+def test_the_core_does_not_name_what_only_packages_beside_it_know():
+    for name, path in modules("ternhost").items():
+        assert not re.search(r"gateway|home.?assistant|grafana|\bnats", path.read_text(), re.I), (
+            name
+        )
