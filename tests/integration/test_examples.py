@@ -143,7 +143,7 @@ def test_activity_boards_learn(tmp_path):
     assert result["live"] > 0.75  # the mean of 12 simulated runs is .807, with a deviation of .008
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_thermostats_learn_to_be_wrong_less_often(tmp_path):
     size = ("--boards", "5", "--epsilon", "20", "--hour-ms", "100", "--wake", "4")
     result = json.loads(python(tmp_path, "thermostat/run.py", *size, "--json"))

@@ -269,6 +269,7 @@ def interrupted(program, folder, files):
     return printed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_files_with_the_names_of_modules_do_not_open_a_locked_board(tmp_path, program):
     """A root may hold files of the user's that MicroPython finds before its own modules."""

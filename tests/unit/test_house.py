@@ -1,6 +1,7 @@
 """The layout is the architecture: which module may import which, without circles."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -159,8 +160,19 @@ def test_a_package_imports_only_packages_that_it_may_know(package):
         assert imported <= known, name
 
 
-def test_the_core_does_not_name_what_only_packages_beside_it_know():
-    for name, path in modules("ternhost").items():
-        assert not re.search(r"gateway|home.?assistant|grafana|\bnats", path.read_text(), re.I), (
-            name
-        )
+def test_the_core_does_not_speak_of_what_packages_beside_it_bring():
+    words = re.compile(r"gateway|home.?assistant|grafana|\bnats\b", re.IGNORECASE)
+    for path in (ROOT / "host" / "ternhost").rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            assert not words.search(path.read_text()), path
+
+
+def test_a_report_comes_through_at_most_twelve_files_each_once():
+    """CONTRIBUTING has a table of the files between the broker and the model."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text[text.index("**The path of a report") :].partition("\n## ")[0]
+    files = re.findall(r"^\| `([a-z_/]+\.py)` \|", section, re.MULTILINE)
+    assert 5 <= len(files) <= 12
+    assert len(set(files)) == len(files)
+    for file in files:
+        assert (ROOT / "host" / "ternhost" / file).is_file(), file

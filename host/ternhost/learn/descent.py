@@ -200,7 +200,7 @@ class Descent:
         If no board answered, the model stays as it is.
 
         total: the sum of all clipped gradients, with noise (a value for each weight).
-        tally: the sum of what units add to the tally (`tally`), with noise.
+        tally: the sum of a counter that units, runs of records, add to (see `tally`), with noise.
         sigma: the standard deviation of the noise that each board added to each sum.
         boards: how many answered.
         """

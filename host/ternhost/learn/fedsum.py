@@ -307,7 +307,7 @@ class FedSum(Learning):
         totals = np.zeros(self.d + 1)
         if cohort.reports:
             totals, _ = sums_of(cohort)
-        body = sums.of(cohort.card)
+        body = sums.of(cohort.card)  # the card is the table of the noise
         grid_step = sums.grid(body, cohort.question.range)  # in real units
         # The tally comes last; it is counted in grid steps, and the descent takes real units.
         self._descent.learn(

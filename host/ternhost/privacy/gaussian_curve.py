@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from tern.sums import Sum
 from ternhost.privacy.base import MICRO
+from ternhost.privacy.losses import bisect_least
 from ternhost.privacy.sums import L2
 
 # Of the noise's variance this part, in grid steps squared, is used up: it turns the values of a
@@ -87,21 +88,18 @@ def epsilon_of(micro_rho: int, delta: float) -> float:
 
     micro_rho: the sum of `rho_of_card` over all reports.
     """
-    if delta_of(micro_rho, 0.0) <= delta:
-        return 0.0
 
-    # Double an upper end until it is large enough, then bisect.
+    def is_proved(epsilon: float) -> bool:
+        """Whether delta suffices at this epsilon."""
+        return delta_of(micro_rho, epsilon) <= delta
+
+    if is_proved(0.0):
+        return 0.0
     high = 1.0
-    while delta_of(micro_rho, high) > delta:
+    while not is_proved(high):
         high *= 2
-    low = 0.0
-    while high - low > 1e-7 * high:
-        middle = (low + high) / 2
-        if delta_of(micro_rho, middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return math.ceil((high + _MARGIN) * MICRO) / MICRO
+    least = bisect_least(0.0, high, relative_error=1e-7, holds=is_proved)
+    return math.ceil((least + _MARGIN) * MICRO) / MICRO
 
 
 def exceeded(micro_rho: int, epsilon: float) -> float:

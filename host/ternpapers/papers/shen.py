@@ -26,7 +26,7 @@ from ternhost.learn import judging
 from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
-from ternhost.vectorised import train_locally
+from ternhost.vectorised import ModelParameters, train_locally
 from ternpapers import baseline
 from ternpapers.base import Options, load
 from ternpapers.figure import (
@@ -96,7 +96,9 @@ def _means(options: Options) -> list[Cell]:
         raise UsageError(text, hint="leave --dataset out")
     common = {"seeds": options.seeds(400, 200, paper=1000)}
     mechanisms = ("pdpm", "laplace", "duchi")
-    return Cell.each(RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS)
+    return Cell.for_each_combination(
+        RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS
+    )
 
 
 def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> list[Row]:
@@ -173,7 +175,8 @@ def _local_updates(model: int, start: npt.NDArray[np.int64], records: Fixed) -> 
 
     start: the mantissas of the weights, with EXPONENT. The results of devices have eight more bits.
     """
-    mantissas = train_locally(model, start, EXPONENT, records, _EPOCHS, _BATCH, _RATE)
+    parameters = ModelParameters(model, start, EXPONENT)
+    mantissas = train_locally(parameters, records, _EPOCHS, _BATCH, _RATE)
     return np.asarray(mantissas * 2.0 ** (EXPONENT - _MORE_BITS), np.float64)
 
 
@@ -181,7 +184,7 @@ def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[
     source = options.dataset or _DATASET
     _model(load(source))
     common = {"source": source, "seeds": options.seeds(20, 3, paper=100)}
-    return Cell.each(RUNS, work, common, **choices)  # type: ignore[arg-type]
+    return Cell.for_each_combination(RUNS, work, common, **choices)  # type: ignore[arg-type]
 
 
 def _by_round(

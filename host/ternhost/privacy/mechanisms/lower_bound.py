@@ -72,8 +72,9 @@ def worst_variance(epsilon: float, steps: int = STEPS) -> float:
 def _bound(epsilon: float, inputs: Array, dual: Array) -> tuple[float, Array]:
     """Return the certified bound that follows from dual numbers, and the outputs where D < 0.
 
-    Those outputs are what the programme lacks. Both the bound and D are those of this module's
-    text. dual: the rows w, a and b, with a column for each input.
+    With the dual numbers w, a and b of each input x, the bound is the sum of a + b x - w x**2, plus
+    the least D(y) over all outputs y if that is below 0. (D is that of this module's text.) Where D
+    is below 0, the linear programme lacks outputs. dual: the rows w, a and b.
     """
     w, a, b = dual
     places, minima = _minima(math.exp(epsilon), w, a, b)
@@ -169,11 +170,13 @@ def _solve_programme(epsilon: float, inputs: Array, outputs: Array) -> _Solution
 def _minima(e: float, w: Array, a: Array, b: Array) -> tuple[Array, Array]:
     """Return where each quadratic piece of D has its minimum over y >= 0, and the minima.
 
-    D is that of this module's text, and e is E. w, a, b: the dual numbers of the inputs. D is even:
-    an input and its mirror image have half of the weight each. Raises ArithmeticError.
+    D(y) is the sum over inputs of h(w y**2 - b y - a), where h(g) is g where g >= 0, and E g where
+    g < 0. So it is quadratic between the zeros of these g. It is even, since an input and its
+    mirror image have half of the weight each.
+
+    e: E. w, a, b: the dual numbers of the inputs. Raises ArithmeticError if all w are 0.
     """
-    # Each term of D is h(g) for a quadratic g(y) = square y**2 + linear y + constant, so D bends
-    # where a g is 0. The mirror image of an input has the opposite linear term.
+    # Each g(y) = square y**2 + linear y + constant; the mirror image has the opposite linear term.
     square = np.tile(w, 2)
     linear = np.concatenate([-b, b])
     constant = -np.tile(a, 2)
