@@ -99,3 +99,10 @@ def test_alerts_are_conditions_of_a_known_severity():
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert set(rule["annotations"]) == {"summary", "description"}
         assert re.search(r"[<>]|==|absent", rule["expr"]), "a condition"
+
+
+def test_the_alert_for_a_spent_budget_does_not_ask_people_to_erase_a_board():
+    descriptions = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
+    alert = descriptions["TernBudgetSpent"]
+    assert "keep this promise by refusing" in alert
+    assert not re.search(r"erase|new id|tern provision", alert, re.IGNORECASE)
