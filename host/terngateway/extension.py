@@ -151,7 +151,7 @@ class Gateways(Extension):
         if learner.unit:  # the accounts of counts are about whole devices
             return statement.part({}, honest)
         devices = _sites_of(fleet, store, options.schedule is not None)
-        epsilons = planning.planned(learner, devices, store, options)
+        epsilons = planning.epsilons_after_run(learner, devices, store, options)
         return statement.part(planning.as_result(epsilons, options), honest)
 
     @property
