@@ -49,18 +49,6 @@ def test_a_switching_converter_draws_more_from_a_lower_voltage():
     assert low.sleep == pytest.approx(2 * high.sleep)
 
 
-@pytest.mark.parametrize(
-    ("board", "sleep"),
-    [
-        pytest.param("pico-w", "timer", id="a timer cuts the supply before the converter"),
-        pytest.param("esp32", "deepsleep", id="a linear regulator keeps the current"),
-    ],
-)
-def test_a_current_that_is_not_converted_does_not_depend_on_the_voltage(board, sleep):
-    low, high = (battery.load(board, sleep, volts=volts) for volts in (2.5, 5.0))
-    assert low.sleep == high.sleep
-
-
 def test_every_figure_of_a_life_names_its_origin():
     origins = {"source", "measured_by", "assumed"}
     for name, board in battery.figures()["boards"].items():
@@ -130,8 +118,3 @@ def test_the_command_says_where_it_cannot_sleep_as_long_as_the_interval(tern):
     assert "years (modelled)" in text
     assert "cannot sleep longer than 4290 s" in text
     assert max(map(len, text.splitlines())) < 120
-
-
-@pytest.mark.parametrize("wrong", ["join", "join=x", "join=-1"])
-def test_the_command_refuses_times_that_are_none(wrong, tern):
-    assert "--awake-ms must be PHASE=MS" in tern(*WORDS, "--awake-ms", wrong, code=2).err

@@ -61,13 +61,6 @@ def test_boards_that_protect_different_units_have_rows_of_their_own():
     assert devices == {0: 250, 1: 250}
 
 
-def test_boards_of_more_units_than_there_are_rows_are_told_without_units():
-    budgets = [budget(i, left=100 + i, unit=i) for i in range(1, MOST_BUDGETS + 2)]
-    rows = rows_of(budgets)
-    assert {unit for _, unit, *_ in rows} == {None}
-    assert sum(count for *_, count in rows) == MOST_BUDGETS + 1
-
-
 def test_a_host_reads_the_rows_of_a_site():
     site = np.arange(1, 9)
     (read,) = budgets_of(site, [(RHO, 60, 9, 1, 8)])

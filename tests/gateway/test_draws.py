@@ -133,12 +133,6 @@ def test_rounds_get_the_groups_of_one_deal_until_all_are_used(site):
     assert not np.array_equal(first_of_second_deal, first_deal[0]), "dealt anew"
 
 
-def test_draws_are_counted_through_restarts(site):
-    assert site.deal(2).draws == [1]
-    site.start(toward_server=1)
-    assert site.deal(3, parts=2).draws == [6], "five groups were dealt before"
-
-
 @pytest.mark.parametrize(
     ("pool", "parts"),
     [(np.arange(999, 1003), 2), (np.arange(1, 4), 5)],
@@ -225,13 +219,6 @@ def test_a_gateway_that_draws_other_devices_is_not_believed(host):
 
 
 # Drawing
-
-
-def test_a_deal_has_each_device_in_one_group():
-    pool = np.arange(5, 108)
-    groups = draw(pool, 10)
-    assert sorted(map(len, groups)) == [10] * 7 + [11] * 3
-    assert np.array_equal(np.sort(np.concatenate(groups)), pool)
 
 
 def test_every_deal_is_equally_likely():

@@ -124,15 +124,6 @@ def test_counts_are_the_sum_over_the_gateways(host, question):
     assert cohort.counts.tolist() == direct_counts(3, question=question)
 
 
-def test_each_cohort_has_its_own_reports_even_of_one_question(host):
-    cohorts = [(QUESTION, DEVICES[:10]), (DEARER, DEVICES[10:25]), (QUESTION, DEVICES[25:])]
-    with gateways(host.sites, SITES), host.driver() as driver:
-        driver.open(5, cohorts)
-        results = driver.collect(5).cohorts
-    assert [cohort.reports for cohort in results] == [10, 15, 25]
-    assert [cohort.question.card for cohort in results] == [CARD, DEARER.card, CARD]
-
-
 def test_a_gateway_without_a_device_in_the_round_is_not_asked(host):
     unknown = 999
     with gateways(host.sites, SITES) as sites, host.driver() as driver:
@@ -212,12 +203,6 @@ def test_a_restarted_host_does_not_ask_a_gateway_that_has_answered(host):
     assert cohort.counts.tolist() == direct_counts(number)
 
 
-def test_a_quorum_ends_a_round(host):
-    with gateways(host.sites, SITES, {"south": never_answers}), host.driver(quorum=0.4) as driver:
-        result = host.round(driver, 1)
-    assert (result.ended, result.reports) == ("quorum", 20)
-
-
 # Gateways that lie, fail or are lost
 
 
@@ -249,20 +234,6 @@ def test_the_round_goes_on_without_a_gateway_that_lies(host):
     (warning,) = host.warnings
     assert "gateway south" in warning
     assert "goes on without it" in warning
-
-
-def test_bytes_that_are_no_message_are_reported_and_the_round_waits_for_an_answer(host):
-    noises = [b"\xff"]
-
-    def noisy(handle, payload):
-        if noises and messages.kind_of(payload) == ASK:
-            return noises.pop()
-        return handle(payload)
-
-    with gateways(host.sites, SITES, {"south": noisy}), host.driver() as driver:
-        assert host.round(driver, 2).reports == 50
-    assert host.is_warned("gateway south does not answer")
-    assert host.is_warned("gateway south is back")
 
 
 class Clock:
@@ -410,18 +381,6 @@ def test_devices_of_gateways_that_all_refused_have_told_nothing(host):
             driver.collect(1)
     host.store.end_round(1, "abandoned")  # as a run that is taken back ends it
     assert not costs.earlier_disclosures(host.store, "another")
-
-
-def test_a_host_learns_what_boards_of_gateways_have_left_and_spent(host):
-    with gateways(host.sites, BOARDS):
-        with host.driver() as driver:
-            host.round(driver, 1, range(201, 204))
-        with host.driver() as driver:
-            (budget,) = driver.budgets
-    assert budget.count == 6
-    assert budget.spent == COST  # at most, of a board whose devices were not all asked
-    assert budget.left == 1_000_000 - COST
-    assert np.asarray(budget.devices).tolist() == [*range(201, 207)]
 
 
 # A bound on what counts tell the owner of the server

@@ -39,17 +39,6 @@ def accounts(node):
     return json.loads(text[text.index("{") :])
 
 
-def test_a_server_and_its_sites_are_written(tmp_path):
-    server = write_gateways(tmp_path, ["north", "south"], ["gateways.example.org"], port=9000)
-    site = GatewaySite.load(tmp_path / "north")
-
-    assert sites_of(tmp_path) == ["north", "south"]
-    assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
-    assert server.hosts == ("gateways.example.org",)
-    assert site.name == "north"
-    assert site.there == ("tls://gateways.example.org:9000",)
-
-
 def test_a_host_and_a_site_know_each_other_by_certificates_and_keys(tmp_path):
     server = write_gateways(tmp_path, ["north"])
     site = GatewaySite.load(tmp_path / "north")
@@ -366,14 +355,6 @@ def test_a_part_that_arrives_twice_counts_once(end):
     first, second = end.puts(b"x" * 100_000)
     statuses = [status for status, *_ in end.replies(first, first, second)]
     assert statuses == [wire.GO_ON, wire.GO_ON, wire.ANSWER]
-
-
-def test_a_site_keeps_the_parts_of_four_questions(end):
-    exchanges = [bytes([number]) * wire.ID for number in range(9)]
-    questions = [end.puts(b"x" * 100_000, exchange=each) for each in exchanges]
-    end.replies(*[first for first, _ in questions])
-    last_replies = end.replies(*[last for _, last in questions])
-    assert [status for status, *_ in last_replies] == [wire.LOST] * 5 + [wire.ANSWER] * 4
 
 
 def test_an_answer_that_is_too_long_is_an_error(end):

@@ -15,18 +15,17 @@ from harness.running_gateways import Running
 from tern import card as cards
 from tern import wire
 from terngateway import messages
-from terngateway.messages import Answer, Ask, Hello, Model, Refused, Still, Taken
+from terngateway.messages import Answer, Ask, Hello, Refused, Still, Taken
 from terngateway.round import check
 from terngateway.site_fleet import SiteFleet
 from terngateway.tables import GatewayTables
 from ternhost.count.batches import unpack
-from ternhost.count.questions import Averaged, Question, round_body
+from ternhost.count.questions import Question, round_body
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.errors import StorageError, TernError, UsageError
 from ternhost.learn.estimate import supports
 from ternhost.privacy.mechanisms import design
 from ternhost.provision.boards import board_directories
-from ternhost.store import kept_model
 from ternhost.store.runs import ABANDONED
 from ternhost.store.store import Store
 
@@ -37,7 +36,6 @@ GRR = design("grr", levels=3, epsilon_micro=MICRO).card
 LAPLACE = design("laplace", epsilon_micro=MICRO).card
 
 GRADIENT = Question(wire.LOGISTIC, [100] * 5, -14, CARD, 1)  # of iris, with the constant
-LABEL = Question(wire.SOFTMAX, [1] * 15, -14, GRR, 1, classes=3)
 VECTOR = Question(wire.SOFTMAX, [1] * 15, -14, LAPLACE, 3, classes=3)
 HASHED = Question(wire.CATEGORIES, [1] + [0] * 4, 0, GRR, 1, range=1)
 
@@ -250,12 +248,6 @@ def test_results_of_single_devices_need_the_consent_of_the_site(site):
     assert cohort.results.tolist() == sorted(cohort.results.tolist()), "not in order of devices"
 
 
-def test_single_labels_follow_from_counts_and_need_no_consent(site):
-    site.start(**SIMULATED, classes=True)
-    (cohort,) = check(site.ask(ask_singly(2, LABEL)), ask_singly(2, LABEL))
-    assert len(cohort.results) == 10
-
-
 def test_hashed_answers_are_sent_as_supports_of_categories(site):
     number, levels, categories = 2, 3, 9
     site.start(**BOARDS)
@@ -287,14 +279,6 @@ def test_no_reply_contains_a_key_or_a_report(site):
     for secret in secrets:
         assert secret not in replies
         assert secret.hex().encode() not in replies
-
-
-def test_a_gateway_keeps_the_model_for_its_devices(site):
-    site.start(**BOARDS)
-    site.ask(ask(3))
-    assert isinstance(site.ask(Model(Averaged(1, [1, 2, 3, 4, 5], -14))), Taken)
-    with site.store() as store:
-        wait_for(lambda: kept_model.kept(store))
 
 
 # Its fleet
@@ -338,21 +322,6 @@ def test_a_first_start_that_fails_can_be_corrected(site, fleet, wrong):
     assert SiteFleet.of(site.directory, {}) == SiteFleet(**fleet)
 
 
-def test_a_later_start_finds_its_store_and_fleet_from_another_working_directory(here, monkeypatch):
-    first = SiteFleet.of(here / "site", {"fleet": "mqtt:brokers/mine", "store": "own.sqlite"})
-    first.save(here / "site")
-    (here / "elsewhere").mkdir()
-    monkeypatch.chdir("elsewhere")
-
-    later = SiteFleet.of(here / "site", {})
-
-    assert later.fleet == f"mqtt:{here}/brokers/mine"
-    assert later.store == str(here / "own.sqlite")
-    assert SiteFleet.of(here / "site", {"store": "../own.sqlite"}) == first
-    with pytest.raises(UsageError, match="begun with --store"):
-        SiteFleet.of(here / "site", {"store": "own.sqlite"})
-
-
 def test_boards_without_their_store_are_not_replaced(site):
     """New ledgers would let clients spend their budgets again."""
     site.start(**BOARDS)
@@ -362,19 +331,6 @@ def test_boards_without_their_store_are_not_replaced(site):
     with pytest.raises(StorageError, match="has no keys of the boards in"):
         Running(site.directory, {}).start()
     assert site.spent() == dict.fromkeys(DEVICES, COST)
-
-
-@pytest.mark.parametrize(
-    ("first_id", "shares"),
-    [
-        (81, False),  # the last device has id 90, as many as Iris has clients
-        (82, True),  # the last device has id 91
-    ],
-)
-def test_records_that_two_clients_hold_are_reported(site, first_id, shares):
-    site.start(**SIMULATED | {"first_id": first_id})
-    warned = any("hold again" in warning for warning in site.gateway.warnings)
-    assert warned == shares
 
 
 @pytest.mark.parametrize("with_keys", [False, True])
@@ -498,22 +454,6 @@ def test_a_question_that_is_abandoned_tells_nothing(site, monkeypatch):
         site.wait_until_open(2)
         assert site.ask(ask(3, EVERYBODY, deadline=0.1)).reports == [0]
     assert told(site) == 0
-
-
-def test_a_cohort_of_one_device_tells_as_much_as_its_report(site):
-    site.start(**BOARDS)
-    cohorts = [ask(2, [device]).cohorts[0] for device in DEVICES]
-    assert site.ask(replace(ask(2), cohorts=cohorts)).reports == [1] * 10
-    assert told(site) == pytest.approx(COST, rel=1e-6)
-
-
-def test_supports_of_hashes_tell_as_much_as_the_reports(site):
-    site.start(**BOARDS)
-    assert site.ask(ask_singly(3, HASHED, categories=9)).reports == [10]
-    assert told(site) == pytest.approx(MICRO, rel=1e-6)
-    below_one_report = [900_000, 1e-6, 1]
-    reason = held_back(site, ask(4, question=HASHED, toward_server=below_one_report))
-    assert "no number of devices is enough" in reason
 
 
 @pytest.mark.parametrize(

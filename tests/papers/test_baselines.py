@@ -74,10 +74,6 @@ def test_float_gradients_agree_with_the_gradients_of_devices(model):
     assert np.abs(errors).max() < 2e-3  # of fixed point
 
 
-def test_the_baseline_and_synthetic_records_have_different_draws():
-    assert baseline.generator(1).random() != np.random.default_rng(1).random()
-
-
 def test_hm_tp_has_larger_errors_than_pm_sub_where_values_are_about_0():
     """By the exact laws: claim VIII-A of Zhao et al. is not so.
 

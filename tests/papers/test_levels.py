@@ -144,28 +144,6 @@ def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
     assert means.var() == pytest.approx(exact_variance, rel=0.025)  # four standard errors
 
 
-def test_conversion_makes_reports_of_the_other_level():
-    def scale_at(epsilon):
-        """What a sign stands for: 1 / (2 p - 1), where p is the probability of the true sign."""
-        p = math.exp(epsilon) / (1 + math.exp(epsilon))
-        return 1 / (2 * p - 1)
-
-    def expected_positive(scale):
-        return reports * (0.5 + value / (2 * scale))
-
-    value, reports = 0.7, 1_000_000
-    positive = round(expected_positive(scale_at(2)))
-    counts = np.array([reports - positive, positive])  # of signs below and above 0
-
-    negative, converted = hiera.convert(counts, scale_at(2), scale_at(1), np.random.default_rng(3))
-
-    expected = expected_positive(scale_at(1))
-    standard_error = reports**0.5 / 2
-    assert negative + converted == reports
-    assert converted == pytest.approx(expected, abs=5 * standard_error)
-    assert positive > expected + 50_000, "without conversion"
-
-
 def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     card, value = paper_card(0.2), 8000
     each_outcome = np.eye(10, dtype=np.int64).reshape(10, 5, 2)  # a report of each level and sign
@@ -178,14 +156,6 @@ def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     assert np.abs(plain).min() > 1
     assert np.abs(clamped).max() == 1
     assert probabilities @ clamped < 0.5 * value / ONE
-
-
-@pytest.mark.parametrize("mu", [0, 6, 0.5])
-def test_reports_count_from_once_to_as_often_as_there_are_levels(mu):
-    with pytest.raises(UsageError, match="--mu must be 1 to 5"):
-        hiera.estimate(paper_card(1), np.ones((5, 2), np.int64), mu)
-    with pytest.raises(UsageError, match="--mu must be 1 to 5"):
-        hiera.variance(paper_card(1), np.zeros(2, np.int16), mu)
 
 
 # Cards
@@ -268,12 +238,6 @@ def test_levels_share_a_given_epsilon():
     assert 3_999_000 < card.epsilon <= 4_000_000
     of_high_range, of_low_range = lhp.budgets_of(card)
     assert of_low_range == pytest.approx(3 * of_high_range, rel=1e-3), "named from the lowest up"
-
-
-@pytest.mark.parametrize("budgets", [(), (1,), (1, 0), (1,) * 17, (1, math.inf)])
-def test_invalid_budgets_make_no_levels(budgets):
-    with pytest.raises(UsageError):
-        hiera.design(1_000_000, budgets)
 
 
 # Classes of devices
