@@ -15,10 +15,12 @@ from terntools.emulators import flash_image
 from terntools.emulators.pico import boot_pico
 from terntools.emulators.qemu import BLOCK_BYTES, FLASH_BLOCKS
 
-STATES = 60  # of damaged files, each kind in turn
+STATES = 200
 MOST_LETTERS = 300_000  # of all names: more do not fit
-STARTED = 8  # seconds after which the program of most boards serves, or has failed
+STARTED = 10  # seconds after which the program of most boards serves, or has failed
 FILES_BYTES = FLASH_BLOCKS * BLOCK_BYTES  # of the file system, at the end of the flash
+# A program that fills the heap, in pieces of so many bytes.
+HOG = b"kept = []\ntry:\n    while True:\n        kept.append(bytearray(%d))\nexcept MemoryError:\n    pass\n"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,32 @@ def many_names(flash, rng):
     flash_image.add(flash, empty_files)
 
 
+def damaged_bytes(flash, rng):
+    """Anywhere but in the library's machine code: the processor may stop there, whatever
+    MicroPython does.
+    """
+    image = bytearray(flash.read_bytes())
+    spared = blocks_with_machine_code(image)
+    for _ in range(rng.choice((1, 100, 10_000))):
+        at = len(image) - rng.randint(1, FILES_BYTES)
+        if at // BLOCK_BYTES not in spared:
+            image[at] = rng.randrange(256)
+    flash.write_bytes(image)
+
+
+def blocks_with_machine_code(image):
+    """The numbers of the blocks of a flash that hold a part of a compiled module, at least 32 bytes
+    long.
+    """
+    machine = deploy.Machine("armv6m", "rp2", "", "", network=False, aes=True)
+    modules = [
+        data for path, data in deploy.library_files(machine).items() if path.endswith(".mpy")
+    ]
+    parts = [data[at : at + 32] for data in modules for at in range(0, len(data), 256)]
+    blocks = [image[at : at + BLOCK_BYTES] for at in range(0, len(image), BLOCK_BYTES)]
+    return {number for number, block in enumerate(blocks) if any(part in block for part in parts)}
+
+
 def no_file_system(flash, rng):
     with flash.open("r+b") as file:
         file.seek(-FILES_BYTES, os.SEEK_END)
@@ -54,6 +82,22 @@ def no_file_system(flash, rng):
             file.write(rng.randbytes(1) * FILES_BYTES)
         else:
             file.write(rng.randbytes(FILES_BYTES))
+
+
+def no_memory(flash, rng):
+    flash_image.add(flash, {"/boot.py": HOG % rng.choice((16, 100, 1000, 10_000))})
+
+
+def no_library(flash, rng):
+    paths = (
+        "/lib/tern/client.mpy",
+        "/lib/tern/boards/this.mpy",
+        "/lib/tern/__init__.mpy",
+        "/main.py",
+    )
+    path = rng.choice(paths)
+    content = rng.choice((b"", rng.randbytes(100)))
+    flash_image.add(flash, {path: content})
 
 
 def files_that_hide_modules(flash, rng):
@@ -86,7 +130,10 @@ def other_programs(flash, rng):
 KINDS = (
     names_in_any_bytes,
     many_names,
+    damaged_bytes,
     no_file_system,
+    no_memory,
+    no_library,
     files_that_hide_modules,
     damaged_files_of_tern,
     other_programs,
@@ -94,7 +141,7 @@ KINDS = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(10)  # each kind
 @pytest.mark.parametrize("state", range(STATES))
 def test_the_console_of_a_board_without_a_lock_stays_open(deployed, tmp_path, state):
     flash = tmp_path / "flash.bin"
@@ -102,7 +149,7 @@ def test_the_console_of_a_board_without_a_lock_stays_open(deployed, tmp_path, st
     change = KINDS[state % len(KINDS)]
     change(flash, random.Random(state))
     with boot_pico(flash) as pico:
-        if state % 4 == 1:
+        if state % 2:
             time.sleep(STARTED)
         with Repl(pico.url) as repl:
             assert repl.at_prompt

@@ -12,9 +12,11 @@ from spec.files import uf2_file
 
 from ternhost import cache, errors
 from ternhost.errors import UsageError
-from terntools.boards import binary_info, flash_pico, uf2, volumes
+from terntools.boards import binary_info, flash_pico, uf2, up, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
+from terntools.boards.member import Member, dataset_records
+from terntools.boards.policy import policy
 from terntools.boards.repl import Repl
 from terntools.boards.uf2 import Image
 from terntools.emulators.pico import FIRMWARE, boot_pico
@@ -168,6 +170,15 @@ def test_no_board_is_flashed_where_two_may_be_meant(box, board, other, mount):
     refused = flash_board(board, box, errors.USAGE)
     both = f"one runs on {board.url}, and one waits in its boot loader in {other}"
     assert f"{both}; nothing was changed" in refused.err
+
+
+def test_up_flashes_no_board_that_runs_while_another_one_waits(tmp_path, board, other, mount):
+    mount(lambda: [other])
+    member = Member(7, dataset_records("iris", device=7, count=1), policy("2", "100"))
+
+    plan = up.make_plan(board.url, member, tmp_path / "store.sqlite")
+
+    assert plan.flash is None
 
 
 def test_a_volume_that_comes_while_the_board_is_asked_is_another_board_s(box, board, other, mount):

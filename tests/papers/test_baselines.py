@@ -11,7 +11,7 @@ from tern.fixed import ONE
 from ternhost import datasets
 from ternhost.privacy import mechanisms
 from ternhost.privacy.mechanisms import piecewise
-from ternhost.vectorised import gradients
+from ternhost.vectorised import ModelParameters, gradients
 from ternpapers import baseline, comparison, discretisation, perturbing
 
 # SCDF and Staircase by equation 2 of Wang et al.: m, and the density within m of 0, from epsilon
@@ -69,7 +69,8 @@ def test_float_gradients_agree_with_the_gradients_of_devices(model):
     assert all(len(set(row)) == 3 for row in chosen.tolist())
     mantissas = np.rint(weights * 2**12).astype(np.int64)
     number = {"linear": 1, "logistic": 2, "svm": 3}[model]
-    exact = gradients(number, mantissas, -12, data.records(np.arange(200)))
+    parameters = ModelParameters(number, mantissas, exponent=-12)
+    exact = gradients(parameters, data.records(np.arange(200)))
     errors = np.take_along_axis(exact, chosen, axis=1) / ONE - components
     assert np.abs(errors).max() < 2e-3  # of fixed point
 

@@ -70,9 +70,9 @@ def test_models_learn(mechanism, least):
 
 
 def _exact_moves(algorithm, clients):
-    return vectorised.train_locally(
-        wire.LOGISTIC, np.zeros(4, np.int64), -12, algorithm.holdings.rows(clients), 2, 4, 2
-    )
+    start = vectorised.ModelParameters(wire.LOGISTIC, np.zeros(4, np.int64), exponent=-12)
+    records = algorithm.holdings.rows(clients)
+    return vectorised.train_locally(start, records, epochs=2, batch=4, rate=2)
 
 
 def _estimates(algorithm, seeds):

@@ -54,9 +54,8 @@ def exact_sums(question):
     if question.classes == 2:
         weights = weights.reshape(2, -1)
     records_by_client = RECORDS.reshape(-1, EACH, 5)
-    sums_by_client = vectorised.sums.sums(
-        card, question.model, weights, -13, records_by_client, question.range
-    )
+    parameters = vectorised.ModelParameters(question.model, weights, exponent=-13)
+    sums_by_client = vectorised.sums.sums(card, parameters, records_by_client, question.range)
     total = sums_by_client.sum(axis=0).astype(float)
     total[:-1] *= sums.grid(sums.of(card), question.range)
     return total

@@ -154,7 +154,8 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     parameters = random.integers(-largest, largest, d)
     question = model, parameters, exponent
 
-    gradients = vectorised.gradients(*question, records, None, batch, range_)
+    asked = vectorised.ModelParameters(*question)
+    gradients = vectorised.gradients(asked, records, None, batch, range_)
     for i in range(clients):
         rows = records[i * batch : (i + 1) * batch]
         assert gradients[i].tolist() == gradient_by_firmware(*question, rows, range_)
@@ -162,7 +163,7 @@ def test_gradients_equal_those_of_the_firmware(model, exponent, batch, range_, d
     # Half of the coordinates of each client, in order.
     shuffled = random.permuted(np.tile(np.arange(d), (clients, 1)), axis=1)
     coordinates = np.sort(shuffled[:, : (d + 1) // 2], axis=1)
-    chosen = vectorised.gradients(*question, records, coordinates, batch, range_)
+    chosen = vectorised.gradients(asked, records, coordinates, batch, range_)
     assert np.array_equal(chosen, np.take_along_axis(gradients, coordinates, 1))
 
 
@@ -247,7 +248,8 @@ def test_local_training_equals_that_of_the_firmware(
         records[:, :, d] = random.integers(0, classes, (clients, count))  # labels
     taus = random.integers(1, 1 << 23, clients)
 
-    moved = vectorised.train_locally(model, parameters, exponent, records, epochs, batch, rate)
+    start = vectorised.ModelParameters(model, parameters, exponent)
+    moved = vectorised.train_locally(start, records, epochs, batch, rate)
     reported = vectorised.shares(moved, taus)
 
     trainer = LocalTrainer(d, classes)

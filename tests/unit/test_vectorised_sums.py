@@ -112,11 +112,13 @@ def test_sums_equal_those_of_the_firmware(model, norm, hostile, monkeypatch):
             reach=max(1, min(int(2**bits), (1 << 30) - 1)),
         )
         first = int(random.integers(0, 20))  # the number of the first record
-        question = model, parameters, exponent, records, range_, first, categories
-        expected, _ = sums_by_firmware(card, *question)
+        question = model, parameters, exponent
+        facts = records, range_, first, categories
+        expected, _ = sums_by_firmware(card, *question, *facts)
         chunk = 1 << (6 + trial)  # from a client at a time to all of them
         monkeypatch.setattr(vectorised.sums, "_CHUNK", chunk)
-        assert np.array_equal(vectorised.sums.sums(card, *question), expected)
+        sums = vectorised.sums.sums(card, vectorised.ModelParameters(*question), *facts)
+        assert np.array_equal(sums, expected)
 
 
 # t, c and m of Gaussian noise; Laplace noise has t alone.

@@ -10,6 +10,7 @@ the lanes still in doubt go on. All arithmetic that decides a symbol is integer,
 from ternhost.vectorised import projection, sums
 from ternhost.vectorised.lanes import Array, Lanes, RandomLanes, ReplayLanes, choose, random_bits
 from ternhost.vectorised.models import (
+    ModelParameters,
     class_probabilities,
     gradients,
     hashed,
@@ -28,6 +29,7 @@ from ternhost.vectorised.sampling import sample, sample_categories
 __all__ = [
     "Array",
     "Lanes",
+    "ModelParameters",
     "RandomLanes",
     "ReplayLanes",
     "choose",

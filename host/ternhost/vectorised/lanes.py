@@ -24,34 +24,36 @@ class RandomLanes:
         self.bits = bits
 
     def _bytes(self, n: int) -> Bytes:
+        """Return n random bytes. The generator makes eight at a time, of which some may be left."""
         return self.bits.random_raw((n + 7) // 8).view(np.uint8)[:n]
 
     def each(self, needed: Array | None = None) -> Bytes:
-        """A byte of every lane."""
+        """Return a byte for every lane. `needed` makes no difference: bytes cost nothing here."""
         return self._bytes(self.count)
 
     def some(self, lanes: Indices) -> Bytes:
-        """A byte of each of these lanes."""
+        """Return a byte for each of these lanes."""
         return self._bytes(len(lanes))
 
     def subset(self, lanes: Indices) -> Self:
-        """These lanes alone."""
+        """Return an object that has these lanes alone."""
         return type(self)(self.bits, len(lanes))
 
 
 class ReplayLanes:
-    """The given bytes: row i of `data` (lanes x bytes) is lane i's stream.
+    """Lanes whose random bytes are given, to repeat the draws of devices.
 
-    Raises EntropyError at the end of one.
+    Row i of `data` (lanes x bytes) is the stream of lane i. Reading beyond the end of a stream
+    raises EntropyError.
     """
 
     def __init__(
         self, data: Bytes, position: Indices | None = None, rows: Indices | None = None
     ) -> None:
-        """Begin at the start of each stream.
+        """Take the streams from the rows of `data`, and read each from its start.
 
-        position: how many bytes of each row of `data` were read (default: none). rows: the row of
-        each lane (default: all rows).
+        `subset` passes the other two arguments. position: how many bytes of each row have been
+        read; None for none. It is shared by all subsets. rows: the row of each lane; None for all.
         """
         if position is None:
             position = np.zeros(len(data), np.intp)
@@ -81,7 +83,10 @@ class ReplayLanes:
         return self._data[rows, position]
 
     def subset(self, lanes: Indices) -> Self:
-        """These lanes alone, which are read on together with this object's."""
+        """Return an object with these lanes alone.
+
+        It shares the positions in the streams: what is read from one is read from both.
+        """
         return type(self)(self._data, self._position, self._rows[lanes])
 
 
@@ -91,23 +96,24 @@ _MOST_COORDINATES = 1025  # 1024 values, and a tally
 
 
 def random_bits(seed: int, *path: int) -> np.random.BitGenerator:
-    """Make the bit generator of a seed and of numbered parts below it (a round, a chunk).
+    """Make a bit generator that is determined by a seed and a path of numbers.
 
-    Those of different parts are independent of each other.
+    The path names a part of a simulation, such as a round and a chunk of its clients. Generators
+    of different paths are independent of each other.
     """
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=path))
 
 
 def mask_of(n: int) -> int:
-    """Return the smallest number of ones, in binary, that covers 0..n-1."""
+    """Return the smallest 2**b - 1 that is at least n - 1: a mask of the bits of 0..n-1."""
     return (1 << (n - 1).bit_length()) - 1
 
 
 def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
     """Draw an integer from 0 to n - 1, uniformly, for each of the lanes `which`.
 
-    As uniform(n) of cards.md: a lane draws whole bytes, keeps as many bits as n - 1 has, and draws
-    again while the number is n or more.
+    As uniform(n) of cards.md: a lane draws whole bytes, the lowest first, keeps as many bits as
+    n - 1 has, and draws again while the number is n or more. For n = 1 it reads nothing.
     """
     mask = mask_of(n)
     result = np.zeros(len(which), np.int64)
@@ -127,17 +133,20 @@ def uniform_some(lanes: Lanes, which: Indices, n: int) -> npt.NDArray[np.int64]:
 def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt.NDArray[np.bool_]:
     """Decide for each of the lanes `which`, with probability threshold / 2**bits.
 
-    threshold: of each of these lanes. bits: at most 32. It is whether a random fraction in binary
-    is below the threshold. A lane reads the fraction's bytes while these equal the threshold's.
+    threshold: the threshold of each of these lanes, below 2**bits. bits: at most 32. The result
+    says whether a random fraction, written in binary, is below the threshold. A lane reads the
+    fraction byte by byte, the highest first, only while its bytes equal those of the threshold.
     """
     result = np.zeros(len(which), bool)
     pending = np.flatnonzero(threshold)  # indices into `which` of undecided lanes
-    unread = threshold[pending].astype(np.int64) << (32 - bits)  # 32 bits of the threshold
+    # The bits of the threshold that are still to be compared, as a fraction of 2**32.
+    unread = threshold[pending].astype(np.int64) << (32 - bits)
     while pending.size:
         drawn_byte = lanes.some(which[pending])
         threshold_byte = unread >> 24
         result[pending] = drawn_byte < threshold_byte
-        unread = unread << 8 & 0xFFFFFFFF
+        unread = (unread << 8) & 0xFFFFFFFF  # without the byte just compared
+        # If only zeros are left of the threshold, no fraction with equal bytes is below it.
         is_in_doubt = (drawn_byte == threshold_byte) & (unread != 0)
         pending, unread = pending[is_in_doubt], unread[is_in_doubt]
     return result
@@ -146,7 +155,8 @@ def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt
 def uniform_each(lanes: Lanes, n: int) -> Array:
     """Draw an integer from 0 to n - 1, uniformly, for every lane; n is at most 2**16.
 
-    As `uniform_some` for all lanes. The result is uint8 for n <= 256, else uint16.
+    It is the draw of `uniform_some`, but faster for the usual n of one byte. The result is uint8 for
+    n <= 256, else uint16.
     """
     mask = mask_of(n)
     if not mask:
@@ -179,7 +189,8 @@ def choose(lanes: Lanes, d: int, k: int) -> Array:
         return order
     every_lane = np.arange(lanes.count)
     chosen: Array = np.empty((lanes.count, k), dtype)
-    for i in range(k):  # the first k places of a Fisher-Yates shuffle
+    # The first k places of a Fisher-Yates shuffle: each is swapped with itself or a later place.
+    for i in range(k):
         swapped = uniform_each(lanes, d - i).astype(np.intp) + i
         chosen[:, i] = order[every_lane, swapped]
         order[every_lane, swapped] = order[:, i]

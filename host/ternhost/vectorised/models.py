@@ -1,8 +1,11 @@
 """Computations of devices on their records, for many clients at once.
 
-They are gradients, local training and probabilities.
+They are gradients, local training and probabilities. All numbers are integers, with the rounding of
+the device library, so that simulated clients answer exactly as boards do. Q1.14 means a number with
+14 fractional bits: the integer ONE, which is 2**14, stands for 1.
 """
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 
@@ -19,10 +22,27 @@ from ternhost.vectorised.lanes import Array
 Fixed = npt.NDArray[np.int16]
 Whole = npt.NDArray[np.int64]
 
-_MAX_RESIDUAL = 2047
-_FINE_BITS = 8  # of a weight in local training, below its mantissa
+_MAX_RESIDUAL = 2047  # largest residual of linear regression, as a number
+# Local training keeps a weight with this many bits more than its mantissa, so that small steps add
+# up instead of being rounded away.
+_FINE_BITS = 8
 _HALF_MANTISSA = 1 << _FINE_BITS - 1
 _MOST_FINE = 32767 << _FINE_BITS
+
+
+@dataclass(frozen=True)
+class ModelParameters:
+    """The kind of a model, and its parameters as a request to devices states them.
+
+    model: the number of the model in wire.md, such as wire.LOGISTIC. mantissas, exponent: parameter
+    i is `mantissas[i] * 2**exponent`. The array has the shape d, the number of features, or
+    classes x d of softmax regression. Some functions also take an array with one dimension more in
+    front, for parameters that differ between clients or records.
+    """
+
+    model: int
+    mantissas: npt.ArrayLike
+    exponent: int
 
 
 @lru_cache(maxsize=1)
@@ -31,36 +51,33 @@ def _sigmoid_tails() -> Whole:
     return np.array([sigmoid_tail(t) for t in range(10 * ONE + 1)], np.int64)
 
 
-def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine: int = 0) -> Whole:
+def residuals(parameters: ModelParameters, records: Fixed, fine: int = 0) -> Whole:
     """Compute the residual of each record (n, in Q1.14), exactly as tern.gradient does.
 
-    model: LINEAR, LOGISTIC or SVM. records: a row of d features and a label each. parameters: d
-    mantissas of 2**exponent, or a row of them for each record. fine: the bits of range that the
-    gradient will be multiplied by; a linear residual is clipped so that this fits. Raises
-    ValueError for an unknown model or exponent.
+    The residual is the derivative of the record's loss by its score, which is the product of
+    weights and features: a gradient is the residual times the features.
+
+    parameters: of a linear or logistic model or an SVM; d mantissas, or a row of them for each
+    record. records: a row of d features and a label each. fine: the bits of range that the gradient
+    will be multiplied by; a linear residual is clipped so that this fits. Raises ValueError for an
+    unknown model or exponent.
     """
+    model, exponent = parameters.model, parameters.exponent
     if not wire.LINEAR <= model <= wire.SVM:
         raise ValueError("unknown model")
     if not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters do not fit: exponent not in -30..-12")
-    features = records[:, :-1]
-    # A product is at most 2**30, and there are at most 128 of them: their sum in float64 is an
-    # exact integer.
-    mantissas = np.asarray(parameters, np.float64)
-    if mantissas.ndim == 1:
-        total = (features @ mantissas).astype(np.int64)
-    else:
-        total = np.einsum("ij,ij->i", features.astype(np.float64), mantissas).astype(np.int64)
+    total = _products_with_weights(records[:, :-1], parameters.mantissas)
     label = records[:, -1].astype(np.int64)
     is_positive = label > 0
-    shift = -exponent
+
+    # The total has 14 - exponent fractional bits.
     if model == wire.SVM:  # the hinge's slope, which is 0 beyond the margin
-        margin = ONE << shift
+        margin = ONE << -exponent
         of_positive = np.where(total < margin, -ONE, 0)
         of_negative = np.where(total > -margin, ONE, 0)
         return np.where(is_positive, of_positive, of_negative)
-    # The score in Q1.14, rounded as on the device, in two steps.
-    score = ((total >> 8) + (1 << (shift - 9))) >> (shift - 8)
+    score = _rounded_score(total, exponent)
     if model == wire.LINEAR:
         most = (_MAX_RESIDUAL >> fine) * ONE
         return np.asarray(np.clip(score - label, -most, most))
@@ -68,10 +85,34 @@ def residuals(model: int, parameters: Array, exponent: int, records: Fixed, fine
     return sigmoids(score) - ONE * is_positive
 
 
+def _products_with_weights(features: Fixed, mantissas: npt.ArrayLike) -> Whole:
+    """Return the scalar product of features and weights for each record (n integers).
+
+    features: n x d. mantissas: d, or n x d for weights of each record's own.
+    """
+    # A product is at most 2**30, and there are at most 128 of them: their sum in float64, which is
+    # faster than int64, is an exact integer.
+    weights = np.asarray(mantissas, np.float64)
+    if weights.ndim == 1:
+        products: Array = features @ weights
+    else:
+        products = np.einsum("ij,ij->i", features.astype(np.float64), weights)
+    return products.astype(np.int64)
+
+
+def _rounded_score(total: Whole, exponent: int) -> Whole:
+    """Round sums of products, which have 14 - exponent fractional bits, to Q1.14.
+
+    That takes two steps, as on the device: first 8 bits are cut off, so that the sum fits in 32
+    bits there, then the rest is rounded to the nearest integer.
+    """
+    shift = -exponent - 8
+    half = 1 << (shift - 1)
+    return ((total >> 8) + half) >> shift
+
+
 def gradients(
-    model: int,
-    parameters: Array,
-    exponent: int,
+    parameters: ModelParameters,
     records: Fixed,
     chosen: Array | None = None,
     batch: int = 1,
@@ -79,24 +120,27 @@ def gradients(
 ) -> Fixed:
     """Compute clients' clipped mean gradients, times 2**range_, exactly as tern.gradient does.
 
-    model: LINEAR, LOGISTIC or SVM. parameters: d mantissas of 2**exponent, or a row of them for
-    each client. records: `batch` rows for each client, as of `residuals`. chosen: the k coordinates
-    of each client (clients x k). Returns clients x d, or clients x k. Raises ValueError for arrays
-    of other shapes.
+    parameters: of a linear or logistic model or an SVM; d mantissas, or a row of them for each
+    client. records: `batch` rows for each client, as of `residuals`. chosen: the k coordinates of
+    each client that are needed (clients x k); None for all. Returns clients x d, or clients x k.
+    Raises ValueError for arrays of other shapes.
     """
     clients = len(records) // batch
     d = records.shape[1] - 1
-    has_own_parameters = np.ndim(parameters) == 2
+    mantissas = np.asarray(parameters.mantissas)
+    has_own_parameters = mantissas.ndim == 2
     expected_shape: tuple[int, ...] = (d,)
     if has_own_parameters:
         expected_shape = (clients, d)
-    fits = clients * batch == len(records) and np.shape(parameters) == expected_shape
+    fits = clients * batch == len(records) and mantissas.shape == expected_shape
     if not 1 <= batch <= wire.MAX_BATCH or not fits:
         raise ValueError("records or parameters do not fit")
+
     if has_own_parameters:
-        parameters = np.repeat(parameters, batch, axis=0)  # a row for each record
+        of_each_record = np.repeat(mantissas, batch, axis=0)
+        parameters = replace(parameters, mantissas=of_each_record)
     fine = min(range_, MAX_FINE)
-    of_records = residuals(model, parameters, exponent, records, fine).reshape(clients, batch)
+    of_records = residuals(parameters, records, fine).reshape(clients, batch)
     features = records[:, :d].reshape(clients, batch, d)
     if chosen is not None:
         features = np.take_along_axis(features, chosen[:, None, :].astype(np.intp), axis=2)
@@ -107,12 +151,15 @@ def gradients(
 def _mean(products: Whole, batch: int, range_: int) -> Fixed:
     """Average products (clients x batch x values) over the batch, times 2**range_, and clip.
 
-    A product of two Q1.14 numbers is rounded to Q1.14, then the mean once more, as on the device.
+    A product of two Q1.14 numbers has 28 fractional bits. It is rounded to Q1.14, then the mean
+    once more, as on the device. Up to MAX_FINE bits of the range are kept in the first rounding.
     """
     fine = min(range_, MAX_FINE)
-    rounded = (products + (1 << (13 - fine))) >> (14 - fine)
+    dropped_bits = 14 - fine
+    half = 1 << (dropped_bits - 1)
+    rounded = (products + half) >> dropped_bits
     totals = rounded.sum(axis=1) << (range_ - fine)
-    means = (totals + batch // 2) // batch
+    means = (totals + batch // 2) // batch  # rounded to the nearest
     return np.asarray(np.clip(means, -ONE, ONE).astype(np.int16))
 
 
@@ -127,8 +174,9 @@ def softmax_gradients(
     """Compute the clipped mean gradients of softmax regression, exactly as tern.softmax does.
 
     parameters: classes x d mantissas of 2**exponent. records: as of `gradients`, with the number of
-    the class as label. range_, chosen: as of `gradients`. Returns clients x (classes d), class by
-    class, or clients x k. Raises ValueError for arrays of other shapes.
+    the class as label. range_, chosen: as of `gradients`; coordinate `c d + j` is feature j of
+    class c. Returns clients x (classes d), class by class, or clients x k. Raises ValueError for
+    arrays of other shapes.
     """
     if not 1 <= batch <= wire.MAX_BATCH or len(records) % batch:
         raise ValueError("records do not fit")
@@ -138,6 +186,8 @@ def softmax_gradients(
         # The outer product of each record's residuals and features: records x classes x d.
         products = class_residuals[:, :, None] * records[:, None, :-1].astype(np.int64)
         return _mean(products.reshape(-1, batch, classes * d), batch, range_)
+
+    # Only the chosen entries of that outer product.
     coordinates = np.repeat(chosen.astype(np.intp), batch, axis=0)  # a row for each record
     class_index, feature_index = np.divmod(coordinates, d)
     features = np.take_along_axis(records, feature_index, axis=1).astype(np.int64)
@@ -146,8 +196,9 @@ def softmax_gradients(
 
 
 def _class_residuals(parameters: npt.ArrayLike, exponent: int, records: Fixed) -> Whole:
-    """Return how much each probability exceeds that of a certain label (records x classes, Q1.14).
+    """Return the residuals of softmax regression: records x classes, in Q1.14.
 
+    A residual is the probability that the model gives to the class, less 1 if it is the label.
     parameters: as of `scores`. records: the features and the number of the class.
     """
     predicted = probabilities(parameters, exponent, records[:, :-1]).astype(np.int64)
@@ -156,40 +207,52 @@ def _class_residuals(parameters: npt.ArrayLike, exponent: int, records: Fixed) -
 
 
 def train_locally(
-    model: int, parameters: Array, exponent: int, records: Fixed, epochs: int, batch: int, rate: int
+    parameters: ModelParameters, records: Fixed, epochs: int, batch: int, rate: int
 ) -> Whole:
-    """Train a model on each client's records, exactly as tern.local does; return the moves.
+    """Train a model on each client's records by gradient descent, exactly as tern.local does.
 
-    A move (clients x weights) is how far a weight has moved, in units of 2**(exponent - 8): a
-    weight is kept with _FINE_BITS more bits than its mantissa. model: of the gradients. parameters:
-    d mantissas, or classes x d of softmax regression. records: clients x records of each x (d + 1).
-    batch: records of a step; 0: all of them. rate: the learning rate is 2**-rate. Raises ValueError
-    where tern.local does.
+    Returns how far each weight of each client has moved (clients x weights), in units of
+    2**(exponent - 8), since a weight is kept with _FINE_BITS more bits than its mantissa.
+
+    parameters: where training starts; d mantissas, or classes x d of softmax regression. records:
+    clients x records of each x (d + 1). epochs: how often all records are gone through. batch: the
+    number of records of a step; 0 for all of them. rate: the learning rate is 2**-rate. Raises
+    ValueError where tern.local does.
     """
     clients, record_count, width = records.shape
-    batch = batch or record_count
-    _check_training(batch, record_count, epochs, rate, exponent)
-    start = np.asarray(parameters, np.int64)
+    if not batch:
+        batch = record_count
+    _check_training(batch, record_count, epochs, rate, parameters.exponent)
+    start = np.asarray(parameters.mantissas, np.int64)
     dimensions = 1
-    if model == wire.SOFTMAX_GRADIENT:
+    if parameters.model == wire.SOFTMAX_GRADIENT:
         dimensions = 2
     if start.ndim != dimensions or start.shape[-1] != width - 1:
         raise ValueError("parameters do not fit")
 
     weights = np.repeat(start[None], clients, axis=0)  # mantissas of each client
     fine_weights = weights << _FINE_BITS
-    # A gradient has units of 2**-14, and a fine weight those of 2**(exponent - 8).
-    shift = -6 - exponent - rate
     for _ in range(epochs):
         for first in range(0, record_count, batch):
-            gradient = _local_gradients(model, weights, exponent, records[:, first : first + batch])
-            if shift >= 0:
-                move = gradient << shift
-            else:
-                move = (gradient + (1 << (-shift - 1))) >> -shift
+            records_of_step = records[:, first : first + batch]
+            gradient = _local_gradients(replace(parameters, mantissas=weights), records_of_step)
+            move = _step(gradient, parameters.exponent, rate)
             fine_weights = np.clip(fine_weights - move, -_MOST_FINE, _MOST_FINE)
             weights = (fine_weights + _HALF_MANTISSA) >> _FINE_BITS
     return (fine_weights - (start << _FINE_BITS)).reshape(clients, -1)
+
+
+def _step(gradient: Whole, exponent: int, rate: int) -> Whole:
+    """Return the gradient times the learning rate 2**-rate, in the units of a fine weight.
+
+    A gradient has units of 2**-14, and a fine weight those of 2**(exponent - 8). The factor
+    2**-rate * 2**-14 / 2**(exponent - 8) is a shift; to the right it rounds to the nearest.
+    """
+    left_shift = -6 - exponent - rate
+    if left_shift >= 0:
+        return gradient << left_shift
+    half = 1 << (-left_shift - 1)
+    return (gradient + half) >> -left_shift
 
 
 def _check_training(batch: int, record_count: int, epochs: int, rate: int, exponent: int) -> None:
@@ -202,51 +265,56 @@ def _check_training(batch: int, record_count: int, epochs: int, rate: int, expon
         raise ValueError("exponent out of bounds")
 
 
-def _local_gradients(model: int, weights: Whole, exponent: int, records: Fixed) -> Whole:
+def _local_gradients(parameters: ModelParameters, records: Fixed) -> Whole:
     """Compute the mean gradients of clients with weights of their own.
 
-    weights: mantissas, clients x d, or clients x classes x d of softmax regression. records:
-    clients x batch x (d + 1). Returns an array of the shape of the weights.
+    parameters: clients x d mantissas, or clients x classes x d of softmax regression. records:
+    clients x batch x (d + 1). Returns an array of the shape of the mantissas.
     """
     _, batch, width = records.shape
-    if model != wire.SOFTMAX_GRADIENT:
+    if parameters.model != wire.SOFTMAX_GRADIENT:
         flat = records.reshape(-1, width)
-        return gradients(model, weights, exponent, flat, batch=batch).astype(np.int64)
+        return gradients(parameters, flat, batch=batch).astype(np.int64)
 
+    weights = np.asarray(parameters.mantissas)
     totals = np.zeros_like(weights)
-    for i in range(batch):  # one after the other, for the memory
-        class_residuals = _class_residuals(weights, exponent, records[:, i])
+    for i in range(batch):  # one record of each client at a time, to need less memory
+        class_residuals = _class_residuals(weights, parameters.exponent, records[:, i])
         features = records[:, i, :-1].astype(np.int64)
-        products = class_residuals[:, :, None] * features[:, None]
-        totals += (products + (1 << 13)) >> 14
-    return np.asarray(np.clip((totals + batch // 2) // batch, -ONE, ONE))
+        products = class_residuals[:, :, None] * features[:, None]  # clients x classes x d
+        totals += (products + (1 << 13)) >> 14  # from 28 fractional bits to 14, rounded
+    means = (totals + batch // 2) // batch  # rounded
+    return np.asarray(np.clip(means, -ONE, ONE))
 
 
 def shares(moved: Whole, tau: Array) -> Fixed:
     """Divide moves by each client's tau, in Q1.14, rounded and clipped, exactly as tern.local does.
 
-    moved: n x weights, as of `train_locally`. tau: n, in the same units. Raises ValueError for a
-    tau that no frame carries.
+    moved: n x weights, as of `train_locally`. tau: the largest move that each client reports (n), in
+    the same units. Raises ValueError for a tau that no frame carries.
     """
     bound = np.asarray(tau, np.int64)[:, None]
     if (bound < 1).any() or (bound > wire.MAX_TAU).any():
         raise ValueError("tau does not fit")
-    quotients = (np.abs(moved) * (2 * ONE) + bound) // (2 * bound)  # rounded
+    # |moved| ONE / tau, rounded to the nearest: adding half a divisor before dividing.
+    quotients = (np.abs(moved) * (2 * ONE) + bound) // (2 * bound)
     sizes = np.minimum(ONE, quotients)
     return np.asarray(np.where(moved < 0, -sizes, sizes).astype(np.int16))
 
 
 def hashes(devices: npt.ArrayLike, number: int) -> Whole:
-    """Return the hash function of each device in a round: a and b (n x 2) of tern.collect.hash_of.
+    """Return the coefficients a and b of each device's hash function in a round (n x 2).
 
-    A category c has the hash (a c + b) mod PRIME. number: of the round.
+    A category c has the hash (a c + b) mod PRIME, as in tern.collect.hash_of. devices: the numbers
+    of n devices. number: that of the round.
     """
     round_bytes = number.to_bytes(4, "little")
     digests = []
     for device in np.asarray(devices, np.int64).ravel().tolist():
         digest = sha256(device.to_bytes(4, "little") + round_bytes).digest()
-        digests.append(digest[:8])
-    return np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2).astype(np.int64) % PRIME
+        digests.append(digest[:8])  # four bytes for each coefficient
+    coefficients = np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2)
+    return coefficients.astype(np.int64) % PRIME
 
 
 def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
@@ -254,15 +322,17 @@ def hashed(hashes: Whole, categories: npt.ArrayLike, buckets: int) -> Fixed:
 
     hashes: of each device (n x 2), as the function of this name returns them.
     """
-    known = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
-    return ((hashes[:, :1] * known + hashes[:, 1:]) % PRIME % buckets).astype(np.int16)
+    c = np.clip(np.asarray(categories, np.int64), 0, PRIME - 1)
+    a, b = hashes[:, :1], hashes[:, 1:]
+    return ((a * c + b) % PRIME % buckets).astype(np.int16)
 
 
 def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
     """Compute the scores of records by class (n x classes, Q1.14), exactly as tern.model does.
 
-    features: n x d. parameters: classes x d mantissas of 2**exponent, or n x classes x d. Raises
-    ValueError for arrays of other shapes, or for an exponent out of bounds.
+    The score of a class is the product of its weights and the features. features: n x d.
+    parameters: classes x d mantissas of 2**exponent, or n x classes x d for weights of each
+    record's own. Raises ValueError for arrays of other shapes, or for an exponent out of bounds.
     """
     weights = np.asarray(parameters, np.float64)
     shape = weights.shape[-2:]
@@ -270,13 +340,12 @@ def scores(parameters: npt.ArrayLike, exponent: int, features: Array) -> Whole:
         raise ValueError("classes or features out of bounds")
     if shape[1] != features.shape[1] or not wire.MIN_EXPONENT <= exponent <= wire.MAX_EXPONENT:
         raise ValueError("parameters or exponent do not fit")
-    shift = -8 - exponent
     # The sum of products is an exact integer in float64.
     if weights.ndim == 2:
         total = (features @ weights.T).astype(np.int64)
     else:
         total = np.einsum("nd,ncd->nc", features.astype(np.float64), weights).astype(np.int64)
-    return ((total >> 8) + (1 << (shift - 1))) >> shift
+    return _rounded_score(total, exponent)
 
 
 def sigmoids(z: Whole) -> Whole:
@@ -290,7 +359,8 @@ def probabilities(
 ) -> Array:
     """Compute class probabilities (n x classes, Q1.14), exactly as tern.inference does.
 
-    grid_bits: of a probability; lower bits are 0. Other parameters and errors: as of `scores`.
+    grid_bits: how many fractional bits a probability has; lower bits are 0. Other parameters and
+    errors: as of `scores`.
     """
     return class_probabilities(scores(parameters, exponent, features), grid_bits)
 
@@ -298,14 +368,15 @@ def probabilities(
 def class_probabilities(z: Whole, grid_bits: int = 14) -> Array:
     """Compute what `probabilities` returns from scores z (n x classes).
 
-    Raises ValueError for fewer than two classes.
+    It is the softmax, exp(z_c) / sum_i exp(z_i). The largest score is subtracted from all of them
+    first, so that no exponential is above 1. Raises ValueError for fewer than two classes.
     """
     if z.shape[1] < 2:
         raise ValueError("classes or features out of bounds")
     below_largest = z.max(axis=1, keepdims=True) - z
     exponentials = _exponentials().take(below_largest, mode="clip")
     quotients = (exponentials << 14) // exponentials.sum(axis=1, keepdims=True)
-    grid_mask = -(1 << (14 - grid_bits))
+    grid_mask = -(1 << (14 - grid_bits))  # ones, except for the bits below the grid
     return np.asarray((quotients & grid_mask).astype(np.int16))
 
 

@@ -1,4 +1,8 @@
-"""Symbols of cards for whole arrays of inputs: tern.sampler, shape by shape."""
+"""Draws symbols of cards for whole arrays of inputs, as tern.sampler does for one.
+
+A card (cards.md) is the table by which a device draws a noisy symbol for its value. Cards have
+shapes: tables of probabilities, windows, Laplace noise, mixtures and hierarchies of other cards.
+"""
 
 from functools import lru_cache
 from typing import cast
@@ -20,17 +24,17 @@ from ternhost.vectorised.lanes import (
 )
 from ternhost.vectorised.models import Fixed, Whole
 
-_UNDECIDED = 255  # of a looked-up symbol; tables have at most 16
-_INPUT_BITS = 15  # of an input from 0 to 2 ONE
+_UNDECIDED = 255  # stands for a symbol that one byte does not decide; tables have at most 16
+_INPUT_BITS = 15  # an input is a number from 0 to 2 ONE, which is 2**15
 _FRACTION_MASK = (1 << _INPUT_BITS) - 1
-_BUCKET = 7  # bits of an input: 256 buckets
+_BUCKET = 7  # inputs that agree but for 7 bits are a bucket, so there are 256 of them
 
 
 def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     """Draw a symbol for every input, exactly as tern.sampler does.
 
-    xs: an input (Q1.14, saturated) for each lane, or a row of inputs for each. Returns symbols of
-    the same shape, as uint8, or, of a laplace card, as uint16.
+    xs: an input for each lane, or a row of inputs for each, in Q1.14; those beyond -1 and 1 count as
+    -1 and 1. Returns symbols of the same shape, as uint8, or, of a laplace card, as uint16.
     """
     if xs.ndim == 1:
         return _column(card, lanes, xs)
@@ -39,7 +43,7 @@ def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
         return symbols.reshape(xs.shape)
     columns = []
     if card.shape == LAPLACE:
-        # All coordinates are rounded before the first has its noise.
+        # As on a device, all coordinates are rounded before the first has its noise.
         rounded = [_grid(card, lanes, inputs) for inputs in xs.T]
         for outputs in rounded:
             columns.append(_noise(card, lanes, outputs))
@@ -50,9 +54,11 @@ def sample(card: Card, lanes: Lanes, xs: Fixed) -> Array:
 
 
 def sample_categories(card: Card, lanes: Lanes, categories: Array) -> Array:
-    """Draw a symbol of a window card for each window start (0..N-W).
+    """Draw a symbol of a window card for each category.
 
-    With W = 1, that is generalised randomised response. Raises ValueError for another card.
+    A window card has N symbols. It reports one of the W symbols from the category on with a higher
+    probability than each of the others. categories: where the windows start; 0 to N - W. With
+    W = 1, that is generalised randomised response. Raises ValueError for another card.
     """
     if card.shape != WINDOW:
         raise ValueError("categories need a window card")
@@ -92,7 +98,8 @@ def _mixture(card: Card, lanes: Lanes, xs: Fixed) -> Array:
 def _level_and_sign(hierarchy: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
     """Draw the level of each input, then a sign at that level; each is perturbed by its own card.
 
-    xs: saturated. The symbol is twice the level, plus the symbol of the sign.
+    Levels are ranges of inputs, the highest first; the bounds of the hierarchy separate them. xs:
+    inputs from -ONE to ONE. The symbol is twice the reported level, plus the symbol of the sign.
     """
     true_levels = (xs[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
     reported_levels = np.empty(len(xs), np.uint8)
@@ -107,14 +114,15 @@ def _level_and_sign(hierarchy: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
 
 
 def _shifted(xs: Fixed) -> npt.NDArray[np.uint16]:
-    """Saturate inputs at -1 and 1, and count them from the lowest: 0 to 2 ONE."""
+    """Clip inputs to -1 and 1, and count them from the lowest one: 0 to 2 ONE."""
     return (np.clip(xs, -ONE, ONE) + np.int16(ONE)).view(np.uint16)
 
 
 def _round_up(lanes: Lanes, fraction: Array) -> npt.NDArray[np.bool_]:
-    """Decide for every lane, with probability fraction / 2**15; read nothing for a fraction of 0.
+    """Decide for every lane whether to round up, with probability fraction / 2**15.
 
-    The first byte decides, unless it equals the upper 8 bits of the fraction.
+    The first byte decides, unless it equals the upper 8 bits of the fraction; then the lower 7 bits
+    of the fraction count. For a fraction of 0 nothing is read.
     """
     drawn = lanes.each(fraction != 0)
     top_byte = (fraction >> 7).astype(np.uint8)
@@ -128,7 +136,8 @@ def _round_up(lanes: Lanes, fraction: Array) -> npt.NDArray[np.bool_]:
 def _below(lanes: Lanes, threshold: int) -> npt.NDArray[np.bool_]:
     """Decide for every lane, with probability threshold / T, where T is 2**30.
 
-    The first byte decides, unless it equals the upper 8 bits of the threshold.
+    The first byte decides, unless it equals the upper 8 bits of the threshold; then its lower 22
+    bits count.
     """
     drawn = lanes.each()
     top_byte = np.uint8(threshold >> 22)
@@ -144,8 +153,8 @@ def _table_parts(data: bytes) -> tuple[Array, Whole]:
     """Tabulate the symbols that the first byte of a draw decides, for each bucket of inputs.
 
     data: the bytes of a table card. Returns the symbols (256 for each bucket, one after the other;
-    _UNDECIDED where more bytes are needed), and the card's thresholds (knots x symbols, with T
-    last).
+    _UNDECIDED where more bytes are needed), and the card's thresholds out of T (knots x symbols,
+    with T itself as the last one of each knot).
     """
     card = decode(data)
     knots = (1 << card.knot_bits) + 1
@@ -159,19 +168,25 @@ def _table_parts(data: bytes) -> tuple[Array, Whole]:
     high = np.maximum(at_starts, at_ends)
     decided = np.empty((len(bucket_starts), 256), np.uint8)
     for byte in range(256):
-        # The first threshold that a draw with this first byte may be below, of 48 bits.
-        symbols = (high <= byte << 40).sum(axis=1)
-        threshold = np.take_along_axis(low, symbols[:, None], 1)[:, 0]
-        is_in_doubt = threshold < (byte + 1) << 40
+        # Draws of 48 bits with this first byte are from `least` to below `beyond`.
+        least = byte << 40
+        beyond = (byte + 1) << 40
+        # All of them reach the first `symbols` thresholds, everywhere in the bucket. If none may
+        # reach the next threshold, that is the symbol.
+        symbols = (high <= least).sum(axis=1)
+        next_threshold = np.take_along_axis(low, symbols[:, None], 1)[:, 0]
+        is_in_doubt = next_threshold < beyond
         decided[:, byte] = np.where(is_in_doubt, _UNDECIDED, symbols)
     return decided.reshape(-1), thresholds
 
 
 def _thresholds_at(card: Card, thresholds: Whole, inputs: Array) -> Whole:
-    """Return the thresholds (inputs x symbols) at inputs from 0 to 2 ONE, out of 2**48: six bytes.
+    """Return the thresholds at inputs (inputs x symbols), out of 2**48, which is six bytes.
 
-    They are interpolated between the knots below and above.
+    They are interpolated linearly between the knots below and above each input. thresholds: at the
+    card's knots, out of T = 2**30. inputs: from 0 to 2 ONE.
     """
+    # With 2**p intervals between knots, the upper bits are the interval, the lower 15 the way in it.
     place = inputs.astype(np.int64) << card.knot_bits
     # The largest input is the end of the last interval.
     knot = np.minimum(place >> _INPUT_BITS, (1 << card.knot_bits) - 1)
@@ -190,13 +205,14 @@ def _table(card: Card, lanes: Lanes, xs: Fixed) -> Array:
     decided, thresholds = _table_parts(bytes(card.data))
     inputs = _shifted(xs)
     first_byte = lanes.each()
-    # The largest input is the end of the last bucket.
+    # The largest input, 2**15, is the end of the last bucket: the shift is 1 for it alone.
     place = inputs - (inputs >> np.uint16(_INPUT_BITS))
     place >>= np.uint16(_BUCKET)
-    place <<= np.uint16(8)
+    place <<= np.uint16(8)  # 256 symbols for each bucket
     place |= first_byte
     symbols: Array = decided.take(place)
 
+    # Lanes in doubt read byte after byte, until no threshold is among the numbers still possible.
     pending = np.flatnonzero(symbols == _UNDECIDED)
     exact = _thresholds_at(card, thresholds, inputs[pending])
     drawn = first_byte[pending].astype(np.int64) << 40
@@ -225,13 +241,18 @@ def _window(card: Card, lanes: Lanes, xs: Fixed) -> Array:
 
 
 def _around(card: Card, lanes: Lanes, start: Array) -> Array:
-    """Draw symbols for windows [start, start + W): one inside the window, or one of the others."""
+    """Draw symbols for windows of W symbols that begin at `start`, one for each lane.
+
+    The symbol is inside the window with the probability of the card, else it is one of the others;
+    each of them is equally likely.
+    """
     window, others = card.window, card.symbols - card.window
     is_inside = _below(lanes, card.threshold)
     # The number of the symbol, among those of the window or among the others.
     if window == others == 1:
         drawn = np.zeros(lanes.count, np.uint8)
     else:
+        # As `uniform_each`, but with a limit that differs between lanes.
         largest = np.where(is_inside, np.uint8(window - 1), np.uint8(others - 1))
         mask = np.where(is_inside, np.uint8(mask_of(window)), np.uint8(mask_of(others)))
         drawn = lanes.each(mask != 0) & mask
@@ -247,11 +268,13 @@ def _around(card: Card, lanes: Lanes, start: Array) -> Array:
 def _grid(card: Card, lanes: Lanes, xs: Fixed) -> Whole:
     """Round the inputs of a laplace card to its grid, up or down at random.
 
-    Returns the outputs, counted from the card's lowest.
+    The grid has 2**grid_bits steps from 0 to 1. Returns the outputs, in steps from the card's lowest
+    output.
     """
     place = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
-    rounded = (place >> _INPUT_BITS) + _round_up(lanes, place & _FRACTION_MASK)
-    return rounded - ((1 << card.grid_bits) + card.lowest)
+    steps_from_minus_1 = (place >> _INPUT_BITS) + _round_up(lanes, place & _FRACTION_MASK)
+    steps = steps_from_minus_1 - (1 << card.grid_bits)
+    return steps - card.lowest
 
 
 def _noise(card: Card, lanes: Lanes, outputs: Whole) -> npt.NDArray[np.uint16]:
@@ -269,10 +292,12 @@ def laplace(
 ) -> tuple[Indices, Whole, Indices]:
     """Try once to draw discrete Laplace noise of scale t / s for each of the lanes `which`.
 
-    Returns the lanes that have their noise, the noise, and the lanes that must try again. frugal:
-    a lane whose offset is 0 reads no bytes to accept it. Source: Canonne, Kamath, Steinke (2020),
-    Algorithms 1 and 2: the magnitude is (offset + t whole) / s, where `offset` is uniform below t
-    and accepted with probability exp(-offset / t), and `whole` is geometric.
+    Returns the lanes that have their noise, the noise, and the lanes that must try again.
+
+    The size of the noise is (offset + t whole) / s, rounded down. `offset` is uniform below t, and
+    accepted with probability exp(-offset / t); `whole` is geometric, with ratio exp(-1). Source:
+    Canonne, Kamath, Steinke (2020), Algorithms 1 and 2. frugal: a lane whose offset is 0 reads no
+    bytes to accept it, as in tern.sums.
     """
     offset = uniform_some(lanes, which, t)
     is_accepted = np.ones(len(which), bool)
@@ -285,7 +310,7 @@ def laplace(
 
     # How often Bernoulli(exp(-1)) is 1 before it is 0.
     whole = np.zeros(len(which), np.int64)
-    pending: Indices = np.arange(len(which))
+    pending: Indices = np.arange(len(which))  # indices into `which` of lanes that go on
     while pending.size:
         ones = np.ones(len(pending), np.int64)
         pending = pending[bernoulli_exp(lanes, which[pending], ones, 1)]
@@ -301,11 +326,13 @@ def laplace(
 def bernoulli_exp(
     lanes: Lanes, which: Indices, a: Array, n: int, b: Array | None = None, m: int = 1
 ) -> npt.NDArray[np.bool_]:
-    """Decide for each of the lanes `which`, with probability exp(-(a / n) (b / m)), 0 <= a <= n.
+    """Decide for each of the lanes `which`, with probability exp(-p), where p = (a / n) (b / m).
 
-    a, b: of each of these lanes; b / m is 1 if not given. A lane goes on for k = 1, 2 and so on as
-    long as it draws a number below a out of n, one below b out of m, and a 0 out of k. It succeeds
-    if the k at which it stops is odd. Source: Canonne, Kamath, Steinke (2020), Algorithm 1.
+    a, b: integers for each of these lanes, with 0 <= a <= n and 0 <= b <= m; b None stands for
+    b / m = 1. A lane goes on for k = 1, 2 and so on with probability p / k: as long as it draws a
+    number below a out of n, one below b out of m, and a 0 out of k. It succeeds if the k at which
+    it stops is odd, which has the probability 1 - p + p**2 / 2! - ... = exp(-p). Source: Canonne,
+    Kamath, Steinke (2020), Algorithm 1.
     """
     result = np.zeros(len(which), bool)
     pending: Indices = np.arange(len(which))
@@ -315,7 +342,8 @@ def bernoulli_exp(
     k = 1
     while pending.size:
         for bound, limits in ((n, a), (m, b), (k, ones)):
-            # A number below 1 is 0, and needs no draw; but a limit of 0 is never reached.
+            # A draw out of 1 is always 0 and below its limit of 1. Only `a` may have the limit 0,
+            # which no draw is below.
             if bound == 1 and limits is not a:
                 continue
             passed = uniform_some(lanes, which[pending], bound) < limits[pending]

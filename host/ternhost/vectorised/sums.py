@@ -14,20 +14,18 @@ from tern.gradient import MAX_FINE
 from tern.sums import Sum
 from tern.wire import CATEGORIES, COLLECTIONS, GRADIENTS, LINEAR, SOFTMAX_GRADIENT, VALUES
 from ternhost.vectorised.lanes import Array, Flags, Indices, Lanes, RandomLanes
-from ternhost.vectorised.models import Fixed, Whole, probabilities, residuals
+from ternhost.vectorised.models import Fixed, ModelParameters, Whole, probabilities, residuals
 from ternhost.vectorised.sampling import bernoulli_exp, laplace
 
-Numbers = npt.NDArray[np.int32]  # of units: at most 2**29
+Numbers = npt.NDArray[np.int32]  # values of records or units
 
-MOST_TOTAL = 1 << 29  # of a unit's number
+MOST_TOTAL = 1 << 29  # the largest total of a unit's records, so that 32 bits never overflow
 _CHUNK = 1 << 17  # numbers at a time, so that they stay in the processor's cache
 
 
 def sums(
     card: Card,
-    model: int,
-    parameters: npt.ArrayLike,
-    exponent: int,
+    parameters: ModelParameters,
     records: Fixed,
     range_: int = 0,
     first: int = 0,
@@ -35,17 +33,22 @@ def sums(
 ) -> Whole:
     """Compute the sums of clients' clipped, rounded unit vectors, exactly as tern.sums does.
 
-    model: of gradients or of collections (wire.md). parameters: d mantissas of 2**exponent, or
-    classes x d of softmax regression; to collect, d flags of the features that are summed.
-    records: clients x records x (d + 1), the label last. range_: values are multiplied by
-    2**range_. first: the index of each client's first record, which decides where units begin.
-    categories: of each attribute, if categories are counted.
+    A unit is the part of a client's records that a report protects: so many records one after the
+    other, or all of them. The values of its records are added up to a vector, which is clipped to
+    the radius of the card, so that one unit changes the sums by no more than that.
 
-    Returns clients x (values + 1), in grid steps; the last column is the tally. Raises ValueError
-    for another model, range or shape.
+    card: of shape "sum" (cards.md); it says how large a unit is, and how it is clipped. parameters:
+    of a gradient, or of a collection (wire.md), whose mantissas are d flags of the features that
+    are summed. records: clients x records x (d + 1), the label last. range_: values are multiplied
+    by 2**range_. first: the index of each client's first record, which decides where units begin.
+    categories: how many each attribute has, if categories are counted.
+
+    Returns clients x (values + 1), in steps of the card's grid; the last column is the tally, which
+    estimates how many units were clipped. Raises ValueError for another model, range or shape.
     """
     clients, record_count, width = records.shape
-    weights = np.asarray(parameters)
+    model = parameters.model
+    weights = np.asarray(parameters.mantissas)
     _check_question(model, weights, width, range_)
     value_count = weights.size
     if model in COLLECTIONS:
@@ -55,16 +58,21 @@ def sums(
         return result
 
     body = cast(Sum, card.body)
-    unit = body.unit or first + record_count + 1  # 0: all records are one unit
-    unit_of_record = (first + np.arange(record_count)) // unit
+    records_in_unit = body.unit
+    if not records_in_unit:  # 0 stands for all records of the client
+        records_in_unit = first + record_count + 1
+    unit_of_record = (first + np.arange(record_count)) // records_in_unit
     unit_starts = np.flatnonzero(np.diff(unit_of_record, prepend=-1))
+
     clients_at_once = max(1, _CHUNK // max(1, record_count * value_count))
     for start in range(0, clients, clients_at_once):
         chunk = records[start : start + clients_at_once]
         rows = chunk.reshape(-1, width)
-        values = _values(model, weights, exponent, rows, range_, categories)
-        totals = _totals(values.reshape(value_count, -1, record_count), unit_starts)
+        values = _values(parameters, rows, range_, categories)
+        by_client_and_record = values.reshape(value_count, len(chunk), record_count)
+        totals = _totals(by_client_and_record, unit_starts)
         vectors, is_clipped = clipped_vectors(body, totals.reshape(value_count, -1))
+        # What each unit adds to the tally.
         tallies = np.where(is_clipped, body.clipped, body.kept)
 
         # Sum over the units of each client: vectors are values x (clients x units).
@@ -76,7 +84,10 @@ def sums(
 
 
 def _check_question(model: int, weights: Array, width: int, range_: int) -> None:
-    """Raise ValueError for a question that no device sums, or whose weights do not fit records."""
+    """Raise ValueError for a question that no device sums, or whose weights do not fit records.
+
+    width: the number of columns of a record, its label included.
+    """
     is_known = model in GRADIENTS or model in COLLECTIONS
     if not is_known or not 0 <= range_ <= MAX_FINE:
         raise ValueError("no sum of this model or range")
@@ -90,46 +101,56 @@ def _check_question(model: int, weights: Array, width: int, range_: int) -> None
 # Numbers are in columns from here on: values x records, or values x units.
 
 
-def _values(
-    model: int, weights: Array, exponent: int, rows: Fixed, range_: int, categories: int
-) -> Numbers:
+def _values(parameters: ModelParameters, rows: Fixed, range_: int, categories: int) -> Numbers:
     """Compute the values that each record adds to those of its unit (values x records).
 
-    Arguments are those of `sums`, with the records of all clients in `rows`. Values are in units of
-    2**-(14 + range_).
+    rows: the records of all clients, one after the other. Other arguments: as of `sums`. Values are
+    in units of 2**-(14 + range_).
     """
+    weights = np.asarray(parameters.mantissas)
     columns = np.ascontiguousarray(rows[:, :-1].T, np.int32)  # features x records
-    if model == VALUES:
+    if parameters.model == VALUES:
         return np.left_shift(columns[np.flatnonzero(weights)], range_)
-    if model == CATEGORIES:
+    if parameters.model == CATEGORIES:
         # A value for each attribute and each of its categories: 1 if the record is of it.
         record_categories = np.clip(columns[np.flatnonzero(weights), None], 0, categories - 1)
         is_category = record_categories == np.arange(categories)[:, None]
         flags: Numbers = np.where(is_category, np.int32(ONE), np.int32(0))
         return flags.reshape(-1, len(rows))
 
-    # Gradients: the products of residuals and features.
-    if model == SOFTMAX_GRADIENT:
-        predicted = probabilities(weights, exponent, rows[:, :-1])
-        is_label = rows[:, -1:] == np.arange(len(weights))
-        class_residuals = (predicted - ONE * is_label).T.astype(np.int32)
-        products: Array = (class_residuals[:, None] * columns).reshape(-1, len(rows))
-    else:
-        record_residuals = residuals(model, weights, exponent, rows, range_)
-        if model != LINEAR:  # residuals of linear regression may be more than 1, and need 64 bits
-            record_residuals = record_residuals.astype(np.int32)
-        products = columns * record_residuals
-    # From 28 fractional bits to 14 + range_, rounded.
+    products = _products(parameters, rows, columns, range_)
+    # From 28 fractional bits to 14 + range_, rounded to the nearest.
     products += 1 << 13 - range_
     products >>= 14 - range_
     return products.astype(np.int32, copy=False)
 
 
+def _products(parameters: ModelParameters, rows: Fixed, columns: Numbers, range_: int) -> Array:
+    """Return the gradients of records, which are products of residuals and features.
+
+    rows: records x (d + 1). columns: the features once more, as features x records. Returns values
+    x records, with 28 fractional bits.
+    """
+    if parameters.model == SOFTMAX_GRADIENT:
+        weights = np.asarray(parameters.mantissas)
+        predicted = probabilities(weights, parameters.exponent, rows[:, :-1])
+        is_label = rows[:, -1:] == np.arange(len(weights))
+        class_residuals = (predicted - ONE * is_label).T.astype(np.int32)
+        # The outer product for each record, class by class.
+        return np.asarray((class_residuals[:, None] * columns).reshape(-1, len(rows)))
+
+    record_residuals = residuals(parameters, rows, range_)
+    # Residuals of linear regression may be more than 1, and their products need 64 bits.
+    if parameters.model != LINEAR:
+        record_residuals = record_residuals.astype(np.int32)
+    return np.asarray(columns * record_residuals)
+
+
 def _totals(added: Numbers, starts: Indices) -> Numbers:
     """Add up the values of each unit's records; totals are clipped to +-2**29 after each record.
 
-    added: values x clients x records. starts: the first record of each unit. Returns values x
-    clients x units.
+    added: values x clients x records. starts: the first record of each unit, the same for each
+    client. Returns values x clients x units.
     """
     lengths = np.diff([*starts, added.shape[2]])
     longest = int(lengths.max())
@@ -153,7 +174,8 @@ def clipped_vectors(body: Sum, totals: Numbers) -> tuple[Numbers, Flags]:
     vectors (values x units), whose norm is at most the radius R in grid steps, and which of them
     were clipped (units). Specification: arithmetic.md, whose letters are in the comments.
     """
-    # Scale each vector so that its largest entry has 14 bits: a = t / 2**s.
+    # Scale each vector so that its largest entry has 14 bits: a = t / 2**s. With s below 0 that is
+    # a shift to the left, else one to the right.
     largest = np.abs(totals).max(axis=0)
     shift = _bits(largest) - 14
     scaled = totals << np.maximum(-shift, 0).astype(np.int32)
@@ -161,13 +183,15 @@ def clipped_vectors(body: Sum, totals: Numbers) -> tuple[Numbers, Flags]:
     size = _size(scaled, shift, body.norm)
     is_clipped: Flags = (largest > 0) & (size > body.reach)
 
-    # Multiply by the radius over the size, or over the reach: by p / 2**k.
+    # Multiply by the factor p / 2**k. It takes a vector of the size of the reach, which is the
+    # radius in the units of the totals, or a longer vector of its own size, to the radius.
     factor, factor_shift = _factors(body, np.where(is_clipped, size, body.reach), shift)
     is_zero = (largest == 0) | (factor_shift > 30)  # all entries round to 0
     factor[is_zero] = 0
     right_shift = np.where(is_zero, 1, factor_shift).astype(np.int32)
+    half = np.int32(1) << right_shift - 1
     vectors = scaled * factor
-    vectors += np.int32(1) << right_shift - 1
+    vectors += half  # so that the shift rounds to the nearest
     vectors >>= right_shift
 
     # Where rounding to the nearest leads beyond the radius, round towards 0 instead.
@@ -185,39 +209,55 @@ def clipped_vectors(body: Sum, totals: Numbers) -> tuple[Numbers, Flags]:
 def _size(scaled: Numbers, shift: Whole, norm: int) -> Whole:
     """Return an upper bound on the norm of each vector, in the units of the totals.
 
-    scaled: the vectors, divided by 2**shift (values x units). norm: 1 or 2.
+    scaled: the vectors, divided by 2**shift (values x units). norm: 1 for the sum of the sizes of
+    the entries, 2 for the root of the sum of their squares.
     """
     if norm == 1:
         return _scaled(_norm(scaled, 1), shift)
+    # The last 14 bits of the sum of squares are dropped, and the rest is rounded up, so that a device
+    # can compute with 32 bits. The root is then too small by a factor of 2**7.
     square = (_norm(scaled, 2) >> 14) + 1
-    doublings = np.maximum(0, (28 - _bits(square)) // 2)  # until the square is 2**26 or more
-    root = np.sqrt(square << 2 * doublings).astype(np.int64) + 1
+    # A root of an integer has half as many bits. Small squares are multiplied by 4 until they are
+    # 2**26 or more, so that 13 bits of the root are known; each time doubles the root.
+    doublings = np.maximum(0, (28 - _bits(square)) // 2)
+    root = np.sqrt(square << 2 * doublings).astype(np.int64) + 1  # rounded up
     return _scaled(root, 7 + shift - doublings)
 
 
 def _factors(body: Sum, size: Whole, shift: Whole) -> tuple[Numbers, Whole]:
-    """Return the factors, and how far to shift right after them, that take sizes to the radius.
+    """Return the factors p, and the shifts k to the right, that take sizes to the radius.
 
-    size: of each vector (units), which is brought to 15 bits, rounded up. shift: by which the
-    vectors were scaled.
+    The factor of a vector is `p / 2**k`, a little below the radius over its size. size: of each
+    vector (units), in the units of the totals. shift: s, where the vectors to be multiplied have
+    been divided by 2**s.
     """
+    # The divisor is the size with exactly 15 bits, rounded up.
     bits = _bits(size)
     lengthened = size << np.maximum(15 - bits, 0)
     shortened = (size >> np.maximum(bits - 15, 0)) + 1
     divisor = np.where(bits <= 15, lengthened, shortened)
+    # With a dividend of 29 bits, the quotient has 14 or 15. The entry that is multiplied by it has
+    # 14, so that the product fits in 32 bits.
     radius_shift = 29 - int(body.radius).bit_length()
     factor = ((body.radius << radius_shift) // divisor).astype(np.int32)
     return factor, radius_shift + bits - 15 - shift
 
 
 def _bits(n: Array) -> Whole:
-    """Return the number of bits of integers from 0 to 2**53."""
+    """Return the number of bits of each integer from 0 to 2**53, as int.bit_length does.
+
+    frexp gives the exponent e with 2**(e - 1) <= n < 2**e, and 0 for n = 0.
+    """
     _, exponents = np.frexp(n.astype(np.float64))
     return exponents.astype(np.int64)
 
 
 def _norm(vectors: Numbers, norm: int) -> Whole:
-    """Return the sum of sizes (norm 1), or of squares (norm 2), of each column."""
+    """Return the sum of sizes (norm 1), or of squares (norm 2), of each column.
+
+    Rows are added one after the other, which needs no temporary array of 64-bit numbers as large as
+    all vectors.
+    """
     total = np.zeros(vectors.shape[1], np.int64)
     for row in vectors:
         if norm == 1:
@@ -230,7 +270,7 @@ def _norm(vectors: Numbers, norm: int) -> Whole:
 def _scaled(n: Whole, exponent: Whole) -> Whole:
     """Return n 2**exponent, rounded up; exponents may be negative."""
     larger = n << np.maximum(exponent, 0)
-    smaller = -(-n >> np.maximum(-exponent, 0))
+    smaller = -(-n >> np.maximum(-exponent, 0))  # a shift rounds down, so of -n it rounds up
     return np.asarray(np.where(exponent >= 0, larger, smaller))
 
 
@@ -238,9 +278,10 @@ def _scaled(n: Whole, exponent: Whole) -> Whole:
 
 
 def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
-    """Draw the symbols for sums in grid steps (lanes x values).
+    """Draw the symbols that clients report for their sums (lanes x values, in grid steps).
 
-    Each sum gets its noise, is rounded to coarser steps, and clamped to the symbols.
+    Each sum gets its noise, is rounded to coarser steps of 2**coarse grid steps each, and is clamped
+    to the range of the symbols.
     """
     body = cast(Sum, card.body)
     if isinstance(lanes, RandomLanes):  # no draw depends on its lane: all are made at once
@@ -248,18 +289,20 @@ def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
     else:  # as a device draws: the noise of one value after the other
         noise_of_values = [noise(card, lanes) for _ in range(totals.shape[1])]
         drawn_noise = np.stack(noise_of_values, axis=1)
-    half_step = 1 << body.coarse >> 1
-    coarse = totals + drawn_noise + half_step >> body.coarse
-    symbols = coarse + (body.symbols >> 1)  # the middle symbol stands for 0
-    return np.asarray(np.clip(symbols, 0, body.symbols - 1).astype(np.uint16))
+    half_step = 1 << body.coarse >> 1  # 0 if a step is a single grid step
+    noisy = totals + drawn_noise
+    coarse = (noisy + half_step) >> body.coarse
+    middle = body.symbols >> 1  # the symbol that stands for 0
+    return np.asarray(np.clip(coarse + middle, 0, body.symbols - 1).astype(np.uint16))
 
 
 def noise(card: Card, lanes: Lanes) -> Whole:
     """Draw the exact noise of a value for every lane, in grid steps.
 
-    It is discrete Laplace noise of scale t (norm 1), or discrete Gaussian noise of variance c t / m
-    (norm 2), which is made of Laplace noise by rejection. Source: Canonne, Kamath, Steinke (2020),
-    Algorithms 2 and 3.
+    It is discrete Laplace noise of scale t (for norm 1), or discrete Gaussian noise of variance
+    c t / m (for norm 2), with the integers t, c and m of the card. Gaussian noise is made of
+    Laplace noise by rejection: a draw is kept with some probability, or else made anew. Source:
+    Canonne, Kamath, Steinke (2020), Algorithms 2 and 3.
     """
     body = cast(Sum, card.body)
     result = np.zeros(lanes.count, np.int64)
@@ -277,21 +320,25 @@ def noise(card: Card, lanes: Lanes) -> Whole:
 def _accepted(body: Sum, lanes: Lanes, which: Indices, sizes: Whole) -> Flags:
     """Decide whether Laplace noise of these sizes is kept as Gaussian noise (cards.md, sum).
 
-    which: the lanes of the noise. With D = |m size - c| it is kept with probability
-    exp(-(D / 2 c) (D / (t m))). Both factors are split into a whole number and a fraction, and the
-    four products are drawn one after the other.
+    which: the lanes of the noise. With the distance D = |m size - c|, it is kept with probability
+    exp(-x y), where x = D / (2 c) and y = D / (t m). A draw can only have a probability exp(-p)
+    with p at most 1. So both factors are split into a whole number and a fraction, x = a + f and
+    y = b + g, and the four products a b, a g, f b and f g are drawn one after the other: the noise
+    is kept if all of these draws succeed.
     """
     distance = np.abs(body.m * sizes - body.c)
-    first_divisor, second_divisor = 2 * body.c, body.t * body.m
-    first_whole, first_rest = np.divmod(distance, first_divisor)
-    second_whole, second_rest = np.divmod(distance, second_divisor)
+    x_divisor, y_divisor = 2 * body.c, body.t * body.m
+    x_whole, x_rest = np.divmod(distance, x_divisor)
+    y_whole, y_rest = np.divmod(distance, y_divisor)
     result = np.ones(len(which), bool)
-    # exp(-1) for each pair of wholes, then a whole times the other's fraction. A draw for a
-    # fraction of 0 always succeeds, and reads nothing.
+
+    # Each of the first three products is an integer, the number of repetitions, times a fraction
+    # dividend / divisor of at most 1: exp(-fraction) must succeed so many times. A draw for a
+    # fraction of 0 would always succeed, and is left out, since a device reads no byte for it.
     for repetitions, dividend, divisor in (
-        (first_whole * second_whole, np.ones_like(first_whole), 1),
-        (np.where(second_rest > 0, first_whole, 0), second_rest, second_divisor),
-        (np.where(first_rest > 0, second_whole, 0), first_rest, first_divisor),
+        (x_whole * y_whole, np.ones_like(x_whole), 1),
+        (np.where(y_rest > 0, x_whole, 0), y_rest, y_divisor),
+        (np.where(x_rest > 0, y_whole, 0), x_rest, x_divisor),
     ):
         pending = np.flatnonzero(result & (repetitions > 0))
         left = repetitions.copy()
@@ -300,14 +347,10 @@ def _accepted(body: Sum, lanes: Lanes, which: Indices, sizes: Whole) -> Flags:
             result[pending[~passed]] = False
             left[pending] -= 1
             pending = pending[passed & (left[pending] > 0)]
+
     # The product of both fractions.
-    last = np.flatnonzero(result & (first_rest > 0) & (second_rest > 0))
+    last = np.flatnonzero(result & (x_rest > 0) & (y_rest > 0))
     result[last] = bernoulli_exp(
-        lanes,
-        which[last],
-        a=first_rest[last],
-        n=first_divisor,
-        b=second_rest[last],
-        m=second_divisor,
+        lanes, which[last], a=x_rest[last], n=x_divisor, b=y_rest[last], m=y_divisor
     )
     return result

@@ -26,7 +26,7 @@ from ternhost.learn import judging
 from ternhost.learn.fedavg import DRAWN, EPSILONS, EXPONENT, TAUS
 from ternhost.planning.cells import Cell, Row
 from ternhost.planning.statistics import grouped, pick, values_of
-from ternhost.vectorised import train_locally
+from ternhost.vectorised import ModelParameters, train_locally
 from ternpapers import baseline
 from ternpapers.base import Options, load
 from ternpapers.figure import (
@@ -173,7 +173,8 @@ def _local_updates(model: int, start: npt.NDArray[np.int64], records: Fixed) -> 
 
     start: the mantissas of the weights, with EXPONENT. The results of devices have eight more bits.
     """
-    mantissas = train_locally(model, start, EXPONENT, records, _EPOCHS, _BATCH, _RATE)
+    parameters = ModelParameters(model, start, EXPONENT)
+    mantissas = train_locally(parameters, records, _EPOCHS, _BATCH, _RATE)
     return np.asarray(mantissas * 2.0 ** (EXPONENT - _MORE_BITS), np.float64)
 
 

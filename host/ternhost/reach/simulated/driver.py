@@ -30,7 +30,7 @@ from ternhost.learn.schedule import Terms
 from ternhost.reach.driver import Devices, Driver, OnProgress, RoundKeeper, RoundProgress, is_label
 from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
-from ternhost.vectorised import RandomLanes, random_bits
+from ternhost.vectorised import ModelParameters, RandomLanes, random_bits
 
 Fixed = npt.NDArray[np.int16]
 Positions = npt.NDArray[np.integer]
@@ -355,14 +355,9 @@ class SimulatedDriver(Driver):
         question = cohort.question
         card = cohort.card
         rows = self.holdings.rows(clients)  # n x records x columns
+        parameters = ModelParameters(question.model, _weights(question), question.exponent)
         totals = vectorised.sums.sums(
-            card,
-            question.model,
-            _weights(question),
-            question.exponent,
-            rows,
-            question.range,
-            categories=question.classes,
+            card, parameters, rows, question.range, categories=question.classes
         )
         chosen_totals = np.take_along_axis(totals, chosen.astype(np.intp), axis=1)
         return vectorised.sums.symbols(card, cohort.lanes(clients), chosen_totals)
@@ -395,13 +390,12 @@ class SimulatedDriver(Driver):
         if self.holdings.each != 1 or not is_gradient:
             raise ValueError("simulated clients train locally, or have one record each")
         records = self.holdings.rows(clients)[:, 0]
-        parameters = _weights(question)
+        weights = _weights(question)
         if is_binary:
-            return vectorised.gradients(
-                model, parameters, question.exponent, records, chosen, range_=question.range
-            )
+            parameters = ModelParameters(model, weights, question.exponent)
+            return vectorised.gradients(parameters, records, chosen, range_=question.range)
         return vectorised.softmax_gradients(
-            parameters, question.exponent, records, range_=question.range, chosen=chosen
+            weights, question.exponent, records, range_=question.range, chosen=chosen
         )
 
     def _collected(
@@ -448,15 +442,8 @@ class SimulatedDriver(Driver):
         if not batch:  # 0 stands for all records at once
             batch = records_of_client
         batch = min(batch, records_of_client, wire.MAX_BATCH)
-        moved = vectorised.train_locally(
-            trained(question.model),
-            _weights(question),
-            question.exponent,
-            rows,
-            epochs,
-            batch,
-            rate,
-        )
+        parameters = ModelParameters(trained(question.model), _weights(question), question.exponent)
+        moved = vectorised.train_locally(parameters, rows, epochs, batch, rate)
         tau_of_client = np.full(len(rows), tau)  # the same for all
         moves = vectorised.shares(moved, tau_of_client)
         return np.take_along_axis(moves, chosen.astype(np.intp), axis=1)
