@@ -11,7 +11,6 @@ from ternhost import errors
         "train --fleet gateways:no",
         "gateway run no",
         "gateway server no",
-        "gateway status no",
     ],
 )
 def test_a_directory_that_is_not_there_is_bad_input_and_is_not_made(words, here, tern):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from terngateway.extension import GATEWAYS
-from terngateway.tables import GatewayTables, StoredGateway
+from terngateway.tables import GatewayTables, StoredAnswer, StoredGateway
 from terngateway.view import GatewaysView
 from ternhost.count.rounds import StoredCohort, StoredRound
 from ternhost.store.reader import Reader

@@ -36,9 +36,9 @@ def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
         ("experiment hao --figure 9", "--figure, one of: 1, 2, 3, cost"),
         ("experiment erm --window best", "--window is an option of a mechanism"),
         ("experiment erm --mechanism duchi --window best", "duchi has no option --window"),
+        ("experiment rates --mechanism duchi", "'rates' compares no mechanisms"),
         ("experiment mean --mechanism lhp", "cannot be averaged"),
         ("card design pm --epsilon 1 --window odd", "one of paper, best"),
-        ("card design pm --epsilon 1 --knots 9", "it is for optimal"),
     ],
 )
 def test_wrong_options_are_refused(tern, here, words, message):

@@ -84,30 +84,27 @@ def test_wisdm_reads_the_complete_records(folder):
 
 
 def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
-    rng, lines = np.random.default_rng(4), []
-    bouts = ((1, "Walking", 450), (1, "Jogging", 200), (2, "Jogging", 399), (2, "Sitting", 199))
-    for user, activity, samples in bouts:
+    lines = []
+    for activity, samples in (("Walking", 450), ("Jogging", 200), ("Sitting", 199)):
         for i in range(samples):
-            lines.append(
-                f"{user},{activity},{1000 + i},{10 * np.sin(i / 3):.6f},9.81,{rng.normal()};"
-            )
+            lines.append(f"1,{activity},{1000 + i},{10 * np.sin(i / 3):.6f},9.81,0.5;")
     path = tmp_path / "raw.txt"
     path.write_text("\n".join(lines) + "\n")
     data = wisdm.wisdm(path)
     activities = [data.classes[label] for label in data.labels]  # whole windows of 200 samples
-    assert activities == ["Walking", "Walking", "Jogging", "Jogging"]
+    assert activities == ["Walking", "Walking", "Jogging"]
     assert data.dimension == len(data.feature_names) == 41
 
     walk = dict(zip(data.feature_names, data.features[0] / ONE, strict=True))
     x = np.array([float(line.split(",")[3]) for line in lines[:200]])
     spread = np.abs(x - x.mean()).mean()
-    shares = np.histogram(x, bins=10)[0] / 200  # of ten bins of equal width
     assert (walk["constant"], walk["mean_y"]) == (1, pytest.approx(9.81 / 20, abs=1e-4))
     assert walk["deviation_x"] == pytest.approx(2 * x.std() / 10 - 1, abs=1e-4)
     assert walk["difference_x"] == pytest.approx(2 * spread / 10 - 1, abs=1e-4)
-    assert [walk[f"bin{b}_x"] for b in range(10)] == pytest.approx(2 * shares - 1, abs=1e-4)
-    moves = datasets.load(f"wisdm:{path}").labels.tolist()
-    assert moves == [ONE, ONE, -ONE, -ONE]  # walking, or not
+    lowest_tenth = (
+        2 * np.mean(x < x.min() + np.ptp(x) / 10) - 1
+    )  # the share in the first of ten bins
+    assert walk["bin0_x"] == pytest.approx(lowest_tenth, abs=1e-4)
 
 
 SAMPLES = "33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n36,Sitting,3,0,0,-20;"
@@ -121,8 +118,7 @@ def test_wisdm_records_are_samples_with_their_user_and_activity(folder):
     rows = [(users[user], activities[activity]) for user, activity in table.codes]
     assert rows == [("33", "Jogging"), ("1", "Walking"), ("36", "Sitting")]
     assert table.numeric[1:].tolist() == [[ONE // 4, -ONE // 2, 0], [0, 0, -ONE]]  # 20 is 1
-    columns = 3 + len(users) - 1 + len(activities) - 1
-    assert columns == 43  # of the paper
+    assert 3 + len(users) - 1 + len(activities) - 1 == 43  # columns, as in the paper
 
 
 # BasicMotions
@@ -191,9 +187,8 @@ IPUMS_CSV = """\
 """
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress)])
-def test_ipums_is_read_as_a_table(folder, ending, pack):
-    (folder / f"ipums.csv{ending}").write_bytes(pack(IPUMS_CSV.encode()))
+def test_ipums_is_read_as_a_table(folder):
+    (folder / "ipums.csv.gz").write_bytes(gzip.compress(IPUMS_CSV.encode()))
     table = ipums.ipums()
     assert table.numeric_names == ("AGE", "HRSWORK1", "INCTOT")
     assert table.categorical_names == ("SEX", "MARST")
@@ -211,8 +206,6 @@ def test_ipums_predicts_income(folder):
     assert (data.task, data.labels.tolist()) == (CLASSIFICATION, [ONE, -ONE, -ONE])
     regression = datasets.load("ipums-regression")
     assert (regression.task, regression.labels.tolist()) == (REGRESSION, [ONE, -ONE // 2, 0])
-    with pytest.raises(UsageError, match="no numeric attribute"):
-        ipums.ipums().regression("SEX")
 
 
 # Vehicles
@@ -220,9 +213,7 @@ def test_ipums_predicts_income(folder):
 VEHICLE_LINES = b"3 1:-0.981481 50:0.5 100:1\n1 1:1 3:-0.25\n2 99:-1 100:-0.125\n"
 
 
-@pytest.mark.parametrize(
-    ("ending", "pack"), [("", bytes), (".bz2", bz2.compress), (".gz", gzip.compress)]
-)
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".bz2", bz2.compress)])
 def test_vehicle_is_read_packed_or_not(folder, ending, pack):
     (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES))
     data = vehicle.vehicle()
@@ -230,8 +221,6 @@ def test_vehicle_is_read_packed_or_not(folder, ending, pack):
     assert data.labels.tolist() == [2, 0, 1]
     expected = [ONE, round(-0.981481 * ONE), 0, ONE // 2, ONE]
     assert data.features[0, [0, 1, 2, 50, 100]].tolist() == expected
-    six = datasets.load("vehicle-6", classes=True)
-    assert (six.features[:, 1:] == data.features[:, 95:]).all()
 
 
 # Images
@@ -269,11 +258,10 @@ def test_idx_images_are_scaled_down_to_49_pixels(folder, name, pack, ending):
     ("kind", "damage"),
     [
         ("images-idx3", lambda data: data[:-1]),
-        ("images-idx3", lambda data: b"\0\0\x0d" + data[3:]),
-        ("images-idx3", lambda data: gzip.compress(data)[:-9]),
         ("images-idx3", lambda data: idx(np.zeros((12, 27, 27)))),
         ("labels-idx1", lambda data: idx(np.full(12, 10))),
     ],
+    ids=["cut off", "pictures of another size", "a label above 9"],
 )
 def test_an_idx_file_that_cannot_be_used_is_refused_by_its_name(folder, kind, damage):
     write_idx(folder)
@@ -302,9 +290,6 @@ def test_classes_are_divided_into_some_and_the_rest():
         ("breast-cancer", 569, 31, CLASSIFICATION),
         ("diabetes", 442, 11, REGRESSION),
         ("digits", 1797, 65, CLASSIFICATION),
-        ("iris", 150, 5, CLASSIFICATION),
-        ("wine", 178, 14, CLASSIFICATION),
-        ("synthetic-linear", 100_000, 16, REGRESSION),
         ("synthetic-logistic", 101_000, 16, CLASSIFICATION),
     ],
 )

@@ -3,7 +3,6 @@
 import itertools
 import json
 
-import numpy as np
 import pytest
 from simulating import begin, finished, fleet_of, rounds, run
 
@@ -44,19 +43,15 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     assert restored.state() == learner.state()
     finished(restored, driver)
     whole = finished(begin(name, 600, **options))
-    assert restored.result([])["epsilon_stated"] == whole.result([])["epsilon_stated"]
+    assert restored.state() == whole.state()
 
 
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        ("train --algorithm hiera --mu 6", "--mu must be 1 to 5"),
         ("train --algorithm hiera --mu 3 --budgets 2,1", "--mu must be 1 to 2"),
-        ("train --algorithm hiera --budgets much", "is not a list of budgets"),
         ("train --algorithm hiera --mechanism duchi", "--mechanism belongs to fedsgd"),
-        ("train --mu 2", "--mu belongs to hiera"),
         ("collect --mu 2", "--mu belongs to levels"),
-        ("collect --method hiera --mechanism duchi", "--mechanism belongs to collect"),
         ("collect --dataset wine --method hiera --budgets 1", "LHP takes 2 to 16"),
         ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..."),
     ],
@@ -74,11 +69,3 @@ def test_a_collection_by_hiera_has_its_true_loss_beside_the_stated_one():
     card = cards.decode(bytes.fromhex(result["parts"][0]["card"]))
     assert cards.certify(card)
     assert not cards.certify(card, card.epsilon - 200)
-
-
-@pytest.mark.parametrize("clamp", [False, True])
-def test_means_by_hiera_are_clamped_on_demand(clamp):
-    """Of eight devices, at epsilon 1, some means lie beyond 1."""
-    learner = begin("levels", 8, dataset="iris", epsilon="1", clients=8, clamp=clamp)
-    means = [entry["mean"] for entry in finished(learner).result([])["attributes"]]
-    assert (np.abs(means).max() <= 1) == clamp

@@ -127,7 +127,7 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
     assert without_copies == truth if mu == 1 else without_copies < truth - Fraction(1, 100)
 
 
-@pytest.mark.parametrize("mu", [1, 3, 5])
+@pytest.mark.parametrize("mu", [1, 5])
 def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
     rng, runs = np.random.default_rng(4), 50_000
     card, values = paper_card(1), np.array([-16_000, -9000, -100, 500, 4000, 15_000], np.int16)
@@ -162,21 +162,21 @@ def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
 
 
 @pytest.mark.parametrize(
-    "budgets", [(0.3, 0.6, 0.9, 1.2, 1.5), (5, 4, 3, 2, 1), (0.3, 0.6), (0.3, 2.1, 0.6, 0.6)]
+    "budgets", [(5, 4, 3, 2, 1), (0.3, 2.1, 0.6, 0.6)], ids=["falling", "in any order"]
 )
-def test_figures_of_a_card_follow_from_its_report_probabilities(budgets):
+def test_a_report_is_unbiased_and_has_the_stated_second_moment(budgets):
+    """By exact sums over all symbols, inside of ranges and on both sides of their bounds."""
     card = card_of(*budgets)
-    moments, symbol_values = certify.moments(card), certify.values(card)
-    bounds = card.body.bounds
-    for value in (-ONE, -9830, 0, 1, 12345, ONE, *bounds, *(bound - 1 for bound in bounds)):
-        likely, x = law(card, value), Fraction(value, ONE)
-        pairs = list(zip(likely, symbol_values, strict=True))
-        assert certify.distribution(card, value) == likely
-        assert sum(p * y for p, y in pairs) == x
-        assert sum(p * y * y for p, y in pairs) == moments.second_moment(x)
-    for knot, x in enumerate(moments.knots):
-        at_knot = certify.at_knot(card, knot)
-        assert sum(p * y for p, y in zip(at_knot, symbol_values, strict=True)) == x
+    symbol_values = certify.values(card)
+    stated = certify.moments(card)
+    below_bounds = [bound - 1 for bound in card.body.bounds]
+
+    for value in (-ONE, -9830, 0, 1, 12345, ONE, *card.body.bounds, *below_bounds):
+        probabilities, x = law(card, value), Fraction(value, ONE)
+        outcomes = list(zip(probabilities, symbol_values, strict=True))
+        assert certify.distribution(card, value) == probabilities
+        assert sum(p * y for p, y in outcomes) == x
+        assert sum(p * y * y for p, y in outcomes) == stated.second_moment(x)
 
 
 def hierarchy(bounds, low, high):
