@@ -54,7 +54,7 @@ def cells(options: Options) -> list[Cell]:
     def cost(devices: int, **_: object) -> float:
         return devices
 
-    return Cell.each("figures", _trained, common, cost, kind=kinds, devices=numbers)
+    return Cell.for_each_combination("figures", _trained, common, cost, kind=kinds, devices=numbers)
 
 
 def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:

@@ -140,7 +140,7 @@ def _mean_cells(
         sources = (options.dataset,)
     cases = _cases(sources, options, settings)
     compared = _compared(mechanisms, options)
-    return Cell.each(RUNS, _means, _common(options), case=cases, mechanism=compared)
+    return Cell.for_each_combination(RUNS, _means, _common(options), case=cases, mechanism=compared)
 
 
 def _common(options: Options) -> dict[str, Any]:
@@ -290,8 +290,8 @@ def _table_cells(
     common = _common(options)
     compared = _compared(mechanisms, options)
     return [
-        *Cell.each(RUNS, _means, common, case=cases, mechanism=compared),
-        *Cell.each(RUNS, _frequencies, common, case=cases, way=(OUE, SAMPLED)),
+        *Cell.for_each_combination(RUNS, _means, common, case=cases, mechanism=compared),
+        *Cell.for_each_combination(RUNS, _frequencies, common, case=cases, way=(OUE, SAMPLED)),
     ]
 
 
@@ -393,7 +393,7 @@ def _model_cells(
     common = {"model": model, "measure": measure, "folds": folds}
     cases = _cases(sources, options, settings)
     compared = (*_compared(mechanisms, options), NON_PRIVATE)
-    return Cell.each(RUNS, _trained, common, case=cases, mechanism=compared)
+    return Cell.for_each_combination(RUNS, _trained, common, case=cases, mechanism=compared)
 
 
 def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds) -> list[Row]:

@@ -138,10 +138,11 @@ def test_fewer_reports_with_the_same_noise_learn_as_much(monkeypatch):
 
     def learned(devices, reports_of_a_device):
         monkeypatch.setattr(lasting, "MOST_OF_A_DEVICE", reports_of_a_device)
-        epsilon, reports = rounds.simulated(data, "logistic", devices)
+        equivalent = rounds.fewer_equivalent_reports(data, "logistic", devices)
+        options = {"clients": devices, "group": 0, "epsilon": equivalent.epsilon}
         figures = []
         for seed in range(1, 9):
-            learner = sgd(data, reports, seed, clients=devices, group=0, epsilon=epsilon)
+            learner = sgd(data, equivalent.count, seed, **options)
             figures.append(figure_of(simulate(learner, seed)))
         return mean_and_error(figures)
 

@@ -1,4 +1,4 @@
-"""Write the vectors of entropy.md: health tests and generators.
+"""Compute the expected results of shared_specs/vectors/entropy.json: health tests and generators.
 
     python tests/vectors/make_entropy.py
 
@@ -10,10 +10,9 @@ import hashlib
 from collections import deque
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from parts import VECTORS, case, stream, write
+from parts import VECTORS, computed, write
 
 # --- Health tests
-# ---------------------------------------------------------------------------------------------
 
 
 def first_failure(data):
@@ -30,41 +29,18 @@ def first_failure(data):
     return min((i for i in (repetitions, proportion) if i is not None), default=None)
 
 
-def mixed(n, places, value=255):
-    """n varied bytes below 255, and `value` at these places."""
-    data = bytearray(1 + i % 200 for i in range(n))
-    for i in places:
-        data[i] = value
-    return bytes(data)
-
-
-def health_vectors():
-    varied = bytes(range(256))
-    every = [7 * i for i in range(71)]
-    over = mixed(600, [*every[:70], 512])
-    cases = [
-        ("1280 bytes that vary", stream("a good source", 1280)),
-        ("8 equal bytes", varied + bytes([7]) * 8),
-        ("9 equal bytes", varied + bytes([7]) * 9),
-        ("9 equal bytes at the very start", bytes([7]) * 9),
-        ("a source that stands still at 0", bytes(16)),
-        ("a source that stands still at 255", b"\xff" * 16),
-        ("9 equal bytes on both sides of a window's end", mixed(600, range(508, 517))),
-        ("70 of a window's 512 are its first byte", mixed(512, every[:70])),
-        ("71 of a window's 512 are its first byte", mixed(512, every)),
-        ("71 are equal, but not to the window's first byte", mixed(512, [1 + i for i in every])),
-        ("71 from a window's first byte on, the last of them in the next window", over),
-        ("71 of the second window", mixed(1024, [512 + i for i in every])),
-    ]
-    failures = [(comment, data, first_failure(data)) for comment, data in cases]
-    return [
-        case(comment, "valid" if at is None else "invalid", raw=data, fails_at=at)
-        for comment, data, at in failures
-    ]
+def health(case):
+    failure = first_failure(bytes.fromhex(case["raw"]))
+    return {"fails_at": failure, "result": "valid" if failure is None else "invalid"}
 
 
 # --- Generators
-# -----------------------------------------------------------------------------------------------
+
+
+def stream(text, n):
+    """n bytes that the text determines: SHA-256 in counter mode."""
+    blocks = [hashlib.sha256(f"{text} {i}".encode()).digest() for i in range(n // 32 + 1)]
+    return b"".join(blocks)[:n]
 
 
 class Ctr:
@@ -164,52 +140,18 @@ def drawn(kind, raw, also, portion, reports):
     return out
 
 
-def generator_vectors():
-    tests, untested = [], b"\x5a" * 32
-    for comment, portion, also, runs, shown in (
-        ("reports of 2 bytes: twelve from a piece of 192", 128, b"", [[14, 2]], 28),
-        ("reports of 28 bytes", 128, b"", [[8, 28]], 224),
-        (
-            "one of 500 bytes: a request of three pieces; then others",
-            128,
-            b"",
-            [[1, 500], [3, 20]],
-            560,
-        ),
-        (
-            "whole slices, one byte more, none",
-            128,
-            b"",
-            [[1, 16], [1, 17], [1, 0], [1, 32], [1, 1]],
-            66,
-        ),
-        ("a raw byte every fourth report: new seed after 1024", 1, b"", [[1020, 1], [8, 3]], 64),
-        (
-            "raw bytes 64 at a time, and others that are not tested",
-            64,
-            untested,
-            [[1024, 1], [3, 40]],
-            130,
-        ),
-    ):
-        for kind, name in ((Ctr, "CTR_DRBG"), (Hash, "Hash_DRBG")):
-            raw = stream(comment, 2048)
-            reports = [n for count, n in runs for _ in range(count)]
-            last_drawn = drawn(kind, raw, also, portion, reports)[-shown:]
-            given = {
-                "generator": name,
-                "raw_of": comment,
-                "portion": portion,
-                "also": also,
-                "reports": runs,
-            }
-            tests.append(case(comment, "valid", **given, last_drawn=last_drawn))
-    return tests
+def generator(case):
+    """The last bytes that the reports draw: as many as the case has."""
+    kind = {"CTR_DRBG": Ctr, "Hash_DRBG": Hash}[case["generator"]]
+    reports = [size for count, size in case["reports"] for _ in range(count)]
+    raw, also = stream(case["raw_of"], 2048), bytes.fromhex(case["also"])
+    shown = len(case["last_drawn"]) // 2
+    return {"last_drawn": drawn(kind, raw, also, case["portion"], reports)[-shown:]}
 
 
 def main():
-    path = VECTORS / "entropy.json"
-    write(path, "entropy.md", health=health_vectors(), generators=generator_vectors())
+    vectors = computed("entropy.json", health=health, generators=generator)
+    write(VECTORS / "entropy.json", **vectors)
 
 
 if __name__ == "__main__":

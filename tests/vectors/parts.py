@@ -1,4 +1,9 @@
-"""Keys, cases and the form of the files, for all makers of vectors."""
+"""Keys, cases and the form of the files, for all makers of vectors.
+
+A maker of frames and files writes all of its vectors. The others compute the expected results for
+the inputs that a file has: to add a case, write its comment and inputs into the file, and run the
+maker.
+"""
 
 import hashlib
 import json
@@ -18,17 +23,25 @@ def write(path, notes, **groups):
     path.write_text(f'{{"notes": {json.dumps(notes)},\n' + ",\n".join(parts) + "}\n")
 
 
-def case(comment, result, flags=(), **fields):
-    """A case, with its bytes in hexadecimal digits."""
-    fields = {
+def computed(name, **results):
+    """The content of the vector file `name`, with the expected results computed anew.
+
+    results: for each group that has any, a function from a case to its expected fields.
+    """
+    vectors = json.loads((VECTORS / name).read_text())
+    for group, expected in results.items():
+        vectors[group] = [test | in_hex(expected(test)) for test in vectors[group]]
+    return vectors
+
+
+def in_hex(fields):
+    """The fields, with bytes in hexadecimal digits."""
+    return {
         name: value.hex() if isinstance(value, bytes | bytearray) else value
         for name, value in fields.items()
     }
-    return {"comment": comment, "flags": list(flags), **fields, "result": result}
 
 
-def stream(comment, n):
-    """n bytes that the comment determines: SHA-256 in counter mode."""
-    return b"".join(hashlib.sha256(f"{comment} {i}".encode()).digest() for i in range(n // 32 + 1))[
-        :n
-    ]
+def case(comment, result, flags=(), **fields):
+    """A case, with its bytes in hexadecimal digits."""
+    return {"comment": comment, "flags": list(flags), **in_hex(fields), "result": result}

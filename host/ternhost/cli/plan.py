@@ -19,7 +19,7 @@ from ternhost.options import exclude, flag, options_of, require
 from ternhost.planning import existing
 from ternhost.planning import years as lasting
 from ternhost.planning.existing import Existing
-from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, words
+from ternhost.planning.one_report import LADDER, RUNS, Planned, plan, text_lines
 from ternhost.planning.years import Lasting
 from ternhost.plots.curves import Curve, Panel, draw
 from ternhost.privacy.units import protected
@@ -96,10 +96,10 @@ def run(args: argparse.Namespace) -> int:
             result = plan(planned, progress.step)
 
     if isinstance(planned, Existing):
-        lines = existing.words(result)
+        lines = existing.text_lines(result)
         make_panel = _panel_of_rounds
     else:
-        lines = words(result)
+        lines = text_lines(result)
         make_panel = _panel
     if args.plot:
         canvas.save(draw([make_panel(result)]), Path(args.plot))

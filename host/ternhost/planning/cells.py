@@ -1,8 +1,10 @@
-"""Runs an experiment as cells (calls of functions with plain arguments) on all cores.
+"""Runs an experiment on all cores, and continues one that was interrupted.
 
-A finished cell is a line of cells.jsonl in the directory of the results, on the disk before the
-next one is counted. The same experiment in the same directory continues from there. Each cell has
-its own seeds, so neither the order of the cells nor the number of cores changes a result.
+An experiment is divided into cells: calls of functions with plain arguments, which do not depend on
+each other. A finished cell is a line of cells.jsonl in the directory of the results, on the disk
+before the next one is counted. The same experiment in the same directory continues from there. Each
+cell has its own seeds, so neither the order of the cells nor the number of processor cores changes
+a result.
 """
 
 import json
@@ -18,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Self
@@ -29,19 +32,20 @@ from ternhost.terminal import duration
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
-KEPT = "cells.jsonl"
+FILE_NAME = "cells.jsonl"
 # Libraries of linear algebra read their number of threads from these variables.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-_FEW = 4  # cells: starting other processes would cost more than it saves
+_FEW = 4  # so few cells run in this process, since starting others would take longer
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A unit of work: `work(**arguments)` returns rows of `table`, in any process.
+    """A call of a function that makes some rows of a result, in any process.
 
-    work: a function at the top level of a module. arguments: plain values, dataclasses of them, or
-    functions; their reprs, or their names, are the identity of the cell. cost: relative duration;
-    the longest cells begin first.
+    table: the table of the result that the rows belong to. work: a function at the top level of a
+    module, so that another process finds it. arguments: what it is called with, by name: plain
+    values, dataclasses of them, or functions. Their reprs, or the names of functions, are the
+    identity of the cell. cost: the relative duration; the longest cells begin first.
     """
 
     table: str
@@ -51,7 +55,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The identity of the cell."""
+        """The identity of the cell, by which a stored result is found again."""
         arguments = []
         for name, value in sorted(self.arguments.items()):
             text = getattr(value, "__qualname__", repr(value))
@@ -59,7 +63,7 @@ class Cell:
         return f"{self.table}: {self.work.__name__}({', '.join(arguments)})"
 
     @classmethod
-    def each(
+    def for_each_combination(
         cls,
         table: str,
         work: Callable[..., list[Row]],
@@ -69,8 +73,9 @@ class Cell:
     ) -> list[Self]:
         """Return a cell for each combination of the choices, the last choice varying fastest.
 
-        table, work: of all cells. common: the arguments that are the same for all. cost: of every
-        cell, or a function of the combination. choices: the values of each other argument.
+        table, work: those of all cells. common: the arguments that are the same in all cells. cost:
+        that of every cell, or a function that is called with a combination. choices: the possible
+        values of each other argument, by the name of the argument.
         """
         cells = []
         for values in product(*choices.values()):
@@ -82,10 +87,20 @@ class Cell:
         return cells
 
     def run(self) -> list[Row]:
-        """Its rows as JSON stores them, without nan, tuples and numbers of NumPy."""
+        """Call the function, and return its rows as JSON would store them.
+
+        So a row is the same whether it was just computed or read from a file: without nan, tuples
+        and numbers of NumPy.
+        """
         rows = finite(self.work(**self.arguments))
-        plain: list[Row] = json.loads(json.dumps(rows, default=lambda number: number.item()))
+        text = json.dumps(rows, default=_plain_number)
+        plain: list[Row] = json.loads(text)
         return plain
+
+
+def _plain_number(number: Any) -> Any:
+    """Return a number of NumPy as one of Python, which JSON can store."""
+    return number.item()
 
 
 def finite(value: Any) -> Any:
@@ -101,23 +116,23 @@ def finite(value: Any) -> Any:
     return value
 
 
-class Kept:
-    """The finished cells, in a file of `directory`, or only in memory where it is None."""
+class FinishedCells:
+    """The rows of finished cells, in a file of `directory`, or only in memory where it is None."""
 
     def __init__(self, directory: Path | None, options: Mapping[str, Any]) -> None:
         """Read the finished cells of the directory, if it has any.
 
-        options: what determines the results. Raises UsageError if the directory has cells of other
-        options, StorageError if it cannot be read or written.
+        options: what determines the results. Raises UsageError if the directory has cells of an
+        experiment with other options, StorageError if it cannot be read or written.
         """
         self.rows: dict[str, list[Row]] = {}
         self._path: Path | None = None
         if directory is not None:
-            self._path = directory / KEPT
+            self._path = directory / FILE_NAME
             self._open(self._path, options)
 
     def _open(self, path: Path, options: Mapping[str, Any]) -> None:
-        """Read the finished cells of the file, or begin it with a line of the options."""
+        """Read the finished cells of the file, or begin it with a line that holds the options."""
         content = b""
         with storage_errors(_OTHER_DIRECTORY, path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,14 +156,15 @@ class Kept:
         file is something else.
         """
         try:
-            first, *cells = map(json.loads, lines)
-            options_before = dict(first["asked"])
-            for line in cells:
-                self.rows[line["cell"]] = [dict(row) for row in line["rows"]]
+            options_before = dict(json.loads(lines[0])["asked"])
+            for line in lines[1:]:
+                cell = json.loads(line)
+                self.rows[cell["cell"]] = [dict(row) for row in cell["rows"]]
         except (ValueError, KeyError, TypeError) as error:
             text = f"{path} is not a record of an experiment"
             raise UsageError(text, hint=_OTHER_PLACE) from error
-        if options_before == json.loads(json.dumps(options)):  # compared as JSON stores them
+        options_as_stored = json.loads(json.dumps(options))
+        if options_before == options_as_stored:
             return
 
         differences = []
@@ -165,6 +181,7 @@ class Kept:
         self._write({"cell": cell.key, "seconds": round(seconds, 3), "rows": rows})
 
     def _write(self, line: Any) -> None:
+        """Append a line of JSON to the file, and wait until it is on the disk."""
         if self._path is None:
             return
         with storage_errors(_OTHER_DIRECTORY, self._path), self._path.open("a") as file:
@@ -178,23 +195,26 @@ _OTHER_PLACE = f"{_OTHER_DIRECTORY}, or continue with the same options"
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # only Linux has it
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def tables(
-    cells: Sequence[Cell], kept: Kept, progress: Callable[[str], None], workers: int | None
+def run_cells(
+    cells: Sequence[Cell],
+    stored: FinishedCells,
+    progress: Callable[[str], None],
+    workers: int | None,
 ) -> Tables:
     """Run the cells that are not finished, and return the rows of all cells by table.
 
-    kept: the finished cells; results are added to it. progress: called with a line of text after
-    each cell. workers: number of processes (1: only this one; None: one for each core). The rows of
-    a table are in the order of the cells. Raises what a cell raises, StorageError if rows cannot be
-    stored, and TernError if a process was ended from outside.
+    stored: the cells that are finished; each result is added to them. progress: called with a line
+    of text after each cell. workers: the number of processes; 1 for this one alone, None for one
+    for each processor core. The rows of a table are in the order of the cells. Raises what a cell
+    raises, StorageError if rows cannot be stored, and TernError if a process was ended from outside.
     """
-    unfinished = [cell for cell in cells if cell.key not in kept.rows]
+    unfinished = [cell for cell in cells if cell.key not in stored.rows]
     finished = len(cells) - len(unfinished)
     progress(f"{finished} of {len(cells)} parts")
     if workers is None:
@@ -209,16 +229,20 @@ def tables(
     began = time.monotonic()
     total_cost = sum(cell.cost for cell in unfinished)
     finished_cost = 0.0
-    with closing(results):
-        for number, (cell, rows, seconds) in enumerate(results, finished + 1):
-            kept.add(cell, rows, seconds)
+    with closing(results):  # ends the other processes if this loop fails
+        for cell, rows, seconds in results:
+            stored.add(cell, rows, seconds)
+            finished += 1
             finished_cost += cell.cost
-            seconds_left = (time.monotonic() - began) * max(0.0, total_cost / finished_cost - 1)
-            progress(f"{number} of {len(cells)} parts, about {duration(seconds_left)} left")
+            # As much time for each unit of cost as so far.
+            unfinished_cost = max(0.0, total_cost - finished_cost)
+            seconds_left = (time.monotonic() - began) * unfinished_cost / finished_cost
+            progress(f"{finished} of {len(cells)} parts, about {duration(seconds_left)} left")
 
     rows_by_table: Tables = {}
     for cell in cells:
-        rows_by_table.setdefault(cell.table, []).extend(kept.rows[cell.key])
+        table = rows_by_table.setdefault(cell.table, [])
+        table.extend(stored.rows[cell.key])
     return rows_by_table
 
 
@@ -240,18 +264,20 @@ def _here(cells: Sequence[Cell]) -> _Results:
 def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
     """Run cells in other processes, and yield each result as soon as it is there.
 
-    The processes end when this generator ends. They are spawned, since a fork of a process with
-    threads may hang. Raises TernError if a process was ended from outside.
+    workers: the number of processes. They end when this generator ends. They are spawned, since a
+    fork of a process with threads may hang. Raises TernError if a process was ended from outside.
     """
     other_children = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, len(cells)), spawn, initializer=_follow_parent)
-    # Ctrl-C within concurrent.futures.wait would leave locks behind, and the pool could not end.
+    # Finished futures are put into a queue: Ctrl-C within concurrent.futures.wait would leave locks
+    # behind, and the pool could not end.
     ended: SimpleQueue[Future[tuple[list[Row], float]]] = SimpleQueue()
     running = {}  # the cell of each future
+    longest_first = sorted(cells, key=attrgetter("cost"), reverse=True)
     try:
         with _one_thread_each():
-            for cell in sorted(cells, key=lambda cell: -cell.cost):
+            for cell in longest_first:
                 future = pool.submit(_timed, cell)
                 running[future] = cell
                 future.add_done_callback(ended.put)
@@ -263,7 +289,8 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> _Results:
         hint = "if memory was short, use fewer --workers; the same command with the same --output continues"
         raise TernError("a process of the experiment was ended from outside", hint) from error
     finally:
-        for process in set(multiprocessing.active_children()) - other_children:
+        workers_left = set(multiprocessing.active_children()) - other_children
+        for process in workers_left:
             process.terminate()
         pool.shutdown(cancel_futures=True)  # a join here and one in the pool's thread would race
 

@@ -1,7 +1,9 @@
-"""What a fleet that exists can learn.
+"""Estimates what a fleet that exists can learn.
 
-Several runs of FedSum on as many simulated boards are compared with the same records without
-privacy, and with one report of each device whose unit is the device, at the same epsilon.
+Here the number of devices is fixed, and each holds several records. Privacy protects a unit: a part
+of the records of a device. FedSum is run several times on as many simulated devices. Its model is
+compared with two others: the best one on the same records without privacy, and one that is trained
+from one report of each device that protects all records of the device, at the same epsilon.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ from ternhost.learn.optimum import fit
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.learn.training import TrainingPlan
 from ternhost.options import require
-from ternhost.planning.cells import Cell, Kept, Row, tables
+from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.one_report import RUNS, data_of
 from ternhost.planning.simulation import default, figure_of, fleet_of, rounds, simulate
 from ternhost.planning.statistics import grouped, interval, pick
@@ -36,8 +38,10 @@ _MOST_RECORDS = 10_000_000
 class Existing:
     """A fleet, and the options of FedSum on it.
 
-    options: of FedSum; its dimension is that of synthetic records. data: a file of records, instead
-    of a data set. Raises UsageError for an option that makes no sense.
+    devices: their number. options: those of FedSum; its `dimension` is that of synthetic records,
+    if there is no data set. data: the path of a file of records to use instead of a data set. runs:
+    how often training is simulated. workers: as in `run_cells`. Raises UsageError for an option
+    that makes no sense.
     """
 
     devices: int
@@ -48,10 +52,11 @@ class Existing:
 
     def __post_init__(self) -> None:
         """Raise UsageError for options that make no sense together."""
-        life, records = self.options.life, self.options.records
-        parse_epsilon(life, option="--life")  # also of a report at the device's unit
+        life = self.options.life
+        # Raises if it is no epsilon of a report: the report of each device to compare with has it.
+        parse_epsilon(life, option="--life")
         require(self.runs >= 2, "runs", "2 or more", self.runs)
-        most = _MOST_RECORDS // records
+        most = _MOST_RECORDS // self.options.records
         require(1 <= self.devices <= most, "devices", f"1 to {most:,}", self.devices)
         if parse_unit(self.options.unit) == DEVICE:
             hint = f"tern plan --epsilon {life} --reports {self.devices}; or a smaller --unit"
@@ -59,16 +64,19 @@ class Existing:
 
     @property
     def loaded(self) -> tuple[Dataset, str]:
-        """The data set, and the name of the model."""
+        """The data set, and the name of the model: by default the one that suits the labels."""
         options = self.options
         data = data_of(options.dataset, options.dimension, options.model or None, self.data)
-        return data, options.model or SUITED[data.task]
+        model = options.model
+        if not model:
+            model = SUITED[data.task]
+        return data, model
 
     def learner(self, seed: int, public: str = "") -> FedSum:
-        """Return FedSum for this fleet, with its records dealt to the devices.
+        """Return FedSum for this fleet, with the records dealt to the devices.
 
-        seed: of the run. public: which rows are public, as in FedSum's options. If there are too
-        few records, several devices hold the same ones.
+        If there are too few records, several devices hold the same ones. seed: that of the run.
+        public: which records FedSum may read without noise, as in its options; empty for none.
         """
         data, model = self.loaded
         options = replace(self.options, seed=seed, public=public, model=model)
@@ -78,13 +86,15 @@ class Existing:
 
 
 def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
-    """Run FedSum once; return the figure of its model after each of the judged rounds.
+    """Run FedSum once; return how good its model is after each of the judged rounds.
 
-    public, seed: as in `Existing.learner`.
+    A row has the number of rounds and the figure of the model, such as its accuracy. public, seed:
+    as in `Existing.learner`.
     """
     learner = existing.learner(seed, public)
+    fleet = fleet_of(learner, seed)
     rows: list[Row] = []
-    for number, _ in enumerate(rounds(learner, fleet_of(learner, seed)), 1):
+    for number, _ in enumerate(rounds(learner, fleet), start=1):
         if number in _JUDGED_ROUNDS or learner.done:
             figure = figure_of(learner)
             rows.append({"public": public, "seed": seed, "rounds": number, "figure": figure})
@@ -92,10 +102,10 @@ def _learned(existing: Existing, public: str, seed: int) -> list[Row]:
 
 
 def _beside(existing: Existing, seed: int) -> list[Row]:
-    """Return the figures of two models to compare with: "plain" and "device".
+    """Return the figures of two models to compare FedSum with, as one row.
 
-    The first is the optimum on the same records without privacy. The second is trained from one
-    report of each device, whose unit is the device.
+    "plain": the best model on the same records without privacy. "device": a model that is trained
+    from one report of each device, which protects all of its records.
     """
     data, model = existing.loaded
     holdings = existing.learner(seed).holdings
@@ -103,23 +113,23 @@ def _beside(existing: Existing, seed: int) -> list[Row]:
     records = holdings.order
     same_records = replace(data, features=data.features[records], labels=data.labels[records])
     nothing_held_out = np.zeros(len(records), np.bool_)
-    weights = fit(
-        MODELS[model], same_records.divided(nothing_held_out), TrainingPlan.regularisation
-    )
+    for_training = same_records.divided(nothing_held_out)
+    weights = fit(MODELS[model], for_training, TrainingPlan.regularisation)
     figures = judging.figures(data, MODELS[model], weights)
     plain = next(iter(figures.values()))  # the first one is the most telling
 
-    device = default(data, existing.devices, seed, model, epsilon=existing.options.life)
-    return [{"plain": plain, "device": figure_of(simulate(device, seed))}]
+    learner = default(data, existing.devices, seed, model, epsilon=existing.options.life)
+    return [{"plain": plain, "device": figure_of(simulate(learner, seed))}]
 
 
 def plan(
     existing: Existing, progress: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """Simulate the fleet several times; return the result for JSON and `words`.
+    """Simulate the fleet several times; return the result for JSON and `text_lines`.
 
-    It has the model's figure by rounds with an interval, and the figures to compare it with.
-    progress: called with a line of text after each part. Raises UsageError.
+    It has the figure of the model, such as its accuracy, after some of the rounds, with a
+    confidence interval, and the figures of other models to compare it with. progress: called with a
+    line of text after each part of the work. Raises UsageError.
     """
     data, model = existing.loaded
     options = existing.options
@@ -130,17 +140,25 @@ def plan(
 
     common = {"existing": existing}
     seeds = range(options.seed, options.seed + existing.runs)
-    cells = Cell.each("beside", _beside, common, seed=seeds)
-    # With public rows, if there are any, and without; with them there are fewer rounds.
-    for public, cost in {options.public: 1, "": 5}.items():
-        cells += Cell.each("learned", _learned, common, cost, public=[public], seed=seeds)
-    rows = tables(cells, Kept(None, {}), progress, existing.workers)
+    cells = Cell.for_each_combination(table="beside", work=_beside, common=common, seed=seeds)
+    # With public rows, if there are any, and without. With them there are fewer rounds, so that a
+    # run takes less time.
+    cost_of_run = {options.public: 1, "": 5}
+    for public, cost in cost_of_run.items():
+        cells += Cell.for_each_combination(
+            table="learned", work=_learned, common=common, cost=cost, public=[public], seed=seeds
+        )
+    only_in_memory = FinishedCells(None, options={})
+    rows = run_cells(cells, only_in_memory, progress, existing.workers)
 
     public_curve = None
     if options.public:
         public_curve = _curve(pick(rows["learned"], public=options.public), limits)
+    dataset_name: str | None = data.name
+    if options.dimension:  # synthetic records
+        dataset_name = None
     return {
-        "dataset": None if options.dimension else data.name,
+        "dataset": dataset_name,
         "d": data.dimension,
         "model": model,
         "devices": existing.devices,
@@ -164,8 +182,8 @@ def plan(
 def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
     """Return the mean figure of several runs, with its interval, after each judged round.
 
-    rows: of `_learned`. A run that has ended earlier counts with its last figure. limits: of the
-    figure.
+    rows: those of `_learned`. A run that has ended earlier counts with its last figure. limits: the
+    least and the largest possible figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
@@ -178,7 +196,7 @@ def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
     return curve
 
 
-def words(result: dict[str, Any]) -> list[str]:
+def text_lines(result: dict[str, Any]) -> list[str]:
     """Return the result of `plan` as lines of text: a table by rounds, then what to compare."""
     measure = result["measure"]
     dataset = result["dataset"] or "synthetic records"
@@ -214,10 +232,11 @@ def words(result: dict[str, Any]) -> list[str]:
 
 
 def _line_of_round(row: Row) -> str:
+    """Return a line of the table: a number of rounds, and the figure after them."""
     return f"  {row['rounds']:>10}  {_figure(row)}"
 
 
 def _figure(row: Row) -> str:
-    """A mean with its standard error and interval."""
+    """Return the text of a mean figure with its standard error and its interval."""
     error, low, high = row["standard_error"], row["low"], row["high"]
     return f"{row['mean']:.4f}  {error:.4f}   {low:.4f} to {high:.4f}"

@@ -1,9 +1,9 @@
-"""How many devices a model needs: several runs on simulated fleets of increasing size.
+"""Estimates how many devices a model needs, by runs on simulated fleets of increasing size.
 
-Every device reports once, or in all rounds of years. A run trains as `tern train` does, with the
-algorithm that it chooses and its defaults (in rounds of years: fedsgd), on the records of a data
-set or on synthetic ones. The curve shows the figure of a run and how much it varies between runs;
-both depend on the data.
+Every device reports once, or in every round for years. A run trains as `tern train` does, with the
+algorithm that it chooses and its defaults (in rounds for years: fedsgd), on the records of a data
+set or on synthetic ones. The result is a curve: for each number of devices how good the model is
+(its figure, such as its accuracy), and how much that varies between runs. Both depend on the data.
 """
 
 import math
@@ -23,27 +23,36 @@ from ternhost.learn.learning import Learning
 from ternhost.learn.parameters import MODELS, SUITED
 from ternhost.options import require
 from ternhost.planning import years
-from ternhost.planning.cells import Cell, Kept, Row, tables
+from ternhost.planning.cells import Cell, FinishedCells, Row, run_cells
 from ternhost.planning.simulation import default, figure_of, optimal_figures, sgd, simulate
 from ternhost.planning.statistics import enough, interval
-from ternhost.planning.years import Lasting
+from ternhost.planning.years import EquivalentReports, Lasting
 from ternhost.privacy.base import parse_epsilon
 from ternhost.text import counted
 
 LADDER = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RUNS = 8
-MOST_OF_THE_WAY = 0.9  # from the answer that ignores the features to the optimum
+# A model is called useful after this part of the way from the answer that ignores the features to
+# the best model without privacy.
+MOST_OF_THE_WAY = 0.9
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A simulation: the records, the model and the epsilon of a report.
+    """The options of a simulation: the records, the model, and the epsilon of a report.
 
-    dataset: a data set's name; dimension: synthetic records of so many features instead. model:
-    None for the one that suits the labels. goal: for the most informative figure of the data set.
-    reports: the numbers of devices to try. runs: for each of them. rounds: those that each device
-    answers, at a cost that replaces epsilon; None for one report. Raises UsageError for an option
-    that makes no sense.
+    - epsilon: that of a report, as text
+    - dataset: the name of a data set
+    - dimension: the number of features of synthetic records, which are used instead; None for none
+    - model: the name of the model; None for the one that suits the labels
+    - goal: the figure that the user wants to reach, such as an accuracy; None for none
+    - reports: the numbers of devices to try
+    - runs: how often training is repeated for each of these numbers
+    - seed: that of the first run; the others count on from it
+    - workers: as in `run_cells`
+    - rounds: the rounds that each device answers, whose cost replaces epsilon; None for one report
+
+    Raises UsageError for an option that makes no sense.
     """
 
     epsilon: str
@@ -71,10 +80,11 @@ class Planned:
 
 @lru_cache(maxsize=2)
 def data_of(dataset: str, dimension: int | None, model: str | None, path: str = "") -> Dataset:
-    """Return the records to plan with: of a file, a data set, or synthetic ones.
+    """Return the records to plan with: those of a file, of a data set, or synthetic ones.
 
-    path: of a file; empty: none. dimension: of synthetic records; None: the data set of this name.
-    model: None for the one that suits the labels. Raises UsageError.
+    path: the file of the records; empty for none. dimension: the number of features of synthetic
+    records; None for the data set of the name `dataset`. model: the name of the model that is to be
+    trained, which decides how labels are read; None for the one that suits them. Raises UsageError.
     """
     if path:
         return own(Path(path), classes=model == "softmax")
@@ -91,20 +101,28 @@ def data_of(dataset: str, dimension: int | None, model: str | None, path: str = 
 def _learned(
     planned: Planned,
     model: str,
-    simulated: Mapping[int, tuple[str, int]],
+    simulated: Mapping[int, EquivalentReports],
     reports: int,
     seed: int,
 ) -> list[Row]:
-    """Train once and return the figure of the model, as a row.
+    """Train once, and return one row with the figure of the model.
 
-    reports: how many devices report. simulated: the epsilon and number of the reports to simulate
-    for each number of devices (`Lasting.simulated`); empty if each device reports once.
+    reports: how many devices report. simulated: for each number of devices, the reports that stand
+    for those of years (`Lasting.fewer_equivalent_reports`); empty if each device reports once.
     """
     data = data_of(planned.dataset, planned.dimension, model)
     learner: Learning
     if simulated:
-        epsilon, number = simulated[reports]
-        learner = sgd(data, number, seed, clients=reports, group=0, model=model, epsilon=epsilon)
+        equivalent = simulated[reports]
+        learner = sgd(
+            data,
+            equivalent.count,
+            seed,
+            clients=reports,
+            group=0,
+            model=model,
+            epsilon=equivalent.epsilon,
+        )
     else:
         learner = default(data, reports, seed, model, planned.epsilon)
     return [{"reports": reports, "figure": figure_of(simulate(learner, seed))}]
@@ -113,37 +131,44 @@ def _learned(
 def plan(
     planned: Planned, progress: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """Train on fleets of increasing size; return the result for JSON and `words`.
+    """Train on fleets of increasing size; return the result for JSON and `text_lines`.
 
-    It has the model's figure by number of devices, and how many devices reach which figure.
-    progress: called with a line of text after each part. Raises UsageError.
+    It has the figure of the model by number of devices, and how many devices reach which figure.
+    progress: called with a line of text after each part of the work. Raises UsageError.
     """
     data = data_of(planned.dataset, planned.dimension, planned.model)
-    model = planned.model or SUITED[data.task]
+    model = planned.model
+    if not model:
+        model = SUITED[data.task]
     measure = judging.measure(data)
     _require_reachable(planned.goal, measure)
 
     rounds = planned.rounds
     costs_of_rounds = None
-    simulated: dict[int, tuple[str, int]] = {}
+    simulated: dict[int, EquivalentReports] = {}
     if rounds is not None:
         costs_of_rounds = rounds.cost_summary(data, model)
         for devices in set(planned.reports):
-            simulated[devices] = rounds.simulated(data, model, devices)
+            simulated[devices] = rounds.fewer_equivalent_reports(data, model, devices)
     curve = _curve(planned, model, simulated, judging.limits(measure), progress)
 
     baseline = judging.baselines(data, MODELS[model])[measure]
     optimum = optimal_figures(data, model)[measure]
-    # The baseline is beaten where even the worse end of the interval is better.
+    # The baseline, which ignores the features, is beaten where even the worse end of the interval
+    # is better than it.
+    larger_is_better = judging.is_better(measure, 1, 0)
     sign, worse_bound = -1, "high"
-    if judging.is_better(measure, 1, 0):
+    if larger_is_better:
         sign, worse_bound = 1, "low"
     goal = None
     if planned.goal is not None:
         goal = reached(curve, planned.goal, sign)
     most_of_the_way = baseline + MOST_OF_THE_WAY * (optimum - baseline)
+    dataset_name: str | None = planned.dataset
+    if planned.dimension:  # synthetic records
+        dataset_name = None
     return {
-        "dataset": None if planned.dimension else planned.dataset,
+        "dataset": dataset_name,
         "d": data.dimension,
         "model": model,
         "epsilon": float(planned.epsilon),
@@ -174,33 +199,41 @@ def _require_reachable(goal: float | None, measure: str) -> None:
 def _curve(
     planned: Planned,
     model: str,
-    simulated: Mapping[int, tuple[str, int]],
+    simulated: Mapping[int, EquivalentReports],
     limits: tuple[float, float],
     progress: Callable[[str], None],
 ) -> list[Row]:
     """Return the mean figure of several runs, with its interval, by number of devices, ascending.
 
-    model: its name. simulated: as in `_learned`. limits: of the figure.
+    model: its name. simulated: as in `_learned`. limits: the least and the largest possible figure.
+    progress: as in `plan`.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.reports))
     seeds = range(planned.seed, planned.seed + planned.runs)
 
     def cost(reports: int, seed: int) -> float:
-        """The relative duration of a run, which the seed does not change."""
+        """Return the relative duration of a run, which the seed does not change."""
+        simulated_reports = reports
         if simulated:
-            _, reports = simulated[reports]
-        return 1e4 + reports
+            simulated_reports = simulated[reports].count
+        return 1e4 + simulated_reports  # a run takes some time even with few reports
 
-    cells = Cell.each("curve", _learned, common, cost, reports=ladder, seed=seeds)
-    rows = tables(cells, Kept(None, {}), progress, planned.workers)["curve"]
+    cells = Cell.for_each_combination(
+        table="curve", work=_learned, common=common, cost=cost, reports=ladder, seed=seeds
+    )
+    only_in_memory = FinishedCells(None, options={})
+    rows = run_cells(cells, only_in_memory, progress, planned.workers)["curve"]
     curve: list[Row] = []
     for reports in ladder:
         figures = [row["figure"] for row in rows if row["reports"] == reports]
         point = {"reports": reports, **interval(figures, limits)}
         if simulated:
-            epsilon, number = simulated[reports]
-            point["simulated"] = {"epsilon": float(epsilon), "reports": number}
+            equivalent = simulated[reports]
+            point["simulated"] = {
+                "epsilon": float(equivalent.epsilon),
+                "reports": equivalent.count,
+            }
         curve.append(point)
     return curve
 
@@ -208,8 +241,9 @@ def _curve(
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
     """Return how many reports a goal needs, by the curve's mean and by both ends of its interval.
 
-    goal: a figure of the model. sign: 1 if a larger figure is better, else -1. A number is None if
-    the goal needs more reports than were tried.
+    goal: a figure of the model. sign: 1 if a larger figure is better, else -1. The result has the
+    number by the mean ("reports"), and by the better and the worse end of the interval ("least" and
+    "most"). A number is None if the goal needs more reports than were tried.
     """
     better, worse = "low", "high"
     if sign > 0:
@@ -225,7 +259,8 @@ def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
     """Return how many reports a goal needs by a column of the curve, rounded up to two digits.
 
-    column: "mean", "low" or "high". Returns None if it needs more reports than were tried.
+    goal, sign: as in `reached`. column: "mean", "low" or "high". Returns None if it needs more
+    reports than were tried.
     """
     reports = []
     shortfalls = []  # by how much each point of the curve misses the goal
@@ -237,11 +272,13 @@ def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | 
         return None
     if needed <= reports[0]:
         return int(reports[0])
-    unit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))  # of the second digit
-    return math.ceil(needed / unit - 1e-9) * unit
+    digits_after_second = max(0, math.floor(math.log10(needed)) - 1)
+    unit = int(10**digits_after_second)
+    almost_nothing = 1e-9  # so that a rounding error of the quotient does not add a unit
+    return math.ceil(needed / unit - almost_nothing) * unit
 
 
-def words(result: dict[str, Any]) -> list[str]:
+def text_lines(result: dict[str, Any]) -> list[str]:
     """Return the result of `plan` as lines of text: a table by devices, then an answer."""
     curve = result["curve"]
     rounds = result["rounds"]
@@ -252,11 +289,12 @@ def words(result: dict[str, Any]) -> list[str]:
         data = (
             f"synthetic records of {result['d']} features (yours may need more devices, or fewer)"
         )
+    # The first lines: what the rounds cost, the model and its data, and the head of the table.
     lines: list[str] = []
     frequency = "for each device, which reports once"
     if rounds:
         epsilons = sorted({row["simulated"]["epsilon"] for row in curve})
-        lines += years.words(rounds, epsilons)
+        lines += years.text_lines(rounds, epsilons)
         frequency = f"a round by a ledger in rho, and {counted(rounds['rounds'], 'round')}"
     lines += [
         f"{result['model']} model of {data}, epsilon {result['epsilon']:.8g} {frequency}:",
@@ -267,6 +305,7 @@ def words(result: dict[str, Any]) -> list[str]:
         lines.append(f"  {row['reports']:>10,}  {numbers}")
     lines.append(f"  {trivial} {result['baseline']:.4f}; without privacy {result['optimum']:.4f}")
 
+    # The answer: how many devices the goal of the user needs, or else two usual goals.
     first, last = curve[0]["reports"], curve[-1]["reports"]
     if result["goal"]:
         return [*lines, _answer(result, first, last)]
@@ -286,7 +325,7 @@ def words(result: dict[str, Any]) -> list[str]:
 def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
     """Return a sentence on how many devices reach the goal of the user.
 
-    first, last: the least and the largest number of devices that were tried.
+    result: that of `plan`. first, last: the least and the largest number of devices that were tried.
     """
     goal, measure, optimum = result["goal"], result["measure"], result["optimum"]
     figure = f"{judging.WORDS[measure]} {goal['figure']:g}"
@@ -305,7 +344,11 @@ def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
 
 
 def _from(devices: int | None, first: int, last: int) -> str:
-    """Say from how many devices on something holds; None: more than the last that was tried."""
+    """Say from how many devices on something holds.
+
+    devices: that number; None if it is more than `last`. first, last: the least and the largest
+    number of devices that were tried.
+    """
     if devices is None:
         return f"with more than {last:,} devices, if at all"
     if devices <= first:
@@ -314,9 +357,10 @@ def _from(devices: int | None, first: int, last: int) -> str:
 
 
 def _between(needed: Row, first: int, last: int) -> str:
-    """Return the interval of `reached` in words, in parentheses.
+    """Return the interval of the number of devices in words, in parentheses.
 
-    It is empty if the first number that was tried is enough, or the last one is not.
+    needed: the result of `reached`. first, last: the least and the largest number of devices that
+    were tried. The text is empty if the first of them is enough, or the last one is not.
     """
     if needed["reports"] is None or needed["reports"] <= first:
         return ""

@@ -1,4 +1,8 @@
-"""Algorithms on simulated clients, in memory: a run without store, schedule and interruptions."""
+"""Runs algorithms on simulated clients, in memory.
+
+Such a run has no store, no schedule and no interruptions. The *figure* of a model is its most
+telling measure on held-out records, such as its accuracy or its mean squared error.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -18,13 +22,14 @@ from ternhost.reach.simulated.driver import SimulatedDriver
 
 A = TypeVar("A", bound=Learner)
 
-GROUPS = 100  # of clients: rounds of a run in which each client reports once
+# Clients that report once each are divided into so many groups, each of which answers one round.
+GROUPS = 100
 
 
 def fleet_of(algorithm: Learner, seed: int) -> SimulatedDriver:
     """Return the simulated clients of an algorithm that has dealt records to them.
 
-    seed: of the clients' random draws.
+    seed: that of the clients' random draws.
     """
     assert algorithm.holdings is not None
     return SimulatedDriver(
@@ -48,19 +53,26 @@ def rounds(algorithm: Learner, driver: SimulatedDriver) -> Iterator[RoundResult]
 
 
 def simulate(algorithm: A, seed: int) -> A:
-    """The algorithm after all its rounds."""
+    """Run all rounds of an algorithm on simulated clients; return the algorithm.
+
+    seed: that of the clients' random draws.
+    """
     for _ in rounds(algorithm, fleet_of(algorithm, seed)):
         pass
     return algorithm
 
 
 def group_of(reports: int) -> int:
-    """The number of clients in a round, for GROUPS rounds in all."""
+    """Return the number of clients in a round, so that there are GROUPS rounds of one report each."""
     return max(1, reports // GROUPS)
 
 
 def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
-    """Yield the algorithm after all its rounds, for each seed of the same clients' draws."""
+    """Run the algorithm again for each seed, and yield it after all its rounds.
+
+    It begins from the same state each time, with the same records at the same clients; the seeds
+    are those of the clients' random draws.
+    """
     initial = algorithm.state()
     for seed in seeds:
         algorithm.restore(initial)
@@ -68,12 +80,15 @@ def repeated(algorithm: A, seeds: Iterable[int]) -> Iterator[A]:
 
 
 def figure_of(learner: Learning) -> float:
-    """The most telling figure of a learner's model (`judging.measure`), on the held-out records."""
+    """Return the most telling figure of a learner's model (`judging.measure`).
+
+    The model is judged on the held-out records.
+    """
     return next(iter(learner.figures().values()))
 
 
 def optimal_figures(dataset: Dataset, model: str) -> dict[str, float]:
-    """The figures of the optimal model without privacy."""
+    """Return the figures of the best model without privacy, by their names."""
     weights = optimum(MODELS[model], dataset, TrainingPlan.regularisation)
     return judging.figures(dataset, MODELS[model], weights)
 
@@ -83,18 +98,22 @@ def sgd(
 ) -> FedSGD:
     """Return FedSGD for simulated clients, before its first round.
 
-    reports: in all. clients: how many take turns; by default each reports once. options: of FedSGD;
-    `group` is by default such that there are GROUPS rounds (0: tern's choice).
+    reports: their number in all rounds. clients: how many of them share these reports; by default
+    each client reports once. options: those of FedSGD. Its `group`, the number of clients in a
+    round, is by default such that there are GROUPS rounds; 0 stands for the choice of FedSGD.
     """
-    options = {"group": group_of(reports), **options}
+    if clients is None:
+        clients = reports
+    options.setdefault("group", group_of(reports))
     training = FedSGD.Options(reports=reports, seed=seed, **options)
-    return FedSGD(training, Population(clients=clients or reports), dataset)
+    return FedSGD(training, Population(clients=clients), dataset)
 
 
 def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str) -> Learning:
     """Return the learner that `tern train` chooses if none is named, before its first round.
 
-    reports: of as many clients. epsilon: of a report.
+    reports: the number of clients, each of which reports once. model: its name. epsilon: that of a
+    report.
     """
     if not choice.suits_direct(model, dataset):
         return sgd(dataset, reports, seed, group=0, model=model, epsilon=epsilon)
@@ -105,19 +124,25 @@ def default(dataset: Dataset, reports: int, seed: int, model: str, epsilon: str)
 def learned(
     dataset: Dataset, reports: int, seeds: Iterable[int], **options: Any
 ) -> Iterator[FedSGD]:
-    """Yield `sgd` after all its rounds, for each seed; seeds also determine the groups."""
-    return (simulate(sgd(dataset, reports, seed, **options), seed) for seed in seeds)
+    """Train by FedSGD once for each seed, and yield the learner after all its rounds.
+
+    A seed determines the groups of clients and their random draws. Other arguments: as of `sgd`.
+    """
+    for seed in seeds:
+        yield simulate(sgd(dataset, reports, seed, **options), seed)
 
 
 def collection(values: Fixed, learner: type[Collect] = Collect, **options: Any) -> Collect:
     """Return a learner that collects the means of values, before its first round.
 
-    values: clients x d, Q1.14. learner: its class. options: of the learner.
+    values: those of each client (clients x d, Q1.14). learner: the class of the learner. options:
+    those of the learner.
     """
-    table = Table("values", tuple(f"x{i}" for i in range(values.shape[1])), values)
+    names = [f"x{i}" for i in range(values.shape[1])]
+    table = Table(name="values", numeric_names=tuple(names), numeric=values)
     return learner(learner.Options(**options), Population(clients=len(values)), table)
 
 
 def squared_error(collected: Collect) -> float:
-    """The mean squared error of the collected means."""
+    """Return the mean squared error of the collected means, over the values."""
     return float(collected.result([])["mean_squared_error"])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ternhost.planning.cells import Row
 
-_LEVEL = 0.05  # of significance
+_LEVEL = 0.05  # the level of significance: the accepted probability of a wrong verdict
 
 
 def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float, float]:
@@ -24,11 +24,15 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
     mean = float(numbers.mean())
     if runs <= 1:
         return mean, 0.0
-    return mean, float(numbers.std(ddof=1) * (1 / runs + shared) ** 0.5)
+    deviation = float(numbers.std(ddof=1))
+    return mean, deviation * (1 / runs + shared) ** 0.5
 
 
 def averaged(figure: str, values: Sequence[float]) -> Row:
-    """The columns of a figure over several runs: mean, standard error and number of runs."""
+    """Return columns for the mean of a figure over several runs.
+
+    They are the mean, in a column named `figure`, its standard error, and the number of runs.
+    """
     mean, error = mean_and_error(values)
     return {figure: mean, "standard_error": error, "runs": len(values)}
 
@@ -43,7 +47,8 @@ def half_interval(error: float, runs: int, level: float = _LEVEL) -> float:
 
     if runs <= 1:
         return 0.0
-    return error * float(stdtrit(runs - 1, 1 - level / 2))
+    quantile = float(stdtrit(runs - 1, 1 - level / 2))  # of Student's t with runs - 1 degrees
+    return error * quantile
 
 
 def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
@@ -53,7 +58,9 @@ def interval(values: Sequence[float], limits: tuple[float, float]) -> Row:
     """
     mean, error = mean_and_error(values)
     half = half_interval(error, len(values))
-    low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
+    least, largest = limits
+    low = max(mean - half, least)
+    high = min(mean + half, largest)
     return {"mean": mean, "standard_error": error, "low": low, "high": high}
 
 
@@ -70,31 +77,39 @@ def enough(reports: Sequence[int], shortfalls: Sequence[float]) -> float | None:
     last_miss = misses[-1]
     if last_miss == len(shortfalls) - 1:
         return None
-    # The shortfall falls from positive to 0 or less; where it is 0 is this part of the way.
-    part = shortfalls[last_miss] / (shortfalls[last_miss] - shortfalls[last_miss + 1])
+    # From the last miss to the next number the shortfall falls from above 0 to 0 or less. On a
+    # straight line it is 0 after this part of the way.
+    before, after = shortfalls[last_miss], shortfalls[last_miss + 1]
+    part = before / (before - after)
     log_reports = np.log(reports[last_miss : last_miss + 2])
     return float(np.exp(np.interp(part, (0, 1), log_reports)))
 
 
 def pick(rows: Sequence[Row], **values: Any) -> list[Row]:
-    """The rows with these values of columns."""
+    """Return the rows that have these values in the columns of these names."""
     picked = []
     for row in rows:
-        if all(row[name] == value for name, value in values.items()):
+        of_row = {name: row[name] for name in values}
+        if of_row == values:
             picked.append(row)
     return picked
 
 
 def values_of(rows: Sequence[Row], name: str) -> list[Any]:
-    """The distinct values of a column, in the order of the rows."""
-    return list(dict.fromkeys(row[name] for row in rows))
+    """Return the distinct values of a column, in the order of the rows."""
+    values = [row[name] for row in rows]
+    return list(dict.fromkeys(values))  # a dictionary has each key once, in order
 
 
 def grouped(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
-    """The rows by their values in these columns, in their order."""
+    """Return lists of the rows that have the same values in these columns, by these values.
+
+    Groups, and the rows of a group, are in the order of the rows.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+        values = tuple(row[name] for name in names)
+        groups.setdefault(values, []).append(row)
     return groups
 
 
@@ -107,19 +122,25 @@ def summaries(
     larger: Callable[[Row], bool] = lambda row: False,
     shared: float = 0.0,
 ) -> list[Row]:
-    """Compare repeated runs: a row for each value of the column `compared`, in each group.
+    """Compare contenders by their repeated runs, and say which of them are better beyond noise.
 
-    by: the columns that divide the rows into groups. A row has the mean of the column `figure`, its
-    standard error, its 95 % interval, and its distance from the best of the group. Runs are paired
-    by the column "run". larger: whether a larger figure is better. shared: see `mean_and_error`.
+    rows: one for each run of each contender. by: the columns that divide the rows into groups, such
+    as the data set; contenders are compared within a group. compared: the column that names the
+    contender. figure: the column that they are compared by. larger: says of the first row of a
+    group whether a larger figure is better. shared: see `mean_and_error`. Runs with the same value
+    in the column "run" had the same data, so that their difference has less noise.
 
-    `verdict` is "best" if a row is better than every other beyond noise, "tied" if its distance
-    from the best may be noise, else "worse": at 5 % for all comparisons of a group together
-    (Bonferroni), and only with two runs or more.
+    Returns a row for each contender of each group. It has the mean of the figure, its standard
+    error, its 95 % interval, and its distance from the best of the group. `verdict` is "best" if it
+    is better than every other beyond noise, "tied" if its distance from the best may be noise, else
+    "worse". The level is 5 % for all comparisons of a group together (Bonferroni); with fewer than
+    two runs, nothing is beyond noise.
     """
     summary = []
     for group in grouped(rows, *by).values():
-        sign = 1.0 if larger(group[0]) else -1.0
+        sign = -1.0
+        if larger(group[0]):
+            sign = 1.0
         summary += _summaries_of_group(group, compared, figure, sign, shared)
     return summary
 
@@ -129,17 +150,22 @@ def _summaries_of_group(
 ) -> list[Row]:
     """Return the rows of `summaries` for one group.
 
-    sign: 1 if a larger figure is better, else -1.
+    sign: 1 if a larger figure is better, else -1. The other arguments are those of `summaries`.
     """
-    # The figures of all runs, in the order of runs, so that the same runs can be compared.
+    # The figures of each contender, in the order of runs, so that the same runs can be compared.
     first_rows = {}
     figures = {}
+    scores = {}  # the mean figure, the larger the better
     for (name,), rows_of_name in grouped(group, compared).items():
         runs = sorted(rows_of_name, key=itemgetter("run"))
         first_rows[name] = runs[0]
         figures[name] = np.array([row[figure] for row in runs], np.float64)
-    best = max(figures, key=lambda name: sign * figures[name].mean())
-    behind = {name: sign * (figures[best] - values) for name, values in figures.items()}
+        scores[name] = sign * figures[name].mean()
+    best = max(scores, key=lambda name: scores[name])
+    # By how much each run is worse than the same run of the best.
+    behind = {}
+    for name, values in figures.items():
+        behind[name] = sign * (figures[best] - values)
     verdicts = _verdicts(behind, best, shared)
 
     summary = []
@@ -180,16 +206,21 @@ def _verdicts(
 
 
 def beyond_noise(differences: npt.NDArray[Any], shared: float = 0.0, level: float = _LEVEL) -> bool:
-    """Whether the mean of the differences of paired runs is above 0, at this two-sided level."""
+    """Return whether the mean of the differences of paired runs is above 0 by more than noise.
+
+    That is a t test at this two-sided level; a single run proves nothing. shared: as in
+    `mean_and_error`.
+    """
+    runs = len(differences)
     mean, error = mean_and_error(differences.tolist(), shared)
-    return len(differences) > 1 and mean > half_interval(error, len(differences), level)
+    return runs > 1 and mean > half_interval(error, runs, level)
 
 
 def winners(rows: Sequence[Row], by: Sequence[str], compared: str, figure: str) -> list[Row]:
-    """Return a row for each group of `summaries`: the best, and those that are tied with it.
+    """Return a row for each group of `summaries`: the best contender, and those tied with it.
 
-    rows: of `summaries`, which explains the other arguments. `wins` says whether the best is better
-    than all others beyond noise.
+    rows: the result of `summaries`, which explains the other arguments. The column `wins` says
+    whether the best is better than all others beyond noise.
     """
     best_by_group = []
     for group in grouped(rows, *by).values():

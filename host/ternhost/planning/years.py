@@ -1,6 +1,8 @@
-"""What each round may cost where devices answer rounds for years.
+"""Computes what each round may cost where devices answer rounds for years.
 
-So many reports are simulated by few, which have as much noise together.
+A device keeps an account of the privacy loss of all its reports, its ledger, and has a budget for
+life. So many reports are simulated by fewer ones that are more precise, and have as much noise
+together.
 """
 
 import math
@@ -23,19 +25,33 @@ from ternhost.privacy.units import DEVICE, protected
 from ternhost.text import counted
 
 LADDER = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+# The ways of accounting for privacy loss, by the end of their keys in a result, in words.
 _LEDGERS = {"rho": "in rho", "pure": "in epsilon", "exact": "none"}
-_YEAR = 365.25 * 86_400
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_MOST_REPORTS = 2_000_000  # simulated ones of a run
+_YEAR = 365.25 * 86_400  # seconds
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seconds
+# A run simulates at most so many reports, in all and of each device.
+_MOST_REPORTS = 2_000_000
 MOST_OF_A_DEVICE = 100
 
 
 @dataclass(frozen=True)
-class Lasting:
-    """Rounds for so many years, one each `every` (15m, 1h, 1d, 1w, or seconds).
+class EquivalentReports:
+    """So many reports at this epsilon, which have as much noise together as other reports.
 
-    They are paid from a budget for life: epsilon `life` at `delta`. Raises UsageError for what no
-    device can do.
+    epsilon: that of each report, as text. count: how many reports there are, of all devices.
+    """
+
+    epsilon: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """Rounds for years, which every device answers and pays for from its budget for life.
+
+    years: how long. every: the time between two rounds, such as 15m, 1h, 1d or 1w, or a number of
+    seconds. life, delta: all reports together must keep (epsilon, delta) with epsilon = `life`.
+    Raises UsageError for what no device can do.
     """
 
     years: float
@@ -57,7 +73,7 @@ class Lasting:
 
     @property
     def seconds(self) -> float:
-        """The time between two rounds, as `every` says it. Raises UsageError."""
+        """The number of seconds between two rounds, from the text `every`. Raises UsageError."""
         number = self.every
         unit = 1
         if number[-1:] in _UNITS:
@@ -78,34 +94,45 @@ class Lasting:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """The most micro-epsilon of a report, by a ledger in rho and by a ledger in epsilon."""
+        """The most micro-epsilon that a report may cost, by each of the two ledgers of devices.
+
+        The first is by a ledger in rho (zero-concentrated privacy), in which the budget is
+        converted to rho once and divided by the number of rounds. The second is by a ledger in
+        epsilon, which simply adds up the epsilons of reports.
+        """
         life = parse_epsilon(self.life, MAX_BUDGET, "--life")
         rho = sums.rho_of(life / MICRO, sums.parse_delta(self.delta))
-        return sums.pure_of(rho // self.rounds), min(life // self.rounds, MAX_EPSILON)
+        by_rho = sums.pure_of(rho // self.rounds)
+        by_epsilon = min(life // self.rounds, MAX_EPSILON)
+        return by_rho, by_epsilon
 
     @property
     def epsilon(self) -> str:
-        """The epsilon of a report, by the ledger in rho."""
-        return f"{self.costs[0] / MICRO:f}"
+        """The epsilon of a report, by the ledger in rho, as text."""
+        by_rho, _ = self.costs
+        return f"{by_rho / MICRO:f}"
 
     def cost_summary(self, data: Dataset, model: str) -> dict[str, Any]:
-        """Return, for JSON, what a round may cost by each account and what all reports disclose.
+        """Return, for JSON, what a round may cost, and what all reports disclose together.
 
-        The accounts are a ledger in rho, a ledger in epsilon, and the exact one, which no ledger
-        keeps. data, model: what a report is about.
+        Both are stated for three ways of accounting: a ledger in rho, a ledger in epsilon, and the
+        exact composition, which no ledger keeps. data, model: what a report is about.
         """
         life = float(self.life)
         delta = sums.parse_delta(self.delta)
 
         def disclosed(epsilon: int) -> float:
-            """The exact epsilon at delta of all reports, each of this micro-epsilon."""
+            """Return the exact epsilon of all reports at delta, each of this micro-epsilon."""
             design = _design(data, model, epsilon)
-            return compose_exactly({ReportKind.of(design.card, design.k): self.rounds}, delta)
+            kind = ReportKind.of(design.card, design.k)
+            return compose_exactly({kind: self.rounds}, delta)
 
         def is_too_much(epsilon: int) -> bool:
+            """Return whether reports of this micro-epsilon exceed the budget, or cannot be made."""
             return epsilon > MAX_EPSILON or disclosed(epsilon) > life
 
-        # The exact account allows at least as much as a ledger in epsilon.
+        # The exact account allows at least as much as a ledger in epsilon. From there on the
+        # largest epsilon that is not too much is searched for, first by doubling.
         rho, pure = self.costs
         high = max(rho, pure)
         while not is_too_much(high):
@@ -126,35 +153,45 @@ class Lasting:
             "told_exact": disclosed(exact),
         }
 
-    def simulated(self, data: Dataset, model: str, devices: int) -> tuple[str, int]:
-        """Return the epsilon and number of reports that stand for all reports of so many devices.
+    def fewer_equivalent_reports(
+        self, data: Dataset, model: str, devices: int
+    ) -> EquivalentReports:
+        """Return fewer, more precise reports to simulate instead of all reports of the devices.
 
-        They are fewer, each with less noise, and have as much noise together. The choice of
-        coordinates counts as noise, too. data, model: what a report is about.
+        Together they have as much noise as all reports, so that a model trained from them is as
+        good, and a simulation is fast. A device also chooses at random which coordinates of its
+        gradient it reports; that counts as noise, too. data, model: what a report is about.
         """
-        epsilon = self.costs[0]
+        epsilon, _ = self.costs
         all_reports = devices * self.rounds
         precision = 1 / _variance(_design(data, model, epsilon))  # of one report
         reports = all_reports
         most = min(_MOST_REPORTS, MOST_OF_A_DEVICE * devices)
+        # Double epsilon until the reports are few enough, or a report can have no larger epsilon.
         while reports > most and 2 * epsilon <= MAX_EPSILON:
             epsilon *= 2
             variance = _variance(_design(data, model, epsilon))
+            # Precisions of reports add up. In all they are as precise as all reports were.
             reports = math.ceil(all_reports * precision * variance)
-        return f"{epsilon / MICRO:f}", reports
+        return EquivalentReports(epsilon=f"{epsilon / MICRO:f}", count=reports)
 
 
 def _design(data: Dataset, model: str, epsilon: int) -> ReportDesign:
-    """Return the design of a report of FedSGD at this micro-epsilon."""
-    return sgd(data, 1, 1, group=0, model=model, epsilon=f"{epsilon / MICRO:f}").designs[0]
+    """Return how FedSGD designs a report at this micro-epsilon: its mechanism and its k."""
+    epsilon_option = f"{epsilon / MICRO:f}"
+    learner = sgd(data, reports=1, seed=1, group=0, model=model, epsilon=epsilon_option)
+    return learner.designs[0]  # all devices are of one class
 
 
 def _variance(design: ReportDesign) -> float:
-    """The variance of an estimate from one report, by which training chooses k."""
+    """Return the variance of an estimate of the gradient from one report, up to a factor.
+
+    It is the second moment of one reported value, divided by the number k of values in a report.
+    """
     return certify.moments(design.card).even_second_moment() / design.k
 
 
-def words(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]:
+def text_lines(summary: dict[str, Any], simulated: Sequence[float]) -> list[str]:
     """Return the result of `Lasting.cost_summary` as lines of text.
 
     simulated: the epsilons of the simulated reports, ascending.

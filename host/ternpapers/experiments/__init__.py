@@ -14,7 +14,7 @@ from typing import Protocol
 
 import tern
 from ternhost.errors import UsageError
-from ternhost.planning.cells import Cell, Kept, Tables, tables
+from ternhost.planning.cells import Cell, FinishedCells, Tables, run_cells
 from ternhost.registry import Registry
 from ternpapers.base import Contender, Options, Outcome, write
 from ternpapers.figure import Figure
@@ -129,7 +129,7 @@ def run(
 
     cells = computed.cells(options)  # refuses wrong options before anything is written
     identity = {"experiment": name, "figure": figure, "tern": tern.__version__}
-    kept = Kept(directory, {**identity, **options.decisive})
-    rows = tables(cells, kept, options.progress, options.workers)
+    kept = FinishedCells(directory, {**identity, **options.decisive})
+    rows = run_cells(cells, kept, options.progress, options.workers)
     outcome = computed.outcome(options, rows)
     return replace(outcome, name=f"{name}-{figure}" if figure else name)

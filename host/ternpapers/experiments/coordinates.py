@@ -73,9 +73,13 @@ def cells(options: Options) -> list[Cell]:
     training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
     cost = 0.01 * grid["count"]
     return [
-        *Cell.each("coordinates", _by_law, grid, cost=cost, d=_DIMENSIONS, name=VARIANCES),
-        *Cell.each("measured", _measured, measuring, cost=2, epsilon=epsilons, kind=_KINDS),
-        *Cell.each("trained", _trained, training, cost=10, epsilon=epsilons),
+        *Cell.for_each_combination(
+            "coordinates", _by_law, grid, cost=cost, d=_DIMENSIONS, name=VARIANCES
+        ),
+        *Cell.for_each_combination(
+            "measured", _measured, measuring, cost=2, epsilon=epsilons, kind=_KINDS
+        ),
+        *Cell.for_each_combination("trained", _trained, training, cost=10, epsilon=epsilons),
     ]
 
 

@@ -127,8 +127,10 @@ def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
         return seconds
 
     return [
-        *Cell.each("optima", _optimal, common, folds * records / 1e4, **models),
-        *Cell.each("folds", _trained, {**common, "reports": reports}, cost, **models, **choices),
+        *Cell.for_each_combination("optima", _optimal, common, folds * records / 1e4, **models),
+        *Cell.for_each_combination(
+            "folds", _trained, {**common, "reports": reports}, cost, **models, **choices
+        ),
     ]
 
 

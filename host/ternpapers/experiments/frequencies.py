@@ -51,7 +51,9 @@ def cells(options: Options) -> list[Cell]:
     if options.quick:
         epsilons, most = (1.0, 4.0), 20_000
     common = {"name": name, "most": most}
-    return Cell.each("runs", _run, common, epsilon=epsilons, seed=options.seeds(10, 2))
+    return Cell.for_each_combination(
+        "runs", _run, common, epsilon=epsilons, seed=options.seeds(10, 2)
+    )
 
 
 def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:

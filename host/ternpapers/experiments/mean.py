@@ -40,7 +40,7 @@ def cells(options: Options) -> list[Cell]:
     if options.quick:
         clients = 20_000
         epsilons = [1.0, 4.0]
-    return Cell.each(
+    return Cell.for_each_combination(
         RUNS,
         _collected,
         {"clients": clients, "seeds": options.seeds(40, 3, 1000)},

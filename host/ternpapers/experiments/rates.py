@@ -30,7 +30,9 @@ def cells(options: Options) -> list[Cell]:
         common["reports"] = 5000
         epsilons, factors = (1.0,), _FACTORS[::4]
     sets = options.sets(*BUNDLED)
-    return Cell.each("losses", _trained, common, name=sets, epsilon=epsilons, factor=factors)
+    return Cell.for_each_combination(
+        "losses", _trained, common, name=sets, epsilon=epsilons, factor=factors
+    )
 
 
 def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:

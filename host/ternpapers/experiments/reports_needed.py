@@ -54,8 +54,10 @@ def cells(options: Options) -> list[Cell]:
         return 2 + reports / 2e4
 
     return [
-        *Cell.each("losses", _by_tern, common, **choices),
-        *Cell.each("losses", _by_papers, common, cost, **choices, mechanism=_MECHANISMS),
+        *Cell.for_each_combination("losses", _by_tern, common, **choices),
+        *Cell.for_each_combination(
+            "losses", _by_papers, common, cost, **choices, mechanism=_MECHANISMS
+        ),
     ]
 
 

@@ -147,7 +147,9 @@ def _reusing(options: Options) -> list[Cell]:
     if options.runs is not None:
         raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
     common = {"clients": _clients(options), "seed": options.seed}
-    return Cell.each(RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options))
+    return Cell.for_each_combination(
+        RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options)
+    )
 
 
 def _about_mu(rows: Sequence[Row]) -> Trends:
@@ -199,7 +201,9 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
 def _collecting(options: Options) -> list[Cell]:
     """Return the cells of errors of means, for each source and unit."""
     common = {"clients": _clients(options), "seeds": options.seeds(50, 5, paper=100)}
-    return Cell.each(RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options))
+    return Cell.for_each_combination(
+        RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options)
+    )
 
 
 def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
@@ -366,9 +370,9 @@ def _regressing(options: Options) -> list[Cell]:
     common: dict[str, Any] = {"dataset": dataset, "reports": reports, "seeds": seeds}
     units = _units(options)
     return [
-        *Cell.each(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
-        *Cell.each(RUNS, _on_devices, common, unit=units),
-        *Cell.each(RUNS, _without_privacy, {"dataset": dataset}, 0.1, unit=units),
+        *Cell.for_each_combination(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
+        *Cell.for_each_combination(RUNS, _on_devices, common, unit=units),
+        *Cell.for_each_combination(RUNS, _without_privacy, {"dataset": dataset}, 0.1, unit=units),
     ]
 
 

@@ -54,7 +54,9 @@ def _learning(options: Options) -> list[Cell]:
     clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(5, 2, paper=20)}
     types = (SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF)
-    return Cell.each(RUNS, _learned, common, setting=(None, _GUIDE, 8), eval_type=types)
+    return Cell.for_each_combination(
+        RUNS, _learned, common, setting=(None, _GUIDE, 8), eval_type=types
+    )
 
 
 def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
@@ -122,7 +124,7 @@ def _by_epsilon(options: Options) -> list[Cell]:
     clustering.load(name)  # raises if it cannot be loaded
     common = {"name": name, "seeds": options.seeds(10, 2)}
     settings = ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
-    return Cell.each(
+    return Cell.for_each_combination(
         RUNS, _inferred, common, eval_type=(SILHOUETTE_SCORE, CALINSKI_HARABASZ), setting=settings
     )
 

@@ -96,7 +96,9 @@ def _means(options: Options) -> list[Cell]:
         raise UsageError(text, hint="leave --dataset out")
     common = {"seeds": options.seeds(400, 200, paper=1000)}
     mechanisms = ("pdpm", "laplace", "duchi")
-    return Cell.each(RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS)
+    return Cell.for_each_combination(
+        RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS
+    )
 
 
 def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> list[Row]:
@@ -182,7 +184,7 @@ def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[
     source = options.dataset or _DATASET
     _model(load(source))
     common = {"source": source, "seeds": options.seeds(20, 3, paper=100)}
-    return Cell.each(RUNS, work, common, **choices)  # type: ignore[arg-type]
+    return Cell.for_each_combination(RUNS, work, common, **choices)  # type: ignore[arg-type]
 
 
 def _by_round(
