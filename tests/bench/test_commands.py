@@ -1,15 +1,14 @@
 """`tern bench`: what a report is, its energy by link, the page of pictures, and sessions."""
 
-import importlib.util
 import time
 from pathlib import Path
 
 import pytest
 from bench.known import BUSY, IDLE, known
 
-from ternbench import current_model, latency
+from ternbench import current_model
 from ternbench.cases import OVERHEAD, Case
-from ternhost.errors import USAGE, UsageError
+from ternhost.errors import USAGE
 from terntools.sessions import Session
 
 
@@ -31,14 +30,6 @@ def report(case, **changes):
         "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
     }
     return {**figures, **changes}
-
-
-def test_a_missing_compiler_is_named_before_anything_is_measured(monkeypatch):
-    monkeypatch.delenv("TERN_MPY_CROSS", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(latency, "subject", lambda spec: pytest.fail("a board was started"))
-    with pytest.raises(UsageError, match="mpy-cross is not installed"):
-        latency.measure("emulated:1", Case(), print)
 
 
 RP2040_WATTS = 3.3 * 27.1e-3  # while it works
@@ -79,13 +70,6 @@ def test_an_export_gives_the_energy_of_a_report(export, tern):
     assert result["microjoules_per_report"] == pytest.approx(microjoules, rel=0.01)
 
 
-def test_an_export_gives_the_life_of_a_battery(export, tern):
-    result = tern(*export, "--sleep-milliwatts", "1", "--every", "60").json
-    joules_a_minute = BUSY * 3.3 * 0.02 + 1e-3 * 59.98
-    days = 2000 * 3.6 * 3.3 / (joules_a_minute / 60) / 86400
-    assert result["battery_days"] == pytest.approx(days, rel=0.01)
-
-
 def test_a_session_keeps_figures_text_and_pictures(export, tern):
     tern(*export)
     (session,) = Path(export[-1]).iterdir()
@@ -97,13 +81,10 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("bench latency a0 --fleet a:1", "--fleet"),
         ("bench latency --fleet pico-emulated:2", "--fleet must be one board"),
         ("bench latency --d 0", "--k must be 1 to --d"),
         ("bench energy --meter csv", "--file"),
         ("bench energy --meter model --battery -5", "--battery"),
-        ("bench energy --meter ina228 --shunt nan", "--shunt"),
-        ("bench energy --meter model --sleep-milliwatts inf", "--sleep-milliwatts"),
         ("bench energy --meter model --fleet emulated:1", "--meter model"),
         ("bench energy --meter ina228", "needs a board to"),
         ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "the port of the ppk2"),

@@ -123,14 +123,21 @@ def with_bits(mask, bits, samples):
     ("damage", "message"),
     [
         (without(4000, 4040), "1 gaps, 0.41 ms in all, in 1 of 6 windows"),
-        (without(2980, 3020), "lost samples"),  # and an edge
         (without(5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
         (without(4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
-        (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
+        (lambda data: data[:16001] + data[16004:], "its counter jumps"),
         (with_bits(7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
         (with_bits(FULL_SCALE, FULL_SCALE, range(4000, 4010)), "exceeds the meter's range in 1"),
         (with_bits(1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
-        (with_bits(1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+    ],
+    ids=[
+        "a gap in a window",
+        "a gap between windows",
+        "a gap of ten whole turns of the counter",
+        "bytes out of step",
+        "another range",
+        "above the range",
+        "a marker that fails in windows",
     ],
 )
 def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, recorded):
@@ -329,7 +336,6 @@ def export_lines(header, delimiter, scales):
 @pytest.mark.parametrize(
     ("header", "delimiter", "scales"),
     [
-        ("time_s,current_a,voltage_v,marker", ",", (1, 1, 1)),
         ("Timestamp(ms),Current(uA),D0", ",", (1e3, 1e6, None)),
         ("Time [s];I [mA];V [mV];trigger", ";", (1, 1e3, 1e3)),
     ],
@@ -345,8 +351,6 @@ def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header,
     [
         ("", "no samples"),
         ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
-        ("time_s,current_a,marker\n1,2,0\n2,3,1\n", "no voltage"),
-        ("time_s,current_a,voltage_v\n1,2,3\n2,3,3\n", "no marker"),
         ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "must have numbers only"),
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],

@@ -23,7 +23,7 @@ from tern import wire
 from tern.entropy import Stream
 from ternhost.count.questions import decode_body
 from ternhost.datasets import load
-from ternhost.errors import OK, RefusedError
+from ternhost.errors import OK
 from ternhost.privacy.accounting import Policy
 from ternhost.provision.boards import board_directories, new_keys, provision_board
 from ternhost.reach.broker import configuration
@@ -181,16 +181,6 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
         ledgers = rig.read_ledgers(board_directories(here / "sites" / site, 2))
         assert len(ledgers) == CLIENTS
         assert ledgers == rig.read_ledgers(board_directories(here / "one" / site, 2))
-
-
-def test_vectors_are_refused_where_gateways_do_not_pass_on_single_results(here):
-    sites = sites_for("infer vector", single_results=False)
-    with (
-        gateways(here / "sites", sites),
-        pytest.raises(RefusedError, match="single devices") as problem,
-    ):
-        rig.finish("infer", **options_of("infer vector"), fleet=f"gateways:{here}/sites")
-    assert "--single-results" in problem.value.hint
 
 
 # Boards that are emulated, and boards on a broker

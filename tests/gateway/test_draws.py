@@ -17,7 +17,7 @@ from terngateway import messages
 from terngateway.bound import Bound
 from terngateway.dealing import draw
 from terngateway.driver import GatewaysDriver
-from terngateway.messages import DEAL, Answer, Ask, Deal, Dealt, Refused
+from terngateway.messages import Answer, Ask, Deal, Dealt, Refused
 from terngateway.nats import NatsPost
 from terngateway.tables import GatewayTables
 from ternhost.count.questions import Question, round_body
@@ -191,13 +191,6 @@ def test_gateways_draw_the_groups_where_a_bound_reckons_with_dishonest_devices(h
     ((report, _),) = GatewayTables(host.store).told_in(1, "north")
     assert report.mixed == fifth_of_north
     assert report.group == Group(site=600, asked=fifth_of_north, pool=600, draw=1)
-
-
-def test_the_host_chooses_where_all_devices_are_honest(host):
-    cohorts = [(QUESTION, CHOSEN)]
-    with host.driver(Bound(10**6)) as driver:
-        assert driver.drawn(1, cohorts, [DEVICES]) is cohorts
-    assert DEAL not in host.kinds_sent_to("north") + host.kinds_sent_to("south")
 
 
 def test_a_gateway_that_draws_other_devices_is_not_believed(host):

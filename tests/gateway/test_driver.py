@@ -124,15 +124,6 @@ def test_counts_are_the_sum_over_the_gateways(host, question):
     assert cohort.counts.tolist() == direct_counts(3, question=question)
 
 
-def test_a_gateway_without_a_device_in_the_round_is_not_asked(host):
-    unknown = 999
-    with gateways(host.sites, SITES) as sites, host.driver() as driver:
-        result = host.round(driver, 4, [*DEVICES[:7], unknown])
-        assert questions_to(sites["south"]) == 0
-    assert (result.asked, result.reports) == (8, 7)
-    assert host.warnings == ["round 4: no gateway is asked for 1 device"]
-
-
 def test_what_devices_have_spent_follows_from_the_rounds_that_gateways_were_asked(host):
     asked_twice, asked_once = DEVICES[:7], DEVICES[7:]
     with gateways(host.sites, SITES), host.driver(run="first") as driver:

@@ -142,15 +142,6 @@ def test_a_cluster_has_a_directory_for_each_node(tmp_path):
         node_of(tmp_path)
 
 
-def test_a_node_on_another_machine_gets_its_accounts_by_hand(tmp_path, tern):
-    write_gateways(tmp_path, ["north"], CLUSTER)
-    (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")
-    printed = tern("gateway", "init", str(tmp_path), "--site", "south").out
-    assert f"copy {tmp_path}/server/accounts.conf into the directory of n3.local" in printed
-    assert "site-south" in accounts(tmp_path / "server")
-    assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
-
-
 def test_an_interrupted_init_is_completed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(certificates, "_write_authority", Mock(side_effect=OSError(28, "full")))

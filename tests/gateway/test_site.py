@@ -295,28 +295,6 @@ def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):
         SiteFleet.of(tmp_path, {"first_id": 1})
 
 
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [
-        ({"fleet": ""}, "--fleet"),
-        ({"fleet": "gateways:somewhere"}, "no other gateways"),
-        ({**BOARDS, "clients": 1}, "2 boards for 1 client"),
-        ({"fleet": "port:/dev/null"}, "--store"),
-    ],
-)
-def test_options_that_a_gateway_cannot_run_are_refused(tmp_path, options, option):
-    with pytest.raises(UsageError, match=option):
-        Running(tmp_path, options).start()
-
-
-def test_a_first_start_that_fails_can_be_corrected(site):
-    for mistake in ({"dataset": "nosuch"}, {"clients": 1}):
-        with pytest.raises(UsageError):
-            Running(site.directory, {**BOARDS, **mistake}).start()
-    site.start(**BOARDS)
-    assert SiteFleet.of(site.directory, {}) == SiteFleet(**BOARDS)
-
-
 def test_boards_without_their_store_are_not_replaced(site):
     """New ledgers would let clients spend their budgets again."""
     site.start(**BOARDS)

@@ -55,7 +55,7 @@ NUMBERED = {
 
 @pytest.mark.parametrize("paper", NUMBERED)
 def test_every_numbered_item_of_a_paper_has_a_row(paper):
-    items = [f"{row[0]} ".replace(",", "") for row in SECTIONS[paper]]
+    items = [f"{first} ".replace(",", "") for first, *_ in SECTIONS[paper]]
     for kind, numbers in NUMBERED[paper].items():
         for number in numbers.split() or [""]:
             wanted = f"{kind} {number}".strip() + " "
