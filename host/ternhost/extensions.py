@@ -16,8 +16,10 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.learn.base import Learner
     from ternhost.privacy.guarantee import Guarantee
+    from ternhost.reach.broker.guests import Guest
     from ternhost.reach.driver import BoardBudget, Driver
     from ternhost.reach.fleet import Fleet
+    from ternhost.run.observer import Observer
     from ternhost.run.options import RunOptions
     from ternhost.run.run import Run
     from ternhost.statement.evidence import Evidence
@@ -70,6 +72,20 @@ class Line:
     heading: str
     text: str
     warns: bool = False
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file for another program, which `tern watch --NAME FILE` writes.
+
+    name: of its option, in small letters. about: the help text of the option. example: a name of
+    such a file. text: returns what the file contains.
+    """
+
+    name: str
+    about: str
+    example: str
+    text: Callable[[], str]
 
 
 class View:
@@ -198,13 +214,22 @@ class Extension:
         """What stands behind its sentences in a privacy statement, by the key that they name."""
         return {}
 
-    def grafana_panels(self) -> list[dict[str, Any]]:
-        """Panels for the Grafana dashboard, with ids and places that no other panel has."""
-        return []
+    # Other programs that show a fleet
 
-    def alert_rules(self) -> str:
-        """Rules for the file of Prometheus alerts, indented as the rules there."""
-        return ""
+    @property
+    def guests(self) -> Sequence[Guest]:
+        """Programs that may see a fleet on its broker: `tern broker config` has options for each."""
+        return ()
+
+    @property
+    def observers(self) -> Sequence[type[Observer]]:
+        """Classes that show a served run elsewhere: `tern serve` has an option for each."""
+        return ()
+
+    @property
+    def exports(self) -> Sequence[Export]:
+        """Files for other programs: `tern watch` has an option for each, which writes it."""
+        return ()
 
 
 EXTENSIONS: Registry[Extension] = Registry("extension", "tern.extensions", {})

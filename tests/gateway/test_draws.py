@@ -188,7 +188,7 @@ def test_gateways_draw_the_groups_where_a_bound_reckons_with_dishonest_devices(h
     fifth_of_north = 120
     assert len(np.intersect1d(devices, np.arange(1, 601))) == fifth_of_north
     assert len(np.intersect1d(devices, CHOSEN)) < 100  # 40 by chance, of 200
-    ((report, _),) = GatewayTables(host.store).told_in(1, "north")
+    ((report, _),) = GatewayTables(host.store).disclosed_in_round(1, "north")
     assert report.mixed == fifth_of_north
     assert report.group == Group(site=600, asked=fifth_of_north, pool=600, draw=1)
 

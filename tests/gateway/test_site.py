@@ -336,7 +336,7 @@ def set_bound(site, **members):
 def told(site):
     """The micro-epsilon at 1e-6 of the gateway's account, which its next HERE states, too."""
     with site.store() as store:
-        micro = MICRO * GatewayTables(store).told("").largest_loss(1e-6).epsilon
+        micro = MICRO * GatewayTables(store).disclosures_of("").largest_loss(1e-6).epsilon
     wait_for(lambda: site.ask(Hello()).told == math.ceil(micro))
     return micro
 

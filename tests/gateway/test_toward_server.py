@@ -53,7 +53,7 @@ def report_of(epsilon, devices=300):
 def store_rounds(store, times, epsilon):
     """Store that so many rounds have asked all of north's devices for a report."""
     for number in range(1, times + 1):
-        GatewayTables(store).save_told(number, "north", [(report_of(epsilon), DEVICES)])
+        GatewayTables(store).save_disclosed(number, "north", [(report_of(epsilon), DEVICES)])
 
 
 def test_a_site_discloses_what_card_account_says(store, tern):
@@ -74,7 +74,7 @@ def test_the_chosen_epsilon_is_the_largest_that_keeps_the_bound_after_earlier_ru
     store_rounds(store, times=3, epsilon=1)
     options = options_of_run(rounds=2)
     fitted = planning.with_largest_epsilon(options, learner_of(options), store, {"north": DEVICES})
-    before = GatewayTables(store).told("north")
+    before = GatewayTables(store).disclosures_of("north")
     chosen = float(fitted.learning.epsilon)
 
     def keeps_bound(epsilon):
@@ -94,7 +94,7 @@ def test_no_epsilon_may_keep_a_bound(store):
 def test_personal_epsilons_are_planned_class_by_class():
     options = options_of_run(epsilons="0.5:0.5,1:0.5", rounds=9)
     site = Site("north", DEVICES, Disclosures(), [Bound(MICRO)])
-    planned = planning.plan(learner_of(options), site, len(DEVICES), options)
+    planned = planning.planned_reports(learner_of(options), site, len(DEVICES), options)
     assert [each.report.cost for each in planned] == [500_000, MICRO]
     assert sum(len(each.devices) for each in planned) == len(DEVICES)
 
@@ -102,7 +102,7 @@ def test_personal_epsilons_are_planned_class_by_class():
 def test_groups_that_a_gateway_draws_are_planned_as_drawn():
     options = options_of_run(reports=300, group=60)
     site = Site("north", DEVICES, Disclosures(), [Bound(MICRO, honest=0.9)])
-    (planned,) = planning.plan(learner_of(options), site, len(DEVICES), options)
+    (planned,) = planning.planned_reports(learner_of(options), site, len(DEVICES), options)
     group = planned.report.group
     assert (group.asked, group.pool, group.draw) == (60, 300, 5)  # the last of five rounds
 
