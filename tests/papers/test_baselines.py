@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from designing import worst
 
 from tern.fixed import ONE
 from ternhost import datasets
@@ -156,3 +157,12 @@ def test_the_variance_of_algorithm_5_is_that_of_its_law(epsilon, m, x):
     stated = discretisation.discretised_variance(epsilon, t, m, x)
     assert law @ outputs == pytest.approx(x, abs=1e-4)
     assert law @ mean_square - x * x == pytest.approx(stated, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("m", [1, 7])
+def test_a_window_card_has_less_variance_than_algorithm_5_with_as_many_levels(epsilon, m):
+    t = piecewise.t_sub(epsilon)
+    values = np.linspace(0, 1, 101)
+    paper = max(discretisation.discretised_variance(epsilon, t, m, x) for x in values)
+    assert worst("pm-sub", epsilon, 2 * m + 1, window="best") < paper
