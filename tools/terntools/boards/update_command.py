@@ -138,7 +138,7 @@ def _print_results(args: argparse.Namespace, update: _Update, results: list[dict
 def _line(result: dict[str, Any]) -> str:
     """Describe for people what became of one board."""
     text = f"device {result['device']}: package {result['package']} ({result['bytes']:,} bytes) "
-    text += result["state"]
+    text += str(result["state"])
     if result["error"]:
         text += f"; its last error: {result['error']}"
     advice = _ADVICE.get(result["state"])
