@@ -16,7 +16,7 @@ import numpy as np
 from tern import ledger, wire
 from terngateway.bound import Bound
 from terngateway.fleet import AtGateways
-from terngateway.site import Gateway
+from terngateway.site import Gateway, GatewaySettings
 from ternhost import datasets
 from ternhost.datasets import Fixed, Holdings
 from ternhost.errors import StorageError, UsageError
@@ -216,15 +216,13 @@ def opened(
             _provision(directory, kind, runs, store, warn)
         driver = kind.driver(_context(directory, kind, runs, store, warn))
         runs.save(directory)  # not before: wrong options can still be corrected
-        yield Gateway(
-            store,
-            driver,
+        settings = GatewaySettings(
             fleet=kind.word,
             single_results=runs.single_results,
             silence=runs.silence,
             bound=bound,
-            warn=warn,
         )
+        yield Gateway(store, driver, settings, warn)
 
 
 def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
