@@ -12,7 +12,7 @@ from tern import card as cards
 from tern import wire
 from terngateway import messages
 from terngateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
-from terngateway.round import answer_to, check, without_names
+from terngateway.round import answer_to, check_answer, without_names
 from ternhost.count.cohort import Cohort
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question, round_body
@@ -208,14 +208,14 @@ LIES = {
 def test_an_impossible_answer_does_not_count(lie):
     question = ask(1, 2, 3, 4)
     with pytest.raises(messages.MessageError):
-        check(answer(question, *LIES[lie]), question)
+        check_answer(answer(question, *LIES[lie]), question)
 
 
 def test_a_device_that_reports_a_coordinate_twice_does_not_count():
     question = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
-    check(answer(question, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), question)
+    check_answer(answer(question, [[1, 0, 0], [1, 0, 0], [0, 0, 0]], 1), question)
     with pytest.raises(messages.MessageError, match="more often"):
-        check(answer(question, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), question)
+        check_answer(answer(question, [[1, 1, 0], [0, 0, 0], [0, 0, 0]], 1), question)
 
 
 @pytest.mark.parametrize(
@@ -230,17 +230,17 @@ def test_a_device_that_reports_a_coordinate_twice_does_not_count():
 )
 def test_the_answer_to_another_question_does_not_count(change):
     right = answer(ask(1, 2), np.zeros((3, 3), int), 0)
-    check(right, ask(1, 2))
+    check_answer(right, ask(1, 2))
     with pytest.raises(messages.MessageError):
-        check(replace(right, **change), ask(1, 2))
+        check_answer(replace(right, **change), ask(1, 2))
 
 
 @pytest.mark.parametrize("individual", [False, True])
 def test_single_results_that_nobody_asked_for_do_not_count(individual):
     question, counts = ask(1, individual=individual), [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
-    check(answer(question, counts, 1), question)
+    check_answer(answer(question, counts, 1), question)
     with pytest.raises(messages.MessageError, match="nobody asked for"):
-        check(answer(question, counts, 1, results=[np.array([[0]])]), question)
+        check_answer(answer(question, counts, 1, results=[np.array([[0]])]), question)
 
 
 @pytest.mark.parametrize("rows", [[[2, 5]], [[2, 4], [2, 4]], [[-1, 4]], [[10**9, 4]], None])
@@ -251,11 +251,11 @@ def test_single_results_must_add_up_to_the_counts(rows):
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = 1
     counts[1, 4] = 1
-    check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
+    check_answer(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
 
     wrong_results = [] if rows is None else [np.array(rows)]
     with pytest.raises(messages.MessageError):
-        check(answer(question, counts, 1, results=wrong_results), question)
+        check_answer(answer(question, counts, 1, results=wrong_results), question)
 
 
 def test_refusals_are_sent_by_reason_without_device_ids():
