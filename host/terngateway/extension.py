@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from terngateway.options import NAME, GatewayOptions, options_of
@@ -162,13 +160,6 @@ class Gateways(Extension):
 
         return EVIDENCE
 
-    def grafana_panels(self) -> list[dict[str, Any]]:
-        panels: list[dict[str, Any]] = json.loads(_resource("grafana.json"))
-        return panels
-
-    def alert_rules(self) -> str:
-        return _resource("alerts.yml")
-
 
 def is_by_gateways(fleet: Fleet) -> bool:
     """Whether gateways ask the devices of a fleet."""
@@ -183,10 +174,6 @@ def _sites_of(fleet: Fleet, store: Store, standing: bool) -> Mapping[str, Any]:
 
     assert isinstance(fleet, AtGateways)
     return fleet.sites(store, standing)
-
-
-def _resource(name: str) -> str:
-    return (files("terngateway") / name).read_text()
 
 
 GATEWAYS = Gateways()

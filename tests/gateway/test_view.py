@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from terngateway.extension import GATEWAYS
+from terngateway import monitoring
 from terngateway.tables import GatewayTables, StoredAnswer, StoredGateway
 from terngateway.view import GatewaysView
 from ternhost.count.rounds import StoredCohort, StoredRound
@@ -124,5 +124,5 @@ def test_hostile_names_are_labels_and_nothing_else(store, tables):
 
 def test_panels_and_alerts_name_only_figures_that_are_served():
     served = {f"tern_{each.name}" for each in GatewaysView((), {}).gauges()}
-    texts = json.dumps(GATEWAYS.grafana_panels()) + GATEWAYS.alert_rules()
+    texts = json.dumps(monitoring.panels()) + monitoring.alert_rules()
     assert set(re.findall(r"\btern_\w+", texts)) <= served
