@@ -232,7 +232,7 @@ def configure(
     """
     directory = Path(directory)
     if sites.is_site(directory):
-        has_options = bool(store or options or guest_prefixes is not None)
+        has_options = bool(store or options or guest_prefixes)
         return _configure_site(directory, has_options)
 
     old: Access | None = None
