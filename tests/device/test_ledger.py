@@ -41,18 +41,6 @@ def test_nothing_is_paid_before_a_ledger_is_loaded():
     raises(LedgerError, Ledger().pay, 1, QUESTION, 1, REPORT)
 
 
-def test_payments_out_of_bounds_change_nothing():
-    path = scratch.folder() + "/ledger"
-    ledger.create(path, 10_000_000)
-    book = Ledger()
-    book.load(path)
-    image = read(path)
-    for number, cost in ((1, 10_000_001), (1, 0), (1, -5), (0, 1), (1 << 30, 1), (1 << 32, 1)):
-        raises(LedgerError, book.pay, number, QUESTION, cost, REPORT)
-    assert (book.spent, book.round, book.state) == (0, 0, ledger.IDLE)
-    assert read(path) == image
-
-
 def test_no_ledger_has_a_budget_or_a_round_out_of_bounds():
     path = scratch.folder() + "/ledger"
     for budget, last in ((0, 0), (-1, 0), (ledger.MAX_BUDGET + 1, 0), (1, -1), (1, 1 << 30)):

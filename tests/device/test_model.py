@@ -208,22 +208,6 @@ def test_a_model_that_is_received_again_is_not_written_again():
     assert os.listdir(folder) == ["model.bin"]
 
 
-def test_a_damaged_file_counts_as_none():
-    folder = scratch.folder()
-    path = folder + model_module.MODEL
-    opened(folder).take_model(frame_of(7, (1, 2, 3)), KEY)
-    good = scratch.read(path)
-    bad = [good[:n] for n in range(len(good))] + [good + b"\0", good * 2, bytes(5000)]
-    for at in range(len(good)):
-        bad.append(good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :])
-    for data in bad:
-        scratch.write(path, data)
-        model = opened(folder)
-        assert not model.ready and model.round == 0
-    model.take_model(frame_of(1, (4,)), KEY)
-    assert opened(folder).ready
-
-
 def test_a_model_that_cannot_be_written_is_used_nevertheless():
     folder = scratch.folder()
     model = opened(folder)
@@ -316,30 +300,6 @@ def state_after(frame):
     model = opened(scratch.folder())
     model.take_model(frame, KEY)
     return kept(model)
-
-
-def test_a_model_wears_little_flash():
-    if not MICROPYTHON:
-        return
-    try:
-        chip = flash_chip.chip(12)
-    except MemoryError:  # a small board
-        return
-    flash_chip.format(chip)
-    try:
-        # A file of its own blocks costs at most 1.3 of them a write; a small one lies in the folder's.
-        for n, classes, most in ((13, 1, 60), (78, 6, 130), (1020, 10, 130)):
-            kind = wire.SOFTMAX if classes > 1 else wire.LOGISTIC
-            model = opened("/flash")
-            model.forget_round()
-            chip.erased = 0
-            for number in range(1, 101):
-                parameters = array("h", [number] * n)
-                model.take_model(frame_of(number, parameters, kind, -13, classes), KEY)
-            assert chip.erased <= most, (n, chip.erased)
-            os.remove("/flash" + model_module.MODEL)
-    finally:
-        flash_chip.unmount()
 
 
 # --- Predictions

@@ -458,22 +458,6 @@ def test_one_start_in_four_asks_for_a_new_address(bench):
             assert bench.radio.calls == calls
 
 
-def test_an_invalid_lease_counts_as_none():
-    from tern import lease
-
-    folder = scratch.folder()
-    for data in (
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b'{"broker": 7, "address": []}',
-        b'{"broker": "x", "address": [1]}',
-    ):
-        write(folder + "/" + lease.LEASE, data)
-        assert lease.Lease(folder).broker is None
-
-
 class Lamp:
     """A board with an LED and a directory, and the clock of the test."""
 
