@@ -20,10 +20,7 @@ from tern.frames import FrameError
 from tern.ledger import LedgerError
 from tern.model import Model
 
-NEEDS = {
-    "test_power_cut_at_every_write_of_the_model": "endurance",
-    "test_a_model_wears_little_flash": "endurance",
-}
+NEEDS = {"test_power_cut_at_every_write_of_the_model": "endurance"}
 ONE = 16384
 KEY = bytes(range(32))
 OTHER = bytes(32)
@@ -93,26 +90,32 @@ def test_the_parameters_of_rounds_are_used_until_a_model_comes():
     assert model.score(row) == 80 and model.round == 2 and model.final
 
 
+# A kind of question -> the kind of model whose parameters it holds.
+MODEL_OF_QUESTION = {
+    wire.LINEAR: wire.LINEAR,
+    wire.LOGISTIC: wire.LOGISTIC,
+    wire.SVM: wire.SVM,
+    wire.LOCAL + wire.LINEAR: wire.LINEAR,
+    wire.LOCAL + wire.SVM: wire.SVM,
+    wire.SOFTMAX: wire.SOFTMAX,
+    wire.SOFTMAX_GRADIENT: wire.SOFTMAX,
+    wire.LOCAL_SOFTMAX: wire.SOFTMAX,
+}
+
+
 def test_questions_hold_the_parameters_of_their_kind_of_model():
     parameters = (1, 2, 3, 4, 5, 6)
-    for question, kind in (
-        (1, 1),
-        (2, 2),
-        (3, 3),
-        (5, 1),
-        (6, 2),
-        (7, 3),
-        (4, 4),
-        (10, 4),
-        (11, 4),
-    ):
+    for question, kind in MODEL_OF_QUESTION.items():
         model = opened(scratch.folder())
         classes = 2 if kind == wire.SOFTMAX else 1
         model.take_round(Question(1, parameters, question, -16, classes))
         assert (model.kind, model.classes, model.d) == (kind, classes, 6 // classes)
+
+
+def test_a_collection_holds_no_parameters():
     for question in (wire.VALUES, wire.CATEGORIES):
         model = opened(scratch.folder())
-        model.take_round(Question(1, parameters, question, 0))
+        model.take_round(Question(1, (1, 2), question, 0))
         assert not model.ready
 
 
@@ -249,51 +252,52 @@ def test_hostile_models_change_nothing():
 
 
 def test_power_cut_at_every_write_of_the_model():
-    cut_at_every_write()
-
-
-def cut_at_every_write():
-    """Return the number of cuts; after each the old or the new model is whole, and the next model
-    is taken.
-    """
     if not MICROPYTHON:
-        return 0
-    image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
-    cuts = 0
+        return
+    small, large = model_frames(13), model_frames(600, wire.SOFTMAX, classes=6)
     # Within a block of the chip, and over several; with a new file, and in place.
-    for n, in_place in ((13, False), (600, False), (13, True), (600, True)):
-        flash = flash_chip.Flash(image)
-        flash_chip.format(flash)
-        kind, classes = (wire.SOFTMAX, 6) if n == 600 else (wire.LOGISTIC, 1)
-        models = []
-        for number in (1, 2, 3):
-            parameters = [number * 100 + j % 9 for j in range(n)]
-            models.append(frame_of(number, parameters, kind, -13, classes))
-        expected = [state_after(frame) for frame in models]
-        opened("/flash").take_model(models[0], KEY)
-        flash_chip.unmount()
+    for models, in_place in ((small, False), (large, False), (small, True), (large, True)):
+        cut_at_every_write(models, in_place)
 
-        def prepare(in_place=in_place):
-            model = opened("/flash")
-            model.in_place = in_place
-            return model
 
-        def take(model, frame=models[1]):
-            try:
-                model.take_model(frame, KEY)
-            except (LedgerError, OSError):
-                pass
+def model_frames(n, kind=wire.LOGISTIC, classes=1):
+    """MODELs of rounds 1, 2 and 3 with n parameters each."""
+    models = []
+    for number in (1, 2, 3):
+        parameters = [number * 100 + j % 9 for j in range(n)]
+        models.append(frame_of(number, parameters, kind, -13, classes))
+    return models
 
-        rounds = set()
-        for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
-            model = opened("/flash")
-            assert kept(model) == expected[model.round - 1], cut
-            rounds.add(model.round)
-            model.take_model(models[2], KEY)
-            assert opened("/flash").round == 3
-        assert rounds == {1, 2} and cut > 3
-        cuts += cut
-    return cuts
+
+def cut_at_every_write(models, in_place):
+    """After each cut the first or the second model is whole, and the third is taken."""
+    flash = flash_chip.Flash(bytearray(flash_chip.BYTES))
+    flash_chip.format(flash)
+    first, second, third = models
+    expected = [state_after(frame) for frame in (first, second)]
+    opened("/flash").take_model(first, KEY)
+    flash_chip.unmount()
+
+    def prepare():
+        model = opened("/flash")
+        model.in_place = in_place
+        return model
+
+    def take(model):
+        try:
+            model.take_model(second, KEY)
+        except (LedgerError, OSError):
+            pass
+
+    rounds = set()
+    start = bytearray(flash_chip.BYTES)
+    for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
+        model = opened("/flash")
+        assert kept(model) == expected[model.round - 1], cut
+        rounds.add(model.round)
+        model.take_model(third, KEY)
+        assert opened("/flash").round == 3
+    assert rounds == {1, 2} and cut > 3
 
 
 def state_after(frame):

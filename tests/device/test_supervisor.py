@@ -129,10 +129,12 @@ def test_the_console_stays_open_while_the_client_cannot_be_made():
     failures = []
     supervisor.Client = fail
     try:
-        board = run(*[Link(console=True) for _ in range(4)])
+        last = Link([round_frame(1)], console=True)
+        board = run(*[Link(console=True) for _ in range(3)], last)
     finally:
         supervisor.Client = client.Client
     assert board.log == ["end"] * 3 + ["begin", "unwatch", "end"]
+    assert last.sent[0][0] == wire.REPORT and board.last_error == "MemoryError"
 
 
 def test_the_console_stays_open_while_no_link_can_be_opened():
