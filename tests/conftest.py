@@ -3,7 +3,7 @@
 `@pytest.mark.exhaustive`: the test needs `--exhaustive`. `@pytest.mark.sampled(n)`: without that, n
 of its parameters run; the fixture `sampled` selects n values inside a test. `@pytest.mark.slow`:
 the test starts early, so that it is not the last one that runs; `make check` leaves it out. Tests
-in slow.txt, which slow.py writes, and device tests of thousands of rounds have this mark, too.
+in slow.txt, which slow.py writes, have this mark, too.
 """
 
 import gc
@@ -18,7 +18,6 @@ import pytest
 
 from tern.boards import emulated
 from ternhost.cli import main
-from terntools.testing import device_tests
 
 # A shell without job control lets background programs ignore Ctrl-C, and their children inherit
 # that. These tests press Ctrl-C, so they must not depend on how they were started.
@@ -34,7 +33,7 @@ def pytest_configure(config):
     for line in (
         "exhaustive: runs with --exhaustive only",
         "sampled(n): without --exhaustive, n of the test's parameters run",
-        "slow: takes a second or more; starts early, and `make check` leaves it out",
+        "slow: starts early, and `make check` leaves it out",
     ):
         config.addinivalue_line("markers", line)
 
@@ -122,11 +121,9 @@ def pytest_itemcollected(item):
 
 
 def _is_slow(item):
-    """Whether slow.txt has this test, or it is a device test of thousands of rounds."""
-    if item.path.parent == TESTS / "device":
-        name = getattr(item, "test_name", item.name)
-        return device_tests.needs(item.path).get(name) == device_tests.ENDURANCE
-    name = getattr(item, "originalname", item.name)
+    """Whether slow.txt has this test."""
+    # A device test has a `test_name`, another function with parameters an `originalname`.
+    name = getattr(item, "test_name", None) or getattr(item, "originalname", item.name)
     return f"{item.path.relative_to(TESTS).as_posix()}::{name}" in SLOW_TESTS
 
 

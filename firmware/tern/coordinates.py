@@ -1,6 +1,7 @@
 """Which k of a client's values it reports.
 
-They are drawn from the digest of the question, which both sides know.
+They are drawn from the digest of the request, which both host and device know, so that a report
+need not name them.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ _DIGEST_BYTES = const(32)  # of a question, and of each further hash
 
 @micropython.viper
 def list_marked(marks: ptr16, d: int, out: ptr16):
-    """Write the indices of all marks[:d] above 32767 into `out`, in ascending order."""
+    """Write the indices of all marks[:d] with their highest bit set into `out`, ascending."""
     i = 0
     j = 0
     while j < d:
@@ -34,22 +35,24 @@ def gather(values: ptr16, indices: ptr16, k: int, out: ptr16):
 
 
 def choose(question, d, k, out):
-    """Choose k of the coordinates 0 .. d - 1 for a question: all sets of k are equally likely.
+    """Choose k of the coordinates 0 .. d - 1 for a request: all sets of k are equally likely.
 
-    question: its digest, 32 bytes; d: at most 1025; out: an array('H'), which gets them in
-    ascending order.
+    question: the digest of the request, 32 bytes, from which random bytes come: first its last
+    ones, then those of SHA-256(question, counter). So no choice depends on data. d: at most 1025.
+    out: an array('H'), which gets the coordinates in ascending order.
 
-    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P) from the digest's last bytes, then from
-    hashes of it. No coordinate depends on data.
+    A partial Fisher-Yates shuffle (Knuth, TAOCP 2, 3.4.2 P): for i = 0 .. k - 1, a uniform draw from
+    places i .. d - 1 is exchanged with place i.
     """
     if k == d:
         for i in range(d):
             out[i] = i
         return
 
-    # its highest bits: which coordinates are chosen
+    # `order` is shuffled in the low 15 bits of its numbers. The highest bit of order[j] is another
+    # matter: it marks coordinate j as chosen. With k = 1 neither is needed.
     order = array("H", range(d)) if k > 1 else None
-    block = question
+    block = question  # of random bytes; `at` is the next one
     at = COORDINATES_AT
     counter = 0
 
@@ -58,8 +61,8 @@ def choose(question, d, k, out):
     while mask < d - 1:
         mask += mask + 1
     for i in range(k):
+        # A uniform draw from 0 .. last, by rejection. The range shrinks, and its mask with it.
         last = d - i - 1
-        # A uniform draw from 0 .. last, by rejection; `mask` covers the range, which shrinks.
         while mask >> 1 >= last:
             mask >>= 1
         draw = d
@@ -69,7 +72,9 @@ def choose(question, d, k, out):
                 counter += 1
                 at = 0
             draw = block[at]
-            if mask > 255:  # such draws come first: none is cut by the end of a block
+            # Draws of two bytes all come before those of one, and a block has an even number of
+            # bytes: none is cut by its end.
+            if mask > 255:
                 at += 1
                 draw |= block[at] << 8
             at += 1
@@ -78,7 +83,8 @@ def choose(question, d, k, out):
             out[0] = draw
             return
 
-        # Exchange places i and `draw` of the order, and mark the coordinate that comes to i.
+        # Exchange places i and `draw` of the order, but leave the marks where they are; place i is
+        # not needed again, so only the other one is written. Then mark the coordinate.
         draw += i
         coordinate = order[draw] & 32767
         order[draw] = order[draw] & 32768 | order[i] & 32767

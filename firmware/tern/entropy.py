@@ -1,9 +1,11 @@
-"""Random bytes: health-tested source, cryptographic generator, pool, exact draws
-(shared_specs/entropy.md).
+"""Random bytes: a health-tested source, a cryptographic generator, a pool, and exact draws from it.
 
-Samplers read `pool[position:end]` of a `Stream` in order. When it runs out they undo the unfinished
-coordinate and call `refill`, which keeps the rest. So a draw depends only on the stream of bytes,
-not on how it was cut into pools.
+See shared_specs/entropy.md. The source gives raw noise, which is tested and hashed into seeds. The
+generator makes bytes from a seed, into the pool of a `Stream`.
+
+Samplers read `pool[position:end]` in order. When it runs out they undo the unfinished coordinate
+and call `refill`, which keeps the bytes that are left. So a draw depends only on the stream of
+bytes, not on how it was cut into pools.
 """
 
 import hashlib
@@ -66,9 +68,11 @@ class Stream:
     def below(self, threshold):
         """Return whether a uniform 30-bit integer is below `threshold`.
 
-        It is drawn byte by byte, and bytes are read only while all so far are equal to those of
-        `threshold`.
+        So the result is true with probability threshold / 2**30. The integer is drawn byte by byte,
+        the highest first, and only as long as all bytes so far equal those of `threshold`.
         """
+        # threshold >> 22 is the first byte of 30 bits; the other 22 bits move up by 8. Once they
+        # are 0, the integer cannot be below any more.
         while threshold:
             difference = self.byte() - (threshold >> 22)
             if difference:
@@ -84,20 +88,24 @@ class Health:
     """
 
     def __init__(self):
-        self.failed = False
+        self.failed = False  # for good, once a test has failed
+        # The byte before; the first byte of a window; no byte is -1.
         self._last = self._sample = -1
+        # How often the byte before came in a row; how many bytes of the window have come, and how
+        # many of those equal the first one.
         self._run = self._seen = self._matches = 0
 
     def check(self, data):
         """Test `data` (bytes); return whether no test has failed so far.
 
         The repetition count test (4.4.1) counts equal bytes in a row, the adaptive proportion test
-        (4.4.2) how often the first byte of a window comes again in it.
+        (4.4.2) how often the first byte of a window of 512 comes again in it. Either fails where
+        true noise would give such a number with a probability of 2**-30.
         """
         for value in data:
             self._run = self._run + 1 if value == self._last else 1
             self._last = value
-            if self._seen == 0:
+            if self._seen == 0:  # a new window begins
                 self._sample = value
                 self._matches = 0
             if value == self._sample:
@@ -110,15 +118,16 @@ class Health:
 
 @micropython.viper
 def count_up(counter: ptr8, blocks: ptr8, n: int):
-    """Write counter + 1 .. counter + n into `blocks`, and leave `counter` at the last.
+    """Write the n numbers after `counter` into `blocks`, and leave `counter` at the last one.
 
-    Each has 16 bytes, big-endian.
+    Each has 16 bytes, the highest first. They are the input blocks of AES in counter mode.
     """
     at = 0
     while n:
+        # Add 1 to the last byte; a byte that becomes 0 carries to the one before.
         j = 16
         value = 0
-        while value == 0 and j:  # carry
+        while value == 0 and j:
             j -= 1
             value = (counter[j] + 1) & 255
             counter[j] = value
@@ -133,7 +142,7 @@ def count_up(counter: ptr8, blocks: ptr8, n: int):
 
 @micropython.viper
 def move(source: ptr8, start: int, out: ptr8, at: int, n: int):
-    """out[at + i] = source[start + i], for i < n."""
+    """Copy n bytes: out[at + i] = source[start + i], for i < n."""
     i = 0
     while i < n:
         out[at + i] = source[start + i]
@@ -166,6 +175,8 @@ class CtrDrbg:
     )
 
     def __init__(self, seed):
+        """Begin with a seed of 48 bytes of full entropy."""
+        # SP 800-90A: the key, 32 bytes, and the counter V, 16 bytes, which reseed() fills.
         self._state = bytearray(48)
         self._key = memoryview(self._state)[:32]
         self._counter = memoryview(self._state)[32:]
@@ -180,19 +191,27 @@ class CtrDrbg:
         self._aes.encrypt(out, out)
 
     def reseed(self, seed):
-        """Mix `seed`, 48 bytes of full entropy, into the state."""
+        """Mix `seed`, 48 bytes of full entropy, into the state: new bytes, XORed with the seed."""
         self.end_request()
         for i in range(48):
             self._state[i] ^= seed[i]
 
     def end_request(self):
-        """Change the key, so that it does not tell what was generated."""
-        self.generate(self._state)  # its third block is the counter itself, as it should be
+        """Change the key, so that the new one does not tell what the old one generated.
+
+        Three generated blocks replace the key, in two of them, and the counter, in the third.
+        """
+        # The counter blocks are written into the state itself, whose third block is the counter: it
+        # counts up and is then replaced by its own ciphertext, as the standard wants.
+        self.generate(self._state)
         self._aes = None
 
 
 def known_answer(drbg):
-    """Return whether the class `drbg` gives its known answer."""
+    """Return whether the generator class `drbg` gives the answer of a published test (`known`).
+
+    A generator is tested before each use, as SP 800-90A (11.3) wants.
+    """
     seed, length, answer = drbg.known
     generator = drbg(seed)
     out = bytearray(length)
@@ -203,18 +222,23 @@ def known_answer(drbg):
 
 
 class Generator(Stream):
-    """The device's random bytes: `source(n)`, health tests, SHA-256 conditioning, CtrDrbg (without
-    AES: hash_drbg).
+    """The device's random bytes, from a noise source to the pool.
 
-    `state`: CTR_DRBG, HASH_DRBG or, for good, FAILED: then every draw raises EntropyError.
-    `portion`: bytes per call of the source, a divisor of 128; `also(n)`: untested bytes, hashed in.
-    Call `end_report` after each report, which makes its draws irrecoverable.
+    Raw bytes of `source` are tested, hashed by SHA-256 into seeds of full entropy, and stretched by
+    a generator: CtrDrbg, or hash_drbg on boards without AES. Call end_report() after each report,
+    which makes its draws irrecoverable.
+
+    state: CTR_DRBG or HASH_DRBG, the generator in use; or FAILED, for good: then every draw raises
+    EntropyError.
     """
 
     def __init__(self, source=os.urandom, drbg=None, portion=_RAW, also=None):
         """Test the source, and seed the generator from it.
 
-        Parameters: see the class; drbg: a class such as CtrDrbg, by default that one.
+        source: a function that returns so many raw bytes. drbg: the class of the generator; None
+        for CtrDrbg, or HashDrbg without AES. portion: how many bytes to take from the source at
+        once, a divisor of 128. also: a function that returns so many bytes which are not tested,
+        but hashed in as well; or None.
         """
         super().__init__(b"")
         self._resize(_MARGIN)
@@ -223,8 +247,9 @@ class Generator(Stream):
         self._also = also
         self._health = Health()
         self._hash = hashlib.sha256()
-        self._raw = self._requested = self._reports = 0  # _raw: bytes in the hash
-        self._seed = b""
+        # Raw bytes in the hash; bytes generated since the key changed; reports so far.
+        self._raw = self._requested = self._reports = 0
+        self._seed = b""  # the first half of the next seed, if it is there
         self._drbg = None
         self.state = FAILED
         if drbg is None:
@@ -245,7 +270,8 @@ class Generator(Stream):
     def _gather(self, n):
         """Take n raw bytes; return a seed of 48 bytes whenever there are enough for one, else None.
 
-        Each 128 raw bytes are hashed into 32 of full entropy; a seed takes two such hashes.
+        Each 128 raw bytes are hashed into 32 of full entropy; a seed takes two such hashes. A
+        failed test sets `state`, and erases the pool.
         """
         try:
             data = self._source(n)
@@ -264,13 +290,14 @@ class Generator(Stream):
         seed = self._seed + self._hash.digest()
         self._hash = hashlib.sha256()
         self._raw = 0
+        # Keep the first hash; after the second one, return both together, and begin again.
         self._seed = b"" if self._seed else seed
         return None if self._seed else seed[:48]
 
     def _resize(self, margin):
-        """Make a new pool, with room for `margin` bytes in front of the fresh ones; whole slices.
+        """Make a new pool, with room for `margin` bytes in front of the fresh ones.
 
-        What is left of a pool is put into the margin.
+        A refill puts the bytes that are left into the margin. margin: a multiple of _SLICE.
         """
         pool = bytearray(margin + _FRESH + SLACK)
         self._fresh = memoryview(pool)[margin : margin + _FRESH]
@@ -282,13 +309,17 @@ class Generator(Stream):
 
         Raises EntropyError once a health test has failed.
         """
-        # Few variables: more than 11 words with those of a call would lie on the heap.
+        # Few variables: with more than 11 words, those of a call included, MicroPython would
+        # allocate the frame on the heap.
         cursor = self.cursor
         old = self.pool
         left = cursor[END] - cursor[POSITION]
         cursor[POSITION] = cursor[END]  # if memory runs out below, nothing of half a pool counts
-        if left > self._margin:  # one draw that needs this many bytes is rare, yet must stay exact
+        # A draw that needs more bytes than the margin holds is rare, yet must stay exact: make room.
+        # _SLICE is a power of 2, so that the mask -_SLICE rounds up to a multiple of it.
+        if left > self._margin:
             self._resize((left + _SLICE - 1) & -_SLICE)
+        # The bytes that are left go right in front of the fresh ones.
         at = self._margin - left
         move(old, cursor[END] - left, self.pool, at, left)
         if old is not self.pool:
@@ -306,7 +337,8 @@ class Generator(Stream):
         """Erase all bytes of the pool, drawn or not."""
         self.cursor[POSITION] = self.cursor[END] = 0
         erase(self.pool, len(self.pool))
-        if self._margin > _MARGIN:  # HELLO tells the heap that is free: not how long a draw was
+        # A pool that was made larger for a long draw would show in the free heap that HELLO states.
+        if self._margin > _MARGIN:
             self._resize(_MARGIN)
 
     def _new_key(self):
@@ -320,7 +352,8 @@ class Generator(Stream):
 
         Now and then this takes raw bytes for a new seed.
         """
-        # Whole slices, so that what is left does not tell how many bytes were drawn.
+        # Use up whole slices (the mask rounds up), so that what is left does not tell how many
+        # bytes were drawn.
         cursor = self.cursor
         position = cursor[POSITION] = (cursor[POSITION] + _SLICE - 1) & -_SLICE
         if self._margin > _MARGIN:
@@ -330,6 +363,7 @@ class Generator(Stream):
         if self._requested:
             self._new_key()
         self._reports += 1
+        # On average one raw byte for every _PACE reports.
         if self._reports % (_PACE * self._portion) == 0:
             self._renew(self._gather(self._portion))
 
@@ -346,6 +380,7 @@ if not MICROPYTHON:
     _generators: weakref.WeakSet[Generator] = weakref.WeakSet()
 
     def _reseed_all():
+        """Give every generator of this process a new seed, which takes two gathers at most."""
         for generator in list(_generators):
             generator._renew(generator._gather(_RAW) or generator._gather(_RAW))
 

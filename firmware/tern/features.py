@@ -13,18 +13,19 @@ of half the vector, each component rounded down, to fit int16. A feature is scal
 (low, high) to -1 and 1, clipped, and rounded down to 2**-14; docs/guides/application.md says why no
 bound may come from the devices' data.
 
-No overflow of 31 bits, with n <= 256 samples v, and w = v - mean, |w| < 2**16 (mean: 0, then that
-of the window):
+No number exceeds the 31 bits of MicroPython's small ints, which need no allocation. With n <= 256
+samples v, and w = v - mean, |w| < 2**16 (where mean is first 0, then that of the window):
 
-  |sum v| <= 2**8 * 2**15 = 2**23; jerk: the sum of |v - v'| < 2**16 is below 2**24;
-  w w < 2**32: its low 8 bits add up to less than 2**16; the others are below 2**24, whatever sign
-    an int32 shows;
-  about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30, so that these
-    add up to 2**30 at most; about the mean to less than n / 256 * (variance + 1), and a variance of
-    int16 values is at most (2**16 - 1)**2 / 4 < 2**30 - 2**14: a small int, and so is the quotient
-    by n, taken in two digits of base 256;
+  sum of v: |sum v| <= 2**8 * 2**15 = 2**23.
+  jerk: the sum of |v - v'| < 2**16 is below 2**24.
+  squares: w w < 2**32. Its low 8 bits add up to less than 2**16; the others are below 2**24,
+    whatever sign an int32 shows.
+  sum of squares: about 0, and about the mean rounded down, int16 values have sum w w <= n * 2**30,
+    so that the high parts add up to 2**30 at most. About the mean they add up to less than
+    n / 256 * (variance + 1), and a variance of int16 values is at most (2**16 - 1)**2 / 4
+    < 2**30 - 2**14: a small int, and so is the quotient by n, taken in two digits of base 256.
   length: three squares of |v >> 1| <= 2**14 add up to at most 3 * 2**28, and its root is below
-    2**15;
+    2**15.
   scaling: |2 v - low - high| <= high - low <= 2**16 - 1 for a v in between, and 2**14 times that is
     below 2**30.
 """
@@ -43,12 +44,14 @@ _G = const(8192)  # 1 g, of the default scale
 
 @micropython.viper
 def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) -> int:
-    """Sum over n samples v of a ring, from index i on; return the sum of v - mean.
+    """Add up what the features of a window need; return the sum of v - mean over its samples v.
 
-    A sample is stored as v + 32768, and `mean` is given as the mean + 32768. mask: length of the
-    ring - 1. out[k:k + 4] gets the sums of the high bits (from 2**8) and the low 8 bits of (v -
-    mean)**2, the sum of |v - v'| over neighbours, and how often v > mean changes.
+    mean: plus 32768. out: gets four sums from index k on: those of the high bits (from 2**8 on) and
+    of the low 8 bits of (v - mean)**2; the sum of |v - v'| over neighbouring samples; and how often
+    the condition v > mean changes. ring: samples, each stored as v + 32768; its length is a power
+    of 2, and `mask` is that less 1. i: the index of the window's first sample. n: samples.
     """
+    # 32768 cancels in differences. `difference` is mean - v: negative for a v above the mean.
     last = mean - ring[i]
     total = 0
     high = 0
@@ -58,15 +61,18 @@ def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) 
     while n:
         difference = mean - ring[i]
         total -= difference
-        crossings -= (difference ^ last) >> 17  # x >> 17 is -1 for x < 0, else 0
+        # A number below 2**17 in size, shifted by 17, is -1 if it is negative, else 0; and the XOR
+        # of two is negative if their signs differ.
+        crossings -= (difference ^ last) >> 17
         last -= difference
         sign = last >> 17
-        jerk += (last ^ sign) - sign  # |last|
+        jerk += (last ^ sign) - sign  # |last|: -x is (x ^ -1) + 1
         last = difference
-        difference = difference * difference  # below 2**32: the sign of an int32 may be wrong
+        # Below 2**32, so the sign of an int32 may be wrong; the masks take it away.
+        difference = difference * difference
         high += difference >> 8 & 0xFFFFFF
         low += difference & 255
-        i = i + 1 & mask
+        i = i + 1 & mask  # (i + 1) & mask: the next index, after the last one 0
         n -= 1
     out[k] = high
     out[k + 1] = low
@@ -76,7 +82,10 @@ def sums(mean: int, out: ptr32, mask: int, ring: ptr16, i: int, n: int, k: int) 
 
 
 def root(n: int) -> int:
-    """Return the square root of n, 0 .. 2**30 - 1, rounded down, by Newton's steps from above."""
+    """Return the square root of n, 0 .. 2**30 - 1, rounded down.
+
+    Newton's steps e = (e + n / e) / 2 begin above the root, at 2**15, and fall until they reach it.
+    """
     estimate = _ZERO
     while estimate and n // estimate < estimate:
         estimate = estimate + n // estimate >> 1
@@ -84,10 +93,11 @@ def root(n: int) -> int:
 
 
 class Window:
-    """Makes features of samples without allocation.
+    """Makes features of a sensor's samples without allocation: push() each sample, then features().
 
-    d: number of features, the constant included. raw: the features of the last window before
-    scaling, array('i'). lost: samples that came when there was no room.
+    Samples wait in a ring buffer for each axis. d: the number of features, the constant included. raw:
+    the features of the last window before scaling, array('i'). lost: samples that came when there was
+    no room.
     """
 
     def __init__(
@@ -98,19 +108,22 @@ class Window:
         length: bool = False,
         scale: "Sequence[tuple[int, int]] | None" = None,
     ) -> None:
-        """n: samples of a window, 2 .. 256; hop: samples from one window to the next; axes: 1 .. 3.
+        """Allocate the ring buffers. Raises ValueError for arguments out of bounds.
 
-        length: whether the length of the vector has features, too. hop is 1 .. n, by default n //
-        2. scale: (low, high) of each feature, integers at most 65535 apart; the default is for a
-        worn accelerometer of +-4 g at 50 Hz, where 1 g is 8192. Raises ValueError.
+        n: the samples of a window, 2 .. 256. hop: the samples from the begin of one window to that
+        of the next, 1 .. n; None for n // 2. axes: 1 .. 3. length: whether the length of the vector
+        has features, too. scale: the (low, high) of each feature that become -1 and 1, integers at
+        most 65535 apart; the default is for a worn accelerometer of +-4 g at 50 Hz, where 1 g is
+        8192.
         """
         if hop is None:
             hop = n // 2
-        rings = axes + 1 if length else axes
+        rings = axes + 1 if length else axes  # a ring for each axis, the last one for the length
         if scale is None:
+            # Of each ring: mean, deviation, jerk, crossings.
             most = 0, n // 3 or 1
             scale = ((-_G, _G), (0, _G // 4), (0, _G // 8), most) * axes
-            if length:  # counts in two
+            if length:  # it is that of half the vector, around 1/2 g
                 scale += (_G // 4, 3 * _G // 4), (0, _G // 8), (0, _G // 16), most
         fits = 1 < n <= 256 and 0 < hop <= n and 0 < axes < 4 and len(scale) == 4 * rings
         for low, high in scale:
@@ -125,7 +138,10 @@ class Window:
         self.d = 4 * rings + 1
         self.raw = array("i", bytes(16 * rings))
         self.lost = 0
-        # push() moves only _head and features() only _tail, so that either may interrupt the other.
+        # A ring is empty where _head, the index of the next sample, equals _tail, that of the
+        # oldest; so one place stays free. Its length is a power of 2 above n + hop, so that a mask
+        # keeps an index in it. push() moves only _head and features() only _tail: either may
+        # interrupt the other.
         size = 2
         while size <= n + hop:
             size *= 2
@@ -138,13 +154,15 @@ class Window:
     def push(self, x: int, y: int = 0, z: int = 0) -> bool:
         """Add a sample, an int16 for each axis; return whether a window is full.
 
-        A soft interrupt may call it.
+        A soft interrupt may call it: it allocates nothing, and has no loops but that of the root. If
+        the ring is full, the sample is dropped and counted in `lost`.
         """
         i = self._head
-        head = i + 1 & self._mask
+        head = i + 1 & self._mask  # (i + 1) & mask: the next index, after the last one 0
         if head == self._tail:
             self.lost += 1
             return True
+        # A sample v is stored as v + 32768, in 16 bits without a sign.
         rings = self._rings
         rings[0][i] = x + _ZERO
         if len(rings) > 1:
@@ -152,38 +170,45 @@ class Window:
             if len(rings) > 2:
                 rings[2][i] = z + _ZERO
         if self._length:
+            # The last ring has the length of half the vector: halves, so that it fits an int16. It
+            # replaces what was written there if there is one axis or two.
             rings[-1][i] = _ZERO + root((x >> 1) ** 2 + (y >> 1) ** 2 + (z >> 1) ** 2)
-        self._head = head
+        self._head = head  # last: now the sample is complete
         return self.full()
 
     def full(self) -> bool:
         """Return whether there are enough samples for a window."""
+        # (head - tail) & mask is the number of samples in the ring, also where head has wrapped.
         return (self._head - self._tail & self._mask) >= self.n
 
     def features(self, out: "array[int]", start: int = 0) -> None:
         """Write the features of the oldest window into out[start:], and move on by a hop.
 
-        out: array('h'), Q1.14; the constant comes last. Raises ValueError if no window is full,
+        out: array('h'), Q1.14; the constant 1 comes last. Raises ValueError if no window is full,
         IndexError if out is too short.
         """
         if not self.full():
             raise ValueError("no window is full")
         n = self.n
         raw = self.raw
+        # Four unscaled features of each ring, from raw[k] on.
         k = 0
         for ring in self._rings:
-            # First the mean, rounded down, then sums about it.
+            # First the mean, rounded down, then sums about it. sums() writes into raw[k : k + 4].
             mean = sums(_ZERO, raw, self._mask, ring, self._tail, n, k) // n
             rest = sums(mean + _ZERO, raw, self._mask, ring, self._tail, n, k)
-            # Divide the sum of squares by n, in two digits of base 256: it may exceed a small int.
+            # The sum of squares is 256 raw[k] + raw[k + 1], which may exceed a small int. So it is
+            # divided by n as by hand, in two digits of base 256: `high` is the first digit, and `low`
+            # the remainder with the second one.
             high = raw[k] // n
             low = (raw[k] - high * n << 8) + raw[k + 1]
             raw[k] = mean
-            # The mean is rest / n too low, and the mean square about it the square of that too
-            # large.
+            # The mean is rest / n too low, and so the mean square about it (rest / n)**2 too large,
+            # which is below 1. The last term rounds down: 1 less if low / n has a smaller fraction.
             raw[k + 1] = root((high << 8) + low // n - (low % n * n < rest * rest))
             raw[k + 2] //= n - 1
             k += 4
+        # Scale low .. high to -1 .. 1: (2 v - low - high) / (high - low).
         k = start
         for low, high in self._scale:
             value = min(max(raw[k - start], low), high)

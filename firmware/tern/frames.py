@@ -3,9 +3,12 @@
 They are in one file because a second module costs a board 190 bytes.
 
 Encoders write a whole frame, tag included, into the caller's buffer and return its length. Decoders
-check every bound before they use a field, and raise FrameError. COBS: Cheshire and Baker, 1999.
-Tags: SHA-256 of key and data, cut to 8 bytes, a PRF (Bellare, Bernstein, Tessaro, Hash-Function
-Based PRFs, Eurocrypt 2016).
+check every bound before they use a field, and raise FrameError. A `layout` is one of struct. A key
+has 32 bytes or, where a frame is not secret, none.
+
+COBS, which marks the ends of frames in a stream of bytes: Cheshire and Baker, 1999. Tags, which
+authenticate frames: SHA-256 of key and data, cut to 8 bytes, a PRF (Bellare, Bernstein, Tessaro,
+Hash-Function Based PRFs, Eurocrypt 2016).
 """
 
 import hashlib
@@ -29,16 +32,17 @@ _ZERO = const(4)  # whether a zero follows the block
 _BAD = const(5)  # whether this frame is damaged
 _LIMIT = const(6)  # bytes of the longest frame
 
-# Tools interrupt a board by a carriage return, which in COBS would begin a block of 12 bytes, and
-# Ctrl-C.
+# Tools interrupt a board by a carriage return and Ctrl-C. A carriage return in COBS would begin a
+# block of 12 bytes.
 _RETURN = const(0x0D)
 _CTRL_C = const(0x03)
-_LEAST = const(13)  # a HELLO_REQUEST: the shortest frame of a host
+_LEAST = const(13)  # bytes of a HELLO_REQUEST, the shortest frame of a host
 QUESTION_AT = const(5)  # a ROUND is type, device, question, tag
 REPORT_BYTES = const(9)  # type and fixed fields of a REPORT
-_ROUND_BYTES = const(26)  # type and fixed fields of a ROUND,
-_LEAST_ROUND = const(36)  # those, a byte of parameters, one of the card, the tag;
-_MODEL_AT = const(9)  # and where those of them stand that say how long it is
+_ROUND_BYTES = const(26)  # type and fixed fields of a ROUND
+_LEAST_ROUND = const(36)  # and with a byte of parameters, one of the card, and the tag
+# The offsets of the fields that say how long a ROUND is: model, classes, d, length of the card.
+_MODEL_AT = const(9)
 _CLASSES_AT = const(12)
 _D_AT = const(13)
 _CARD_AT = const(24)
@@ -63,11 +67,11 @@ def require(condition, what=""):
 def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
     """Write the COBS form of source[:n] and the ending 0x00 into `out`; return the length.
 
-    The length is at most cobs_size(n). COBS replaces zeros: each block of up to 254 bytes without a
-    zero begins with a code, its length plus 1; below 255 the code also stands for a zero after the
-    block.
+    The length is at most cobs_size(n). COBS replaces zeros, so that 0x00 can end a frame: each
+    block of up to 254 bytes without a zero begins with a code, its length plus 1. A code below 255
+    also stands for a zero after the block, of which the last one is left out.
     """
-    code_at = 0
+    code_at = 0  # where the code of the block under way goes, once it is known
     end = 1
     code = 1
     i = 0
@@ -78,6 +82,7 @@ def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
             out[end] = value
             end += 1
             code += 1
+        # A zero, or the longest block with more to come: begin another block.
         if value == 0 or (code == 255 and i < n):
             out[code_at] = code
             code_at = end
@@ -92,8 +97,9 @@ def cobs_encode(source: ptr8, n: int, out: ptr8) -> int:
 def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
     """Decode source[state[0]:state[1]] into `out` up to a 0x00.
 
-    Returns the frame's length, MORE if the source ended first, or DAMAGED. All that must be
-    remembered until the next call is in `state`, see _AT and the constants after it.
+    Returns the frame's length, MORE (-1) if the source ended first, or DAMAGED (-2). All that must
+    be remembered until the next call is in `state`, an int32 array; for its slots see _AT and the
+    constants after it.
     """
     at = state[_AT]
     end = state[_END]
@@ -114,7 +120,8 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
             zero_follows = 0
             damaged = 0
         elif damaged == 0:
-            # A byte of the block; or a code, and then the zero of the block before, if any.
+            # Within a block the byte itself is output. At the end of one it is the next code, and
+            # the zero that follows the block before, if any, is output.
             has_output = 1
             if block_left:
                 block_left -= 1
@@ -145,21 +152,24 @@ def cobs_decode(source: ptr8, state: ptr32, out: ptr8) -> int:
 def still_to_come(state: ptr32, frame: ptr8) -> int:
     """Return how many bytes must still come before the frame can end: see Receiver.certain().
 
-    `state` and `frame` are those of a Receiver.
+    A board that waits for fewer bytes than must come never waits in vain. state, frame: those of a
+    Receiver; frame[:length] is what was decoded so far.
     """
     length = state[_LENGTH]
-    left = state[_LEFT]
-    if length == 0:  # no host sends less; after a carriage return the next byte tells what it is
+    left = state[_LEFT]  # bytes that the COBS block under way still has
+    if length == 0:
+        # No host sends a shorter frame than _LEAST. But the code of a carriage return may be an
+        # interrupt, and only the next byte tells; and before a code nothing is certain.
         if left and left != _RETURN - 1:
             left = _LEAST
         else:
             left = 0
     elif length == 1 and left == _RETURN - 2 and frame[0] == _CTRL_C:
-        # A carriage return, as a code, and Ctrl-C: an interrupt.
+        # A carriage return, taken for a code, and Ctrl-C: an interrupt, so the result is 0.
         left = -1
     elif frame[0] == int(wire.ROUND):
-        # The head of a ROUND says how long it is; before it has come, any ROUND is as long as the
-        # shortest.
+        # The head of a ROUND says how long it is. Before that has come, it is at least as long as
+        # the shortest one. 16-bit fields have their low byte first.
         least = _LEAST_ROUND
         if length >= _ROUND_BYTES:
             model = frame[_MODEL_AT]
@@ -173,15 +183,16 @@ def still_to_come(state: ptr32, frame: ptr8) -> int:
                 least += 2 * frame[_CLASSES_AT] * dimension
         if left < least - length:
             left = least - length
-    return 1 + left
+    return 1 + left  # and the 0x00 that ends it
 
 
 @micropython.viper
 def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> int:
-    """Pack symbols[:k] into out[start:end], little-endian, as the sum of symbols[i] * base**i.
+    """Pack symbols[:k] into out[start:end] as one number, the sum of symbols[i] * base**i.
 
-    base: 2 .. 65536; end - start: packed_size(base, k). Returns how many bytes the number takes, or
-    -1 if a symbol is not below base.
+    So k symbols take k log2(base) bits, rounded up to whole bytes, the lowest of which comes first.
+    base: 2 .. 65536, the number of a card's symbols. end - start must be packed_size(base, k).
+    Returns how many bytes the number takes, or -1 if a symbol is not below base.
     """
     at = end
     while at > start:
@@ -190,7 +201,8 @@ def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> 
     used = start
     i = k - 1
     while i >= 0:
-        # Horner: out = out * base + symbols[i], byte by byte.
+        # Horner's scheme, out = out * base + symbols[i], byte by byte. A carry is at most base, so
+        # that 255 * base with the carry is below 2**25. `used` bytes are not 0.
         carry = symbols[i]
         if carry >= base:
             return -1
@@ -210,17 +222,23 @@ def pack(symbols: ptr16, k: int, base: int, out: ptr8, start: int, end: int) -> 
 
 @micropython.viper
 def copy_int16(source: ptr8, start: int, out: ptr16, n: int):
-    """Copy n little-endian int16s: out[i] = the one at source[start + 2 * i]."""
+    """Copy n little-endian int16s: out[i] = the one at source[start + 2 * i].
+
+    A frame may hold them at an odd offset, where a processor cannot load them at once.
+    """
     i = 0
     while i < n:
         at = start + i + i
         value = source[at] | source[at + 1] << 8
-        out[i] = ((value + 32768) & 65535) - 32768
+        out[i] = ((value + 32768) & 65535) - 32768  # with its sign, as CPython's array('h') wants
         i += 1
 
 
 def cobs_size(n):
-    """Return the most bytes that cobs_encode writes for n bytes, the ending 0x00 included."""
+    """Return the most bytes that cobs_encode writes for n bytes, the ending 0x00 included.
+
+    That is a code for each 254 bytes, one more, and the 0x00.
+    """
     return n + 2 + n // 254
 
 
@@ -257,8 +275,9 @@ class Receiver:
     def certain(self):
         """Return how many bytes of a host must still come before the current frame can end.
 
-        1 between two frames; 0 if the bytes since the last 0x00 are just 0x0D 0x03, by which tools
-        interrupt and no frame of a host begins.
+        A console's read blocks until all bytes are there, so a board may ask for this many. It is 1
+        between two frames. It is 0 if the bytes since the last 0x00 are just 0x0D 0x03, by which
+        tools interrupt a board, and with which no frame of a host begins.
         """
         return still_to_come(self._state, self.frame)
 
@@ -266,7 +285,8 @@ class Receiver:
 def question_bytes(model, classes, d):
     """Return how many bytes of a ROUND are its parameters, or its requested features.
 
-    Parameters are classes x d int16s; the features of a collection are a bit each.
+    Parameters are classes x d int16s; the features of a collection are a bit each, of which
+    (d + 7) >> 3 bytes are needed.
     """
     return d + 7 >> 3 if model in wire.COLLECTIONS else 2 * classes * d
 
@@ -314,7 +334,8 @@ def difference(a: ptr8, start: int, b: ptr8, n: int) -> int:
 def seal(key, out, n, data=None):
     """Write the tag of out[:n] behind it, and return the length of the whole frame.
 
-    out: bytearray or memoryview; data: a view of out[:n], if the caller has one.
+    out: bytearray or memoryview. data: a view of out[:n], if the caller has one; else it is
+    allocated here.
     """
     data = digest(key, data or out[:n])
     struct.pack_into("8s", out, n, data)
@@ -337,8 +358,9 @@ def verify(key, frame):
 def question(key, address, asked):
     """Return the digest of a ROUND under a client's key, which identifies the question to it.
 
-    address: the type of the frame and the client's device, 5 bytes; asked: the rest without the
-    tag. The ROUND itself may be for the whole fleet.
+    The ROUND itself may be for the whole fleet, with other first bytes and another tag; so the
+    digest is that of the frame as the client alone would have got it. address: the frame's first 5
+    bytes then, its type and the client's device. asked: the rest of the frame without the tag.
     """
     hashed = hashlib.sha256(key)
     hashed.update(address)
@@ -355,9 +377,10 @@ def answer_key(question):
 
 
 def mask_fleet_key(key, epoch, fleet_key):
-    """Return the key of a fleet as a FLEET_KEY carries it to the client with `key`, or back.
+    """Hide the key of a fleet for a FLEET_KEY frame, or reveal it again.
 
-    It is XORed with digests of the epoch under the client's key.
+    It is XORed with digests of the epoch under the client's `key`, so that doing it twice gives the
+    fleet's key back. epoch: the number of the fleet's key, a new one each time.
     """
     label = wire.FLEET_KEY_LABEL + struct.pack("<I", epoch)
     mask = digest(key, label + b"1")[:16] + digest(key, label + b"2")[:16]
@@ -399,10 +422,10 @@ def encode_hello(
     unit,
     text,
 ):
-    """Write a HELLO: the fields of wire.md, in their order.
+    """Write a HELLO, by which a board describes itself; return its length.
 
-    Fields that are the same for every board, such as the version, are put in here. text: cut to 255
-    bytes of UTF-8.
+    The parameters are the fields of wire.md, in their order; those that are the same for every
+    board, such as the version, are put in here. text: a description, cut to 255 bytes of UTF-8.
     """
     while len(text.encode()) > 255:
         text = text[:-1]
@@ -441,10 +464,10 @@ def encode_hello(
 
 
 def encode_report(out, key, device, round_number, symbols, k, base, size, data=None):
-    """Write a REPORT of symbols[:k] (array('H')), each below base.
+    """Write a REPORT of symbols[:k] (array('H')), each below base; return its length.
 
-    key: answer_key() of the question; size: packed_size(base, k); data: as for seal(). Raises
-    FrameError.
+    key: answer_key() of the question. size: packed_size(base, k), which a caller knows from round
+    to round. data: as for seal(). Raises FrameError.
     """
     out[0] = wire.REPORT
     struct.pack_into(wire.REPORT_FIELDS, out, 1, device, round_number)
@@ -455,9 +478,10 @@ def encode_report(out, key, device, round_number, symbols, k, base, size, data=N
 
 
 def encode_error(out, key, device, round_number, code, detail=0):
-    """Write an ERROR.
+    """Write an ERROR, by which a client refuses a request; return its length.
 
-    device 0 and the empty key mean that the board itself speaks, not one of its clients.
+    code: one of wire.ERR_FRAME and those after it; detail: a number that wire.md explains for each.
+    A device of 0 and the empty key mean that the board itself speaks, not one of its clients.
     """
     out[0] = wire.ERROR
     struct.pack_into(wire.ERROR_FIELDS, out, 1, device, round_number, code, detail)
@@ -492,9 +516,16 @@ def check_length(frame, layout, rest):
 def check_question(model, shape, scale, sizes, batch, local):
     """Check the fields of a question; return how many values a client computes (at most).
 
-    shape: of the card; scale: (range, exponent); sizes: (classes, d, k), where k is how many of the
-    values are reported; batch: 0 for all records; local: (epochs, rate, tau) of local training. In
-    a collection, d counts features that may be requested. Raises FrameError.
+    A question is what a ROUND asks for, whatever device it is for. Raises FrameError.
+
+    model: one of wire.LINEAR .. wire.LAST_MODEL.
+    shape: that of the card, the kind of privacy mechanism.
+    scale: (range, exponent). Values are scaled up by 2**range; a mantissa m of the model's parameters
+    stands for m 2**exponent.
+    sizes: (classes, d, k): d features, in a collection those that may be requested; k of the values
+    are reported.
+    batch: how many records to use, 0 for all.
+    local: (epochs, rate, tau) of local training, else zeros.
     """
     range_, exponent = scale
     classes, d, k = sizes
@@ -510,7 +541,7 @@ def check_question(model, shape, scale, sizes, batch, local):
     else:
         require(classes == 1, "classes out of bounds")
 
-    # The range: how many bits values are scaled up.
+    # The range: how many bits values are scaled up. For categories it says whether they are hashed.
     most = 0
     if model in wire.SCALED:
         most = wire.MAX_RANGE
@@ -533,11 +564,11 @@ def check_question(model, shape, scale, sizes, batch, local):
         fits = not any(local)
     require(fits, "local training out of bounds")
 
-    # The probabilities of classes; or a value for each parameter, and in a sum the tally.
+    # The probabilities of classes; or a value for each parameter, and in a sum one more, the tally
+    # of its units.
     values = k if model == wire.SOFTMAX else classes * d + (shape == SUM)
     fits = 1 <= k <= values
-    if model == wire.SOFTMAX:
-        # The label, or all probabilities.
+    if model == wire.SOFTMAX:  # inference reports the likeliest class, or all probabilities
         fits = k == 1 or k == classes
     require(fits, "k out of bounds")
     return values
@@ -546,7 +577,7 @@ def check_question(model, shape, scale, sizes, batch, local):
 def is_for_fleet(frame):
     """Return whether `frame` is a ROUND for the whole fleet.
 
-    Its device is then FLEET, four bytes of 255.
+    Its device is then FLEET, four bytes of 255. No ROUND has 16 bytes or less.
     """
     if len(frame) <= 16 or frame[0] != wire.ROUND:
         return False
@@ -574,9 +605,10 @@ def decode_hello_request(frame):
 class Round:
     """One decoded ROUND after another, with the fields of wire.md as attributes.
 
-    Fields that are the same as in the last frame are not checked again. parameters: array('h'),
-    classes x d, row by row; asked: a byte for each feature of a collection, 1 if it is requested;
-    values: how many values a client computes, of which it reports k.
+    Decoding is quick if only the parameters differ from the last frame: fields that are the same are
+    not checked again. parameters: array('h'), classes x d, row by row. asked: a byte for each feature
+    of a collection, 1 if it is requested. values: how many values a client computes, of which it
+    reports k.
     """
 
     def __init__(self):
@@ -591,9 +623,10 @@ class Round:
         self._length = self._mantissas = self._card_bytes = 0
 
     def decode(self, frame, known=None):
-        """Take the fields of `frame`; its tag is not verified here.
+        """Decode `frame` into the attributes; its tag is not verified here. Raises FrameError.
 
-        known: its (device, round), if the caller has read them. Raises FrameError.
+        known: the (device, round) of the frame, if the caller has read them with address(); else
+        None.
         """
         self.device, self.round = known or address(frame)
         check_address(self.device, self.round)
@@ -617,8 +650,10 @@ class Round:
 
         Raises FrameError. The bits of the last byte beyond d must be 0.
         """
-        # A sum has one value more, the tally of its units; the low bits of a card are its shape.
+        # A sum has one value more, the tally of its units: the comparison counts as 1. The low four
+        # bits of a card are its shape.
         self.values = self.card[0] & 15 == SUM
+        # All bits of the last byte too: d is rounded up to a multiple of 8.
         for j in range(self.d + 7 & ~7):
             bit = frame[_ROUND_BYTES + (j >> 3)] >> (j & 7) & 1
             require(j < self.d or not bit, "feature out of bounds")
@@ -633,19 +668,19 @@ class Round:
         """
         self._length = 0
         (
-            _,
-            _,
-            self.model,
-            self.range,
-            self.exponent,
-            self.classes,
-            self.d,
-            self.k,
-            self.batch,
-            self.epochs,
+            _,  # device, and
+            _,  # round, which decode() has taken already
+            self.model,  # what is computed: wire.LINEAR and those after it
+            self.range,  # values are scaled up by 2**range
+            self.exponent,  # a mantissa m of the parameters stands for m 2**exponent
+            self.classes,  # rows of parameters
+            self.d,  # features, the constant included
+            self.k,  # values that are reported
+            self.batch,  # records to compute with; 0: all
+            self.epochs,  # of local training; else 0, as are the next two
             self.rate,
             self.tau,
-            card_bytes,
+            card_bytes,  # the length of the card behind the parameters
         ) = fields_of(frame, wire.ROUND, wire.ROUND_FIELDS)
         require(1 <= card_bytes <= wire.MAX_CARD, "card too long or missing")
         parameter_bytes = question_bytes(self.model, self.classes, self.d)

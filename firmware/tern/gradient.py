@@ -1,22 +1,25 @@
 """Gradients of small linear models, in integers, as in shared_specs/arithmetic.md.
 
-The losses are (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z)) (LOGISTIC) and max(0, 1 - y z) (SVM). A
-record is d features and its label, Q1.14, in an array('h'). Coordinates of the linear model and the
-SVM are within 2**-13 of the exact value, those of the logistic model, whose table of residuals is
-interpolated, within 2**-9.
+With z = w.x, the losses are (z - y)**2 / 2 (LINEAR), log(1 + exp(-y z)) (LOGISTIC) and
+max(0, 1 - y z) (SVM). The gradient of a record is r x, its residual r (the derivative of the loss
+by z) times its features x. A record is d features and its label y, Q1.14, in an array('h'); a
+parameter of the model is a mantissa m times 2**exponent. Coordinates of the linear model and the
+SVM are within 2**-13 of the exact value; those of the logistic model, whose table of residuals is
+interpolated, are within 2**-9.
 
-No overflow, whatever int16 values the arrays hold (features outside Q1.14 included) and d <= 128,
-batch <= 32:
+No number overflows, whatever int16 values the arrays hold (features outside Q1.14 included), with
+d <= 128 and batch <= 32. `fine` is how many bits a product is finer than 2**-14, and z, y and r are
+in units of 2**-14:
 
-  m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255; the two sums of products are kept apart:
-    |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30;
-  their carry-joined high part is at most 2**29 + 2**22, and z is that shifted right by at least 4:
-    |z| < 2**26;
-  |r| is held to (2047 >> fine) * 2**14 (for fine = 0, |z| <= 1024 and |y| <= 1, this changes no
-    valid result);
-  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, |v x|
-    < 2**29;
-  one record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than
+  A mantissa is m = 256 a + b with -128 <= a <= 127 and 0 <= b <= 255, and the two sums of products
+    are kept apart: |sum a x| <= 128 * 2**7 * 2**15 = 2**29;  |sum b x| <= 128 * 255 * 2**15 < 2**30.
+  The high part with the carry of the low one is at most 2**29 + 2**22, and z is that shifted right
+    by at least 4: |z| < 2**26.
+  |r| is limited to (2047 >> fine) * 2**14. For fine = 0, |z| <= 1024 and |y| <= 1, this changes no
+    valid result.
+  r = 2**14 u + v with |u| <= 2047 >> fine and 0 <= v < 2**14: |u x| << fine <= 2047 * 2**15, and
+    |v x| < 2**29.
+  One record adds at most 2**fine |r| 2 <= 2047 * 2**15 to an accumulator, 32 records less than
     2**31 - 2**19.
 """
 
@@ -28,10 +31,10 @@ from tern.wire import LINEAR, MAX_BATCH, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONE
 
 _ONE = const(16384)
 MAX_FINE = const(10)  # bits that the products of a round are finer than 2**-14, at most
-_MAX_RESIDUAL = const(2047)
+_MAX_RESIDUAL = const(2047)  # see the bounds above
 
-# 2**14 / (1 + exp(i / 8)) for i = 0..80, rounded, as int16; beyond 10 the sigmoid's tail counts as
-# 0.
+# The table of sigmoid_tail(): 2**14 / (1 + exp(i / 8)), rounded, for i = 0 .. 80, two bytes each.
+# From t = 10 on, the tail counts as 0.
 _TAIL = const(10 * 16384)
 _SIGMOID = (
     b"\x00\x20\x01\x1e\x05\x1c\x12\x1a\x2a\x18\x50\x16\x88\x14\xd4\x12\x36\x11"
@@ -47,27 +50,30 @@ _SIGMOID = (
 
 
 def sigmoid_tail(t):
-    """Return 1 / (1 + exp(t)) for t >= 0, both in 2**-14 units, from a table.
+    """Return 1 / (1 + exp(t)) for t >= 0, both in units of 2**-14, from a table.
 
-    Between two entries, 1/8 apart, it is interpolated.
+    The table has an entry for every 1/8, between which it is interpolated.
     """
     if t >= _TAIL:
         return 0
+    # 1/8 is 2**11 units; an entry has two bytes, so its offset is (t >> 11) * 2.
     at = t >> 10 & ~1
     value = _SIGMOID[at] | _SIGMOID[at + 1] << 8
     decrease = value - (_SIGMOID[at + 2] | _SIGMOID[at + 3] << 8)
+    # The fraction of the interval is (t & 2047) / 2048; 1024 rounds to nearest.
     return value - (decrease * (t & 2047) + 1024 >> 11)
 
 
-# A viper ptr16 loads unsigned: (v + 32768 & 65535) - 32768 is the int16 again, on both
-# interpreters.
+# A viper ptr16 loads an unsigned number, in which a negative int16 v appears as v + 65536, while an
+# array('h') of CPython gives v. (v + 32768 & 65535) - 32768 is the int16 on both.
 
 
 @micropython.viper
 def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
-    """Sum up the products of mantissas m = 256 a + b and features x = row[start + j], j < d.
+    """Sum up the products of parameters and features, in two parts that do not overflow.
 
-    sums[0] gets the sum of a x, and sums[1] the sum of b x: neither overflows.
+    With mantissas m_j = 256 a_j + b_j and features x_j = row[start + j], j < d, sums[0] gets the
+    sum of a_j x_j, and sums[1] the sum of b_j x_j. So 256 sums[0] + sums[1] is the sum of m_j x_j.
     """
     high = 0
     low = 0
@@ -87,12 +93,14 @@ def dot(row: ptr16, start: int, params: ptr16, sums: ptr32, d: int):
 def accumulate(row: ptr16, start: int, residual: int, totals: ptr32, d: int, fine: int):
     """Add residual * x to the totals: totals[j] += residual * row[start + j], j < d.
 
-    Both factors are Q1.14; the product is rounded to 2**-(14 + fine).
+    Both factors are Q1.14; the product is rounded to a multiple of 2**-(14 + fine). Since the whole
+    product would not fit 32 bits, the residual is split: with residual = 2**14 whole + part, the
+    product is whole * x, exactly, plus part * x / 2**14, rounded.
     """
     whole = residual >> 14
     part = residual & 16383
     shift = 14 - fine
-    half = 1 << (shift - 1)
+    half = 1 << (shift - 1)  # to round to nearest
     j = 0
     while j < d:
         x = ((row[start + j] + 32768) & 65535) - 32768
@@ -112,15 +120,17 @@ def clear(totals: ptr32, d: int):
 
 @micropython.viper
 def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
-    """Write the mean of n records: out[j] = totals[j] * 2**up / n.
+    """Write the mean of n records: out[j] = totals[j] * 2**up / n, j < d.
 
-    It is rounded and clipped to [-1, 1].
+    It is rounded to nearest and clipped to -1 .. 1, which is -16384 .. 16384 in Q1.14.
     """
     half = n >> 1
-    limit = n << 14
+    limit = n << 14  # a larger total gives a mean beyond 1
     j = 0
     while j < d:
         value = totals[j]
+        # Limit before the shift, so that it does not overflow: n 2**14 2**up <= 2**21, as n <= 32
+        # and up <= 2.
         if value > limit:
             value = limit
         elif value + limit < 0:
@@ -137,22 +147,26 @@ def mean(totals: ptr32, n: int, out: ptr16, d: int, up: int):
 def turn(round_number, n, count):
     """Return the index of the first record of a round's batch of n out of `count` records.
 
-    Batches follow each other, round by round.
+    Batches follow each other, round by round, and begin again after the last record. The first
+    remainder changes nothing, but keeps the product small.
     """
     return (round_number - 1) % count * n % count
 
 
 def batch_size(batch, count):
-    """Return the number of records a client uses for a round's `batch` (0: all)."""
+    """Return how many of its `count` records a client uses for a round with this batch (0: all).
+
+    There are at most MAX_BATCH, so that the sums do not overflow.
+    """
     return min(batch or count, count, MAX_BATCH)
 
 
 class Gradient:
-    """Mean gradient of a batch of records of d features, 1..128, the constant included.
+    """The mean gradient of a batch of records: reset(), add() each record, then finish().
 
-    Only __init__ allocates.
-
-    values: d; in softmax.Batch classes x d.
+    d: the number of features, 1 .. 128, the constant included. values: how many numbers the gradient
+    has, d; in softmax.Batch classes x d. count: records so far. totals: the sums of their gradients, an
+    array('i'). Only __init__ allocates.
     """
 
     def __init__(self, d, classes=1):
@@ -165,7 +179,10 @@ class Gradient:
         self.totals = array("i", bytes(4 * self.values))
 
     def reset(self, range_=0):
-        """Begin a new batch, whose mean is to be multiplied by 2**range_ (0..12)."""
+        """Begin a new batch, whose mean is to be multiplied by 2**range_ (0 .. 12).
+
+        Up to 10 of these bits make the sums finer (`_fine`); the rest is shifted at the end (`_up`).
+        """
         self.count = 0
         fine = range_
         if fine > MAX_FINE:
@@ -175,10 +192,12 @@ class Gradient:
         clear(self.totals, self.values)
 
     def add(self, model, params, exponent, row, start=0):
-        """Add a record: its d features in `row` (array('h')) from index `start` on, then its label.
+        """Add the gradient of a record: its residual times its features.
 
-        params: array('h') of d mantissas; exponent: -30 .. -12. Raises ValueError, before anything
-        is added, for values out of bounds or a batch of more than 32 records.
+        model: LINEAR, LOGISTIC or SVM. params: array('h') of d mantissas; exponent: -30 .. -12, by
+        which a mantissa m stands for m 2**exponent. row: array('h') with the d features from index
+        `start` on, then the label. Raises ValueError, before anything is added, for values out of
+        bounds or a batch of more than 32 records.
         """
         d = self.d
         if not LINEAR <= model <= SVM:
@@ -192,14 +211,16 @@ class Gradient:
 
         sums = self._sums
         dot(row, start, params, sums, d)
-        # w.x = (256 high + (sums[1] & 255)) * 2**exponent, in 2**-14 units
+        # z = w.x = (256 high + (sums[1] & 255)) * 2**exponent, in units of 2**-14. Without the last 8
+        # bits it is high * 2**(exponent + 8), a shift right by 4 to 22.
         high = sums[0] + (sums[1] >> 8)
 
         shift = -8 - exponent
         label = row[start + d]
 
         if model == SVM:
-            # rounded down: exact for z < 1; for z > -1 the bits shifted out decide a tie
+            # The residual is -y where y z < 1, else 0. z is rounded down, which is exact for z < 1. For
+            # z > -1 the bits that were shifted out matter where z is -1 without them.
             score = high >> shift
             if label > 0:
                 residual = -_ONE if score < _ONE else 0
@@ -207,11 +228,14 @@ class Gradient:
                 rest = high & (1 << shift) - 1 | sums[1] & 255
                 residual = _ONE if score > -_ONE or (score == -_ONE and rest) else 0
         else:
-            score = high + (1 << shift - 1) >> shift
+            score = high + (1 << shift - 1) >> shift  # rounded to nearest
             if model == LINEAR:
+                # The residual is z - y, limited so that its products fit.
                 limit = _MAX_RESIDUAL >> self._fine << 14
                 residual = max(-limit, min(limit, score - label))
             else:
+                # The residual is -y / (1 + exp(y z)); the table has it for y z >= 0, and the sigmoid of
+                # a negative margin is 1 less that of the positive one.
                 margin = score if label > 0 else -score
                 residual = sigmoid_tail(margin) if margin >= 0 else _ONE - sigmoid_tail(-margin)
                 if label > 0:
@@ -235,17 +259,21 @@ class Gradient:
 
 
 class Answerer:
-    """Computes what a client reports to a ROUND that asks for a gradient.
+    """Computes what a client reports to a ROUND (a request) for a gradient.
 
-    Each model has a class of this name.
+    Each kind of model has a class of this name, in its module.
     """
 
     def __init__(self, request):
-        """request: the frames.Round, whose fields change from round to round."""
+        """request: the frames.Round, whose fields change from round to round.
+
+        draw: the function that turns values into symbols. result: what the last values() or steps()
+        has computed, array('h').
+        """
         self._request = request
         self.draw = sample
         self._gradient = None
-        self.result = None  # of the last values() or steps()
+        self.result = None
 
     def room(self, d):
         """Allocate what a gradient of d features needs."""
@@ -259,7 +287,11 @@ class Answerer:
         return self._request.k * card.epsilon
 
     def values(self, client, records, _):
-        """Return the mean gradient of the batch whose turn it is (array('h'), Q1.14)."""
+        """Return the mean gradient of the batch whose turn it is (array('h'), Q1.14).
+
+        client: the storage.Clients, which knows where its records begin. records: where they are
+        read from. The card, which other answerers need, is not used.
+        """
         first = self._begin(client)
         for index in range(first, first + self._batch):
             self._add(client, records, index)
@@ -295,9 +327,10 @@ class Answerer:
 
 
 def by_steps(answerer, client, records, _):
-    """Return the values of an answerer that has steps(): its values().
+    """Run all steps() of an answerer, and return its result: the method values() of such a class.
 
-    The generator leaves garbage, which gradients avoid.
+    Gradients have a values() of their own, since a generator leaves garbage on the heap. The card
+    is not used.
     """
     for _ in answerer.steps(client, records):
         pass

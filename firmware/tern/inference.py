@@ -19,9 +19,10 @@ from tern.sampler import sample, sample_categories
 from tern.shapes import LAPLACE, WINDOW
 from tern.wire import ERR_CARD, MAX_DIMENSION, MAX_EXPONENT, MIN_EXPONENT
 
-# 2**15 exp(-i), i = 0..11, rounded, as uint16; beyond 12 the exponential counts as 0.
+# The tables of exp_minus(), two bytes for each entry. First 2**15 exp(-i), rounded, for i = 0 .. 11;
+# from 12 on the exponential counts as 0.
 _WHOLE = b"\x00\x80\x17\x2f\x53\x11\x5f\x06\x58\x02\xdd\x00\x51\x00\x1e\x00\x0b\x00\x04\x00\x01\x00\x01\x00"
-# 2**14 exp(-i / 64), i = 0..64
+# Then 2**14 exp(-i / 64), rounded, for i = 0 .. 64.
 _PART = (
     b"\x00\x40\x02\x3f\x08\x3e\x12\x3d\x1f\x3c\x31\x3b\x46\x3a\x5f\x39\x7b\x38"
     b"\x9b\x37\xbe\x36\xe5\x35\x0f\x35\x3c\x34\x6d\x33\xa1\x32\xd8\x31\x12\x31"
@@ -43,17 +44,19 @@ def exp_minus(t):
     """
     if t >= _BEYOND:
         return 0
+    # The whole part of t is t >> 14, and its entry begins at twice that byte.
     at = t >> 13 & ~1
     whole = _WHOLE[at] | _WHOLE[at + 1] << 8
+    # 1/64 is 2**8 units: (t >> 8) & 63 is the entry, and t & 255 the rest, for the interpolation.
     at = t >> 7 & 126
     part = _PART[at] | _PART[at + 1] << 8
     decrease = part - (_PART[at + 2] | _PART[at + 3] << 8)
-    part -= decrease * (t & 255) + 128 >> 8
-    return whole * part + 8192 >> 14
+    part -= decrease * (t & 255) + 128 >> 8  # 128 rounds to nearest
+    return whole * part + 8192 >> 14  # below 2**30; from units of 2**-29 to 2**-15
 
 
 class Classifier:
-    """A linear softmax classifier of f features; only __init__ allocates."""
+    """A linear softmax classifier of f features and c classes; only __init__ allocates."""
 
     def __init__(self, parameters, exponent, classes):
         """parameters, exponent: as of use(); classes: c, 2..128. Raises ValueError."""
@@ -67,9 +70,10 @@ class Classifier:
         self._z = array("i", (0 for _ in range(classes)))
 
     def use(self, parameters, exponent):
-        """Take c x f int16 mantissas (array('h')), of 2**exponent (-30 .. -12), as they then are.
+        """Use other parameters: c x f mantissas (array('h')), each of which stands for m 2**exponent.
 
-        Raises ValueError if they do not fit.
+        The array is not copied: its numbers count as they are when probabilities are computed.
+        exponent: -30 .. -12. Raises ValueError if they do not fit.
         """
         if (
             len(parameters) != self.classes * self.features
@@ -90,9 +94,10 @@ class Classifier:
         scores = self._z
         sums = self._sums
         shift = self._shift
-        best = -(1 << 29)
+        best = -(1 << 29)  # below any score
+        # The score of a class is w.x, in units of 2**-14, rounded; see Gradient.add().
         for i in range(self.classes):
-            # factors change places
+            # dot() takes features and parameters the other way round, which changes no sum.
             dot(self._parameters, i * self.features, row, sums, self.features)
             scores[i] = sums[0] + (sums[1] >> 8) + (1 << shift - 1) >> shift
             best = max(best, scores[i])
@@ -101,6 +106,7 @@ class Classifier:
         for i in range(self.classes):
             scores[i] = exp_minus(best - scores[i])
             total += scores[i]
+        # Round down to the grid: clear the bits below it.
         below_grid = (1 << 14 - grid_bits) - 1
         for i in range(self.classes):
             probability = (scores[i] << 14) // total
@@ -111,6 +117,7 @@ class Answerer:
     """Computes what a client reports to a ROUND that asks for an inference result."""
 
     def __init__(self, request):
+        """request: the frames.Round, whose fields change from round to round."""
         self._request = request
         self._row = array("h", (0 for _ in range(MAX_DIMENSION + 1)))
         self._probabilities = array("h", (0 for _ in range(MAX_DIMENSION)))

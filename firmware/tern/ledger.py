@@ -9,27 +9,29 @@ from struct import pack, pack_into, unpack_from
 
 from tern.compat import MICROPYTHON, const
 
-IDLE = const(0)  # states: nothing released yet;
-ANSWERED = const(1)  # the last round is paid for, and its report is kept;
+# The states of a ledger.
+IDLE = const(0)  # no report was released yet
+ANSWERED = const(1)  # the last round is paid for, and its report is kept, to be sent again
 RESERVED = const(2)  # every round up to the last one may have been answered, and is paid for
 
+# A file: these fields, the report, and a CRC-32 of all before it.
 MAGIC = b"TLG3"
 # magic, budget, spent, last round, its question, state, measure, n of report, step
 FIELDS = "<4sIII32sBBHH"
 MAX_BUDGET = const(1_000_000_000)  # millionths
-EPSILON = const(0)  # measures of a budget
-RHO = const(1)
+EPSILON = const(0)  # measures of a budget: the epsilon of local differential privacy,
+RHO = const(1)  # or the rho of zero-concentrated differential privacy
 
-_BUDGET = const(4)  # offsets
+_BUDGET = const(4)  # offsets of fields in the file
 _QUESTION = const(16)
 _STEP = const(52)
-_HEADER = const(54)
-_CHECK = const(4)
-_SIZE = const(331)  # of the longest
-_MIN_REPORT = const(18)
-_MAX_REPORT = const(273)
-_MAX_ROUND = const(0x3FFFFFFF)
-_NO_QUESTION = bytes(32)
+_HEADER = const(54)  # bytes of all fields
+_CHECK = const(4)  # bytes of the CRC-32
+_SIZE = const(331)  # of the longest: _HEADER + _MAX_REPORT + _CHECK
+_MIN_REPORT = const(18)  # a whole frame REPORT, with one byte of symbols
+_MAX_REPORT = const(273)  # and with 256
+_MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1, a small int of MicroPython
+_NO_QUESTION = bytes(32)  # where there is none, its digest is zeros
 
 _fsync = getattr(os, "fsync", None)  # MicroPython's flush() reaches the medium by itself
 
@@ -44,18 +46,21 @@ class LedgerError(Exception):
 class Ledger:
     """One client's ledger at a time: load() it, then pay() for each report before it is sent.
 
-    budget, spent: millionths of the `measure`, EPSILON or RHO; question, report: memoryviews;
-    report: empty unless the state is ANSWERED; step: of the counter to which it is bound, 0 for
-    none (tern.counter). While `reserved`, the file is ahead of these fields: do not load it again.
+    budget, spent: in millionths of the `measure`, EPSILON or RHO. round: the last one that is paid for.
+    question, report: memoryviews of the digest of its question and of the frame that answered it; report
+    is empty unless the state is ANSWERED. step: the step of the chip's counter to which the ledger is
+    bound, 0 for none (tern.counter). While `reserved`, the file is ahead of these fields, since it says
+    that rounds to come are paid for: do not load it again.
     """
 
     def __init__(self, in_place=False, board=None):
         """in_place: whether the file is written over, instead of replaced by a new one.
 
-        LittleFS keeps a file's old content until a flush, so that one open file serves for all
-        writes. board: has the counter to which a ledger may be bound; without it the counter is not
-        looked at.
+        That is safe on LittleFS, which keeps a file's old content until a flush, so that one open
+        file serves for all writes. board: has the counter to which a ledger may be bound; without
+        it the counter is not looked at.
         """
+        # The buffer of the file, from which it is written and into which it is read.
         self._view = view = memoryview(bytearray(_SIZE))
         pack_into("4s", view, 0, MAGIC)
         self._n = -1  # no report has views: see _fit()
@@ -95,7 +100,6 @@ class Ledger:
 
         end = _HEADER + report_bytes
         has_question = question != _NO_QUESTION
-        # The check, the bounds, and what each state requires of question, report and spending.
         if (
             size < end + _CHECK
             or pack("<I", crc32(view[:end])) != view[end : end + _CHECK]
@@ -103,6 +107,8 @@ class Ledger:
             or last_round > _MAX_ROUND
             or state > RESERVED
             or measure > RHO
+            # What each state requires: only ANSWERED has a question and a report; IDLE has spent
+            # nothing, and the others have both spent and a round.
             or (state == RESERVED and has_question)
             or not (
                 _MIN_REPORT <= report_bytes <= _MAX_REPORT
@@ -129,14 +135,16 @@ class Ledger:
 
     @property
     def reserved(self):
+        """Whether the file says that rounds to come are paid for already."""
         return self._until > 0
 
     def pay(self, round_number, question, cost, report, ahead=1):
         """Pay `cost` millionths for `report`, the answer to `question` (32 bytes); then send it.
 
-        report: empty if its draw failed, which ends the round. ahead: how many reports one write
-        pays for; after a power cut all of them count as spent. Raises LedgerError: then send
-        nothing, and if the file could not be written, load it again.
+        Returns once the file is durable. report: empty if its draw failed, which ends the round. ahead:
+        for how many reports one write pays, which spares the flash; after a power cut all of them count
+        as spent. Raises LedgerError: then send nothing, and if the file could not be written, load it
+        again.
         """
         path = self.path
         spent = self.spent
@@ -151,10 +159,12 @@ class Ledger:
             raise LedgerError("not a payment")
 
         self.path = ""  # to be loaded again, unless all goes well
-        # Whether an earlier write has paid for this round, up to this cost.
+        # Whether an earlier write has paid for this round: for all rounds up to _until, and for a
+        # spending of up to _paid.
         covered = round_number <= self._until and cost <= self._paid - spent
         if not covered:
             self._until = self._paid = 0
+            # No more reports than the budget and the numbers of rounds allow.
             if ahead > 1:
                 ahead = min(ahead, left // cost, _MAX_ROUND - round_number + 1)
             if ahead > 1:
@@ -166,6 +176,8 @@ class Ledger:
                 self._set(_NO_QUESTION, b"", 0)
                 self._write(path, self._whole)
 
+        # The fields say what this report makes of the ledger. The file gets them too, unless it is
+        # already ahead of them.
         self.spent = spent + cost
         self.round = round_number
         self.state = ANSWERED
@@ -178,9 +190,10 @@ class Ledger:
         self.path = path
 
     def _set(self, question, report, n):
-        """Put the fields, with this question and report of n bytes, into the buffer of the file.
+        """Put the fields, with this question and a report of n bytes, into the buffer of the file.
 
-        Two calls write the header: more than 11 words of variables would lie on the heap.
+        Two calls write the header: with more than 11 words of variables, MicroPython would allocate
+        the frame of this call on the heap.
         """
         if n != self._n:
             self._fit(n)
@@ -191,9 +204,10 @@ class Ledger:
         pack_into("<I", view, _HEADER + n, crc32(self._checked))
 
     def _fit(self, n):
-        """Make the views of the buffer for a report of n bytes.
+        """Make the views of the buffer for a report of n bytes: the whole file, and parts of it.
 
-        Nothing is allocated while all reports are as long.
+        _set() calls it only for another length, so that nothing is allocated while all reports are
+        as long.
         """
         view = self._view
         report = view[_HEADER : _HEADER + n]
@@ -214,7 +228,7 @@ class Ledger:
     def _write_over(self, path, data):
         """Write `data` over the file at `path`, which stays open. Raises LedgerError.
 
-        More than 11 words of variables would lie on the heap.
+        It has few variables, since MicroPython would put more than 11 words of them on the heap.
         """
         try:
             if not self._file:
@@ -231,7 +245,8 @@ class Ledger:
     def close(self):
         """Close the file, and forget what was reserved in it."""
         self.path = ""
-        self._until = self._paid = 0  # reserved: rounds up to this one, and spending up to this
+        # What the file has paid for in advance: rounds up to this one, and spending up to this.
+        self._until = self._paid = 0
         file = self._file
         self._file = None
         if file:
@@ -242,10 +257,10 @@ class Ledger:
 
 
 def create(path, budget, last=0, step=0, measure=EPSILON):
-    """Make a ledger of `budget` millionths for rounds above `last`.
+    """Make a ledger file of `budget` millionths of `measure`, for rounds above `last`.
 
-    step: of the chip's counter, to which it is bound; 0: to none. Raises LedgerError, also if there
-    is a ledger already.
+    step: the step of the chip's counter to which it is bound; 0: to none. Raises LedgerError, also
+    if there is a ledger already, since a second one would allow to spend the budget again.
     """
     if not 0 < budget <= MAX_BUDGET or not 0 <= last <= _MAX_ROUND:
         raise LedgerError("budget or last round out of bounds")
@@ -294,9 +309,10 @@ if not MICROPYTHON:  # a computer has other users, and other processes that may 
         fcntl = None  # type: ignore[assignment]
 
     def exchange(path, data, held):
-        """Replace the content of `path`, so far `held` (None: no file), by `data`; return `data`.
+        """Replace the content of the file `path` by `data`, and return `data`.
 
-        The folder is locked meanwhile, so that two processes do not answer from one ledger. Raises
+        held: the content that the caller expects there; None if there should be no file. The folder
+        is locked meanwhile, so that two processes do not answer from one ledger. Raises
         LedgerError, also where another process has written the ledger since.
         """
         if fcntl is None:

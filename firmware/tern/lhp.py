@@ -13,7 +13,7 @@ from tern.fixed import EXP_BITS, ONE, exp_lower, saturate
 from tern.sampler import sample, sample_categories
 from tern.shapes import TABLE, WINDOW, T
 
-_BODY = const(6)  # header and m
+_BODY = const(6)  # bytes of the header and the number of ranges m
 _LEVEL_BYTES = const(13)  # a window card
 _VALUE_BYTES = const(17)  # a table card of two knots and two levels
 _MAX_RANGES = const(16)
@@ -21,15 +21,24 @@ _MAX_RANGES = const(16)
 
 @micropython.viper
 def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
-    """Find the least and the largest weight w of one symbol over all inputs (cards.md).
+    """Find the least and the largest weight w of one symbol over all inputs x (cards.md, hierarchy).
 
-    A weight is a probability times a factor that all inputs share. found[:3] and found[3:] get
-    both, in 30-bit words, highest first. The weight is linear in x within a range, so the ends of
-    all ranges are tried.
+    A weight is the probability of the symbol times a factor that all inputs share:
 
-    ends: x + 1 at both ends of every range (Q1.14); inside: P of every range; job: number of ranges
-    m, the range reported, the symbol's counts at both knots. Products beyond 32 bits consist of
-    15-bit limbs, l0 the lowest but one.
+        w = q ((1 - x) n_left + (1 + x) n_right)
+
+    n_left and n_right are the symbol's counts at x = -1 and x = 1. q is P (m - 1) if x is in the
+    range that the symbol reports, else T - P, where P is of the range of x and T = 2**30. Within a
+    range w is linear in x, so that only the two ends of each range are tried.
+
+    ends: x + 1 in Q1.14 at both ends of every range.
+    inside: P of every range.
+    job: the number of ranges m; the range reported; n_left; n_right.
+    found: gets the least weight in found[:3], the largest in found[3:6], as three words of 30 bits,
+    the highest first.
+
+    A weight has up to 79 bits. So numbers are multiplied in limbs of 15 bits, as by hand: a product
+    of two has 30 bits, to which the carry is added. l2, l1 and l0 are limbs, the highest first.
     """
     m = job[0]
     reported = job[1]
@@ -38,9 +47,10 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
     i = 0
     while i < m + m:
         weight_right = int(ends[i])
-        weight_left = 32768 - weight_right
+        weight_left = 32768 - weight_right  # 1 - x = 2 - (x + 1)
 
-        # the count at this end, between both knots: three limbs l2, l1, l0
+        # The count at this end, between both knots, as three limbs: first the low 15 bits of the
+        # counts, then the high ones with the carry.
         value = (count_left & 32767) * weight_left + (count_right & 32767) * weight_right
         l0 = value & 32767
         value = (
@@ -49,14 +59,16 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         l1 = value & 32767
         l2 = value >> 15
 
-        # m - 1 times the probability of the range reported: P (m - 1) if x is in it, else T - P
+        # q without the factor m - 1, which is multiplied later. T itself is no small int of
+        # MicroPython, so that T - P is written as (T - 1) - P + 1.
         probability = inside[i >> 1]
         factor = m - 1
         if i >> 1 != reported:
-            probability = 1073741823 - probability + 1  # T is not a small int
+            probability = 1073741823 - probability + 1
             factor = 1
 
-        # their product
+        # The product of both, probability = high * 2**15 + low: from the lowest limb up, each value
+        # is the carry and the products of limbs that have this place.
         high = probability >> 15
         probability &= 32767
         value = probability * l0
@@ -67,16 +79,18 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
         l1 = value & 32767
         value = (value >> 15) + high * l2
 
-        # times m - 1 or 1: `value` has 30 bits, l1, l0 and the lowest limb below it 15 each
+        # Times m - 1 or 1. `value` has 30 bits; l1, l0 and the lowest limb, below it, have 15 each.
         lowest_limb *= factor
         l0 = l0 * factor + (lowest_limb >> 15)
         l1 = l1 * factor + (l0 >> 15)
         l2 = (value & 32767) * factor + (l1 >> 15)
         high = (value >> 15) * factor + (l2 >> 15)
+        # Two limbs make a word of 30 bits.
         middle = (l2 & 32767) << 15 | l1 & 32767
         low = (l0 & 32767) << 15 | lowest_limb & 32767
 
-        # Compare with the least (j = 0) and the largest (j = 3) so far, word by word.
+        # Compare with the least (j = 0) and the largest (j = 3) so far, word by word, and replace
+        # it. The first end replaces both. An index must be in a variable (see tern.compat).
         j = 0
         while j < 6:
             k = j + 1
@@ -98,16 +112,22 @@ def extremes(ends: ptr16, inside: ptr32, job: ptr32, found: ptr32):
 
 
 class Hierarchy:
-    """m levels, from the top range down, each with a level card of m categories (window 1) and a
-    value card.
+    """The body of a hierarchy card (shape 5): m ranges of the input, from the top one down.
 
-    bounds: m - 1 decreasing Q1.14 values; range i begins at bounds[i], the last one at -1.
+    Each range has a level card, which reports the range by randomised response among all m (a window
+    card of m categories and a window of 1), and a value card, which reports the sign of the input.
+
+    bounds: m - 1 decreasing numbers in Q1.14; range i begins at bounds[i], the last one at -1.
+    level_cards, value_cards: of each range. symbols: 2 m, twice the range plus the sign.
     """
 
     def __init__(self, data, decode):
-        """data: a card of shape 5; decode: reads the cards in it. Raises ValueError."""
+        """Decode the bounds and the cards of all ranges, and check them. Raises ValueError.
+
+        data: the whole card, header included. decode: the function that decodes the cards in it.
+        """
         ranges = data[_BODY - 1]
-        levels_start = _BODY + 2 * (ranges - 1)
+        levels_start = _BODY + 2 * (ranges - 1)  # bounds have two bytes
         if not 2 <= ranges <= _MAX_RANGES or len(data) != levels_start + ranges * (
             _LEVEL_BYTES + _VALUE_BYTES
         ):
@@ -128,6 +148,7 @@ class Hierarchy:
         values = [
             decode(data[i : i + _VALUE_BYTES]) for i in range(values_start, len(data), _VALUE_BYTES)
         ]
+        # keeps() relies on exactly these forms.
         for level in levels:
             if level.shape != WINDOW or level.window != 1 or level.symbols != ranges:
                 raise ValueError("level cards have a window of 1 over the ranges")
@@ -144,32 +165,37 @@ class Hierarchy:
         self.level_cards = levels
         self.value_cards = values
         self.symbols = 2 * ranges
+        # One input and one output of draw(), kept so that it allocates nothing.
         self._x = array("h", (0,))
         self._out = array("H", (0,))
 
     def keeps(self, epsilon):
         """Return whether level and value together keep `epsilon` micro-epsilon, exactly.
 
-        The value cards are those that __init__ accepts. Given the range of x, the probability of a
-        report is linear in x, so the ends of the ranges are the extreme inputs.
+        For each of the 2 m symbols, its largest probability over all inputs may be at most exp(epsilon)
+        times its least one. extremes() finds both. It relies on the forms of cards that __init__ checks.
         """
         bound = exp_lower(epsilon)
         ranges = len(self.level_cards)
+        # Given the range of x, a probability is linear in x, so that the ends of ranges are the extremes.
         ends = array("H", bytes(4 * ranges))
         for i in range(ranges):
-            # the lower and the upper end of range i
+            # The lower end of range i is its bound, or -1; the upper one is one unit below the bound of
+            # the range above, or 1. ONE is added, so that all are positive.
             ends[2 * i] = ONE + (self.bounds[i] if i < ranges - 1 else -ONE)
             ends[2 * i + 1] = ONE + (self.bounds[i - 1] - 1 if i else ONE)
 
         inside = array("I", [card.threshold for card in self.level_cards])
-        found = array("I", bytes(24))
+        found = array("I", bytes(24))  # two weights of three words
         for reported in range(ranges):
-            count_left, count_right = self.value_cards[reported].thresholds  # what gives symbol 0
-            # for symbol 0, then for symbol 1
+            # The single threshold at each of both knots: the count of symbol 0 there.
+            count_left, count_right = self.value_cards[reported].thresholds
+            # First for symbol 0, then for symbol 1, which has the other counts out of T.
             for _ in range(2):
                 extremes(
                     ends, inside, array("I", (ranges, reported, count_left, count_right)), found
                 )
+                # Join the words of 30 bits, the least weight at 0 and the largest one at 3.
                 least, most = (found[i] << 60 | found[i + 1] << 30 | found[i + 2] for i in (0, 3))
                 if most << EXP_BITS > bound * least:
                     return False
@@ -185,9 +211,10 @@ class Hierarchy:
         return level
 
     def draw(self, stream, x):
-        """Draw the report of `x`, 2 * level + symbol.
+        """Return a random report of `x` (Q1.14): 2 * level + symbol.
 
-        The level is drawn first; the card of the level that was drawn gives the symbol. Raises
+        The level is the number of a range, drawn by randomised response. The value card of the
+        level that was drawn, not of the true one, then draws the symbol: 0 for -1, 1 for 1. Raises
         EntropyError.
         """
         x = saturate(x)

@@ -1,11 +1,14 @@
 """Local training of a small model for FedAvg and PLDP-FL, in integers (shared_specs/arithmetic.md).
 
 Sources: McMahan et al., AISTATS 2017 (FedAvg); Shen et al., Entropy 2023, 25, 485 (PLDP-FL, with
-its safe range tau). Weights are in *fine* units of 2**(exponent - 8), the gradient in Q1.14; the
-learning rate is 2**-rate: a step is a shift. No step overflows for exponents of -16..-12 and rates
-of 0..16: a mean gradient of at most 2**14, whatever the model, is shifted left by at most 10, and
-fine weights are held to +-32767 * 256 < 2**23. So the mantissas stay int16, for which the sums of
-tern.gradient and the scores of tern.inference are proved.
+its safe range tau, to which changes of weights are clipped).
+
+A weight is a mantissa, an int16, times 2**exponent. While it is trained it is kept finer, in units
+of 2**(exponent - 8), so 256 times the mantissa. The gradient is in Q1.14, and the learning rate is
+2**-rate, so that a step of gradient descent is a shift. No step overflows for exponents of -16..-12
+and rates of 0..16: a mean gradient of at most 2**14, whatever the model, is shifted left by at most
+10, and fine weights are limited to +-32767 * 256 < 2**23. So the mantissas stay int16, for which
+the sums of tern.gradient and the scores of tern.inference are proved.
 """
 
 from array import array
@@ -18,7 +21,7 @@ from tern.gradient import Gradient, batch_size, by_steps
 
 @micropython.viper
 def begin(source: ptr16, start: ptr16, params: ptr16, fine: ptr32, n: int):
-    """Set out from the parameters: start[j] = params[j] = source[j], fine[j] = 256 source[j]."""
+    """Begin with the parameters: start[j] = params[j] = source[j], fine[j] = 256 source[j]."""
     j = 0
     while j < n:
         mantissa = ((source[j] + 32768) & 65535) - 32768
@@ -40,6 +43,7 @@ def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
         if shift >= 0:
             change <<= shift
         else:
+            # A shift right by -shift, with half of 2**-shift added to round to nearest.
             change = change + (1 << (0 - shift - 1)) >> (0 - shift)
         weight = fine[j] - change
         # +-32767 * 256, so that the mantissa stays an int16
@@ -56,7 +60,8 @@ def step(fine: ptr32, gradient: ptr16, params: ptr16, shift: int, n: int):
 def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
     """Write how far weights moved: out[j] = (fine[j] - 256 start[j]) / tau, clipped to [-1, 1].
 
-    out: Q1.14, rounded to nearest, by long division.
+    out: Q1.14, rounded to nearest. The size is divided bit by bit (long division), since 2**14
+    times the difference would not fit 32 bits.
     """
     j = 0
     while j < n:
@@ -67,7 +72,7 @@ def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
         quotient = 16384
         if remainder < tau:
             quotient = 0
-            # 14 bits of the fraction, then one more to round
+            # 14 bits of the fraction, then one more to round. The remainder is below tau <= 2**23.
             i = 0
             while i < 14:
                 remainder <<= 1
@@ -85,16 +90,15 @@ def shares(fine: ptr32, start: ptr16, tau: int, out: ptr16, n: int):
 
 
 def trained(model):
-    """Return the model that `model`, one of wire.TRAININGS, trains."""
+    """Return the model of gradients by which `model`, one of wire.TRAININGS, trains."""
     return wire.SOFTMAX_GRADIENT if model == wire.LOCAL_SOFTMAX else model - wire.LOCAL
 
 
 class LocalTrainer:
-    """Trains classes x d weights from a round's parameters; d, 1..128, counts the constant.
+    """Trains classes x d weights from a round's parameters; no step allocates.
 
-    No step allocates.
-
-    classes: 1 but for softmax regression. Raises ImportError without its module.
+    d: the number of features, 1 .. 128, the constant included. classes: 1 but for softmax
+    regression. Raises ImportError without the module of softmax regression.
     """
 
     def __init__(self, d, classes=1):
@@ -110,10 +114,12 @@ class LocalTrainer:
         self._fine = array("i", bytes(4 * n))
 
     def steps(self, model, params, exponent, read, count, epochs, batch, rate):
-        """Train for `epochs` over `count` records in batches of `batch` (0: all).
+        """Train for `epochs` passes over all records; yields after each record.
 
-        Yields after each record. params: classes x d mantissas (array('h')); exponent: -16 .. -12;
-        read(i, row) writes record i; rate: the learning rate is 2**-rate. Raises ValueError.
+        model: that of the gradients. params: classes x d mantissas (array('h')) to begin with;
+        exponent: -16 .. -12. read: a function of i and an array, into which it writes record i.
+        count: the number of records. batch: records between two steps of gradient descent, 0 for
+        all. rate: the learning rate is 2**-rate. Raises ValueError.
         """
         gradient = self.gradient
         weights = gradient.values
@@ -128,7 +134,8 @@ class LocalTrainer:
         if not wire.MIN_LOCAL_EXPONENT <= exponent <= wire.MAX_EXPONENT or len(params) != weights:
             raise ValueError("parameters or exponent do not fit")
         begin(params, self._start, self._params, self._fine, weights)
-        # from Q1.14 to fine units of 2**(exponent - 8), times 2**-rate
+        # A gradient in units of 2**-14 becomes one of 2**(exponent - 8), times 2**-rate:
+        # -14 - (exponent - 8) - rate.
         shift = -6 - exponent - rate
         for _ in range(epochs):
             index = 0
@@ -183,7 +190,8 @@ class Answerer(Gradients):
         count = client.records
 
         def read(i, row):
-            compat.feed()  # there may be many
+            """Read record i of the client into `row`."""
+            compat.feed()  # the watchdog: there may be many records
             records.read(client.start + i, row)
 
         yield from self._trainer.steps(

@@ -1,8 +1,21 @@
-"""Exact discrete Laplace and Gaussian noise of a sum (shared_specs/cards.md). No leaf allocates.
+"""Exact discrete Laplace and Gaussian noise for a sum (shared_specs/cards.md, sum).
 
-Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Algorithms 1 to 3.
-A job is [position in the pool, its end, t, 2 c, t m, m]. Each leaf reads from pool[job[0]] on;
-beyond job[1] no result counts.
+The algorithms are 1 to 3 of Canonne, Kamath, Steinke, The Discrete Gaussian for Differential
+Privacy (2020), in 32-bit integers. No leaf (a viper function that does the inner work) allocates.
+
+All leaves share a `job`, an int32 array of the noise's parameters. t, c and m are fields of the card,
+the table that defines the mechanism: t is the scale of a Laplace variable, and c t / m is the
+variance of a Gaussian one.
+
+    job[0]  the position in the pool of random bytes: the index of the next byte
+    job[1]  the end of the random bytes in the pool
+    job[2]  t
+    job[3]  2 c; 0 for Laplace noise
+    job[4]  t m
+    job[5]  m
+
+A leaf does not check the end before each byte; the pool has room behind it. Once the position is
+beyond the end, no result counts, and the caller draws again after it has added random bytes.
 """
 
 from tern.compat import micropython, ptr8, ptr32
@@ -10,10 +23,14 @@ from tern.compat import micropython, ptr8, ptr32
 
 @micropython.viper
 def uniform(pool: ptr8, job: ptr32, n: int) -> int:
-    """Draw an integer in 0 .. n - 1, n <= 2**20, all equally likely, by rejection."""
+    """Draw an integer in 0 .. n - 1, all equally likely, where 1 <= n <= 2**20.
+
+    This is rejection: random bytes are masked to the bits of n - 1 until the number is below n.
+    """
     at = job[0]
     end = job[1]
-    # The smallest 2**b - 1 that covers n - 1.
+    # The mask is the smallest 2**b - 1 that covers n - 1. Each step copies the highest bit to twice
+    # as many places below it: 1, 2, 4, 8, 16.
     mask = n - 1
     mask |= mask >> 1
     mask |= mask >> 2
@@ -21,6 +38,8 @@ def uniform(pool: ptr8, job: ptr32, n: int) -> int:
     mask |= mask >> 8
     mask |= mask >> 16
 
+    # For n = 1 the mask is 0, and nothing is read. Otherwise `draw` begins too large, so that the
+    # loop runs at least once. One to three bytes cover the mask, the lowest first.
     draw = 0
     if mask:
         draw = n
@@ -42,16 +61,23 @@ def uniform(pool: ptr8, job: ptr32, n: int) -> int:
 def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
     """Draw a bit that is 1 with probability exp(-(a / n) (b / m)), where a <= n and b <= m.
 
-    With a = n = b = m = 1 this is a Bernoulli variable of exp(-1). Algorithm 1: draw Bernoulli(a b
-    / (n m k)) for k = 1, 2, ... until the first failure; the bit is 1 if that came at an odd k. At
-    the end of the pool the result is 0, and does not count.
+    So decays(pool, job, 1, 1, 1, 1) is a Bernoulli variable of exp(-1).
+
+    Source: Algorithm 1. With p = (a / n) (b / m), draw Bernoulli(p / k) for k = 1, 2, 3, ... until
+    the first failure. That all of the first k succeed has the probability p**k / k!, so that the
+    first failure comes at an odd k with probability 1 - p + p**2 / 2! - ... = exp(-p).
+
+    At the end of the pool the result is 0, and does not count.
     """
     parameters = ptr32(job)
     k = 1
     succeeds = 1
+    # With p = 0 the first draw fails for certain, so that k stays 1: the bit is 1.
     if a == 0 or b == 0:
         succeeds = 0
     while succeeds:
+        # Bernoulli(p / k) is Bernoulli(a / n), Bernoulli(b / m) and Bernoulli(1 / k). A factor of 1
+        # needs no draw, and no draw follows one that failed.
         if (
             (n > 1 and int(uniform(pool, job, n)) >= a)
             or (m > 1 and int(uniform(pool, job, m)) >= b)
@@ -60,6 +86,7 @@ def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
             succeeds = 0
         else:
             k += 1
+    # The position is beyond the end of the pool: callers that loop while the bit is 1 must stop.
     if parameters[0] > parameters[1]:
         k = 0
     return k & 1
@@ -67,15 +94,23 @@ def decays(pool, job, a: int, n: int, b: int, m: int) -> int:
 
 @micropython.viper
 def noise(pool, job) -> int:
-    """Draw Z: discrete Laplace of scale t if c is 0, else discrete Gaussian of variance c t / m.
+    """Draw Z: discrete Laplace noise of scale t if c is 0, else Gaussian of variance c t / m.
 
-    The Gaussian is a Laplace draw Y that is kept with probability exp(-(|Y| m - c)**2 / (2 c t m))
-    (Algorithm 3). With D = | |Y| m - c |, that exponent is (X + e / 2c) (V + g / tm), where X and e
-    are quotient and remainder of D / 2c, V and g those of D / tm. Its four products are drawn one
-    by one, as in shared_specs/cards.md (Noise).
+    P(Z = z) is proportional to exp(-|z| / t), or to exp(-z**2 / (2 c t / m)).
 
-    job: see above. |Y| is below 2**9 t, beyond which 32 bits do not hold it, except with a
-    probability of exp(-511).
+    The Gaussian is a Laplace draw Y that is kept with probability exp(-(|Y| m - c)**2 / (2 c t m)),
+    or else drawn again (Algorithm 3). 32 bits do not hold that square, so the exponent is split.
+    With D = | |Y| m - c |,
+
+        D**2 / (2 c t m) = (D / 2c) (D / tm) = (X + e / 2c) (V + g / tm)
+
+    where X and e are quotient and remainder of D / 2c, V and g those of D / tm. The exponential of
+    a sum is a product: Y is kept if four groups of events all happen, one group for each of
+
+        exp(-X V)   exp(-X g / tm)   exp(-V e / 2c)   exp(-(e / 2c) (g / tm))
+
+    pool: bytes. job: see the module. |Y| is below 2**9 t except with a probability of exp(-511), so
+    that m |Y| < 2**29, since t m <= 2**20.
     """
     parameters = ptr32(job)
     t = parameters[2]
@@ -83,13 +118,15 @@ def noise(pool, job) -> int:
     result = 0
     accepted = 0
     while accepted == 0 and parameters[0] <= parameters[1]:
-        # Discrete Laplace: result mod t, kept with exp(-result / t), plus t times a geometric draw.
+        # Discrete Laplace: |Y| mod t is uniform and kept with probability exp(-(|Y| mod t) / t), and
+        # |Y| // t is geometric: the number of times that Bernoulli(exp(-1)) succeeds.
         result = int(uniform(pool, job, t))
         if int(decays(pool, job, result, t, 1, 1)):
             while int(decays(pool, job, 1, 1, 1, 1)):
                 result += t
             negative = int(uniform(pool, job, 2))
-            if result or negative == 0:  # there is no negative zero
+            # There is no negative zero, which would make 0 twice as likely: begin again.
+            if result or negative == 0:
                 accepted = 1
                 if double_c:
                     distance = parameters[5] * result - (double_c >> 1)
@@ -100,7 +137,7 @@ def noise(pool, job) -> int:
                     quotient_tm = distance // t_times_m
                     remainder_c = distance - quotient_c * double_c
                     remainder_tm = distance - quotient_tm * t_times_m
-                    # X V times Bernoulli(exp(-1))
+                    # exp(-X V): X V times Bernoulli(exp(-1)); two loops, as X V might not fit
                     i = quotient_c
                     while i and accepted:
                         j = quotient_tm
@@ -109,23 +146,23 @@ def noise(pool, job) -> int:
                             j -= 1
                         i -= 1
 
-                    # X times Bernoulli(exp(-g / tm))
+                    # exp(-X g / tm): X times Bernoulli(exp(-g / tm))
                     i = quotient_c
                     while i and accepted:
                         accepted = int(decays(pool, job, remainder_tm, t_times_m, 1, 1))
                         i -= 1
 
-                    # V times Bernoulli(exp(-e / 2c))
+                    # exp(-V e / 2c): V times Bernoulli(exp(-e / 2c))
                     i = quotient_tm
                     while i and accepted:
                         accepted = int(decays(pool, job, remainder_c, double_c, 1, 1))
                         i -= 1
 
-                    # Bernoulli(exp(-(e / 2c) (g / tm)))
+                    # exp(-(e / 2c) (g / tm)): one Bernoulli variable
                     if accepted:
                         accepted = int(
                             decays(pool, job, remainder_c, double_c, remainder_tm, t_times_m)
                         )
                 if negative:
-                    result = 0 - result
+                    result = 0 - result  # a leaf negates no variable (see tern.compat)
     return result

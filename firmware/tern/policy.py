@@ -10,24 +10,30 @@ from tern.frames import FrameError
 from tern.shapes import HIERARCHY, SUM, WINDOW
 from tern.storage import read_fleet
 
-_BASE_MS = const(240)  # of any report: modules, garbage, room on the flash
-_MODULES_MS = const(50)  # of a report that needs many modules
+_BASE_MS = const(240)  # that any report takes: modules, garbage, room on the flash
+_MODULES_MS = const(50)  # more, for a report that needs many modules
 _MANY = const(65535)  # records, where the board states no bound
 
 
 def work_ms(request, card, size, bound, recorder=None):
     """Return an upper bound, in ms, on the time of a report on a Pico (storage.md, Slot).
 
-    It depends on public values alone. request: the frames.Round; card: its card; size: bytes of
-    packed symbols; bound: the most records of a client, 0 for no bound; recorder: of a program.
+    A board with slots refuses a request that might take longer than a slot. So that neither the
+    refusal nor the time tells anything of the records, the bound depends on public values alone.
+    Its constants were measured; divisions are shifts.
+
+    request: the frames.Round. card: its card. size: bytes of packed symbols. bound: the most
+    records of a client, 0 for no bound. recorder: that of a program, or None.
     """
     batch = request.batch or wire.MAX_BATCH
     k = request.k
     model = request.model
     shape = card.shape
+
+    # Drawing and packing of k symbols, decoding and certifying of the card.
     work = _BASE_MS + (k >> 2) + (k * size >> 11)
     work += len(card.data) >> (3 if shape == HIERARCHY else 6)
-    if shape > WINDOW:
+    if shape > WINDOW:  # their draws take up to a ms longer
         work += k
     if model == wire.SOFTMAX_GRADIENT:
         many_modules = shape >= SUM
@@ -36,11 +42,11 @@ def work_ms(request, card, size, bound, recorder=None):
     if many_modules:
         work += _MODULES_MS
 
+    # Records: each of `passes` passes reads `count` of them. `records` is how many are computed on
+    # in all; in local training the end of each batch counts as one more.
     bound = bound or _MANY
-    # Records are read `passes` times; `records` counts those that are computed on, and the ends of
-    # batches.
     passes = 1
-    count = bound  # records of a pass
+    count = bound
     if request.epochs:
         passes = request.epochs
         records = passes * (bound + bound // batch + 1)
@@ -50,7 +56,7 @@ def work_ms(request, card, size, bound, recorder=None):
     else:
         records = count = 1 if model in wire.OF_ONE_RECORD else batch
 
-    work += records * record_work(request) >> 8
+    work += records * record_work(request) >> 8  # from ms / 256
     if recorder:
         work += recorder.work_ms(count, passes)
     return work
@@ -66,10 +72,14 @@ def record_work(request):
 class Policy:
     """What fleet.bin says (storage.md), and the checks of a report that is asked for.
 
-    fleet_key, epoch: None and 0 without a fleet; slot_ms: 0 without a slot; bound: public upper
-    bound on records per client; unit: records of a protected run; 0: all. ahead: reports to pay for
-    at once. cost, at_once: of the report that was allowed last, millionths and reports.
-    paid: when the last ROUND came that each client paid for (ms); empty if they need not pause.
+    fleet_key, epoch: the fleet's key and its number; None and 0 without a fleet.
+    slot_ms: how long after a request its answer is sent; 0: at once.
+    bound: the public upper bound on the records of a client; 0: none.
+    unit: the number of records of a run that is protected as a whole; 0: all of the client.
+    ahead: for how many reports one write of the ledger pays.
+    cost, at_once: of the report that was allowed last, its price in millionths, and for how many reports
+    the write pays.
+    paid: for each client, the time (ms) of the last ROUND that it paid for; empty if they need not pause.
     """
 
     def __init__(self):
@@ -105,6 +115,7 @@ class Policy:
         Checked are the cost and the shape, the slot, and the certificate.
         """
         card = report.card
+        # client.shapes has bit i set if shape i is allowed; 0 allows all.
         if self.cost > client.largest or (client.shapes and not client.shapes >> card.shape & 1):
             raise FrameError(wire.ERR_POLICY, "too dear, or not this shape", client.largest)
         if self.slot_ms:

@@ -1,9 +1,10 @@
-"""A report about the whole vector: one of 2 N directions, a near one likelier.
+"""A report about a whole vector: one of 2 N directions, of which those near the vector are likelier.
 
-See shared_specs/cards.md (projection). PrivUnit (Bhowmick et al. 2018) with the codewords of RRSC
-(Isik et al., NeurIPS 2023): a random rotation of the N unit vectors and their negatives. The
-certificate is a ratio of two integers, whatever the vector. Leaves on values that are private have
-no branch on them, and none allocates.
+See shared_specs/cards.md (projection). The mechanism is PrivUnit (Bhowmick et al. 2018) with the
+codewords of RRSC (Isik et al., NeurIPS 2023): directions are the N unit vectors and their
+negatives, after a random rotation. A report is private whatever the vector is: the certificate is
+just a ratio of two integers. Functions on private values have no branch on them, so that the time
+tells nothing; none allocates.
 """
 
 import hashlib
@@ -20,20 +21,27 @@ from tern.rotation import find, rotate
 
 BODY = "<BBIIH"  # n, k, a, b, radius
 
-_BODY_AT = const(5)
-_MOST_BITS = const(7)
-_MOST_TOTAL = const(1 << 20)
+_BODY_AT = const(5)  # bytes of a card's header
+_MOST_BITS = const(7)  # N <= 128
+_MOST_TOTAL = const(1 << 20)  # of all weights: what a uniform draw covers in three bytes
 _MOST_RADIUS = const(1 << 15)
 
 
 class Projection:
-    """The body of a card of shape 7: N = 2**n directions and their negatives.
+    """The body of a projection card (shape 7), the table of integers that defines the mechanism.
 
-    The k directions nearest to the vector have the weight a, all others b.
+    There are N = 2**n directions and their negatives, 2 N symbols. The k directions nearest to the
+    vector are drawn with a weight of a each, all others with b. radius: R, the length to which the
+    vector is clipped, in units of 2**-(11 + f), with the range f of the request. total: the sum of all
+    weights.
     """
 
     def __init__(self, data, _=None):
-        """data: the whole card. Raises ValueError."""
+        """Decode and check a card. Raises ValueError.
+
+        data: the whole card, header included. _: unused; the class of another shape gets a function
+        there that decodes inner cards.
+        """
         if len(data) != _BODY_AT + calcsize(BODY):
             raise ValueError("wrong length")
         n, self.k, self.a, self.b, self.radius = unpack_from(BODY, data, _BODY_AT)
@@ -45,7 +53,9 @@ class Projection:
         ):
             raise ValueError("directions, weights or radius out of bounds")
         self.size = size = 1 << n
-        self.top = 1 << 14 + 2 * n  # no coordinate of a rotated vector is larger
+        # No coordinate of a rotated vector is larger: a vector of N values of at most 2**14 has a
+        # length of at most 2**14 N**.5, and each of three transforms multiplies lengths by N**.5.
+        self.top = 1 << 14 + 2 * n
         self.symbols = 2 * size
         self.total = self.k * self.a + (2 * size - self.k) * self.b
         if self.total > _MOST_TOTAL:
@@ -60,16 +70,18 @@ class Projection:
 def norm(values: ptr16, d: int) -> int:
     """Return the l2 norm of Q1.14 values[:d], d <= 128, in units of 2**-11, rounded down.
 
-    Without a branch on a value: x >> 31 is -1 for a negative x, and else 0.
+    It has no branch on a value. Instead, v >> 31 is -1 for a negative v and 0 for others.
     """
     total = 0
     j = 0
     while j < d:
-        value = ((values[j] + 32768) & 65535) - 32768
+        value = ((values[j] + 32768) & 65535) - 32768  # the int16 again: a ptr16 loads unsigned
         sign = value >> 31
+        # |value| / 8, rounded: at most 2**11 for a valid value, so that 128 squares are below 2**30
         value = ((value ^ sign) - sign + 4) >> 3
         total += value * value
         j += 1
+    # The square root, bit by bit: a bit is kept (times 1, not 0) if the square stays at most total.
     root = 0
     bit = 1 << 14
     while bit:
@@ -93,9 +105,10 @@ def spread(values: ptr16, d: int, out: ptr32, n: int):
 
 
 def signs_of(question, size):
-    """Return the 3 N signs, a bit each, of the rotation for a question; size: N.
+    """Return the 3 N signs, a bit each, of the rotation for a request.
 
-    question: its digest.
+    question: the digest of the request. size: N. A SHA-256 has 256 bits, enough for N = 64; for 128
+    another one follows. The host computes the same signs.
     """
     digest = hashlib.sha256(question)
     digest.update(b"rotation")
@@ -104,23 +117,27 @@ def signs_of(question, size):
 
 
 class Answerer:
-    """Computes what a client reports to a ROUND with a card of shape 7."""
+    """Computes what a client reports to a ROUND (a request) with a projection card, of shape 7.
+
+    The vector is a gradient or another model's values, for which it has an answerer of that model.
+    """
 
     question = b""  # the digest of the question under way: set by the client
 
     def __init__(self, request):
         """request: the frames.Round, whose fields change from round to round."""
         self._request = request
-        self._job = array("i", (0, 0))
+        self._job = array("i", (0, 0))  # of noise.uniform(): position in the pool, and its end
         self._gradients = Gradients(request)
         self._others = {}  # by model, what else computes values
         self.result = None  # of the last values() or steps()
         self._vector = array("i")
 
     def cost(self, card):
-        """Return the price of a report in micro-epsilon: the card's.
+        """Return the price of a report, the card's micro-epsilon; choose what computes the vector.
 
-        Raises FrameError (ERR_CARD, ERR_MODEL).
+        Raises FrameError: ERR_CARD if a projection does not fit the request, ERR_MODEL without the
+        model's module.
         """
         request = self._request
         model = request.model
@@ -154,42 +171,62 @@ class Answerer:
         return self.result
 
     def draw(self, card, stream, _, out, k):
-        """Draw the symbol for the last vector into out[0]: a direction, plus N for its negative.
+        """Draw the symbol for the last vector into out[0]: the index of a direction, plus N for its
+        negative.
 
-        A uniform u below the sum of all weights chooses a rank: below k a, one of the k nearest
-        directions, else one of the others. Directions are ranked by the size of their coordinate; a
-        negative one is the opposite of that. Raises EntropyError, after which the symbol does not
-        count.
+        A uniform number u below the sum of all weights chooses a rank, where rank 0 is the direction
+        nearest to the vector. With u < k a it is one of the k nearest, each with the weight a, and
+        points the same way as the vector. Else it is one of all others, each with the weight b: the
+        opposites of those k, or a direction of a later rank or its opposite.
+
+        stream: the entropy Stream. The fourth and the last parameter, the places and the number of
+        reported values, are those of other answerers. Raises EntropyError, after which the symbol does
+        not count.
         """
         out[0] = 0
         card = card.body
         turned = self._turned(card.radius, stream)
         draw = self._uniform(stream, card.total)
         k = card.k
-        # No branch here either: whether the direction is one of the k likelier ones tells more than
-        # its symbol.
+        # With branches this would be (q is called `rest`, q - k `far`):
+        #
+        #     if u < k a:         rank = u // a
+        #     else:
+        #         q = (u - k a) // b
+        #         if q < k:       rank = q; turn around once more
+        #         else:           rank = k + (q - k) // 2; turn around once more if q - k is odd
+        #
+        # Here are none: whether the direction is one of the k likelier ones tells more than its symbol,
+        # and the time would show it. Instead, masks are -1 (all bits) or 0, and x ^ (x ^ y) & mask is y
+        # if the mask is -1, else x.
         rest = draw - k * card.a
-        likely = rest >> 31  # -1 or 0
+        likely = rest >> 31  # -1 if u < k a
         rest = (rest & ~likely) // card.b
         far = rest - k
-        near = far >> 31  # the opposite of one of the k
+        near = far >> 31  # -1 for the opposite of one of the k
         rest ^= (rest ^ k + (far >> 1)) & ~near
         rank = rest ^ (rest ^ draw // card.a) & likely
         turned ^= (far ^ (far ^ 1) & near) & ~likely & 1
-        opposite = card.size & 0 - turned  # a product by 0 is found 3 cycles sooner
+        # N if it is turned around, else 0: the symbol of the opposite direction differs by that bit. A
+        # mask instead of a product, since a product by 0 is found 3 cycles sooner.
+        opposite = card.size & 0 - turned
         out[0] = self._find(card.size, rank, card.top) ^ opposite
 
     def _turned(self, radius, stream):
-        """Draw whether the vector is turned around: 1 or 0.
+        """Draw whether the vector is turned around, 1 or 0, so that its length counts in the mean.
 
-        A direction has no length, so its sign is right only with the probability (1 + |x| / R) / 2,
-        where R is `radius`, or 1 beyond R.
+        A direction has no length. So it keeps its sign only with the probability (1 + |x| / R) / 2,
+        where R is `radius`, or with 1 if |x| is beyond R: the mean of the sign is then |x| / R.
         """
         size = norm(self.result, self._request.values)
+        # u is uniform below 2 R. The result is 1 if R + |x| - 1 - u is negative, which is u >= R + |x|.
         return radius + size - 1 - self._uniform(stream, 2 * radius) >> 31 & 1
 
     def _find(self, size, rank, top):
-        """Return the symbol of the direction of this rank, as rotation.find()."""
+        """Return the symbol of the direction of this rank: rotate the vector, then look for it.
+
+        size: N. top: see rotation.find().
+        """
         vector = self._vector
         if len(vector) != size:
             self._vector = vector = array("i", bytes(4 * size))
@@ -198,7 +235,10 @@ class Answerer:
         return find(vector, size, rank, top)
 
     def _uniform(self, stream, n):
-        """Draw an integer in 0 .. n - 1 from `stream`. Raises EntropyError."""
+        """Draw an integer in 0 .. n - 1 from `stream`, all equally likely. Raises EntropyError.
+
+        If the pool ends within the draw, it begins again after a refill.
+        """
         job = self._job
         cursor = stream.cursor
         while True:

@@ -1,7 +1,8 @@
 """Gradients of softmax regression (classes x features), in integers.
 
-Class by class they are computed as in tern.gradient. A record with the label y has the loss
--log p_y. The residual of class i, p_i - [y = i], is in Q1.14 and at most 1: a record adds at most
+The loss of a record with the label y is -log p_y, where p_i is the probability of class i. The
+gradient of class i is its residual, p_i - 1 for i = y and p_i for others, times the features; it is
+added up as in tern.gradient. A residual is in Q1.14 and at most 1: a record adds at most
 2**fine * 2**15 to an accumulator, 32 records with fine = 10 less than 2**31.
 """
 
@@ -17,7 +18,7 @@ _ONE = const(16384)
 
 
 class Batch(Gradient):
-    """Mean gradient of a batch for classes x d weights, row by row: 2..128 classes.
+    """The mean gradient of a batch for classes x d weights, row by row: 2 .. 128 classes.
 
     Only __init__ allocates.
     """
@@ -25,17 +26,18 @@ class Batch(Gradient):
     def __init__(self, d, classes):
         super().__init__(d, classes)
         self.classes = classes
-        # no weights yet: add() names them
+        # It needs some weights now; add() gives it those of the request.
         self._classifier = Classifier(self.totals, MAX_EXPONENT, classes)
         self._probabilities = array("h", bytes(2 * classes))
         totals = memoryview(self.totals)
         self._rows = [totals[i : i + d] for i in range(0, self.values, d)]
 
     def add(self, _, params, exponent, row):  # type: ignore[override]
-        """Add a record: its d features in `row` (array('h')), then the number of its class.
+        """Add the gradient of a record: d features in `row` (array('h')), then its class's number.
 
-        params: array('h') of classes x d mantissas; exponent: -30..-12. Raises ValueError as
-        Gradient.add().
+        _: the model, which Gradient.add() needs. params: array('h') of classes x d mantissas, each
+        of which stands for m 2**exponent; exponent: -30 .. -12. Raises ValueError without a label,
+        and for a batch of more than 32 records.
         """
         d = self.d
         if len(row) <= d or self.count >= MAX_BATCH:

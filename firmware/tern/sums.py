@@ -1,8 +1,13 @@
 """Sums over units of a client's records, with exact noise.
 
-See shared_specs/arithmetic.md (Sums of units) and cards.md (sum). The order is privacy: the vector
-of a unit is clipped and rounded to a grid, its norm is checked, the units are added, and each
-coordinate gets its noise. Only then is it made coarser. All is in integers; no leaf allocates.
+A unit is what the report protects as a whole: a run of consecutive records, or all records of the
+client. Each unit adds one vector to the sums. See shared_specs/arithmetic.md (Sums of units) and
+cards.md (sum).
+
+The order of the steps is what makes it private. The vector of a unit is clipped and rounded to a
+grid, and the norm of the rounded vector is checked. Then the units are added, and each coordinate
+of the sum gets its noise. Only then is the sum made coarser. All numbers are integers; no leaf (a
+viper function that does the inner work) allocates.
 """
 
 from array import array
@@ -21,60 +26,74 @@ from tern.shapes import SUM
 
 BODY = "<BHHIhhIIIBB"  # norm, unit, R, r, tally of a clipped unit and of another, t, c, m, q, b
 
-_BODY_AT = const(5)
+_BODY_AT = const(5)  # bytes of a card's header
 _MILLION = const(1_000_000)
-_MOST_RADIUS = const(4096)
-_MOST_REACH = const(0x3FFFFFFF)
-_MOST_SCALE = const(1 << 20)
-_MOST_TOTAL = const(1 << 29)
-_UNHELD = const(8)  # so many records cannot exceed it
+_MOST_RADIUS = const(4096)  # 65,535 units of this length stay below 2**28
+_MOST_REACH = const(0x3FFFFFFF)  # 2**30 - 1: a small int of MicroPython
+_MOST_SCALE = const(1 << 20)  # of t, and of t m: what a uniform draw covers in three bytes
+_MOST_TOTAL = const(1 << 29)  # to which the totals of a unit are limited
+# A record adds less than 2**26 to a total, so the first eight cannot exceed 2**29. From then on,
+# totals are limited after each record.
+_UNHELD = const(8)
 
-_SHIFT = const(0)  # indices of a state: see measure(),
-_SIZE = const(1)
-_ROOT = const(2)
-_DOUBLED = const(3)
-_FACTOR = const(4)  # and scale()
-_DOWN = const(5)
-_HALF = const(6)
-_NORM = const(7)
+# The slots of a state, an array('i') of 8, in which the leaves hand over numbers of a vector. Those
+# that measure() sets; the letters are those of arithmetic.md (Clipping):
+_SHIFT = const(0)  # s: values are divided by 2**s to have 14 bits; may be negative
+_SIZE = const(1)  # the sum of the shifted absolute values; 0 for a vector of zeros
+_ROOT = const(2)  # the square root of the sum of their squares, rounded up
+_DOUBLED = const(3)  # h: how often that root was doubled to be more precise
+# And those that scale() reads:
+_FACTOR = const(4)  # p: a value is multiplied by p / 2**K
+_DOWN = const(5)  # K
+_HALF = const(6)  # 2**(K - 1) to round to nearest; 0 to round toward 0
+_NORM = const(7)  # 1 or 2: which norm the vector has
 
 
 class Sum:
-    """The body of a card of shape 6.
+    """The body of a sum card (shape 6): how vectors are clipped, and which noise they get.
 
-    `job`: [position in the pool, its end, t, 2 c, t m, m], for noise().
+    A card is the certified table of integers that defines a mechanism. job: the parameters of
+    noise.noise(), which tern.noise lists.
     """
 
     def __init__(self, data, _=None):
-        """data: a card of shape 6, whose fields are those of cards.md. Raises ValueError."""
+        """Decode the fields of a card, and check their bounds. Raises ValueError.
+
+        data: the whole card, header included. _: unused; the class of another shape gets a function
+        there that decodes inner cards.
+        """
         if len(data) != _BODY_AT + calcsize(BODY):
             raise ValueError("wrong length")
         (
-            self.norm,
-            self.unit,
-            self.radius,
-            self.reach,
-            self.clipped,
-            self.kept,
-            self.t,
-            self.c,
+            self.norm,  # 1: the l1 norm, with Laplace noise; 2: the l2 norm, with Gaussian noise
+            self.unit,  # records of a run that is protected as a whole; 0: all of the client's records
+            self.radius,  # R: the largest norm of a unit's vector, in steps of the grid
+            self.reach,  # r: the same norm before scaling, in units of the totals
+            self.clipped,  # what a unit that was clipped adds to the tally, the last of the sums
+            self.kept,  # what any other unit adds to it
+            self.t,  # the scale of a Laplace variable, in grid steps
+            self.c,  # with norm 2 the variance of the noise is c t / m; with norm 1 both are 0
             self.m,
-            self.coarse,
-            self.bits,
+            self.coarse,  # q: outputs have steps of 2**q grid steps
+            self.bits,  # b: there are 2**b symbols
         ) = unpack_from(BODY, data, _BODY_AT)
+        # The most that a unit can change the tally: the noise must hide that as well.
         self.tally = max(abs(self.clipped), abs(self.kept))
         if not (
             1 <= self.radius <= _MOST_RADIUS
             and 1 <= self.reach <= _MOST_REACH
             and self.tally <= _MOST_RADIUS
             and 1 <= self.t <= _MOST_SCALE
-            and self.coarse <= 20
-            and 2 <= self.bits <= 16
+            and self.coarse <= 20  # an output stands for at most 2**20 grid steps
+            and 2 <= self.bits <= 16  # a symbol is a uint16
         ):
             raise ValueError("radius, tally, scale or outputs out of bounds")
         wide = self.t * self.m
         most = _MOST_SCALE
         if self.norm == 2:
+            # sigma**2 = c t / m, so the two bounds on c say t / 8 <= sigma <= 2 t. Otherwise hardly any
+            # Laplace draw would become a Gaussian one, and a draw might not end. The sampler draws
+            # uniformly below 2 c and below t m, each at most 2**20.
             if not (
                 1 <= self.c <= most // 2 and self.c <= 4 * wide <= 256 * self.c and wide <= most
             ):
@@ -82,16 +101,24 @@ class Sum:
         elif self.norm != 1 or self.c or self.m:
             raise ValueError("unknown norm")
         self.symbols = 1 << self.bits
+        # The slots of noise.noise(): position in the pool, its end, t, 2 c, t m, m
         self.job = array("i", (0, 0, self.t, 2 * self.c, wide, self.m))
 
     def keeps(self, epsilon):
         """Return whether a unit loses at most `epsilon`: micro-epsilon with norm 1, micro-rho with
         norm 2.
 
-        A run of records is there, or it is not: its vector appears or vanishes. A whole device
-        (unit 0) may hold other records instead: its vector is replaced by another one, which may
-        move the sum twice as far (ledger.md, Neighbours).
+        With R the largest norm of a vector, A the largest tally, and w vectors that change between two
+        neighbouring data sets (cards.md):
+
+            norm 1:  epsilon >= w (R + A) / t                   (Laplace noise of scale t)
+            norm 2:  rho >= w**2 (R**2 + A**2) / (2 sigma**2)   (sigma**2 = c t / m)
+
+        Both are multiplied out, so that only integers are compared.
         """
+        # A run of records is there, or it is not: its vector appears or vanishes. A whole device
+        # (unit 0) may hold other records instead: its vector is replaced by another one, which may move
+        # the sum twice as far (ledger.md, Neighbours).
         vectors = 1 if self.unit else 2
         if self.norm == 1:
             return epsilon * self.t >= _MILLION * vectors * (self.radius + self.tally)
@@ -101,22 +128,29 @@ class Sum:
     def work_ms(self, request, bound):
         """Return an upper bound, in ms, on the time of a report's units and noise on a Pico.
 
-        bound: records of a client. A part of policy.work_ms().
+        The constants were measured; the bound depends on public numbers alone. request: the
+        frames.Round. bound: the most records of a client. A part of policy.work_ms().
         """
+        # A run of `unit` records may begin anywhere, so that the first and the last may be cut: at most
+        # two more than full ones. There are no more units than records.
         units = min(bound, (bound - 1) // self.unit + 2) if self.unit else 1
-        # ms more than any draw
+        # How many ms a Gaussian draw takes longer: more, the further sigma is from t; job[4] is t m.
         slow = self.job[4] // (3 * self.c) + self.c // self.job[4] if self.c else 0
         return (units * (request.values + 64) >> 6) + request.k * slow
 
     def factor(self, size):
         """Return p and K + s of the factor p / 2**(K + s), which scales a vector of norm `size`.
 
-        It has the card's radius then. See arithmetic.md (Clipping), with n = size.
+        The scaled vector has at most the norm R, the card's radius: p / 2**(K + s) is R / size rounded
+        down. p has at most 15 bits, so that its product with a value of 14 bits fits 30. See
+        arithmetic.md (Clipping); n there is `size`, n' `leading_bits`, y `up` and l `length`.
         """
         length = 0
         while size >> length:
             length += 1
+        # The first 15 bits of size, rounded up, so that the factor is not too large.
         leading_bits = size << 15 - length if length <= 15 else (size >> length - 15) + 1
+        # As far as R can be shifted up without exceeding 29 bits.
         up = 29
         while self.radius >> 29 - up:
             up -= 1
@@ -124,18 +158,22 @@ class Sum:
 
 
 def rho(epsilon):
-    """Return what a report of `epsilon` (micro-epsilon) costs at most in zCDP, in micro-rho.
+    """Return an upper bound, in micro-rho, on the zCDP of a report that is `epsilon`-LDP.
 
-    Source: ledger.md, Measure: epsilon (e**epsilon - 1) / (e**epsilon + 1), with an upper bound of
-    e**epsilon.
+    epsilon: in micro-epsilon. The bound is epsilon (e**epsilon - 1) / (e**epsilon + 1), zCDP being
+    zero-concentrated differential privacy; see ledger.md (Measure). The fraction grows with
+    e**epsilon, so that an upper bound of that gives one of rho.
     """
+    # exp_lower is less than a relative 2**-38 too small, in units of 2**-40; EXP_BITS - 3 is 37. So
+    # a 2**37th more, rounded up, is an upper bound.
     upper = exp_lower(epsilon)
     upper += (upper >> EXP_BITS - 3) + 1
     one = 1 << EXP_BITS
+    # The units of 2**-40 cancel, and rho is in millionths as epsilon is. -(-a // b) rounds up.
     return -(-epsilon * (upper - one) // (upper + one))
 
 
-# Vectors of units. A state: an array('i') of 8.
+# Vectors of units. The state that some leaves share is described at _SHIFT.
 
 
 @micropython.viper
@@ -146,19 +184,26 @@ def hold(totals: ptr32, n: int, limit: int):
         value = totals[j]
         if value > limit:
             totals[j] = limit
-        elif value + limit < 0:
+        elif value + limit < 0:  # that is value < -limit: a leaf negates no variable
             totals[j] = 0 - limit
         j += 1
 
 
 @micropython.viper
 def measure(totals: ptr32, n: int, state: ptr32):
-    """Measure the norms of a vector totals[:n] (arithmetic.md, Clipping).
+    """Measure the norms of the vector totals[:n], in 32 bits (arithmetic.md, Clipping, 1 and 2).
 
-    state gets the numbers of that section: s, by which values are shifted to 14 bits, a_j =
-    totals[j] / 2**s; the sum of |a_j|, 0 if all are; isqrt(g) + 1, where g is the sum of a_j**2 /
-    2**14, rounded up and times 4**h; and h.
+    Values are first shifted to 14 bits, a_j = totals[j] / 2**s rounded down, where s is such that
+    the largest |a_j| is in 2**13 .. 2**14. Then state gets four numbers:
+
+        state[_SHIFT]    s; negative where values were shifted up
+        state[_SIZE]     the sum of |a_j|: the l1 norm of the shifted vector; 0 if all are 0
+        state[_ROOT]     isqrt(4**h g) + 1, where g = sum(a_j**2) // 2**14 + 1
+        state[_DOUBLED]  h
+
+    The l2 norm of the shifted vector is at most 2**7 state[_ROOT] / 2**h.
     """
+    # The largest absolute value.
     largest = 0
     index = 0
     while index < n:
@@ -169,7 +214,7 @@ def measure(totals: ptr32, n: int, state: ptr32):
             largest = value
         index += 1
 
-    # the largest one gets 14 bits
+    # The shift that gives it 14 bits: down by `shift` or up by `up`, of which one is 0.
     shift = 0
     up = 0
     while largest >> shift > 16383:
@@ -177,6 +222,8 @@ def measure(totals: ptr32, n: int, state: ptr32):
     while largest and largest << up < 8192:
         up += 1
 
+    # Squares have up to 28 bits. Their high and low 14 bits are added apart, so that a sum of 1024
+    # of them fits 31 bits.
     size = 0
     high = 0
     low = 0
@@ -190,22 +237,23 @@ def measure(totals: ptr32, n: int, state: ptr32):
         high += value >> 14
         low += value & 16383
         index += 1
-    high += (low >> 14) + 1
+    high += (low >> 14) + 1  # g: the sum over 2**14, rounded up
 
-    # The square root of the sum of squares, bit by bit; before it is multiplied by 4 until it is
-    # large enough, `index` times.
+    # The square root of g is taken bit by bit. A small g would lose precision by rounding, so it is
+    # first multiplied by 4 until it has at least 26 bits: `index` times, here h.
     index = 0
     while high < 1 << 26:
         high <<= 2
         index += 1
     root = 0
-    low = 1 << 13
+    low = 1 << 13  # the bit under test; g < 2**28
     while low:
         value = root | low
         if value * value <= high:
             root = value
         low >>= 1
 
+    # An index above 0 must be in a variable (see tern.compat).
     state[0] = shift - up
     at = 1
     state[at] = size
@@ -217,11 +265,16 @@ def measure(totals: ptr32, n: int, state: ptr32):
 
 @micropython.viper
 def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
-    """Write the vector totals[:n], scaled by p / 2**(K + s), into `vector`; return its norm.
+    """Write the scaled vector a_j p / 2**K into vector[:n], and return its norm.
 
-    The norm is the sum of squares, or of sizes where state[_NORM] is 1. state: see measure() and
-    the indices; values are rounded to nearest, or toward 0 where state[_HALF] is 0.
+    a_j is totals[j] / 2**s, of 14 bits. The result is rounded to nearest, or toward 0 where
+    state[_HALF] is 0. It is returned with its l1 norm, the sum of |v_j|, where state[_NORM] is 1,
+    else with the square of its l2 norm, the sum of v_j**2.
+
+    state: see _SHIFT and the constants after it. p has at most 15 bits, so that a_j p, with half of
+    2**K <= 2**30, fits 31 bits.
     """
+    # Shift down by `shift`, or up by `up` where s is negative.
     shift = state[_SHIFT]
     up = 0
     if shift < 0:
@@ -237,7 +290,7 @@ def scale(totals: ptr32, n: int, vector: ptr32, state: ptr32) -> int:
         product = ((totals[index] << up) >> shift) * factor
         if half or product >= 0:
             value = product + half >> down
-        else:
+        else:  # >> rounds down, so a negative product is shifted as a positive one
             value = 0 - ((0 - product) >> down)
         vector[index] = value
         if value < 0:
@@ -259,11 +312,15 @@ def add(sums: ptr32, n: int, vector: ptr32):
 
 
 class _Gradients:
-    """Adds up the gradients of records: of the one in `row` to `totals`, by add()."""
+    """Adds up the gradients of a unit's records in `totals`.
+
+    A source of vectors, as _Features is: put a record into `row`, and call add().
+    """
 
     def __init__(self, request, _):
+        """request: the frames.Round. _: the number of values, which only _Features needs."""
         self._request = request
-        self.row = array("h", bytes(2 * request.d + 2))
+        self.row = array("h", bytes(2 * request.d + 2))  # d features and a label
         gradient = Gradient
         if request.classes > 1:
             from tern.softmax import Batch as gradient  # type: ignore[assignment]
@@ -271,24 +328,32 @@ class _Gradients:
         self.totals = self._gradient.totals
 
     def begin(self):
+        """Begin a report: take the range, by which gradients are scaled up, from the request."""
         self._gradient.reset(self._request.range)
 
     def add(self):
+        """Add the gradient of the record in `row` to `totals`."""
         request = self._request
         self._gradient.add(request.model, request.parameters, request.exponent, self.row)
-        self._gradient.count = 0  # hold() allows for more than a batch
+        # A Gradient refuses a 33rd record, whose total might overflow; here hold() prevents that.
+        self._gradient.count = 0
 
 
 class _Features:
-    """Adds up the requested features of records, or their categories, one-hot, as _Gradients."""
+    """Adds up the requested features of a unit's records, or counts their categories, in `totals`.
+
+    A source of vectors, as _Gradients is: put a record into `row`, and call add().
+    """
 
     def __init__(self, request, n):
+        """request: the frames.Round. n: the number of values of a vector."""
         self._request = request
-        self.row = array("h", bytes(2 * request.d + 2))
-        self._asked = array("h", bytes(2 * n))
+        self.row = array("h", bytes(2 * request.d + 2))  # d features and a label
+        self._asked = array("h", bytes(2 * n))  # the requested features of a record
         self.totals = array("i", bytes(4 * n))
 
     def begin(self):
+        """Begin a report: find the indices of the features that the request asks for."""
         self._places = array("H", [j for j in range(self._request.d) if self._request.asked[j]])
 
     def add(self):
@@ -299,6 +364,8 @@ class _Features:
         if request.model == wire.VALUES:
             accumulate(self._asked, 0, ONE, self.totals, n, request.range)
             return
+        # Each feature has a total for each class. The feature is the number of a class; one out of
+        # bounds counts as the first or the last. That class gets 1.
         at = 0
         for i in range(n):
             self.totals[at + max(0, min(self._asked[i], request.classes - 1))] += ONE
@@ -306,23 +373,25 @@ class _Features:
 
 
 class Answerer:
-    """Computes what a client reports to a ROUND with a card of shape 6."""
+    """Computes what a client reports to a ROUND (a request) with a sum card, which has shape 6."""
 
     def __init__(self, request):
-        """request: the frames.Round.
+        """request: the frames.Round, whose fields change from round to round.
 
-        The client sets `unit`, that of the board, and `bound`, the most records of a client (0: no
-        bound).
+        The client sets `unit`, the number of records of a run that the board protects, and `bound`, the
+        most records of a client (0: no bound).
         """
         self._request = request
         self.unit = self.bound = 0
-        self._of: "object" = None  # what the arrays are for
+        self._of: "object" = None  # the kind of request that the arrays were allocated for
         self.result = None
 
     def cost(self, card):
-        """Return the price of a report, micro-epsilon or micro-rho: the card's.
+        """Return the price of a report, in micro-epsilon or micro-rho, which the card states.
 
-        Raises FrameError (ERR_CARD, ERR_MODEL, ERR_UNIT).
+        Raises FrameError if this board cannot answer the request: ERR_CARD for one that a sum does
+        not fit, ERR_MODEL without the module, ERR_UNIT if the card protects other units than the
+        board.
         """
         request = self._request
         model = request.model
@@ -331,7 +400,8 @@ class Answerer:
             raise FrameError(wire.ERR_CARD, "no sum of this model, batch or range")
         if model == wire.SOFTMAX_GRADIENT:
             try:
-                from tern.softmax import Batch  # noqa: F401, see _Gradients
+                # only to see that it is there: _Gradients imports it again
+                from tern.softmax import Batch  # noqa: F401
             except ImportError:
                 raise FrameError(wire.ERR_MODEL, "no module for this model here", model)
         self._sum = card.body
@@ -342,28 +412,30 @@ class Answerer:
         return card.epsilon
 
     def price(self, measure, cost, card):
-        """Return `cost`, of a report with any card, in the measure of a ledger.
+        """Return the cost of a report with any card in the measure that a ledger counts.
 
-        measure: EPSILON or RHO. Raises FrameError (ERR_MEASURE) where the ledger counts epsilon and
-        the card costs rho.
+        measure: EPSILON or RHO. cost: in micro-epsilon, or in micro-rho if the card has Gaussian
+        noise. Raises FrameError (ERR_MEASURE) if the ledger counts epsilon and the card costs rho.
         """
         if card.shape == SUM and card.body.norm == 2:
             if measure != RHO:
                 raise FrameError(wire.ERR_MEASURE, "costs rho, and the ledger counts epsilon")
         elif measure == RHO:
+            # The quotient is the number of values that each cost the card's epsilon.
             cost = cost // card.epsilon * rho(card.epsilon)
         return cost
 
     values = by_steps
 
     def steps(self, client, records):
-        """Compute the sums over the units of a client; yields after each record.
+        """Compute the sums over the units of a client, in `_sums`; yields after each record.
 
-        `result` is then the numbers 0 .. values - 1: draw() takes the sums of those that are
-        chosen.
+        client: the storage.Clients, whose `start` and `records` say which records are its own.
+        records: a storage.Records, or a recorder.Recorder. `result` is then 0 .. values - 1, the
+        indices of the sums: draw() reads the sums at those that are chosen for the report.
         """
         request = self._request
-        width = request.values - 1
+        width = request.values - 1  # of a unit's vector; the last of the sums is the tally
         self._room(width)
         clear(self._sums, width + 1)
         source = self._source
@@ -372,7 +444,10 @@ class Answerer:
         start = client.start
         count = client.records
         take = None
-        if hasattr(records, "take"):  # a recorder, whose `least` means nothing here
+        # A recorder collects records while the program runs. It tells the place of each, by which
+        # a record stays in the same unit for ever. Its `least` does not matter: a sum may be of no
+        # records.
+        if hasattr(records, "take"):
             take = records.take
             count = records.count
             start = max(0, count - (self.bound or count))
@@ -388,7 +463,8 @@ class Answerer:
             else:
                 records.read(start + place, row)
             unit_of_record = place // unit if unit else 0
-            # It was not read; or its unit is complete, which counts once.
+            # The record could not be read; or it is of a unit that was already added, as may happen
+            # when the program adds or removes records meanwhile. A unit counts only once.
             if place < 0 or unit_of_record < current_unit:
                 continue
             if unit_of_record > current_unit and records_in_unit:
@@ -406,7 +482,7 @@ class Answerer:
             self._end(width)
 
     def _room(self, n):
-        """Allocate what a vector of n values needs, unless there is room for the same question."""
+        """Allocate what vectors of n values need, unless the last request was of the same kind."""
         request = self._request
         question = request.model, request.classes, request.d, n
         if question != self._of:
@@ -416,63 +492,73 @@ class Answerer:
             self._vector = array("i", bytes(4 * n))
             self._sums = array("i", bytes(4 * n + 4))
             self.result = array("h", range(n + 1))
-            self._state = array("i", bytes(32))
+            self._state = array("i", bytes(32))  # 8 slots: see _SHIFT
             self._of = question
         self._state[_NORM] = self._sum.norm
-        self._plain = self._sum.factor(self._sum.reach)  # of units that are not clipped
+        # The scale factor of all units that are not clipped.
+        self._plain = self._sum.factor(self._sum.reach)
         self._source.begin()
 
     def _end(self, n):
-        """Add the vector of a unit that is complete: clip it, check its norm, add it."""
+        """Add the vector of a complete unit to the sums: clip and round it, check its norm, add it.
+
+        n: the number of values of a vector. The steps are those of arithmetic.md (Clipping).
+        """
         card = self._sum
         totals = self._source.totals
         vector = self._vector
         state = self._state
         measure(totals, n, state)
         shift = state[_SHIFT]
+        # An upper bound on the norm of the totals (N of arithmetic.md): that of the values shifted to
+        # 14 bits, shifted back by s.
         size = state[_SIZE]
-        # N of arithmetic.md, a bound on the norm: that of the shifted values, shifted back.
         if size and card.norm == 2:
+            # The root is that of squares over 2**14, so 2**7 too small, and was doubled h times.
             power = 7 - state[_DOUBLED] + shift
-            size = state[_ROOT] << power if power >= 0 else -(-state[_ROOT] >> -power)
+            size = state[_ROOT] << power if power >= 0 else -(-state[_ROOT] >> -power)  # rounds up
         elif size:
-            size = size << shift if shift >= 0 else size >> -shift
+            size = size << shift if shift >= 0 else size >> -shift  # exact: it was shifted up
 
         is_clipped = size > card.reach
         factor, down = card.factor(size) if is_clipped else self._plain
-        down -= shift
+        down -= shift  # scale() multiplies the values that are shifted already
 
-        # A vector of zeros, or one that rounds to zeros, adds nothing.
+        # A vector of zeros, or one that rounds to zeros (since a product is below 2**29), adds nothing.
         if size and down <= 30:
             state[_FACTOR] = factor
             state[_DOWN] = down
+            # scale() returns the square of an l2 norm.
             limit = card.radius if card.norm == 1 else card.radius**2
             state[_HALF] = 1 << down - 1
             total = scale(totals, n, vector, state)
-            # Rounding made it too long: round toward 0 instead.
+            # Rounding to nearest made it too long: round toward 0 instead.
             if total > limit:
                 state[_HALF] = 0
                 total = scale(totals, n, vector, state)
+            # Now it cannot be too long any more; privacy depends on it, so it is checked all the same.
             if total <= limit:
                 add(self._sums, n, vector)
         # The last sum is the tally of clipped and other units.
         self._sums[n] += card.clipped if is_clipped else card.kept
 
     def draw(self, card, stream, places, out, k):
-        """Draw symbols for the sums at places[:k] into out[:k]: add noise, then make them coarser.
+        """Draw the symbols of k sums into out[:k]: add noise, then make them coarser, then clamp.
 
-        Raises EntropyError, after which no symbol counts.
+        places: indices of the sums to report. stream: the entropy Stream. With the noise Z, the symbol
+        of a sum S is 2**(b - 1) + round((S + Z) / 2**q), clamped to 0 .. 2**b - 1. Raises EntropyError,
+        after which no symbol counts.
         """
         card = card.body
         job = card.job
         cursor = stream.cursor
         sums = self._sums
-        half = 1 << card.coarse >> 1
+        half = 1 << card.coarse >> 1  # half of an output's step; 0 if q is 0
         try:
             for i in range(k):
                 while True:
-                    job[0] = cursor[0]
-                    job[1] = cursor[1]
+                    job[0] = cursor[0]  # position in the pool
+                    job[1] = cursor[1]  # its end
                     noisy_sum = noise(stream.pool, job)
                     # Else the pool ended within the draw, which begins again after a refill.
                     if job[0] <= job[1]:

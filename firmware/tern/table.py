@@ -1,6 +1,6 @@
-"""The sampler's leaf for table cards.
+"""The inner loop of the sampler for table cards.
 
-Boards with a Thumb processor get the one of firmware/thumb in its place.
+Boards with a Thumb processor get the one of firmware/thumb, in assembler, in its place.
 """
 
 from tern.compat import micropython, ptr8, ptr16, ptr32
@@ -8,34 +8,47 @@ from tern.compat import micropython, ptr8, ptr16, ptr32
 
 @micropython.viper
 def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
-    """Draw the symbols of a table card for inputs, until the pool ends.
+    """Draw the symbols of a table card for inputs, until the pool of random bytes ends.
 
-    The symbol is the number of thresholds that a uniform number out of T reaches. Each knot, an
-    input, has a row of thresholds; between two knots they are interpolated.
+    A table card has 2**p + 1 equally spaced inputs, its knots. Each knot has a row of increasing
+    thresholds out of T = 2**30; between two knots they are interpolated. The symbol is the number
+    of thresholds that one uniform random number out of T reaches.
 
-    job: [next coordinate, end, position, end of the pool, p, thresholds in a row, the thresholds].
+    xs, out, pool, job[:4]: see tern.sampler. Then job has the parameters of the card:
+        job[4]   p
+        job[5]   the number of thresholds in a row, one less than the symbols
+        job[6:]  the thresholds, row by row, from the knot at -1 to the one at 1
 
-    A fraction f / 2**15 after a knot, a threshold is c + d f / 2**15 out of T, with d = c' - c =
-    2**15 h + l: the whole part c + h f + floor(l f / 2**15), and l f mod 2**15. With |d| < 2**30
-    and f <= 2**15, |h f| and l f are at most 2**30. Without l f the whole part is less than 2**15
-    too small, which settles most comparisons with a first byte.
+    An input lies the fraction f / 2**15 of the way from one knot to the next, whose thresholds are
+    c and c'. With d = c' - c = 2**15 h + l, 0 <= l < 2**15, the interpolated threshold is
+
+        c + d f / 2**15 = (c + h f + floor(l f / 2**15)) + (l f mod 2**15) / 2**15
+
+    a whole part and a fraction. No part overflows: |d| < 2**30 and f <= 2**15, so that |h f| and
+    l f are at most 2**30. Without the term of l the whole part is less than 2**15 too small. That
+    is little beside the 2**22 numbers that share a first byte, so h alone settles most comparisons.
     """
-    i = job[0]
-    n = job[1]
+    coordinate = job[0]
+    stop = job[1]
     position = job[2]
     columns = job[5]
-    while i < n:
-        # x + 1 in steps of 2**-14, clipped to 0 .. 2; below -1 the sum wraps around to 16 bits
-        scaled = (xs[i] + 16384) & 65535
-        if scaled > 49151:  # below -1
+    while coordinate < stop:
+        # x + 1 in steps of 2**-14, clipped to 0 .. 2. A ptr16 loads an unsigned number; the mask
+        # makes no difference to x >= -1, and gives more than 49151 for x < -1.
+        scaled = (xs[coordinate] + 16384) & 65535
+        if scaled > 49151:
             scaled = 0
         elif scaled > 32768:
             scaled = 32768
+        # The position in units of 2**-15 of an interval. x = 1 is the end of the last interval
+        # instead of the begin of another one: scaled >> 15 is 1 there, and otherwise 0.
         fraction = scaled << job[4]
-        knot = (fraction - (scaled >> 15)) >> 15  # 1 is the end of the last interval
+        knot = (fraction - (scaled >> 15)) >> 15
         fraction -= knot << 15
+        # From here on, the index in job of a threshold: the first of the knot's row.
         knot = knot * columns + 6
 
+        # The first random byte in the place of the high 8 of 30 bits.
         first = pool[position] << 22
         at = position + 1
         thresholds_left = columns
@@ -43,15 +56,19 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
             whole = job[knot]
             difference = job[knot + columns] - whole
             whole += (difference >> 15) * fraction
-            # Above 127 the first byte decides that it is below, under -1 that it is not.
+            # By how much the threshold is above `first`, in units of 2**15, of which 128 share a
+            # first byte. Above 127 the random number is below the threshold, whatever its other
+            # bytes are; below -1 it is not, even though `whole` is up to one unit too small.
             comparison = whole - first >> 15
             if comparison > 127:
                 break
             if comparison >= -1:
+                # In doubt: compare all bytes of the exact threshold, 30 bits of the whole part and
+                # 15 of the fraction, with the random bytes, until one differs or only zeros are
+                # left. Each round takes the highest 8 bits, and moves the other 37 up.
                 rest = (difference & 32767) * fraction
                 whole += rest >> 15
                 rest &= 32767
-                # In doubt: compare all bytes of the threshold, with its fraction l f mod 2**15.
                 next_byte = position
                 comparison = 0
                 while comparison == 0 and whole | rest:
@@ -59,6 +76,7 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
                     next_byte += 1
                     whole = (whole & 0x3FFFFF) << 8 | rest >> 7
                     rest = (rest & 127) << 8
+                # All thresholds are compared with the same number; remember how much of it was read.
                 if next_byte > at:
                     at = next_byte
                 if comparison < 0:
@@ -66,11 +84,13 @@ def table(xs: ptr16, out: ptr16, pool: ptr8, job: ptr32):
             knot += 1
             thresholds_left -= 1
 
+        # The pool ended within this coordinate, which is drawn again after a refill.
         if at > job[3]:
             break
         position = at
-        out[i] = columns - thresholds_left
-        i += 1
-    job[0] = i
-    i = 2
-    job[i] = position
+        out[coordinate] = columns - thresholds_left
+        coordinate += 1
+    # An index above 0 must be in a variable (see tern.compat).
+    job[0] = coordinate
+    coordinate = 2
+    job[coordinate] = position

@@ -30,23 +30,30 @@ from ternhost.privacy.shuffling import MOST_REPORTS
 
 FILE = "site.json"
 MORE = "it takes more devices at a site, a smaller epsilon, or fewer rounds"  # what may help
-_DELTA = 1e-6  # of a site's bound, by default
-_COVER = 0.9  # of a device's first round: later ones may have so many fewer reports
-# of reports that are said to be enough: the filters round less finely than the search for them
+_DELTA = 1e-6  # the default delta of a site's bound
+# The third filter takes each report to be mixed with only this share of the reports with which a
+# device's first one was mixed, so that later rounds may have somewhat fewer reports than the first.
+_COVER = 0.9
+# Factor on the number of reports that a refusal says are enough: the search for that number rounds
+# more coarsely than the filters that decide.
 _SPARE = 1.01
-_WHOLE_DEVICE = 10**6 * MICRO  # stands for a report that no bound allows
+_WHOLE_DEVICE = 10**6 * MICRO  # the cost, in micro-epsilon, of a report that no bound allows
 _MEMBERS = ("toward_server", "delta", "honest")
 _EXAMPLE = 'such as {"toward_server": 1, "delta": 1e-6, "honest": 0.9}'
 
-Answered = Sequence[tuple[ReportKind, Integers]]
-"""For each cohort of a round, a report among as many as there are, and the devices of the cohort."""
+CohortReports = Sequence[tuple[ReportKind, Integers]]
+"""What a round discloses: for each cohort (the devices that get the same question), the kind of one
+report, which includes how many reports it is added up with, and the ids of the devices.
+"""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What the counts of all rounds may tell about a device: epsilon (micro) at delta.
+    """The largest privacy loss of a device toward the server, which sees only counts of reports.
 
-    honest: the share of a site's devices that the owner of the server does not control.
+    epsilon: in millionths; it limits the loss through all rounds together. delta: the probability
+    that epsilon does not hold. honest: the share of a site's devices that the owner of the server
+    does not control; only their reports hide a device's own one.
     """
 
     epsilon: int
@@ -55,15 +62,24 @@ class Bound:
 
     @classmethod
     def parse(cls, epsilon: str, delta: str, honest: float) -> Self:
-        """Parse the options of a run or the members of a site.json. Raises UsageError."""
+        """Return the bound with these values, as people write them in options or in site.json.
+
+        epsilon: as a decimal number, such as "1.5". Raises UsageError for a value out of range.
+        """
         require(0 < honest <= 1, "honest", "a share above 0 and at most 1", honest)
         micro_epsilon = parse_epsilon(epsilon, ledger.MAX_BUDGET, "--toward-server")
-        return cls(micro_epsilon, sums.parse_delta(delta), honest)
+        return cls(epsilon=micro_epsilon, delta=sums.parse_delta(delta), honest=honest)
 
     @classmethod
     def read(cls, fields: Sequence[float] | None) -> Self | None:
-        """Return the bound in the `fields` of a message, or None if the message has none."""
-        return None if fields is None else cls(int(fields[0]), *fields[1:])
+        """Return the bound that a message holds, or None if it holds none.
+
+        fields: epsilon (in millionths), delta and honest, as `Bound.fields` writes them.
+        """
+        if fields is None:
+            return None
+        epsilon, delta, honest = fields
+        return cls(epsilon=int(epsilon), delta=delta, honest=honest)
 
     @property
     def fields(self) -> list[float]:
@@ -72,22 +88,26 @@ class Bound:
 
     @classmethod
     def of_site(cls, directory: Path) -> Self | None:
-        """Return the bound in a site's site.json, or None if the site has no such file.
+        """Return the bound that site.json in a gateway's directory sets, or None without that file.
 
-        Raises UsageError for a member that is unknown or wrong, and StorageError.
+        Raises UsageError if a member of the file is unknown or wrong, and StorageError if the file
+        cannot be read.
         """
         path = directory / FILE
         if not path.exists():
             return None
         members = read_object(path)
-        if unknown := members.keys() - set(_MEMBERS):
+        unknown = members.keys() - set(_MEMBERS)
+        if unknown:
             hint = f"it may have {', '.join(_MEMBERS)}"
             raise UsageError(f"{path}: unknown {', '.join(sorted(unknown))}", hint)
+
         try:
             return cls._of_members(members)
-        except (UsageError, TypeError, ValueError) as error:
-            message = error.message if isinstance(error, UsageError) else error
-            raise UsageError(f"{path}: {message}", _EXAMPLE) from error
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", _EXAMPLE) from error
+        except (TypeError, ValueError) as error:  # a member is not a number
+            raise UsageError(f"{path}: {error}", _EXAMPLE) from error
 
     @classmethod
     def _of_members(cls, members: Mapping[str, Any]) -> Self:
@@ -101,34 +121,46 @@ class Bound:
 
     @property
     def _draws_delta(self) -> float:
-        """The part of delta that is kept for the groups that a gateway draws."""
+        """The part of delta that is set aside for unlucky draws of groups.
+
+        A group that a gateway draws at random may have fewer honest devices than is assumed.
+        """
         return draws_delta(self.delta, self.honest)
 
     @property
     def _filter_delta(self) -> float:
-        """The delta of each of the two filters that need one."""
+        """The delta that the second and the third filter of `keeps` may use, each of them.
+
+        They share what unlucky draws leave of delta; the first filter needs none.
+        """
         return (self.delta - self._draws_delta) / 2
 
     @cached_property
     def alpha(self) -> float:
-        """The order of the Renyi divergences that are added up over the rounds.
+        """The order of the Renyi divergences that the second filter adds up over the rounds.
 
-        It follows from the bound alone, so that a host cannot choose it by earlier answers. Of 81
-        orders around the best one for Gaussian noise, it is the one that allows the largest
-        divergence in proportion to the order.
+        A divergence D of order alpha implies an epsilon of D + c(alpha), where c is `_epsilon_of`
+        at D = 0. So a bound of epsilon allows D up to epsilon - c(alpha). Since the divergence of
+        Gaussian noise grows in proportion to alpha, the best order has the largest
+        (epsilon - c(alpha)) / alpha. It is searched on a grid, and follows from the bound alone, so
+        that a host cannot choose it by earlier answers.
         """
         # Noise of zero-concentrated privacy loss rho is best converted at order
-        # 1 + sqrt(log(1 / delta) / rho).
-        rho = max(1, sums.rho_of(self.epsilon / MICRO, self._filter_delta)) / MICRO
-        scale = math.sqrt(-math.log(self._filter_delta) / rho)
-        orders = 1 + scale * np.geomspace(0.25, 4, 81)
+        # 1 + sqrt(log(1 / delta) / rho). The grid goes from a quarter to four times the square root.
+        micro_rho = sums.rho_of(self.epsilon / MICRO, self._filter_delta)
+        rho = max(1, micro_rho) / MICRO  # not 0, by which the next line divides
+        square_root = math.sqrt(-math.log(self._filter_delta) / rho)
+        orders = 1 + square_root * np.geomspace(0.25, 4, num=81)
 
-        def allowed_divergence(alpha: float) -> float:
-            return (self.epsilon / MICRO - self._epsilon_of(0.0, alpha)) / alpha
+        def allowed_divergence_by_order(alpha: float) -> float:
+            """Return the largest divergence of order alpha within the bound, divided by alpha."""
+            allowed_divergence = self.epsilon / MICRO - self._epsilon_of(0.0, alpha)
+            return allowed_divergence / alpha
 
-        return float(max(orders, key=allowed_divergence))
+        return float(max(orders, key=allowed_divergence_by_order))
 
     def _epsilon_of(self, divergence: float, alpha: float) -> float:
+        """Return the epsilon, at the filters' delta, of a Renyi divergence of order alpha."""
         return sums.epsilon_of_renyi(divergence, alpha, self._filter_delta)
 
     # Whether it is kept
@@ -136,21 +168,26 @@ class Bound:
     def keeps(
         self, disclosures: Disclosures, devices: Sequence[int] | Integers | None = None
     ) -> bool:
-        """Whether the disclosures stay within the bound for each of these devices.
+        """Whether these disclosures stay within the bound, for each of these devices.
 
-        That holds even if a host chose its questions by earlier answers: for each device one of
-        three filters holds (docs/guides/accounting.md, Theorem 5). devices: None for all.
+        The answer is right even if a host chose its questions by earlier answers: it is True only
+        if one of three filters (rules for when to stop asking) shows it for each device, each in a
+        way that allows such choices (docs/guides/accounting.md, Theorem 5). disclosures: the
+        reports of all rounds. devices: the ids of the devices that matter; None means all.
         """
-        accounts = disclosures.worst_report_counts(self.honest, devices, self._draws_delta)
+        accounts = disclosures.worst_report_counts(
+            honest=self.honest, of=devices, delta=self._draws_delta
+        )
         return all(self._holds(first_report, account) for first_report, account in accounts)
 
     def _holds(self, first_report: ReportKind | None, account: ReportCounts) -> bool:
         """Whether one of the three filters shows that a device's account is within the bound.
 
-        account: how many reports of each kind the device has made. first_report: its first one, or
-        None if the account stands for devices whose first reports differ.
+        account: how many reports of each kind the device has made. first_report: the kind of its
+        first report, or None if the account stands for devices whose first reports differ.
         """
-        # The first and third filter add up pure epsilons, which reports with such noise lack.
+        # The first and the third filter add up epsilons without a delta (pure ones), which reports
+        # with Gaussian noise do not have.
         has_gaussian_noise = any(report.gaussian for report in account)
         if not has_gaussian_noise and self._holds_as_sum(account):
             return True
@@ -161,61 +198,90 @@ class Bound:
         return self._holds_under_cover(first_report, account)
 
     def _holds_as_sum(self, account: ReportCounts) -> bool:
-        """The first filter: the local epsilons of all reports add up to no more than the bound."""
-        return sum(times * report.cost for report, times in account.items()) <= self.epsilon
+        """The first filter: the local epsilons of all reports add up to no more than the bound.
+
+        account: how many reports of each kind a device has made.
+        """
+        micro_epsilon = sum(times * report.cost for report, times in account.items())
+        return micro_epsilon <= self.epsilon
 
     def _holds_as_divergence(self, account: ReportCounts) -> bool:
-        """The second filter: the Renyi divergences add up, and convert to an epsilon in the bound."""
-        total = sum(times * renyi(report, self.alpha) for report, times in account.items())
-        return self._epsilon_of(total, self.alpha) <= self.epsilon / MICRO
+        """The second filter: the Renyi divergences of all reports add up to an allowed epsilon.
+
+        account: how many reports of each kind a device has made.
+        """
+        divergence = sum(times * renyi(report, self.alpha) for report, times in account.items())
+        return self._epsilon_of(divergence, self.alpha) <= self.epsilon / MICRO
 
     def _holds_under_cover(self, first: ReportKind, account: ReportCounts) -> bool:
-        """The third filter: as many reports like the first one compose to no more than the bound.
+        """The third filter: each report counts as if it were the first one, the cover.
 
-        The first report, among a tenth fewer others, is the cover. The filter applies only if no
-        report costs more than the cover, or hides among fewer others.
+        Since the first report was chosen before any answer, as many reports of that kind compose
+        like reports that were all chosen beforehand. The filter applies only if no report costs
+        more than the cover, or is mixed with fewer reports; so the cover is mixed with a tenth
+        fewer than the first report was.
+
+        first: the kind of the device's first report. account: how many reports of each kind the
+        device has made.
         """
         cover = replace(first, mixed=math.ceil(_COVER * first.mixed))
+        if cover.mixed == 0:  # nothing hides the first report
+            return False
         for report in account:
-            if not (report.cost <= cover.cost and report.mixed >= cover.mixed > 0):
+            if report.cost > cover.cost or report.mixed < cover.mixed:
                 return False
-        together = compose_exactly({cover: sum(account.values())}, self._filter_delta)
-        return together <= self.epsilon / MICRO
+        number_of_reports = sum(account.values())
+        epsilon = compose_exactly({cover: number_of_reports}, self._filter_delta)
+        return epsilon <= self.epsilon / MICRO
 
     # Why a round would break it
 
-    def refuses(self, told: Disclosures, answered: Answered) -> str:
+    def why_refused(self, earlier: Disclosures, round_reports: CohortReports) -> str:
         """Return why a round's reports would break the bound, or "" if they keep it.
 
-        told: what all earlier rounds have disclosed.
+        earlier: what all earlier rounds have disclosed.
         """
-        asked_devices = np.concatenate([integers(()), *(devices for _, devices in answered)])
-        if self.keeps(told.with_reports(_once(answered)), asked_devices):
+        no_devices = integers(
+            ()
+        )  # for a round without reports, since NumPy joins at least one array
+        devices_by_cohort = [devices for _, devices in round_reports]
+        asked_devices = np.concatenate([no_devices, *devices_by_cohort])
+        if self.keeps(earlier.with_reports(_once(round_reports)), asked_devices):
             return ""
 
         text = f"could tell the owner of the server more about a device than {self}, the bound"
-        for report, devices in answered:
-            if not self.keeps(Disclosures().with_reports(_once([(report, devices)]))):
+        for report, devices in round_reports:
+            cohort_alone = Disclosures().with_reports(_once([(report, devices)]))
+            if not self.keeps(cohort_alone):
                 return f"the counts of this round {text}: {self._too_few(report)}"
         return f"the counts of this round and of those before it {text}"
 
-    def refuses_for_earlier_rounds(self, told: Disclosures, answered: Answered) -> str:
-        """Return why the reports break the bound only together with those of earlier rounds.
+    def why_refused_after_earlier_rounds(
+        self, earlier: Disclosures, round_reports: CohortReports
+    ) -> str:
+        """Return why a round's reports break the bound only together with those of earlier rounds.
 
-        Returns "" if they keep it, or would break it without any earlier round.
+        Returns "" if they keep the bound, and also if they would break it without any earlier
+        round. earlier: what the earlier rounds have disclosed.
         """
-        keeps_without_earlier_rounds = self.keeps(Disclosures().with_reports(_once(answered)))
-        if not keeps_without_earlier_rounds:
+        round_alone = Disclosures().with_reports(_once(round_reports))
+        if not self.keeps(round_alone):
             return ""
-        return self.refuses(told, answered)
+        return self.why_refused(earlier, round_reports)
 
     def _too_few(self, report: ReportKind) -> str:
-        """Return a sentence on how many honest reports would hide this one, and how many there are."""
+        """Return the part of a refusal that says how many honest reports would hide this report.
+
+        It also says how many there are. report: of a kind that the bound does not allow even once.
+        """
         epsilon = f"a report of epsilon {report.cost / MICRO:g}"
-        honest = report.among_honest(self.honest, self._draws_delta).mixed
-        needed = self._enough(report) if report.mixed else None
+        needed = None
+        if report.mixed:  # else its kind is hidden by no number of others
+            needed = self._enough(report)
         if needed is None:
             return f"no number of devices is enough to hide {epsilon}"
+
+        honest = report.among_honest(self.honest, self._draws_delta).mixed
         text = f"{needed:,} honest reports are enough to hide {epsilon}, and "
         if honest == report.mixed:
             return f"{text}there are {honest:,}"
@@ -224,55 +290,70 @@ class Bound:
     def _enough(self, report: ReportKind) -> int | None:
         """Return how many honest reports are enough to hide this one, or None if no number is.
 
+        They are enough if the bound allows one round of so many such reports, by the third filter.
         The result may be a few per cent too large.
         """
-        local = report.cost / MICRO * (1 + 1e-12)
-        laws = randomised_response(report.cost / MICRO)
+        local_epsilon = report.cost / MICRO * (1 + 1e-12)  # raised above errors of rounding
+        laws = randomised_response(report.cost / MICRO)  # the mechanism that discloses the most
 
-        def is_hidden(reports: int) -> bool:  # by the third filter, for a single round
-            delta = shuffling.delta_at(laws, local, self.epsilon / MICRO, reports)
+        def is_hidden(reports: int) -> bool:
+            """Whether one report among so many keeps the bound."""
+            delta = shuffling.delta_at(
+                laws, local=local_epsilon, epsilon=self.epsilon / MICRO, reports=reports
+            )
             return delta <= self._filter_delta
 
-        # Double the number twice until it is enough, then bisect to one per cent.
-        low, high = 0, 1
-        while not is_hidden(high):
-            low, high = high, 4 * high
-            if low >= MOST_REPORTS:
+        # Multiply the number by four until it is enough.
+        too_few, enough = 0, 1
+        while not is_hidden(enough):
+            too_few = enough
+            enough = 4 * enough
+            if too_few >= MOST_REPORTS:
                 return None
-        while high - low > max(1, low // 100):
-            middle = (low + high) // 2
+        # Then bisect, to one per cent.
+        while enough - too_few > max(1, too_few // 100):
+            middle = (too_few + enough) // 2
             if is_hidden(middle):
-                high = middle
+                enough = middle
             else:
-                low = middle
-        return math.ceil(high * _SPARE / _COVER)
+                too_few = middle
+        return math.ceil(enough * _SPARE / _COVER)
 
 
-def _once(answered: Answered) -> list[tuple[ReportKind, Integers, int]]:
-    """Return the reports as rows (report, devices, times) in which each is made once."""
-    return [(report, devices, 1) for report, devices in answered]
+def _once(round_reports: CohortReports) -> list[tuple[ReportKind, Integers, int]]:
+    """Return rows for `Disclosures.with_reports`, in which each device makes its report once."""
+    times = 1
+    return [(report, devices, times) for report, devices in round_reports]
 
 
 def reports_of(
     cohorts: Sequence[StoredCohort], groups: Sequence[Group], reports: Iterable[int] | None = None
 ) -> list[tuple[ReportKind, Integers]]:
-    """Return, for each cohort of a round, the kind of its reports and its devices.
+    """Return what a round discloses: for each cohort, the kind of its reports and its devices.
 
-    A cohort without a report is left out, since its counts disclose nothing. groups: who may be in
-    each cohort. reports: the number of reports of each cohort; None if every device reports.
+    A cohort without a report is left out, since its counts disclose nothing. cohorts: the devices
+    that get the same question, with that question. groups: for each cohort, the group of devices
+    that it was taken from. reports: for each cohort, how many reports came; None if every device
+    reports.
     """
     if reports is None:
         reports = [len(cohort.devices) for cohort in cohorts]
-    answered = []
+    round_reports = []
     for cohort, count, group in zip(cohorts, reports, groups, strict=True):
-        if count:
-            answered.append((_report(cohort.body, count, group), integers(cohort.devices)))
-    return answered
+        if count > 0:
+            kind = _report(cohort.body, count, group)
+            round_reports.append((kind, integers(cohort.devices)))
+    return round_reports
 
 
 def _report(body: bytes, reports: int, group: Group) -> ReportKind:
-    """Return the kind of one report among so many. body: of the question that it answers."""
+    """Return the kind of one report of a cohort, for the account toward the owner of the server.
+
+    body: the question that it answers. reports: how many reports of the cohort are added up. group:
+    the devices that the cohort was taken from.
+    """
     report = ReportKind.of_question(decode_body(body))
-    if report.unit:  # a sum over runs of records protects these, and a device not at all
+    protects_single_records = report.unit > 0  # and not all records of a device together
+    if protects_single_records:
         return ReportKind(_WHOLE_DEVICE)
     return report.among(reports, group)

@@ -13,7 +13,7 @@ from typing import Self, Unpack
 import numpy as np
 
 from terngateway import messages
-from terngateway.bound import MORE, Answered, Bound, reports_of
+from terngateway.bound import MORE, Bound, CohortReports, reports_of
 from terngateway.budgets import budgets_of
 from terngateway.drawn_groups import DrawnGroups, deals_for
 from terngateway.messages import (
@@ -189,7 +189,7 @@ class GatewaysDriver(Driver):
         if site_bound is None:
             site_bound = Bound(0)  # for the default delta and share of honest devices
         delta = site_bound.delta
-        ours = self._tables.told(name).largest_loss(delta, site_bound.honest).epsilon
+        ours = self._tables.disclosures_of(name).largest_loss(delta, site_bound.honest).epsilon
         theirs = here.told / MICRO
         if theirs > _MORE_THAN_ROUNDING * ours:
             self._warn(
@@ -282,7 +282,7 @@ class GatewaysDriver(Driver):
 
         # The store expected a report of every device. Each one hides among fewer if some are missing.
         disclosed = []
-        expected = self._tables.told_in(number, name)
+        expected = self._tables.disclosed_in_round(number, name)
         for (report, devices), reports in zip(expected, answer.reports, strict=True):
             if reports:
                 mixed = min(report.mixed, reports)
@@ -290,7 +290,7 @@ class GatewaysDriver(Driver):
         exchange = round_.exchange(name, answer.encode())
         with self._store.transaction():
             self._tables.save_answer(number, name, sum(answer.reports), exchange)
-            self._tables.save_told(number, name, disclosed)
+            self._tables.save_disclosed(number, name, disclosed)
         round_.take(name, answer, by_cohort)
 
     def _take_refusal(
@@ -299,7 +299,7 @@ class GatewaysDriver(Driver):
         """Let the round go on without a gateway that refuses it; its counts disclose nothing."""
         hint = f" ({refused.hint})" if refused.hint else ""
         self._go_on_without(gateway, round_, f"refuses: {refused.message}{hint}")
-        self._tables.save_told(round_.number, gateway.name, ())
+        self._tables.save_disclosed(round_.number, gateway.name, ())
         round_.refused[gateway.name] = refused
         self._post.send(gateway.name, Hello().encode())  # its HERE may have changed
 
@@ -438,7 +438,7 @@ class GatewaysDriver(Driver):
         """
         round_ = self._new_round(number, cohorts)
         asks = self._questions(round_, cohorts)
-        disclosed: dict[str, Answered] = {}  # by gateway, if all devices report
+        disclosed: dict[str, CohortReports] = {}  # by gateway, if all devices report
         for name, ask in asks.items():
             disclosed[name] = reports_of(ask.cohorts, self._groups(name, ask))
         if self._bound:
@@ -455,7 +455,7 @@ class GatewaysDriver(Driver):
             self._tables.save_questions(number, {name: under_way.exchange(name) for name in asks})
             # As if all devices reported, until there is an answer.
             for name, answered in disclosed.items():
-                self._tables.save_told(number, name, answered)
+                self._tables.save_disclosed(number, name, answered)
         self._rounds[number] = under_way
 
     def _new_round(self, number: int, cohorts: Cohorts) -> StoredRound:
@@ -486,7 +486,7 @@ class GatewaysDriver(Driver):
             registered = max(registered, gateway.here.registered)
         return self._drawn.groups_in(ask, name, registered)
 
-    def _spent(self, number: int, disclosed: Mapping[str, Answered]) -> list[str]:
+    def _spent(self, number: int, disclosed: Mapping[str, CohortReports]) -> list[str]:
         """Return the gateways that are not asked, since earlier rounds have spent their bound.
 
         A gateway that has too few devices even for this round alone is asked, and refuses.
@@ -495,7 +495,9 @@ class GatewaysDriver(Driver):
         assert self._bound
         spent: list[str] = []
         for name, answered in disclosed.items():
-            why = self._bound.refuses_for_earlier_rounds(self._tables.told(name), answered)
+            why = self._bound.why_refused_after_earlier_rounds(
+                self._tables.disclosures_of(name), answered
+            )
             if not why:
                 continue
             spent.append(name)

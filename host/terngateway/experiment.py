@@ -1,9 +1,11 @@
 """What a bound toward the owner of the server is worth: three sites with as many devices each, in
 ROUNDS rounds.
 
-A run with --toward-server 1 chooses the epsilon of a report. Beside it are runs that keep a local
-epsilon of 1, toward everybody: in the same rounds, and in one report of each device. Simulated
-clients stand for those of three gateways, whose counts add up to the same.
+Three kinds of bound are compared, each of which keeps epsilon 1 over all rounds. Toward the owner of
+the server (_SERVER), who sees only the counts of each site, a report may have a larger epsilon,
+which a run with --toward-server 1 chooses. Toward everybody, also the site's own gateway, the
+epsilons of a device's reports add up to 1: in the same rounds (_SAME), or in one report of each
+device (_ONCE). Simulated clients stand for those of three gateways, whose counts add up to the same.
 """
 
 import numpy as np
@@ -28,52 +30,68 @@ from ternpapers.experiments.reports_needed import trained_by
 SUMMARY = "models that keep an epsilon toward the owner of the server, or toward everybody"
 SITES, ROUNDS = 3, 20
 BOUND = Bound(MICRO)
-_DEVICES = (100, 300, 1000, 3000, 10_000)  # of a site
+_DEVICES = (100, 300, 1000, 3000, 10_000)  # of each site, in one run after another
+# The kinds of bound, as the legend of the picture names them.
 _SERVER = f"toward the server's owner 1 at delta {BOUND.delta:g}"
 _SAME = f"toward everybody 1, in the same {ROUNDS} rounds"
 _ONCE = "toward everybody 1, in one report"
 
 
 def chosen(devices: int) -> float:
-    """Return the epsilon of a report that --toward-server chooses for ROUNDS rounds.
+    """Return the epsilon of a report that --toward-server 1 chooses for ROUNDS rounds.
 
     devices: the number at each site.
     """
     ids = np.arange(1, devices + 1)
-    site = Site("site", ids, Disclosures(), [BOUND])
-    planned = PlannedReports(ReportKind(MICRO).among(devices), ids, ROUNDS)
+    site = Site("site", devices=ids, disclosed=Disclosures(), bounds=[BOUND])
+    report = ReportKind(MICRO).among(devices)  # its cost does not matter
+    planned = PlannedReports(report, devices=ids, times=ROUNDS)
     return largest_epsilon(site, [planned]) / MICRO
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a unit of work for each number of devices and each kind of bound."""
-    numbers = (100, 1000) if options.quick else _DEVICES
-    common = {"name": options.sets(DATASET)[0], "seeds": options.seeds(8, 2)}
-    kinds = (_SERVER, _SAME, _ONCE)
+    """Return the computations of this experiment: one for each kind of bound and size of a site.
 
-    def cost(devices: int, **_: object) -> float:
+    Each trains models with several seeds, and may run on a core of its own. options: of the command,
+    which may ask for a quick version.
+    """
+    sizes = (100, 1000) if options.quick else _DEVICES
+    dataset_name = options.sets(DATASET)[0]
+    seeds = options.seeds(default=8, quick=2)
+
+    def cost(devices: int, **_others: object) -> float:
+        """Return how long a computation takes, relative to the others."""
         return devices
 
-    return Cell.for_each_combination("figures", _trained, common, cost, kind=kinds, devices=numbers)
+    return Cell.for_each_combination(
+        table="figures",
+        work=_trained,
+        common={"name": dataset_name, "seeds": seeds},
+        cost=cost,
+        kind=(_SERVER, _SAME, _ONCE),
+        devices=sizes,
+    )
 
 
 def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
-    """Train a model of a data set under one kind of bound; return its figure, averaged over seeds.
+    """Train models under one kind of bound; return how good they are, averaged over the seeds.
 
-    kind: _SERVER, _SAME or _ONCE. devices: the number at each site.
+    name: of the data set. kind: _SERVER, _SAME or _ONCE (this module's text says what they are).
+    devices: the number at each site. The result is one row of a table, in a list since a
+    computation may return several.
     """
     dataset = load(name)
     model, _ = trained_by(dataset)
-    epsilon = {_SERVER: chosen(devices), _SAME: 1 / ROUNDS, _ONCE: 1.0}[kind]
-    epsilon_option = f"{epsilon:.3g}"
+    epsilon = _epsilon_of_report(kind, devices)
+    epsilon_text = f"{epsilon:.3g}"  # in the form of an option
     all_devices = SITES * devices
-    learner: Learning
-    figures = []
+    figures = []  # for each seed, the accuracy or error of the model on test data
     for seed in seeds:
+        learner: Learning
         if kind == _ONCE:
-            learner = default(dataset, all_devices, seed, model, epsilon_option)
+            learner = default(dataset, all_devices, seed, model, epsilon_text)
         else:
-            settings = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=epsilon_option)
+            settings = FedSGD.Options(rounds=ROUNDS, seed=seed, model=model, epsilon=epsilon_text)
             learner = FedSGD(settings, Population(clients=all_devices), dataset)
         figures.append(figure_of(simulate(learner, seed)))
 
@@ -82,41 +100,69 @@ def _trained(name: str, seeds: range, kind: str, devices: int) -> list[Row]:
         "data": name,
         "kind": kind,
         "devices": devices,
-        "epsilon_report": float(epsilon_option),
+        "epsilon_report": float(epsilon_text),
         "epsilon_local": epsilon * reports_of_a_device,
     }
     return [{**setting, **averaged("figure", figures)}]
 
 
+def _epsilon_of_report(kind: str, devices: int) -> float:
+    """Return the epsilon of one report under a kind of bound. devices: the number at each site."""
+    if kind == _SERVER:
+        return chosen(devices)
+    if kind == _SAME:
+        return 1 / ROUNDS  # a device reports in each round, and the epsilons add up to 1
+    return 1.0  # the only report of the device spends all of it
+
+
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """Return the figures by kind of bound and number of devices, with a picture and sentences."""
+    """Return the results of the experiment: its table, a picture and sentences about them.
+
+    options: of the command. tables: by name, the rows that the computations have returned.
+    """
     rows = tables["figures"]
     dataset = load(rows[0]["data"])
-    measure = judging.measure(dataset)
+    measure = judging.measure(dataset)  # accuracy or an error, as suits the data set
     model, _ = trained_by(dataset)
-    optimum = optimal_figures(dataset, model)[measure]
-    trivial = judging.baselines(dataset, MODELS[model])[measure]
+    without_privacy = optimal_figures(dataset, model)[measure]
+    trivial = judging.baselines(dataset, MODELS[model])[measure]  # of a model without features
 
-    title = f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together"
-    x_label, y_label = "devices of each site", judging.WORDS[measure]
-    curves = Curve.each(rows, "kind", "devices", "figure")
-    lines = {"without privacy": optimum, judging.TRIVIAL[measure]: trivial}
-    panel = Panel(title, x_label, y_label, curves, log_x=True, lines=lines)
+    curves = Curve.each(rows, label="kind", x="devices", y="figure")
+    panel = Panel(
+        title=f"{rows[0]['data']}, {SITES} sites, epsilon of all rounds together",
+        x_label="devices of each site",
+        y_label=judging.WORDS[measure],
+        curves=curves,
+        log_x=True,
+        lines={"without privacy": without_privacy, judging.TRIVIAL[measure]: trivial},
+    )
 
     sentences = []
     for row in pick(rows, kind=_SERVER):
-        # The first row of a number of devices is that of _SERVER; the others are compared with it.
-        _, *local_rows = pick(rows, devices=row["devices"])
-        local_figures = ", ".join(f"{each['figure']:.3f} {each['kind']}" for each in local_rows)
-        sentences.append(
-            f"{row['devices']:,} devices a site: {y_label} {row['figure']:.3f} at epsilon "
-            f"{row['epsilon_report']:g} a report, {row['epsilon_local']:.3g} toward the own gateway; "
-            f"{local_figures}"
-        )
-    rows_with_limits = [row | {"without_privacy": optimum, "trivial": trivial} for row in rows]
+        sentences.append(_comparison(row, rows, judging.WORDS[measure]))
+    rows_with_limits = []
+    for row in rows:
+        rows_with_limits.append({**row, "without_privacy": without_privacy, "trivial": trivial})
     return Outcome(
-        {"rounds": ROUNDS, "sites": SITES},
-        {"gateways": rows_with_limits},
-        {"gateways": draw([panel])},
-        sentences,
+        settings={"rounds": ROUNDS, "sites": SITES},
+        tables={"gateways": rows_with_limits},
+        figures={"gateways": draw([panel])},
+        lines=sentences,
+    )
+
+
+def _comparison(server_row: Row, rows: list[Row], figure_name: str) -> str:
+    """Return a sentence that compares the kinds of bound for one number of devices.
+
+    server_row: the row of kind _SERVER. rows: those of all kinds and numbers. figure_name: what the
+    figures are, such as "accuracy".
+    """
+    local_figures = []
+    for row in pick(rows, devices=server_row["devices"]):
+        if row["kind"] != _SERVER:
+            local_figures.append(f"{row['figure']:.3f} {row['kind']}")
+    return (
+        f"{server_row['devices']:,} devices a site: {figure_name} {server_row['figure']:.3f} at epsilon "
+        f"{server_row['epsilon_report']:g} a report, {server_row['epsilon_local']:.3g} toward the own "
+        f"gateway; {', '.join(local_figures)}"
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from terngateway.options import NAME, GatewayOptions, options_of
@@ -153,7 +151,7 @@ class Gateways(Extension):
         if learner.unit:  # the accounts of counts are about whole devices
             return statement.part({}, honest)
         devices = _sites_of(fleet, store, options.schedule is not None)
-        epsilons = planning.planned(learner, devices, store, options)
+        epsilons = planning.epsilons_after_run(learner, devices, store, options)
         return statement.part(planning.as_result(epsilons, options), honest)
 
     @property
@@ -161,13 +159,6 @@ class Gateways(Extension):
         from terngateway.statement import EVIDENCE
 
         return EVIDENCE
-
-    def grafana_panels(self) -> list[dict[str, Any]]:
-        panels: list[dict[str, Any]] = json.loads(_resource("grafana.json"))
-        return panels
-
-    def alert_rules(self) -> str:
-        return _resource("alerts.yml")
 
 
 def is_by_gateways(fleet: Fleet) -> bool:
@@ -183,10 +174,6 @@ def _sites_of(fleet: Fleet, store: Store, standing: bool) -> Mapping[str, Any]:
 
     assert isinstance(fleet, AtGateways)
     return fleet.sites(store, standing)
-
-
-def _resource(name: str) -> str:
-    return (files("terngateway") / name).read_text()
 
 
 GATEWAYS = Gateways()

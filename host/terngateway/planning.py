@@ -31,22 +31,24 @@ from ternhost.text import counted
 
 # Standard deviations by which a drawn group may have fewer devices of a site than on average.
 _SPREADS = 3
-_LEAST = 1000  # micro-epsilon, of a report that is worth asking for
-_DIGITS = 3  # significant ones of the epsilon that is chosen
-_SEARCH_STEPS = 300  # the search for an epsilon ends at one part in so many
-_MEANS_NOTHING = 1000  # an epsilon
-_HORIZON = 10_000  # draws of a run without an end, for a plan
+_LEAST = 1000  # micro-epsilon: reports that cost less are too noisy to be worth a round
+_DIGITS = 3  # significant decimal digits of the epsilon that is chosen
+_SEARCH_STEPS = 300  # the search for an epsilon ends within this fraction (1/300) of the result
+_MEANS_NOTHING = 1000  # an epsilon above this is shown as no bound at all
+_HORIZON = 10_000  # rounds for which the plan of a run without an end reckons
 
 Sites = Mapping[str, Mapping[str, Any]]
-"""By name of a site, what its counts disclose, as values for JSON (`as_result`)."""
+"""By name of a site, the privacy loss through its counts, as values for JSON (`as_result`)."""
 
 
 @dataclass(frozen=True)
 class PlannedReports:
     """The reports that a run requests from one class of devices at a site.
 
-    report: its cost, and among how many reports of a round it hides; the mechanism is taken to be
-    the worst one of this cost. times: the number of rounds in which each device reports.
+    Devices of one class get the same questions. report: the kind of each report, which holds its
+    cost and how many reports of a round are added up with it; its mechanism is taken to be the one
+    that discloses most at this cost. devices: the ids of the class. times: the number of rounds in
+    which each of these devices reports.
     """
 
     report: ReportKind
@@ -56,113 +58,150 @@ class PlannedReports:
 
 @dataclass(frozen=True)
 class Site:
-    """A site, what its counts have disclosed, and what its gateway reports.
+    """A site as a plan sees it: its devices, their privacy loss so far, and its limits.
 
-    devices: those that can be asked now. told: what its counts have disclosed so far. bounds: those
-    of the run and of the site. left: the least micro-epsilon that a board has left; None if that is
+    devices: the ids of those that can be asked now. disclosed: what the counts of the site have
+    disclosed so far. bounds: those of the run and of the site, none to two. least_budget: the
+    smallest rest of a device's lifetime budget at the site, in micro-epsilon; None if it is
     unknown. registered: how many devices the site has, also those that cannot be asked now.
     """
 
     name: str
     devices: Integers
-    told: Disclosures
+    disclosed: Disclosures
     bounds: Sequence[Bound]
-    left: int | None = None
+    least_budget: int | None = None
     registered: int = 0
 
     def group(self, asked: int, pool: int, draw: int) -> Group:
-        """Return a group of `asked` devices of the site. pool, draw: as of Group."""
-        return Group(max(self.registered, len(self.devices)), asked, pool, draw)
+        """Return a group of `asked` devices of this site, for the privacy account.
+
+        pool: the number of devices from which the gateway draws the group at random; 0 if the host
+        chooses it. draw: the number of this draw, counted from 1; 0 if the host chooses.
+        """
+        all_devices = max(self.registered, len(self.devices))
+        return Group(all_devices, asked, pool, draw)
 
     def keeps_bounds(self, planned: Sequence[PlannedReports]) -> bool:
-        """Whether the counts of the site keep all bounds after these reports."""
+        """Whether the counts of the site stay within all its bounds after these reports."""
         disclosures = self.after(planned)
         return all(bound.keeps(disclosures, self.devices) for bound in self.bounds)
 
     def after(self, planned: Sequence[PlannedReports]) -> Disclosures:
         """Return what the counts of the site will have disclosed after these reports."""
-        return self.told.with_reports((each.report, each.devices, each.times) for each in planned)
+        rows = [(reports.report, reports.devices, reports.times) for reports in planned]
+        return self.disclosed.with_reports(rows)
 
 
 def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions) -> list[Site]:
-    """Return the sites with their bounds and accounts, by what their gateways have last reported.
+    """Return the sites of a run with their privacy losses so far and their bounds.
 
-    devices: by site, those that can be asked.
+    These come from the store of the host, which has the latest message of each gateway about
+    itself. devices: by name of the site, the devices that can be asked. options: of the run, which
+    may set a bound, too.
     """
     tables = GatewayTables(store)
-    here_by_site = {gateway.name: gateway.here for gateway in tables.gateways()}
+    gateways = {gateway.name: gateway for gateway in tables.gateways()}
     bound_of_run = bound_of(options)
     sites = []
-    for name, ids in devices.items():
-        here = here_by_site.get(name, {})  # the members of its latest HERE
-        bound_of_site = Bound.read(here.get("toward_server"))
-        sites.append(
-            Site(
-                name=name,
-                devices=ids,
-                told=tables.told(name),
-                bounds=[bound for bound in (bound_of_run, bound_of_site) if bound is not None],
-                left=_least_left(here.get("budgets", ())),
-                registered=int(here.get("registered", 0)),
-            )
+    for name, site_devices in devices.items():
+        reported: Mapping[str, Any] = {}  # what the gateway has reported about itself
+        if name in gateways:
+            reported = gateways[name].here
+        bound_of_site = Bound.read(reported.get("toward_server"))
+        bounds = [bound for bound in (bound_of_run, bound_of_site) if bound is not None]
+        site = Site(
+            name=name,
+            devices=site_devices,
+            disclosed=tables.disclosures_of(name),
+            bounds=bounds,
+            least_budget=_least_budget(reported.get("budgets", ())),
+            registered=int(reported.get("registered", 0)),
         )
+        sites.append(site)
     return sites
 
 
-def _least_left(budgets: Sequence[Sequence[Any]]) -> int | None:
-    """Return the least micro-epsilon left in the rows of a HERE; None if no row is in epsilon."""
-    micro_epsilons = [left for measure, _, left, *_ in budgets if measure == ledger.EPSILON]
+def _least_budget(budgets: Sequence[Sequence[Any]]) -> int | None:
+    """Return the smallest rest of a budget in micro-epsilon; None if no budget is in epsilon.
+
+    budgets: rows that a gateway reports (`messages.BudgetRow`).
+    """
+    micro_epsilons = []
+    for measure, _unit, left, *_ in budgets:
+        if measure == ledger.EPSILON:
+            micro_epsilons.append(left)
     return min(micro_epsilons, default=None)
 
 
-def plan(
+def planned_reports(
     learner: Learner, site: Site, all_devices: int, options: RunOptions
 ) -> list[PlannedReports]:
-    """Return the reports that a run will request from a site, by class of devices.
+    """Return the reports that a run will request from a site, for each class of its devices.
 
-    all_devices: the number at all sites, from which the groups of rounds are drawn.
+    learner: the algorithm of the run. all_devices: the number of devices at all sites, from which
+    the devices of a round are drawn.
     """
     share_of_round = _share_of_round(learner, all_devices, options)
     some_are_dishonest = any(bound.honest < 1 for bound in site.bounds)
     gateway_draws_groups = learner.draws_groups and some_are_dishonest
 
     planned = []
-    for _, design, devices in by_class(learner.designs, site.devices, learner.options.seed):
+    classes = by_class(learner.designs, site.devices, learner.options.seed)
+    for _, design, class_devices in classes:
         report = design.report
         if not report.gaussian:
-            report = ReportKind(design.cost)  # of the worst mechanism of this cost
+            report = ReportKind(design.cost)  # of the mechanism that discloses most at this cost
         group = _smallest_group(
-            site, share_of_round, len(devices), learner.rounds, gateway_draws_groups
+            site,
+            share=share_of_round,
+            devices=len(class_devices),
+            rounds=learner.rounds,
+            is_drawn=gateway_draws_groups,
         )
+        # A round may end early, with a quorum of its reports. The fewer, the less a report hides.
         least_reports = math.floor(options.terms.quorum * group.asked)
-        planned.append(PlannedReports(report.among(least_reports, group), devices, learner.times))
+        report = report.among(least_reports, group)
+        planned.append(PlannedReports(report, class_devices, times=learner.times))
     return planned
 
 
 def _share_of_round(learner: Learner, all_devices: int, options: RunOptions) -> float:
-    """Return the share of all devices that a round of this run asks."""
+    """Return the share of all devices that one round of this run asks, from 0 to 1.
+
+    It follows from the number of reports of the run, if that is given, else from the schedule of a
+    served fleet; without either, a round asks all devices.
+    """
     if learner.reports is not None:
-        reports_of_round = learner.reports / (learner.rounds or 1)
+        rounds = learner.rounds or 1
+        reports_of_round = learner.reports / rounds
         return min(1.0, reports_of_round / all_devices)
-    return options.schedule.share if options.schedule else 1.0
+    if options.schedule:
+        return options.schedule.share
+    return 1.0
 
 
 def _smallest_group(
     site: Site, share: float, devices: int, rounds: int | None, is_drawn: bool
 ) -> Group:
-    """Return the smallest group that a round is likely to ask of a class with so many devices.
+    """Return the smallest group of a class of devices that a round is likely to ask at a site.
 
-    share: of all devices that a round asks. rounds: of the run; None if it has no end. is_drawn:
-    the gateway draws the group, which is then that of the run's last draw.
+    share: the share of all devices that a round asks. devices: the number of devices of the class
+    at the site. rounds: the number of rounds of the run; None if it has no end. is_drawn: whether
+    the gateway draws the group, not the host. Then the result is the group of the last draw, for
+    which the account is strictest.
     """
     if share == 1:
         return site.group(asked=devices, pool=0, draw=0)
     if is_drawn:
-        parts = math.ceil(1 / share)
+        groups_of_pool = math.ceil(1 / share)
         last_draw = max(1, rounds or _HORIZON)
-        return site.group(asked=devices // parts, pool=devices, draw=last_draw)
-    expected = share * devices
-    asked = max(0, math.floor(expected - _SPREADS * math.sqrt(expected)))
+        return site.group(asked=devices // groups_of_pool, pool=devices, draw=last_draw)
+
+    # The host draws from all sites, so the number of devices at one site is random. Its standard
+    # deviation is at most that of a Poisson distribution, the square root of the mean.
+    mean = share * devices
+    asked = max(0, math.floor(mean - _SPREADS * math.sqrt(mean)))
     return site.group(asked=asked, pool=0, draw=0)
 
 
@@ -172,14 +211,55 @@ def _smallest_group(
 def with_largest_epsilon(
     options: RunOptions, learner: Learner, store: Store, devices: Mapping[str, Integers]
 ) -> RunOptions:
-    """Return the options with the epsilon of a report that is worth most and keeps the bound.
+    """Return the options of a run with the most useful epsilon of a report that keeps the bounds.
 
-    A site that cannot keep the bound with this epsilon holds its counts back, so that a larger
-    epsilon may have fewer sites. learner: as planned with any other epsilon. devices: by site.
-    Raises RefusedError if no site can keep the bound, and UsageError if the learner has no epsilon
-    or no last round.
+    A gateway whose devices could not keep a bound sends no counts at all. So a larger epsilon makes
+    each report more precise, but may have fewer sites; the result is the best compromise.
+
+    learner: the algorithm, as planned with any other epsilon. devices: by name of the site, the
+    devices that can be asked. Raises RefusedError if no site can keep its bounds, and UsageError if
+    the algorithm has no epsilon or no last round.
     """
-    if "epsilon" not in names_of(type(options.learning)) or learner.unit:
+    _require_epsilon_and_end(options, learner)
+    sites = sites_of(devices, store, options)
+    all_devices = sum(len(site.devices) for site in sites)
+    largest = {}  # by name of the site, the largest micro-epsilon that keeps its bounds
+    for site in sites:
+        largest[site.name] = largest_epsilon(
+            site, planned_reports(learner, site, all_devices, options)
+        )
+    if max(largest.values()) < _LEAST:
+        text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
+        raise RefusedError(text, hint=MORE)
+
+    def information(micro_epsilon: int) -> float:
+        """Return how much a round tells the host: the number of reports times the signal of each.
+
+        The signal is the squared difference of the two answers' probabilities in randomised
+        response, tanh(epsilon / 2)^2.
+        """
+        answering_devices = 0
+        for site in sites:
+            if largest[site.name] >= micro_epsilon:
+                answering_devices += len(site.devices)
+        signal = math.tanh(micro_epsilon / MICRO / 2) ** 2
+        return answering_devices * signal
+
+    best = max(largest.values(), key=information)
+    epsilon = _rounded_down(best) / MICRO
+    learning = replace(options.learning, epsilon=f"{epsilon:g}")
+    return replace(options, learning=learning)
+
+
+def _require_epsilon_and_end(options: RunOptions, learner: Learner) -> None:
+    """Raise UsageError if no epsilon can be chosen for a run.
+
+    That is so if its algorithm has no option for the epsilon of a report, or protects less than a
+    whole device, or if the run has no last round.
+    """
+    has_epsilon = "epsilon" in names_of(type(options.learning))
+    protects_devices = not learner.unit  # and not only so many consecutive records
+    if not has_epsilon or not protects_devices:
         text = f"--toward-server chooses no epsilon for {learner.name}"
         hint = "name how much a report may cost, which is then kept or refused"
         raise UsageError(text, hint=hint)
@@ -187,133 +267,131 @@ def with_largest_epsilon(
         text = "an epsilon that keeps --toward-server depends on the number of rounds, and there is no end"
         raise UsageError(text, hint="name --rounds, or the --epsilon of a report")
 
-    sites = sites_of(devices, store, options)
-    all_devices = sum(len(site.devices) for site in sites)
-    largest = {}  # by site, the largest micro-epsilon that keeps its bounds
-    for site in sites:
-        largest[site.name] = largest_epsilon(site, plan(learner, site, all_devices, options))
-    if max(largest.values()) < _LEAST:
-        text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
-        raise RefusedError(text, hint=MORE)
-
-    def information(epsilon: int) -> float:
-        """What a round tells the host: reports that it gets, times the signal of each.
-
-        The signal is the squared difference of the two answers' probabilities in randomised
-        response, tanh(epsilon / 2)^2.
-        """
-        answering_devices = 0
-        for site in sites:
-            if largest[site.name] >= epsilon:
-                answering_devices += len(site.devices)
-        return answering_devices * math.tanh(epsilon / MICRO / 2) ** 2
-
-    epsilon = _rounded_down(max(largest.values(), key=information))
-    learning = replace(options.learning, epsilon=f"{epsilon / MICRO:g}")
-    return replace(options, learning=learning)
-
 
 def _rounded_down(micro_epsilon: int) -> int:
-    """Round down to _DIGITS significant decimal digits."""
-    unit: int = 10 ** max(0, len(str(micro_epsilon)) - _DIGITS)
-    return micro_epsilon // unit * unit
+    """Return the number with all but its first _DIGITS decimal digits replaced by zeros."""
+    digits = len(str(micro_epsilon))
+    zeros = max(0, digits - _DIGITS)
+    power_of_ten: int = 10**zeros
+    return micro_epsilon // power_of_ten * power_of_ten
 
 
 def largest_epsilon(site: Site, planned: Sequence[PlannedReports]) -> int:
-    """Return the largest micro-epsilon of a report that a site's bounds and budgets allow; else 0.
+    """Return the largest epsilon of a report that a site's bounds and budgets allow.
 
-    planned: the reports that the run requests, with any cost. The result may be a third of a per
-    cent too small.
+    The result is in millionths; 0 if not even the least useful epsilon is allowed. It may be a
+    third of a per cent too small. planned: the reports that the run requests; their costs do not
+    matter.
     """
     most_rounds = max((reports.times for reports in planned), default=1)
     upper_limit = MAX_EPSILON
-    if site.left is not None:
-        upper_limit = min(MAX_EPSILON, site.left // most_rounds)
+    if site.least_budget is not None:
+        upper_limit = min(MAX_EPSILON, site.least_budget // most_rounds)
 
-    def keeps_bounds(epsilon: int) -> bool:
+    def keeps_bounds(micro_epsilon: int) -> bool:
+        """Whether the site keeps its bounds if each report costs so much."""
         with_epsilon = []
         for reports in planned:
-            report = replace(reports.report, cost=epsilon)
+            report = replace(reports.report, cost=micro_epsilon)
             with_epsilon.append(replace(reports, report=report))
         return site.keeps_bounds(with_epsilon)
 
     if upper_limit < _LEAST or not keeps_bounds(_LEAST):
         return 0
-    # Bisect by ratios: low keeps the bounds, high does not or is above the limit.
-    low, high = _LEAST, upper_limit + 1
-    while high - low > low // _SEARCH_STEPS + 1:
-        middle = math.isqrt(low * high)
+    # Bisect, with geometric means since only the ratio of epsilons matters. `allowed` keeps the
+    # bounds; `too_large` does not, or is above the limit.
+    allowed = _LEAST
+    too_large = upper_limit + 1
+    while too_large - allowed > allowed // _SEARCH_STEPS + 1:
+        middle = math.isqrt(allowed * too_large)
         if keeps_bounds(middle):
-            low = middle
+            allowed = middle
         else:
-            high = middle
-    return low
+            too_large = middle
+    return allowed
 
 
 # What counts disclose, by site
 
 
-def planned(
+def epsilons_after_run(
     learner: Learner, devices: Mapping[str, Integers], store: Store, options: RunOptions
 ) -> dict[str, float]:
-    """Return, by site, the epsilon that its counts will have disclosed after the run.
+    """Return, by site, the privacy loss (epsilon) through its counts after the planned run.
 
-    devices: by site. Sites that hold counts back, since they would break a bound, are left out.
+    It is that of the device that loses most. Sites that would break a bound, and so will hold their
+    counts back, are left out. learner: the algorithm of the run. devices: by name of the site, the
+    devices that can be asked.
     """
-    all_devices = sum(len(ids) for ids in devices.values())
+    all_devices = sum(len(site_devices) for site_devices in devices.values())
     delta = float(options.delta)
     honest = options_of(options).honest
     epsilons = {}
     for site in sites_of(devices, store, options):
-        reports = plan(learner, site, all_devices, options)
-        if site.keeps_bounds(reports):
-            disclosures = site.after(reports)
-            epsilons[site.name] = disclosures.largest_loss(delta, honest, site.devices).epsilon
+        planned = planned_reports(learner, site, all_devices, options)
+        if site.keeps_bounds(planned):
+            disclosures = site.after(planned)
+            loss = disclosures.largest_loss(delta, honest, of=site.devices)
+            epsilons[site.name] = loss.epsilon
     return epsilons
 
 
 def disclosed_so_far(store: Store, options: RunOptions) -> dict[str, dict[str, Any]]:
-    """Return what the counts of each gateway have disclosed in all rounds of the store.
+    """Return, by site, the privacy loss of its devices toward the owner of the server so far.
 
-    Gateways that have disclosed nothing are left out. options: of the run whose delta and share of
-    honest devices apply. The result has the form of `as_result`.
+    The owner of the server sees only counts, which a gateway has added up. The loss is that of the
+    device that loses most, through the counts of all rounds in the store, in the form of
+    `as_result`. Sites without a loss are left out.
+
+    options: those of a run, which say at which delta the epsilons hold, and which share of the
+    devices the owner of the server is taken not to control.
     """
     tables = GatewayTables(store)
     delta = float(options.delta)
-    honest = options_of(options).honest
+    honest_share = options_of(options).honest
     epsilons = {}
     for gateway in tables.gateways():
-        epsilon = tables.told(gateway.name).largest_loss(delta, honest).epsilon
-        if epsilon:
-            epsilons[gateway.name] = epsilon
+        disclosures = tables.disclosures_of(gateway.name)
+        loss = disclosures.largest_loss(delta, honest_share)
+        if loss.epsilon:
+            epsilons[gateway.name] = loss.epsilon
     return as_result(epsilons, options)
 
 
 def as_result(epsilons: Mapping[str, float], options: RunOptions) -> dict[str, dict[str, Any]]:
     """Return, by site, its epsilon and the terms under which it holds, as values for JSON.
 
-    An epsilon that is so large that it means nothing becomes None.
+    epsilons: by site, the privacy loss of its devices through counts. One that is so large that it
+    means nothing becomes None in the result. options: those of the run that sets the terms.
     """
     bound = bound_of(options)
-    terms = {
-        "delta": float(options.delta),
-        "honest": options_of(options).honest,
-        "bound": None if bound is None else bound.epsilon / MICRO,
-    }
+    bound_epsilon = None
+    if bound is not None:
+        bound_epsilon = bound.epsilon / MICRO
+    delta = float(options.delta)
+    honest = options_of(options).honest
+
     sites = {}
     for name, epsilon in epsilons.items():
-        is_bounded = epsilon <= _MEANS_NOTHING
-        sites[name] = {"epsilon": epsilon if is_bounded else None, **terms}
+        sites[name] = {
+            "epsilon": epsilon if epsilon <= _MEANS_NOTHING else None,
+            "delta": delta,
+            "honest": honest,
+            "bound": bound_epsilon,
+        }
     return sites
 
 
 def guarantees_of(sites: Sites) -> list[Guarantee]:
     """Return the guarantees toward the owner of the server, for the sites that have one."""
-    return [
-        Guarantee.toward_server(name, site["epsilon"], site["delta"], site["honest"])
-        for name, site in sites.items()
-        if site["epsilon"] is not None
-    ]
+    guarantees = []
+    for name, site in sites.items():
+        if site["epsilon"] is not None:
+            guarantee = Guarantee.toward_server(
+                name, site["epsilon"], site["delta"], site["honest"]
+            )
+            guarantees.append(guarantee)
+    return guarantees
 
 
 def unbounded_sites(sites: Sites) -> list[str]:
@@ -327,14 +405,19 @@ def unbounded_sites(sites: Sites) -> list[str]:
 def words_before(
     learner: Learner, devices: Mapping[str, Integers], store: Store, options: RunOptions
 ) -> list[str]:
-    """Return lines for people on what the counts of each site will have disclosed after the run."""
-    numbers = {name: len(ids) for name, ids in devices.items()}
+    """Return lines for people, before a run, on the privacy loss that each site's counts will cause.
+
+    learner: the algorithm of the run. devices: by name of the site, the devices that can be asked.
+    """
     lines = []
     if options_of(options).chooses_epsilon:
         epsilon = options.learning.epsilon
         lines.append(f"a report of epsilon {epsilon} is the largest that keeps --toward-server")
-    epsilons = planned(learner, devices, store, options)
-    for name in devices.keys() - epsilons.keys():
+
+    numbers = {name: len(site_devices) for name, site_devices in devices.items()}
+    epsilons = epsilons_after_run(learner, devices, store, options)
+    sites_that_hold_back = devices.keys() - epsilons.keys()
+    for name in sites_that_hold_back:
         site = f"{name}, with {counted(numbers[name], 'device')}"
         lines.append(
             f"{site}, will hold counts back, of all rounds or from some round on: else they would "
@@ -344,16 +427,18 @@ def words_before(
 
 
 def words(sites: Sites, devices: Mapping[str, int] | None = None) -> list[str]:
-    """Return lines for people on what sites disclose, one for each; of many, only the extremes.
+    """Return lines for people on the privacy loss through counts, one line for each site.
 
-    devices: the number at each site, which lines about a plan give.
+    Of many sites, only those with the smallest and the largest loss get a line. sites: as from
+    `as_result`. devices: by site, the number of its devices, for the lines about a plan; None if
+    the lines shall not say it.
     """
     if not sites:
         return []
     head = "toward the owner of the server, who sees counts alone"
-    bound = next(iter(sites.values()))["bound"]
-    if bound:
-        head += f" (the bound is epsilon {bound:g})"
+    any_site = next(iter(sites.values()))  # the bound of the run is the same in all
+    if any_site["bound"]:
+        head += f" (the bound is epsilon {any_site['bound']:g})"
 
     lines = [f"{head}:"]
     for guarantee in cheapest_and_dearest(guarantees_of(sites), lambda each: each.bounds.epsilon):
@@ -367,7 +452,10 @@ def words(sites: Sites, devices: Mapping[str, int] | None = None) -> list[str]:
 
 
 def rows(sites: Sites) -> list[Row]:
-    """Return rows (name, value, meaning) on what sites disclose, for the results in a report."""
+    """Return rows for a table of results, on the privacy loss through each site's counts.
+
+    A row has a name, a value and what the value means. sites: as from `as_result`.
+    """
     table = []
     for guarantee in guarantees_of(sites):
         meaning = f"against {guarantee.against}; computed from the counts of all rounds"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tern import __version__, wire
 from terngateway import dealing, messages
-from terngateway.bound import MORE, Answered, Bound, reports_of
+from terngateway.bound import MORE, Bound, CohortReports, reports_of
 from terngateway.budgets import rows_of
 from terngateway.messages import (
     NO_ROUND,
@@ -53,7 +53,7 @@ class _Outcome:
 
     reply: bytes | None
     ended: str
-    disclosed: Answered = ()
+    disclosed: CohortReports = ()
 
 
 class Gateway:
@@ -86,7 +86,7 @@ class Gateway:
         self._silence = silence
         self._bound = bound
         self._tables = GatewayTables(store)
-        self._told = self._tables.told("")
+        self._told = self._tables.disclosures_of("")
         self._epsilon_told = 0  # micro-epsilon
         self._registered = 0  # devices of the site
         self._refused = ""  # the last reason
@@ -367,7 +367,7 @@ class Gateway:
             if outcome.reply is not None:
                 self._tables.save_question(number, ask.digest, outcome.reply)
             if discloses:
-                self._tables.save_told(number, "", outcome.disclosed)
+                self._tables.save_disclosed(number, "", outcome.disclosed)
                 reports = [(report, devices, 1) for report, devices in outcome.disclosed]
                 self._told = self._told.with_reports(reports)
         with self._changed:
@@ -413,12 +413,12 @@ class Gateway:
         self._hold_back(ask, disclosed)
         return _Outcome(answer_to(ask, result).encode(), result.ended, disclosed)
 
-    def _hold_back(self, ask: Ask, answered: Answered) -> None:
+    def _hold_back(self, ask: Ask, answered: CohortReports) -> None:
         """Raise RefusedError if the counts of these reports would break the site's or the run's bound."""
         for bound in (self._bound, Bound.read(ask.toward_server)):
             if bound is None:
                 continue
-            reason = bound.refuses(self._told, answered)
+            reason = bound.why_refused(self._told, answered)
             if reason:
                 raise RefusedError(f"held back: {reason}", hint=MORE)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from terngateway.bound import Answered
+from terngateway.bound import CohortReports
 from terngateway.options import NAME
 from ternhost.count.disclosures import Disclosures
 from ternhost.count.members import Integers, integers, pack_ids, unpack_ids
@@ -150,7 +150,7 @@ class GatewayTables:
 
     # At both: what counts have disclosed
 
-    def save_told(self, number: int, gateway: str, answered: Answered) -> None:
+    def save_disclosed(self, number: int, gateway: str, answered: CohortReports) -> None:
         """Store what the counts of a gateway disclose in a round, in place of what was stored.
 
         gateway: its name at a host; "" in the gateway's own store.
@@ -163,12 +163,12 @@ class GatewayTables:
             self._store.write("DELETE FROM told WHERE round = ? AND gateway = ?", number, gateway)
             self._store.write_rows("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
 
-    def told_in(self, number: int, gateway: str) -> Answered:
-        """Return what `save_told` has stored for a gateway in this round."""
+    def disclosed_in_round(self, number: int, gateway: str) -> CohortReports:
+        """Return what `save_disclosed` has stored for a gateway in this round."""
         where = "WHERE gateway = ? AND round = ? ORDER BY position"
         return self._reports(where, gateway, number)
 
-    def told(self, gateway: str) -> Disclosures:
+    def disclosures_of(self, gateway: str) -> Disclosures:
         """Return what the counts of a gateway have disclosed in all rounds, oldest first."""
         disclosures = Disclosures()
         for report, devices in self._reports("WHERE gateway = ? ORDER BY round, position", gateway):

@@ -46,9 +46,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = "ternhost.store.store" if name == "Store" else "ternhost.api"
+    module = "ternhost.api"
+    if name == "Store":
+        module = "ternhost.store.store"
     value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
+    globals()[name] = value  # so that this function is not called for it again
     return value
 
 

@@ -87,8 +87,10 @@ class Result(Mapping[str, Any]):
 
         They are those of the last round, and those that exist only at the end of a run.
         """
-        history = self["history"]
-        figures = run_directory.figures_of(history[-1] if history else None)
+        last_round = None
+        if self["history"]:
+            last_round = self["history"][-1]
+        figures = run_directory.figures_of(last_round)
         for measure in self.get("measures", ()):
             for name in (measure, f"{measure}_baseline", f"{measure}_optimum"):
                 figures[name] = self[name]
@@ -99,10 +101,11 @@ class Result(Mapping[str, Any]):
 
     @property
     def guarantees(self) -> list[ClassGuarantees]:
-        """What the run promises the devices of each class.
+        """The privacy guarantees that the run gives to the devices of each class.
 
-        Each has guarantees of a `report`, of the `run`, and of the `life` of a device so far. Empty
-        if the devices reported nothing that is protected.
+        Each class has a guarantee of a single `report`, one of the whole `run`, and one of the
+        `life` of a device so far. The list is empty if the devices reported nothing that is
+        protected.
         """
         return classes_of(self)
 
@@ -117,7 +120,9 @@ class Result(Mapping[str, Any]):
             return None
         weights = np.array(self["weights"], np.float64)
         labels = self.get("labels")
-        return weights.reshape(len(labels), -1) if labels else weights
+        if labels:
+            return weights.reshape(len(labels), -1)
+        return weights
 
     @property
     def device_model(self) -> DeviceModel | None:
@@ -125,27 +130,30 @@ class Result(Mapping[str, Any]):
 
         None if the run learned no model.
         """
-        return DeviceModel.of_result(self) if "weights" in self else None
+        if "weights" not in self:
+            return None
+        return DeviceModel.of_result(self)
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each round: `round`, `ended` (how), `asked`, `reports`, `refusals`, figures.
+        """A table with a row for each round. Needs pandas.
 
-        Needs pandas.
+        It has the columns `round` (its number), `ended` (how it ended), `asked` (the number of
+        devices), `reports` and `refusals`, and one for each figure of the model.
         """
         return _frame(self["history"])
 
     @property
     def attributes(self) -> pd.DataFrame:
-        """A row for each collected attribute. Needs pandas.
+        """A table with a row for each collected attribute. Needs pandas.
 
-        `name`, `mean`, its 95 % interval `low` to `high`, `reports`, and `true`, the true mean, if
-        it is known. A categorical attribute has a row for each `category`, with its `frequency`
-        instead of a mean.
+        It has the columns `name`, `mean`, `low` and `high`, which are the 95 % interval of the
+        mean, `reports`, and `true`, which is the true mean if it is known. A categorical attribute
+        has a row for each `category`, with its `frequency` instead of a mean.
         """
         rows: list[dict[str, Any]] = []
-        for entry in self.get("attributes", []):
-            rows += _rows(entry)
+        for attribute in self.get("attributes", []):
+            rows += _rows_of_attribute(attribute)
         return _frame(rows)
 
     @property
@@ -161,39 +169,42 @@ class Result(Mapping[str, Any]):
         return Path(results.draw(self)["report"])
 
 
-def _rows(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an attribute in a table: one, or one for each category.
+def _rows_of_attribute(attribute: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of an attribute in the table: one, or one for each of its categories.
 
-    entry: the attribute in result.json.
+    attribute: an element of "attributes" in result.json.
     """
-    common_columns = {name: entry[name] for name in ("reports", "true") if name in entry}
-    if "frequencies" not in entry:
-        low, high = entry["interval"] or (None, None)
-        return [
-            {
-                "name": entry["name"],
-                "mean": entry["mean"],
-                "low": low,
-                "high": high,
-                **common_columns,
-            }
-        ]
+    common_columns = {}
+    for name in ("reports", "true"):
+        if name in attribute:
+            common_columns[name] = attribute[name]
+
+    if "frequencies" not in attribute:
+        low, high = attribute["interval"] or (None, None)
+        row = {"name": attribute["name"], "mean": attribute["mean"], "low": low, "high": high}
+        return [{**row, **common_columns}]
+
     rows = []
-    for index, category in enumerate(entry["categories"]):
-        low, high = entry["intervals"][index] if entry["intervals"] else (None, None)
+    for index, category in enumerate(attribute["categories"]):
+        low, high = None, None
+        if attribute["intervals"]:
+            low, high = attribute["intervals"][index]
         row = {
-            "name": entry["name"],
+            "name": attribute["name"],
             "category": category,
-            "frequency": entry["frequencies"][index],
+            "frequency": attribute["frequencies"][index],
+            "low": low,
+            "high": high,
+            **common_columns,
         }
-        row |= {"low": low, "high": high, **common_columns}
-        if "true" in entry:
-            row["true"] = entry["true"][index]
+        if "true" in attribute:  # here a list: the true frequency of each category
+            row["true"] = attribute["true"][index]
         rows.append(row)
     return rows
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows as a table of pandas. Raises UsageError if pandas is not installed."""
     extras.require("pandas")
     import pandas as pd
 
@@ -216,19 +227,22 @@ def train(
 ) -> Result:
     """Train a model on a fleet under local differential privacy, as `tern train` does.
 
-    algorithm: direct, fedsgd, fedavg, fedsum, hiera, or another that is registered; by default
-    direct for two classes with public rows, else fedsgd. fleet: the devices, in a form that `tern
-    fleet kinds` lists; default: emulated boards. directory: the run gets its own directory there,
-    called `name` (default: the time). store: file with the fleet's keys and rounds, which its runs
-    share; default: the fleet's own, or one in the run's directory. anew: abandon an unfinished run
-    of that store. on_status: called with a `Status` as each round begins, progresses and ends.
+    - algorithm: direct, fedsgd, fedavg, fedsum, hiera, or another that is registered; by default
+      direct for two classes with public rows, else fedsgd
+    - fleet: the devices, in a form that `tern fleet kinds` lists; by default emulated boards
+    - directory, name: the run gets its own directory of this name there, by default named after
+      the time
+    - store: the file with the fleet's keys and rounds, which its runs share; by default the fleet's
+      own, or one in the run's directory
+    - anew: abandon an unfinished run of that store
+    - on_status: called with a `Status` as each round begins, progresses and ends
 
     options: those of the command line as keywords, such as `epsilon=2, reports=20_000, silence=10`;
     `card` may also be bytes or a `Design`. Raises TypeError for an unknown option or a value of the
     wrong type, UsageError for a value that makes no sense, and other kinds of `TernError`. Warnings
     and notes go to the logger `ternhost`.
     """
-    place = Place(name, Path(directory), store, anew)
+    place = Place(name=name, parent=Path(directory), store=store, anew=anew)
     return _run("train", algorithm, fleet, options, place, on_status)
 
 
@@ -248,7 +262,7 @@ def collect(
     algorithm: collect, means, or another that is registered; by default chosen by the options. Other
     arguments and errors: as for `train`.
     """
-    place = Place(name, Path(directory), store, anew)
+    place = Place(name=name, parent=Path(directory), store=store, anew=anew)
     return _run("collect", algorithm, fleet, options, place, on_status)
 
 
@@ -267,7 +281,7 @@ def infer(
 
     Arguments and errors: as for `train`.
     """
-    place = Place(name, Path(directory), store, anew)
+    place = Place(name=name, parent=Path(directory), store=store, anew=anew)
     return _run("infer", algorithm, fleet, options, place, on_status)
 
 
@@ -285,7 +299,8 @@ def resume(
     boards, if they have moved. after_round: continue after this round number, if the store was
     restored from a backup and boards have already seen later rounds. Raises TernError.
     """
-    with Run.resume(str(run), _watcher(on_status), fleet, after_round, Path(directory)) as resumed:
+    watcher = _watcher(on_status)
+    with Run.resume(str(run), watcher, fleet, after_round, Path(directory)) as resumed:
         return _finished(resumed)
 
 
@@ -307,7 +322,9 @@ def _run(
 ) -> Result:
     """Begin a run of a command's algorithm, and run it to its end.
 
-    Raises UsageError if the algorithm belongs to another command.
+    command: "train", "collect" or "infer". algorithm: its name; None for the default of the
+    command. Other arguments: as for `train`. Raises UsageError if the algorithm belongs to another
+    command.
     """
     if algorithm is not None:
         command_of_algorithm = ALGORITHMS.named(algorithm).command
@@ -324,6 +341,7 @@ def _run(
 
 
 def _finished(run: Run) -> Result:
+    """Carry out a run to its end; return its result, and warn if reports are missing."""
     result = Result(run.run())
     if result.missing:
         _LOG.warning(result.missing)
@@ -331,7 +349,10 @@ def _finished(run: Run) -> Result:
 
 
 def _watcher(on_status: OnStatus | None) -> Watcher:
-    return Watcher(on_status or Watcher().status, _LOG.warning, _LOG.info)
+    """Return a watcher of a run that calls `on_status`, and logs warnings and notes."""
+    if on_status is None:
+        on_status = Watcher().status  # which does nothing
+    return Watcher(on_status, _LOG.warning, _LOG.info)
 
 
 # Options
@@ -345,13 +366,19 @@ def _typed(
     function: the name of the called function, for messages. Raises TypeError for a value of another
     type and for an unknown option.
     """
+    option_classes = [algorithm.Options for algorithm in algorithms.values()]
+    option_classes += classes_of_run()
     known_options: dict[str, Option] = {}
-    for option_class in (*[cls.Options for cls in algorithms.values()], *classes_of_run()):
-        known_options |= {option.name: option for option in options_of(option_class)}
-    values = {}
+    for option_class in option_classes:
+        for option in options_of(option_class):
+            known_options[option.name] = option
+
+    values: dict[str, Any] = {}
     for name, value in options.items():
-        if name == "card":
-            values[name] = None if value is None else _card(value)
+        if name == "card" and value is None:
+            values[name] = None
+        elif name == "card":
+            values[name] = _card(value)
         elif name in known_options:
             values[name] = _value(known_options[name], value)
         elif name == "mechanism_options":
@@ -387,12 +414,14 @@ def _value(option: Option, value: Any) -> Any:
 def _converted(wanted_type: Any, value: Any) -> Any:
     """Convert a value to a type without changing what it means; raise TypeError otherwise.
 
-    A bool is no number, and a number may stand for a text.
+    A number may stand for a text, but a bool does not stand for a number, although Python counts it
+    as an integer.
     """
-    if isinstance(value, bool) != (wanted_type is bool):
+    is_bool = isinstance(value, bool)
+    if is_bool != (wanted_type is bool):
         raise TypeError
     if wanted_type is int:
-        return operator.index(value)
+        return operator.index(value)  # raises TypeError unless it is an integer
     if wanted_type is float:
         return float(value + 0)  # the sum raises TypeError for a text
     if wanted_type is str and isinstance(value, int | float | Decimal | np.number):

@@ -1,5 +1,6 @@
-"""The cache of tern's builds and computed files: each entry is a folder or file that is complete or
-absent.
+"""The cache of tern's builds and computed files.
+
+Each entry is a folder or a file. It is complete or absent, never half written.
 """
 
 import hashlib
@@ -8,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from ternhost.files import replacing, storage_errors
 
 T = TypeVar("T")
 RECORD = "record.json"
-OWN = "data"  # the kind that a user has put there
+OWN = "data"  # the kind of entries that a user has put there
 KINDS = {
     "emulators": "emulated boards and what they were built from",
     "datasets": "data sets, as tern reads them",
@@ -41,12 +42,12 @@ def cache_root() -> Path:
 def kept_file(
     path: Path, read: Callable[[Path], T], make: Callable[[], T], write: Callable[[Path, T], None]
 ) -> T:
-    """Return the content of a file in the cache, computed anew if it is absent or damaged.
+    """Return the content of a file in the cache; compute it anew if it is absent or damaged.
 
-    `make` computes the content, and `write` writes it to the path that it gets. It is not kept if
-    the cache is not writable.
+    read: reads the content from a path. make: computes it. write: writes it to the path that it is
+    called with. If the cache is not writable, the content is returned all the same.
     """
-    with suppress(Exception):
+    with suppress(Exception):  # whatever a damaged file may cause
         return read(path)
     content = make()
     with suppress(OSError):
@@ -58,8 +59,9 @@ def kept_file(
 
 @dataclass(frozen=True)
 class Recipe:
-    """The key of a build: builds of the same name, version and options share an entry.
+    """What determines a build: builds of the same name, version and options share an entry.
 
+    If any of them changes, the key of the entry is another one, and the build is made anew.
     products: the files that an entry must contain, relative to its folder.
     """
 
@@ -70,11 +72,14 @@ class Recipe:
 
     @property
     def key(self) -> str:
+        """The name of the entry's folder: name, version, and the beginning of a hash of options."""
         text = json.dumps(self.options, sort_keys=True)
-        return f"{self.name}-{self.version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        options_hash = hashlib.sha256(text.encode()).hexdigest()
+        return f"{self.name}-{self.version}-{options_hash[:12]}"
 
 
 def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -101,8 +106,10 @@ def read_record(recipe: Recipe) -> dict[str, Any] | None:
 
 
 def find_entry(recipe: Recipe) -> Path | None:
-    """The folder of an entry; None if it is absent, damaged or changed since its build."""
-    return cache_root() / recipe.key if read_record(recipe) else None
+    """Return the folder of an entry; None if it is absent, damaged or changed since its build."""
+    if read_record(recipe) is None:
+        return None
+    return cache_root() / recipe.key
 
 
 def build_entry(
@@ -110,10 +117,10 @@ def build_entry(
 ) -> Path:
     """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent.
 
-    `make` works in the folder `work`, leaves the products in the folder `out` and returns the
-    version or sha256 of each input by name, for the record. If several processes need an entry, one
-    builds it and the others wait. A build that fails or is killed leaves no entry. Raises
-    StorageError.
+    make: works in the folder `work`, leaves the products in the folder `out`, and returns the
+    version or SHA-256 of each input by name, for the record. progress: called with a message if this
+    process has to wait. If several processes need an entry, one builds it and the others wait. A
+    build that fails or is killed leaves no entry. Raises StorageError.
     """
     root = cache_root()
     with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):
@@ -122,7 +129,7 @@ def build_entry(
         intact = find_entry(recipe)
         if intact is not None:
             return intact
-        # This process holds the lock, so a killed build has left these.
+        # This process holds the lock, so a build that was killed has left these folders.
         for abandoned in root.glob(f"{recipe.key}.tmp-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{recipe.key}.tmp-", dir=root))
@@ -139,8 +146,8 @@ def build_entry(
             }
             (product_folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
             entry = root / recipe.key
-            shutil.rmtree(entry, ignore_errors=True)  # a damaged one
-            product_folder.rename(entry)
+            shutil.rmtree(entry, ignore_errors=True)  # there may be a damaged one
+            product_folder.rename(entry)  # at once, so that the entry is complete
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return entry
@@ -149,37 +156,55 @@ def build_entry(
 def _places(kind: str) -> list[Path]:
     """Return the files and folders of a kind of cache entries.
 
-    Builds are in the root of the cache, each beside its lock. The folders of a user may be there
-    too.
+    kind: one of KINDS. Builds are in the root of the cache, each beside its lock file, by which
+    they differ from folders that a user has put there.
     """
     root = cache_root()
     if kind != "emulators":
         folder = root / kind
-        return [folder] if folder.exists() else []
+        if folder.exists():
+            return [folder]
+        return []
     build_names = {lock.stem for lock in root.glob("*.lock")}
     builds = []
     for path in sorted(root.glob("*/")):
-        name = path.name.partition(".tmp-")[0]  # without what an unfinished build appends
+        name = _build_name(path)
         if name in build_names:
             builds.append(path)
     return builds
 
 
+def _build_name(folder: Path) -> str:
+    """Return the name of a build from that of its folder.
+
+    An unfinished build is in a folder with ".tmp-" and random characters after the name.
+    """
+    name, _, _ = folder.name.partition(".tmp-")
+    return name
+
+
 def sizes() -> dict[str, int]:
-    """The bytes of each kind of entries."""
-    return {kind: sum(map(_size, _places(kind))) for kind in KINDS}
+    """Return how many bytes the entries of each kind take."""
+    bytes_of_kind = {}
+    for kind in KINDS:
+        bytes_of_kind[kind] = sum(_size(place) for place in _places(kind))
+    return bytes_of_kind
 
 
 def _size(place: Path) -> int:
-    """The bytes of a file, or of all files in a folder."""
-    return sum(path.lstat().st_size for path in (place, *place.rglob("*")) if path.is_file())
+    """Return the bytes of a file, or of all files in a folder."""
+    total = 0
+    for path in (place, *place.rglob("*")):
+        if path.is_file():
+            total += path.lstat().st_size
+    return total
 
 
 def clear(kinds: Iterable[str]) -> list[str]:
-    """Delete the entries of these kinds.
+    """Delete the entries of these kinds from the cache.
 
-    Returns the names of builds under way, which stay. Raises StorageError if something cannot be
-    deleted.
+    Returns the names of builds that another process is making, which are not deleted. Raises
+    StorageError if something cannot be deleted.
     """
 
     def do_not_wait(message: str) -> None:
@@ -192,9 +217,12 @@ def clear(kinds: Iterable[str]) -> list[str]:
     under_way = []
     with storage_errors("check who may write there"):
         for path in places:
-            lock = path.with_name(f"{path.name.partition('.tmp-')[0]}.lock")
+            lock = path.with_name(f"{_build_name(path)}.lock")
             try:
-                with _lock(lock, do_not_wait) if lock.exists() else nullcontext():
+                if lock.exists():
+                    with _lock(lock, do_not_wait):
+                        _delete(path)
+                else:
                     _delete(path)
             except BlockingIOError:
                 under_way.append(path.name)
@@ -202,6 +230,7 @@ def clear(kinds: Iterable[str]) -> list[str]:
 
 
 def _delete(path: Path) -> None:
+    """Delete a folder with its content. Of a symbolic link, only the link is deleted."""
     if path.is_symlink():
         path.unlink()
     else:

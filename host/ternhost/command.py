@@ -42,35 +42,41 @@ def add_command(
 def add_option(
     parser: argparse._ActionsContainer, words: str, text: str, default: Any = None, **settings: Any
 ) -> None:
-    """Add an option.
+    """Add an option to a parser.
 
-    words: "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list. The help
-    `text` ends with the default. A number as default sets the type. more: keywords of
-    `add_argument`.
+    words: "--name METAVAR", "--name" for a switch, or "--name METAVAR..." for a list. text: the
+    help, to which the default is added. default: a number as default also sets the type. settings:
+    more keywords of `add_argument`, which replace those that follow from the others.
     """
     name, _, metavar = words.partition(" ")
+    derived: dict[str, Any] = {}
     if metavar.endswith("..."):
-        settings = {"action": "append", "default": [], "metavar": metavar[:-3], **settings}
+        derived = {"action": "append", "default": [], "metavar": metavar.removesuffix("...")}
         text += "; may be repeated"
     elif metavar or "choices" in settings:
-        value_type = type(default) if isinstance(default, int | float) else str
-        settings = {"metavar": metavar or None, "default": default, "type": value_type, **settings}
+        derived = {"metavar": metavar or None, "default": default, "type": str}
+        if isinstance(default, int | float):
+            derived["type"] = type(default)
     else:
         settings["action"] = "store_true"
-    if default is not None:
-        default_text = f"{default:g}" if isinstance(default, float) else default
-        text += f" (default: {default_text})"
-    parser.add_argument(name, help=text, **settings)
+    if isinstance(default, float):
+        text += f" (default: {default:g})"
+    elif default is not None:
+        text += f" (default: {default})"
+    parser.add_argument(name, help=text, **{**derived, **settings})
 
 
 def help_hint(prog: str) -> str:
-    """The hint that names the help of a command."""
+    """Return the hint of an error that names the help of a command."""
     return f"see '{prog} --help'"
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print a command's result: one JSON object, or `text` for people."""
-    print_line(json.dumps(result) if as_json else visible(text, lines=True))
+    """Print a command's result: `result` as one JSON object, or `text` for people."""
+    if as_json:
+        print_line(json.dumps(result))
+    else:
+        print_line(visible(text, lines=True))
 
 
 def warn(message: str) -> None:

@@ -18,31 +18,32 @@ from typing import Any
 
 PUBLIC = "tern"
 PRIVATE = "ternhost.tern"
-_A_MODULE = "wire.py"  # by which the library is known
+_A_MODULE = "wire.py"  # a folder with this file is taken for the device library
 # The packages whose modules get the device library when they import `tern`. PRIVATE is within one.
 _packages: set[str] = set()
 
 
 def provide(package: str) -> None:
-    """See to it that modules of `package` that import `tern` get the device library.
+    """Make sure that modules of `package` that import `tern` get the device library.
 
     Each package of tern calls this in its __init__.
     """
     _packages.add(package)
-    if PRIVATE not in sys.modules and not _is_library(_found()):
+    is_loaded_already = PRIVATE in sys.modules
+    if not is_loaded_already and not _is_library(_found()):
         _load(PRIVATE)
         builtins.__import__ = _Import(builtins.__import__)
 
 
 def module(name: str) -> ModuleType:
-    """The module of the device library that is called `name` on boards, such as "tern.wire"."""
+    """Return the module of the device library that boards call `name`, such as "tern.wire"."""
     if PRIVATE in sys.modules:
         name = _private(name)
     return import_module(name)
 
 
 def _found() -> Sequence[str]:
-    """Return the folders of what `import tern` would import here; none if it is no package."""
+    """Return the folders of the package that `import tern` would import here; none without one."""
     loaded = sys.modules.get(PUBLIC)
     if loaded is not None:
         return list(getattr(loaded, "__path__", ()))
@@ -54,11 +55,15 @@ def _found() -> Sequence[str]:
 
 
 def _is_library(folders: Sequence[str]) -> bool:
+    """Return whether one of these folders of a package is the device library."""
     return any(os.path.isfile(os.path.join(folder, _A_MODULE)) for folder in folders)
 
 
 def _location() -> str:
-    """The folder of the device library: beside this package in a wheel, or in a checkout."""
+    """Return the folder of the device library.
+
+    In an installed wheel it is beside this package; in a checkout it is in the folder `firmware`.
+    """
     packages = os.path.dirname(os.path.dirname(__file__))
     beside = os.path.join(packages, PUBLIC)
     if _is_library([beside]):
@@ -82,6 +87,7 @@ def _load(name: str) -> None:
 
 
 def _private(name: str) -> str:
+    """Return the name of a module of the device library under PRIVATE instead of PUBLIC."""
     return PRIVATE + name.removeprefix(PUBLIC)
 
 
@@ -103,14 +109,18 @@ class _Import:
 
         The parameters are those of `__import__`.
         """
-        is_library = level == 0 and (name == PUBLIC or name.startswith(f"{PUBLIC}."))
+        is_absolute = level == 0
+        is_library = is_absolute and (name == PUBLIC or name.startswith(f"{PUBLIC}."))
         if not (is_library and _is_own(globals)):
             imported: ModuleType = self._original(name, globals, locals, fromlist, level)
             return imported
-        imported = self._original(_private(name), globals, locals, fromlist or (PUBLIC,), 0)
-        if fromlist:
-            return imported
-        return sys.modules[PRIVATE]  # `import tern.wire` binds the name of the package
+
+        if fromlist:  # `from tern.wire import X` needs the module itself
+            part: ModuleType = self._original(_private(name), globals, locals, fromlist, 0)
+            return part
+        # `import tern.wire` imports the module, but binds the name `tern` to the package.
+        self._original(_private(name), globals, locals, (PUBLIC,), 0)
+        return sys.modules[PRIVATE]
 
 
 def _is_own(importer: Mapping[str, Any] | None) -> bool:

@@ -37,8 +37,11 @@ class TernError(Exception):
     remedy: str | None = None  # the hint of errors that give none; None: the help of the command
 
     def __init__(self, message: str, hint: str | None = None) -> None:
+        """Make an error. hint: what the user can do about it; None for `remedy`."""
         self.message = visible(message, lines=True)  # it may quote a board, a broker or a file
-        self.hint = hint and visible(hint, lines=True)
+        self.hint = hint
+        if hint:
+            self.hint = visible(hint, lines=True)
         super().__init__(self.message)
 
 

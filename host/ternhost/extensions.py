@@ -16,8 +16,10 @@ from ternhost.registry import Registry
 if TYPE_CHECKING:
     from ternhost.learn.base import Learner
     from ternhost.privacy.guarantee import Guarantee
+    from ternhost.reach.broker.guests import Guest
     from ternhost.reach.driver import BoardBudget, Driver
     from ternhost.reach.fleet import Fleet
+    from ternhost.run.observer import Observer
     from ternhost.run.options import RunOptions
     from ternhost.run.run import Run
     from ternhost.statement.evidence import Evidence
@@ -36,8 +38,9 @@ Query = Callable[..., Sequence[Sequence[Any]]]
 class Tables:
     """Tables of an extension in a store. A store has them once the extension has written to it.
 
-    version: changes with every change of `sql`, whose statements each end a line. readable: by
-    table, the columns that observers may read; its rows may be counted.
+    version: a number that changes with every change of `sql`. sql: the statements that create the
+    tables, each of which ends at the end of a line. readable: for each table, the columns that
+    observers may read; they may also count its rows.
     """
 
     version: int
@@ -47,7 +50,11 @@ class Tables:
 
 @dataclass(frozen=True)
 class Gauges:
-    """Figures for Prometheus under one name: a value for each value of a label."""
+    """Figures for Prometheus under one name.
+
+    name, text: the name of the metric and its help. label: the name of the label. values: a figure
+    for each value of the label.
+    """
 
     name: str
     text: str
@@ -72,36 +79,59 @@ class Line:
     warns: bool = False
 
 
+@dataclass(frozen=True)
+class Export:
+    """A file for another program, which `tern watch --NAME FILE` writes.
+
+    name: of its option, in small letters. about: the help text of the option. example: a name of
+    such a file. text: returns what the file contains.
+    """
+
+    name: str
+    about: str
+    example: str
+    text: Callable[[], str]
+
+
 class View:
     """What observers see of an extension's tables at a moment. This one shows nothing."""
 
     @property
     def heard(self) -> float:
-        """The last news, seconds since 1970."""
+        """When there was news last, in seconds since 1970; 0 for never."""
         return 0.0
 
     def reports(self, number: int) -> int:
-        """The reports of an open round that the store's own tables do not have."""
+        """Return how many reports of an open round the store's own tables do not have.
+
+        number: that of the round.
+        """
         return 0
 
     def tile(self, when: str) -> Row | None:
-        """A figure for the top of the page. when: ends its name if it may be out of date."""
+        """Return a figure for the top of the page; None for none.
+
+        when: a text to append to the name of the figure if it may be out of date.
+        """
         return None
 
     def table(self, is_open: bool) -> Cells | None:
-        """The table under the extension's `title` on the page. is_open: a round is under way."""
+        """Return the table under the extension's `title` on the page; None for none.
+
+        is_open: whether a round is under way.
+        """
         return None
 
     def gauges(self) -> Sequence[Gauges]:
-        """Figures for Prometheus."""
+        """Return figures for Prometheus."""
         return ()
 
     def lines(self) -> Sequence[Line]:
-        """Lines for the terminal, above those about boards."""
+        """Return lines for the terminal, to be shown above those about boards."""
         return ()
 
     def summary(self) -> Mapping[str, Any]:
-        """Members of the summary for programs, by name."""
+        """Return members of the summary in JSON, by name."""
         return {}
 
 
@@ -131,9 +161,10 @@ class Extension:
     # A run
 
     def options_from(self, named: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
-        """The `Options` of a run. named: all options that somebody named; own: those of `Options`.
+        """Return the `Options` of a run.
 
-        Raises UsageError.
+        named: all options that the user has named, with their values. own: those of them that
+        belong to `Options`. Raises UsageError.
         """
         return self.Options(**own)
 
@@ -143,53 +174,61 @@ class Extension:
     def fitted(
         self, options: RunOptions, learner: Learner, fleet: Fleet, store: Store
     ) -> RunOptions:
-        """The options with which a run begins, before anything of it is stored.
+        """Return the options with which a run shall begin, before anything of it is stored.
 
         Returns `options` itself if nothing changes. Raises TernError to refuse the run.
         """
         return options
 
     def before_first_round(self, run: Run, driver: Driver) -> list[str]:
-        """What to say before a run asks its first device. Raises TernError to refuse the run."""
+        """Return lines to print before a run asks its first device.
+
+        Raises TernError to refuse the run.
+        """
         return []
 
     def result(self, run: Run) -> Mapping[str, Any]:
-        """Members of a run's result, by name, as values for JSON."""
+        """Return members of a run's result, by name, as values for JSON."""
         return {}
 
     def sentences(self, result: Mapping[str, Any]) -> list[str]:
-        """What a result says about privacy, for people."""
+        """Return sentences about privacy to print with a result."""
         return []
 
     def rows(self, result: Mapping[str, Any]) -> list[Row]:
-        """Rows for the table of results in a run's report."""
+        """Return rows for the table of results in a run's report."""
         return []
 
     # A store that has its tables
 
     def may_have_reported(self, store: Store, number: int) -> bool | None:
-        """Whether devices may have reported in a round whose reports are not in the store.
+        """Return whether devices may have reported in a round whose reports are not in the store.
 
-        None: this extension has not collected the round, so the store has its reports.
+        number: that of the round. None means that this extension has not collected the round, so
+        that the store has its reports.
         """
         return None
 
     def budgets(self, store: Store) -> Sequence[BoardBudget]:
-        """What boards that the store's own tables do not have say of their budgets."""
+        """Return the budgets of boards that are not in the store's own tables."""
         return ()
 
     # What is shown
 
     def view(self, query: Query | None, open_rounds: Sequence[OpenRound]) -> View:
-        """What observers see. query: reads the store; None: it has none of these tables."""
+        """Return what observers see of this extension.
+
+        query: reads the store; None if it has none of the tables of this extension.
+        """
         return View()
 
     def statement_part(
         self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
     ) -> StatementPart:
-        """Its part of a privacy statement of a run, or of a store whose last run this is.
+        """Return what this extension says in a privacy statement of a run.
 
-        learner: of a run that has not begun, about which the statement then is.
+        options: those of the run, or of the last run if the statement is about the whole store.
+        learner: that of a run that has not begun, if the statement is about one; else None.
         """
         return StatementPart()
 
@@ -198,23 +237,40 @@ class Extension:
         """What stands behind its sentences in a privacy statement, by the key that they name."""
         return {}
 
-    def grafana_panels(self) -> list[dict[str, Any]]:
-        """Panels for the Grafana dashboard, with ids and places that no other panel has."""
-        return []
+    # Other programs that show a fleet
 
-    def alert_rules(self) -> str:
-        """Rules for the file of Prometheus alerts, indented as the rules there."""
-        return ""
+    @property
+    def guests(self) -> Sequence[Guest]:
+        """Programs that may see a fleet on its broker: `tern broker config` has options for each."""
+        return ()
+
+    @property
+    def observers(self) -> Sequence[type[Observer]]:
+        """Classes that show a served run elsewhere: `tern serve` has an option for each."""
+        return ()
+
+    @property
+    def exports(self) -> Sequence[Export]:
+        """Files for other programs: `tern watch` has an option for each, which writes it."""
+        return ()
 
 
 EXTENSIONS: Registry[Extension] = Registry("extension", "tern.extensions", {})
 
 
 def option_classes() -> list[Any]:
-    """The classes of options that extensions add to runs."""
-    return [each.Options for each in EXTENSIONS.available() if each.Options is not None]
+    """Return the classes of options that extensions add to runs."""
+    classes = []
+    for extension in EXTENSIONS.available():
+        if extension.Options is not None:
+            classes.append(extension.Options)
+    return classes
 
 
 def intermediaries() -> list[str]:
-    """The words for those who may add up reports between devices and host."""
-    return [each.intermediary for each in EXTENSIONS.available() if each.intermediary]
+    """Return the words of extensions for those who may add up reports between devices and host."""
+    words = []
+    for extension in EXTENSIONS.available():
+        if extension.intermediary:
+            words.append(extension.intermediary)
+    return words

@@ -56,13 +56,18 @@ def explained(error: ImportError) -> UsageError | None:
 
 
 def _is_part_of_tern(module: str) -> bool:
-    """Whether this is a package beside the core, or a way of reaching devices."""
+    """Return whether a module is a package of tern's beside `ternhost`, or a way of reaching devices.
+
+    An installation may leave them out.
+    """
     package, _, name = module.rpartition(".")
-    return package == "ternhost.reach" or (package == "" and name.startswith("tern"))
+    is_beside_ternhost = package == "" and name.startswith("tern")
+    return is_beside_ternhost or package == "ternhost.reach"
 
 
 def _lack(module: str) -> UsageError:
-    """The error for a module of EXTRAS that is not installed."""
-    extra = next(name for name, modules in EXTRAS.items() if module in modules)
+    """Return the error for a module of EXTRAS that is not installed."""
+    extras_with_module = [name for name, modules in EXTRAS.items() if module in modules]
+    extra = extras_with_module[0]
     text = f"{EXTRAS[extra][module]} is not installed"
     return UsageError(text, hint=f"install it with: pip install 'tern-ldp[{extra}]'")

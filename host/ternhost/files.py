@@ -13,7 +13,7 @@ from ternhost.errors import StorageError, UsageError
 
 
 class Closing(ABC):
-    """Is closed when its context ends."""
+    """The base of objects that are closed when their `with` statement ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -26,7 +26,7 @@ class Closing(ABC):
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for open(): only the owner may read and write a file that it creates."""
+    """Open a file, as an opener for open(): only the owner may read and write a new one."""
     return os.open(path, flags, 0o600)
 
 
@@ -40,12 +40,18 @@ def close_to_others(path: str | Path, make: bool = False) -> None:
         if make and not os.path.exists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         if os.name == "posix":
-            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & 0o700)
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            os.chmod(path, mode & 0o700)  # without the rights of the group and of others
 
 
 def real(path: Path) -> Path:
-    """The file itself, if `path` is a symbolic link: what is written beside it lies beside the file."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    """Return the file that a symbolic link points to, or else `path` itself.
+
+    So files that are written beside it lie beside the file, and not beside the link.
+    """
+    if path.is_symlink():
+        return Path(os.path.realpath(path))
+    return path
 
 
 def require_one_name(path: Path) -> None:
@@ -68,7 +74,9 @@ def write_file(path: Path, data: bytes, secret: bool = False) -> None:
     secret: only its owner may read it. Raises OSError.
     """
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
-    mode = 0o600 if secret else 0o644
+    mode = 0o644
+    if secret:
+        mode = 0o600
     with replacing(path) as temporary, open(os.open(temporary, flags, mode), "wb") as file:
         file.write(data)
         file.flush()
@@ -77,14 +85,14 @@ def write_file(path: Path, data: bytes, secret: bool = False) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, with the same suffix, which replaces `path` if the context
-    ends without error.
+    """Yield the path of a temporary file, which replaces `path` when the context ends.
 
-    After an error the temporary file is deleted, and an existing `path` stays. If `path` is a
-    device or a pipe, it is yielded itself. Raises OSError.
+    It is beside `path` and has the same suffix. After an error it is deleted, and an existing file
+    at `path` stays. If `path` is a device or a pipe, it is yielded itself. Raises OSError.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    is_device_or_pipe = target.exists() and not target.is_file()
+    if is_device_or_pipe:
         yield target
         return
     temporary = target.with_name(f".{target.stem}-{os.getpid()}{target.suffix}")
@@ -100,12 +108,13 @@ def replacing(path: Path) -> Iterator[Path]:
 def storage_errors(hint: str | None = None, what: object = None) -> Iterator[None]:
     """Turn an OSError of the context into a StorageError.
 
-    what: begins the message, by default with the name of the file.
+    what: the beginning of the message, by default the name of the file.
     """
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{what or error.filename}: {error.strerror}", hint=hint) from error
+        beginning = what or error.filename
+        raise StorageError(f"{beginning}: {error.strerror}", hint=hint) from error
 
 
 def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:

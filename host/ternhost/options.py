@@ -1,4 +1,7 @@
-"""Options: one record declares an option, and parsers, help texts and messages are made from it."""
+"""Declares options of commands and functions.
+
+One record declares an option; parsers, help texts and messages are made from it.
+"""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +19,14 @@ _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": b
 class Option:
     """An option: `--name` on the command line, and the keyword `name` in Python.
 
-    type: turns the text of a command line into the value, or raises ValueError. choices: the
-    possible values, or a function that returns them. default: the value if the option is left out.
-    group: heading in the help. shown: the default in words, for the help (None: its value; "":
-    nothing). instead_of: options that this one replaces.
+    - help: what the option does, for the help
+    - type: turns the text of a command line into the value, or raises ValueError
+    - metavar: the word for the value in the help
+    - choices: the possible values, or a function that returns them; empty for any
+    - default: the value if the option is left out
+    - group: the heading under which the help lists the option
+    - shown: the default in words, for the help; None for the value itself, "" for nothing
+    - instead_of: the names of options that this one replaces
     """
 
     name: str
@@ -34,8 +41,10 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Its choices; empty if there is no fixed list."""
-        return tuple(self.choices() if callable(self.choices) else self.choices)
+        """The possible values; empty if there is no fixed list."""
+        if callable(self.choices):
+            return tuple(self.choices())
+        return tuple(self.choices)
 
     def read(self, text: str) -> Any:
         """Parse the text of a command line. Raises UsageError if it is no value of this option."""
@@ -50,8 +59,11 @@ class Option:
             raise UsageError(f"{flag(self.name)} must be {expected}, not {text!r}") from None
 
     def is_default(self, value: Any) -> bool:
-        """Whether `value` means the same as leaving the option out."""
-        return value is None or (type(value) is type(self.default) and value == self.default)
+        """Return whether `value` means the same as leaving the option out."""
+        if value is None:
+            return True
+        has_same_type = type(value) is type(self.default)  # False equals 0, but is not meant here
+        return has_same_type and bool(value == self.default)
 
     def add_to(self, parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
         """Add the option to an argparse parser.
@@ -68,10 +80,10 @@ class Option:
     def help_text(self) -> str:
         """Return the help text with the default, escaped for argparse."""
         default_text = self.shown
-        if default_text is None and self.default is not None:
-            default_text = (
-                f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
-            )
+        if default_text is None and isinstance(self.default, float):
+            default_text = f"{self.default:g}"
+        elif default_text is None and self.default is not None:
+            default_text = str(self.default)
         text = self.help
         if default_text:
             text += f" (default: {default_text})"
@@ -79,12 +91,12 @@ class Option:
 
 
 def option(default: Any, text: str, *, kind: Callable[[str], Any] = str, **more: Any) -> Any:
-    """A dataclass field that is also an `Option` with the field's name and default. text: its help.
+    """Return a dataclass field that also declares an `Option` of the same name and default.
 
-    A field of type int, float or bool sets the option's type; otherwise it is `kind`. more: other
-    fields of `Option`.
+    text: the help. kind: the type of the option, unless the field has the type int, float or bool,
+    which then is the type of the option, too. more: other fields of `Option`.
     """
-    declared = Option("", text, kind, default=default, **more)
+    declared = Option(name="", help=text, type=kind, default=default, **more)  # named in `_named`
     return field(default=default, metadata={_KEY: declared})
 
 
@@ -98,29 +110,40 @@ class OptionGroup:
     """
 
     def __post_init__(self) -> None:
+        """Call `check` of each class of the options, the base classes first.
+
+        A class calls only the method that it defines itself, so that none is called twice.
+        """
         for group in reversed(type(self).__mro__):
-            if "check" in vars(group):
-                vars(group)["check"](self)
+            own_members = vars(group)
+            if "check" in own_members:
+                own_members["check"](self)
 
 
 def options_of(cls: Any) -> list[Option]:
-    """The options that a dataclass declares, in order."""
+    """Return the options that a dataclass declares, in order."""
     return [_named(each) for each in fields(cls) if _KEY in each.metadata]
 
 
 def _named(declared: Field[Any]) -> Option:
+    """Return the option that a field declares, with the name of the field and its type."""
     made: Option = declared.metadata[_KEY]
-    word = getattr(declared.type, "__name__", str(declared.type)).partition(" |")[0]
-    return replace(made, name=declared.name, type=_TYPES.get(word, made.type))
+    # The annotation is a type or a text, such as "float | None", which counts as float.
+    annotation = getattr(declared.type, "__name__", str(declared.type))
+    first_type, _, _ = annotation.partition(" |")
+    return replace(made, name=declared.name, type=_TYPES.get(first_type, made.type))
 
 
 def names_of(cls: Any) -> set[str]:
-    """The names of `options_of`."""
+    """Return the names of the options that a dataclass declares."""
     return {each.name for each in options_of(cls)}
 
 
 def choices_of(cls: Any, name: str) -> tuple[str, ...]:
-    """The choices of an option of a dataclass; empty if it has none, or there is no such option."""
+    """Return the possible values of an option that a dataclass declares.
+
+    The result is empty if any value is possible, or if there is no such option.
+    """
     for each in options_of(cls):
         if each.name == name:
             return each.values
@@ -128,12 +151,16 @@ def choices_of(cls: Any, name: str) -> tuple[str, ...]:
 
 
 def values_of(options: Any) -> dict[str, Any]:
-    """The fields of an options dataclass by name, and its `derived`: values of options left out."""
+    """Return the values of options by name.
+
+    They are the fields of an options dataclass, and those of its attribute `derived`, if it has
+    one: values that follow from other options, for options that were left out.
+    """
     return asdict(options) | getattr(options, "derived", {})
 
 
 def flag(name: str) -> str:
-    """The name of an option on the command line: "--name"."""
+    """Return the name of an option on the command line: "--name"."""
     return "--" + name.replace("_", "-")
 
 
@@ -156,14 +183,23 @@ def add_arguments(
 
 
 def _joined(classes: Iterable[Any]) -> Iterable[Option]:
-    """Return the options of these dataclasses, each name once, with the choices of all."""
+    """Return the options that these dataclasses declare, one for each name, to be parsed together.
+
+    If several dataclasses declare an option, the first declaration counts; but any value that one
+    of them allows is allowed.
+    """
     by_name: dict[str, Option] = {}
     for cls in classes:
         for declared in options_of(cls):
-            first = by_name.setdefault(declared.name, declared)
-            if first.values and first is not declared:
-                choices = dict.fromkeys((*first.values, *declared.values))
-                by_name[declared.name] = replace(first, choices=tuple(choices))
+            if declared.name not in by_name:
+                by_name[declared.name] = declared
+                continue
+            first = by_name[declared.name]
+            if first.values:  # else any value is allowed anyway
+                all_choices = dict.fromkeys(
+                    (*first.values, *declared.values)
+                )  # each once, in order
+                by_name[declared.name] = replace(first, choices=tuple(all_choices))
     return by_name.values()
 
 
@@ -185,7 +221,7 @@ def require(condition: bool, name: str, must: str, value: object) -> None:
 
 
 def require_port(port: int | None, name: str) -> None:
-    """Raise UsageError unless a port is None, 0 (any free one) or a real one."""
+    """Raise UsageError unless a port is None, 0 (for any free port) or the number of a port."""
     require(port is None or 0 <= port < 65536, name, "0 (any) to 65535", port)
 
 
@@ -207,6 +243,9 @@ def check_named(cls: Any, named: Mapping[str, Any]) -> None:
         for other in option.instead_of:
             exclude(named, option.name, other)
     for name, (other, value) in getattr(cls, "ONLY_WITH", {}).items():
-        if name in named and named.get(other, getattr(cls, other)) != value:
+        if name not in named:
+            continue
+        default_of_other = getattr(cls, other)
+        if named.get(other, default_of_other) != value:
             text = f"{flag(name)} needs {flag(other)} {value}"
             raise UsageError(text, hint="give both, or neither")

@@ -23,16 +23,19 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, in the order of registration. Each is imported at its first use."""
 
     def __init__(self, what: str, group: str, builtin: Mapping[str, str]) -> None:
-        """what: the word for an entry in messages. group: its entry points. builtin: name ->
-        "module:attribute".
+        """Make a registry.
+
+        what: the word for an entry in messages, such as "mechanism". group: the group of entry
+        points by which other packages add entries. builtin: tern's own entries, each as
+        "module:attribute", by name.
         """
         self.what = what
         self.group = group
         # In order of registration: an EntryPoint, or None for an entry that `register` has put into
         # _loaded.
-        self._places: dict[str, Any] = {
-            name: EntryPoint(name, at, group) for name, at in builtin.items()
-        }
+        self._places: dict[str, Any] = {}
+        for name, place in builtin.items():
+            self._places[name] = EntryPoint(name, place, group)
         self._loaded: dict[str, T] = {}
         self._missing: dict[str, str] = {}  # package of each entry point whose package is not there
         self._complete = False  # whether _places has the entry points of other packages
@@ -52,14 +55,11 @@ class Registry(Mapping[str, T], Generic[T]):
             yield
         finally:
             # Only this name is restored: other entries may have been imported meanwhile.
-            for saved, current in ((places, self._places), (loaded, self._loaded)):
-                if name in saved:
-                    current[name] = saved[name]
-                else:
-                    del current[name]
+            _restore(name, self._places, places)
+            _restore(name, self._loaded, loaded)
 
     def available(self) -> Iterator[T]:
-        """The entries, without those whose modules are missing."""
+        """Yield the entries, without those whose modules are missing."""
         for name in self:
             with suppress(ModuleNotFoundError):
                 yield self[name]
@@ -91,6 +91,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._missing
 
     def __getitem__(self, name: str) -> T:
+        """Return the entry of that name, imported at its first use. Raises KeyError."""
         if name not in self._loaded:
             if name not in self._places:
                 self._complete_names()
@@ -98,15 +99,19 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._loaded[name]
 
     def _complete_names(self) -> None:
-        """Add the entry points of other packages to the names, once."""
-        if not self._complete:
-            self._complete = True
-            for entry_point in entry_points(group=self.group):
-                package = entry_point.module.partition(".")[0]
-                if not _is_there(package):
-                    self._missing[entry_point.name] = package
-                else:
-                    self._places.setdefault(entry_point.name, entry_point)
+        """Add the entry points of other packages to the names, once.
+
+        An entry of tern itself, or one that `register` has added, keeps its name.
+        """
+        if self._complete:
+            return
+        self._complete = True
+        for entry_point in entry_points(group=self.group):
+            package, _, _ = entry_point.module.partition(".")
+            if not _is_there(package):
+                self._missing[entry_point.name] = package
+            else:
+                self._places.setdefault(entry_point.name, entry_point)
 
     def __iter__(self) -> Iterator[str]:
         self._complete_names()
@@ -117,8 +122,16 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._places)
 
 
+def _restore(name: str, current: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    """Give a key of `current` the value that it has in `saved`, or delete it if it has none."""
+    if name in saved:
+        current[name] = saved[name]
+    else:
+        del current[name]
+
+
 def _is_there(package: str) -> bool:
-    """Whether a package can be imported, without importing it."""
+    """Return whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # by a finder that hides it

@@ -1,5 +1,6 @@
-"""Progress of commands: one line that is redrawn on a terminal, and a line every few seconds
-elsewhere.
+"""Shows the progress of commands, and asks users to confirm.
+
+Progress is one line that is redrawn on a terminal, and a line every few seconds elsewhere.
 """
 
 import contextlib
@@ -21,28 +22,36 @@ EVERY = 10.0  # seconds between two lines where a line cannot be redrawn
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether a line of `stream` can be erased and redrawn: it is a terminal, and not a dumb one."""
+    """Return whether a line of `stream` can be erased and redrawn.
+
+    That is so on a terminal, unless it says that it is a dumb one.
+    """
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def confirm(plan: str = "") -> None:
     """Ask at the terminal whether to carry out a plan.
 
-    Raises UsageError unless the answer is yes, or if nobody is there to answer.
+    plan: what will be done, in the infinitive; empty if it has been printed above. Raises
+    UsageError unless the answer is yes, or if nobody is there to answer.
     """
     if not sys.stdin.isatty():
         text = "standard input is not a terminal, so nobody can confirm"
         raise UsageError(text, hint=f"add --yes to {plan or 'carry out the plan above'}")
-    question = f"{plan}: go on? [y/N] " if plan else "go on? [y/N] "
+    question = "go on? [y/N] "
+    if plan:
+        question = f"{plan}: {question}"
     print(question, end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    answer = sys.stdin.readline().strip().lower()
+    if answer not in ("y", "yes"):
         raise UsageError("nothing was changed", hint="answer y, or add --yes")
 
 
 def sleep_while_read(seconds: float, stream: TextIO) -> None:
-    """Sleep, and notice that the reader of `stream` is gone.
+    """Sleep, but stop as soon as the reader of `stream` is gone.
 
-    This is for a command that seldom writes. Raises BrokenPipeError as soon as there is no reader.
+    A command that seldom writes would not notice that otherwise. Raises BrokenPipeError if the
+    reader, such as `head`, has ended.
     """
     if not hasattr(select, "poll"):  # Windows
         time.sleep(seconds)
@@ -70,10 +79,15 @@ class Progress(Closing):
         stream: TextIO | None = None,
         every: float = EVERY,
     ) -> None:
-        """name: begins each line; "" for none. quiet: print no steps. stream: replaces standard
-        error.
+        """Begin to show progress.
+
+        name: the beginning of each line, such as the name of the command; "" for none. quiet: print
+        no steps. stream: where to print instead of standard error. every: seconds between two lines
+        where a line cannot be redrawn.
         """
-        self._head = f"{name}: " if name else "  "
+        self._head = "  "
+        if name:
+            self._head = f"{name}: "
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._redraws = can_redraw(self._stream)
@@ -81,7 +95,7 @@ class Progress(Closing):
         self._start = time.monotonic()
         self._latest = ""
         self._wrote = 0.0  # time of the last output
-        self._drawn = False
+        self._drawn = False  # whether a step is drawn that must be erased before other output
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -122,15 +136,18 @@ class Progress(Closing):
 
     def repeat(self) -> None:
         """Print the latest step regularly until `close` is called; runs in a thread."""
-        while not self._ended.wait(self._every / 4):  # looks more often than it prints
+        # It looks more often than it prints, so that a step is printed soon after it is due.
+        while not self._ended.wait(self._every / 4):
             with self._lock:
                 now = time.monotonic()
                 if now - self._wrote >= 0.75 * self._every:
                     self.write(f"{self._head}{self._latest} ({duration(now - self._start)})\n")
 
     def _write_line(self, text: str) -> None:
-        beginning = self._leave if self._drawn else ""
-        self.write(f"{beginning}{text}\n")
+        """Write a line that stays, after erasing the step that is drawn."""
+        if self._drawn:
+            text = self._leave + text
+        self.write(f"{text}\n")
         self._drawn = False
 
     def write(self, text: str) -> None:
@@ -142,9 +159,11 @@ class Progress(Closing):
 
 
 def duration(seconds: float) -> str:
-    """A time for people, in minutes and seconds."""
+    """Return a time for people, in minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    if minutes:
+        return f"{minutes} min {rest} s"
+    return f"{rest} s"
 
 
 @contextlib.contextmanager

@@ -7,17 +7,19 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-_LONG = re.compile(r"\S{40}(?=\S)")
+_LONG = re.compile(r"\S{40}(?=\S)")  # 40 characters of a word that goes on
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """`text` with escapes instead of unprintable characters, such as control characters.
+    """Return a text with escapes instead of unprintable characters, such as control characters.
 
-    A no-break space stays; lines: so do newlines and tabs.
+    A no-break space is not escaped. lines: newlines and tabs are not escaped either.
     """
     if text.isprintable():
         return text
-    kept_characters = "\u00a0\n\t" if lines else "\u00a0"
+    kept_characters = "\u00a0"  # a no-break space
+    if lines:
+        kept_characters += "\n\t"
     shown = ""
     for character in text:
         if character.isprintable() or character in kept_characters:
@@ -28,24 +30,31 @@ def visible(text: str, lines: bool = False) -> str:
 
 
 def brief(text: str, most: int = 600, lines: bool = False) -> str:
-    """`text` as `visible`, cut where it is longer than any name and any paragraph of tern."""
+    """Return a text as `visible` does, shortened to at most so many characters.
+
+    The default is more than any name and any paragraph of tern has.
+    """
     shown = visible(text, lines)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    if len(shown) <= most:
+        return shown
+    return shown[: most - 1] + "…"
 
 
 def as_html(text: object) -> str:
-    """A text as HTML, as `brief`, with its ends of lines.
+    """Return a text as HTML, shortened as `brief` does.
 
-    A word that is too long for a line may be broken.
+    Newlines stay. A word that is too long for a line may be broken after every 40 characters: a
+    zero-width space marks the places, and becomes a <wbr>.
     """
     with_breaks = _LONG.sub("\\g<0>\u200b", brief(str(text), lines=True))
     return escape(with_breaks).replace("\u200b", "<wbr>")
 
 
 def counted(n: int, what: str) -> str:
-    """A number of something, for people: "1 report", "20 reports"."""
-    noun = what if n == 1 else f"{what}s"
-    return f"{n:,} {noun}"
+    """Return a number of something in words: "1 report", "20 reports"."""
+    if n == 1:
+        return f"1 {what}"
+    return f"{n:,} {what}s"
 
 
 def clipped(rounds: Mapping[str, int], sign: str = "+-") -> str:

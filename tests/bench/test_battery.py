@@ -49,29 +49,6 @@ def test_a_switching_converter_draws_more_from_a_lower_voltage():
     assert low.sleep == pytest.approx(2 * high.sleep)
 
 
-@pytest.mark.parametrize(
-    ("board", "sleep"),
-    [
-        pytest.param("pico-w", "timer", id="a timer cuts the supply before the converter"),
-        pytest.param("esp32", "deepsleep", id="a linear regulator keeps the current"),
-    ],
-)
-def test_a_current_that_is_not_converted_does_not_depend_on_the_voltage(board, sleep):
-    low, high = (battery.load(board, sleep, volts=volts) for volts in (2.5, 5.0))
-    assert low.sleep == high.sleep
-
-
-def test_every_figure_of_a_life_names_its_origin():
-    origins = {"source", "measured_by", "assumed"}
-    for name, board in battery.figures()["boards"].items():
-        for figure in (*board["currents"].values(), *board["sleeps"].values()):
-            assert origins & figure.keys(), f"{name}: {figure['what']}"
-            assert not figure.get("assumed"), "currents are not assumed"
-        for phase, figure in board["phases"].items():
-            is_of_the_protocol = phase in ("begin", "slot", "finish")
-            assert origins & figure.keys() or is_of_the_protocol, f"{name}: {phase}"
-
-
 # What each row of the guide's second table changes: for an ESP32, and for a Pico W with a timer.
 CHANGES = {
     "as above": ({}, {}),
@@ -123,15 +100,3 @@ def test_the_command_takes_times_and_draws_the_life_of_a_battery(tmp_path, tern)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert result["phases"]["join"]["ms"] == 1000
     assert result["milliampere_average"] == pytest.approx(sum(result["milliampere"].values()))
-
-
-def test_the_command_says_where_it_cannot_sleep_as_long_as_the_interval(tern):
-    text = tern(*WORDS, "--interval-s", "7200").out
-    assert "years (modelled)" in text
-    assert "cannot sleep longer than 4290 s" in text
-    assert max(map(len, text.splitlines())) < 120
-
-
-@pytest.mark.parametrize("wrong", ["join", "join=x", "join=-1"])
-def test_the_command_refuses_times_that_are_none(wrong, tern):
-    assert "--awake-ms must be PHASE=MS" in tern(*WORDS, "--awake-ms", wrong, code=2).err

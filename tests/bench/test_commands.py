@@ -1,18 +1,15 @@
 """`tern bench`: what a report is, its energy by link, the page of pictures, and sessions."""
 
-import importlib.util
-import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from bench.known import BUSY, IDLE, known
 
-from ternbench import current_model, latency, latency_command
+from ternbench import current_model
 from ternbench.cases import OVERHEAD, Case
-from ternhost.errors import USAGE, UsageError
-from terntools.sessions import Session, SessionProgress
+from ternhost.errors import USAGE
+from terntools.sessions import Session
 
 
 def report(case, **changes):
@@ -35,33 +32,6 @@ def report(case, **changes):
     return {**figures, **changes}
 
 
-@pytest.mark.parametrize(
-    ("case", "content_bytes"),
-    [
-        (Case("duchi"), 1),
-        (Case("duchi", k=28), 4),  # 28 bits
-        (Case("pm-sub", k=28), 28),  # 255 symbols each
-        (Case("projection"), 1),
-    ],
-)
-def test_a_report_is_as_long_as_its_symbols_need(case, content_bytes):
-    assert case.report_bytes == OVERHEAD + content_bytes
-
-
-def test_a_projection_is_about_all_coordinates():
-    assert Case("projection").label == "projection, all 28, logistic"
-    with pytest.raises(UsageError, match="--k must be 1, not 2"):
-        Case("projection", k=2)
-
-
-def test_a_missing_compiler_is_named_before_anything_is_measured(monkeypatch):
-    monkeypatch.delenv("TERN_MPY_CROSS", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(latency, "subject", lambda spec: pytest.fail("a board was started"))
-    with pytest.raises(UsageError, match="mpy-cross is not installed"):
-        latency.measure("emulated:1", Case(), print)
-
-
 RP2040_WATTS = 3.3 * 27.1e-3  # while it works
 
 
@@ -73,46 +43,12 @@ def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
     assert energies.link == pytest.approx((1.5e-3 * RP2040_WATTS + wire_joules) * 1e6)
 
 
-@pytest.fixture
-def page():
-    """The page of pictures about reports of a Pico."""
-    parts = dict.fromkeys((*latency.PARTS, "steps", "link"), 800.0)
-    cases = [Case(), Case(k=28), Case("duchi"), Case(d=100), Case(model="svm")]
-    result = {
-        "chip": "rp2040",
-        "unit": "us",
-        "case": {"mechanism": Case().mechanism, "model": Case().model},
-        "reports": [report(case, breakdown=parts) for case in cases],
-    }
-    return latency_command.pictures(result)["page"]
-
-
-def test_the_page_shows_latency_energy_and_bytes_with_their_units(page):
-    latency_axes, energy_axes, bytes_axes = page.axes
-    assert "milliseconds" in latency_axes.get_xlabel()
-    assert "microjoules" in energy_axes.get_xlabel()
-    assert "modelled" in energy_axes.get_title(loc="left")
-    assert "bytes" in bytes_axes.get_xlabel()
-
-
 def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda layout: "20261124-120000")
     # Each looks before another makes its folder.
     monkeypatch.setattr(Path, "exists", lambda path: False)
     folders = [Session(tmp_path / "sessions").directory.name for _ in range(3)]
     assert folders == ["20261124-120000", "20261124-120000-2", "20261124-120000-3"]
-
-
-def test_a_session_tells_how_much_time_is_left(tmp_path, capsys, monkeypatch):
-    seconds = iter((100, 101, 103, 110))
-    clock = SimpleNamespace(monotonic=lambda: next(seconds), strftime=time.strftime)
-    monkeypatch.setattr("terntools.sessions.time", clock)
-    with SessionProgress(Session(tmp_path), plan=[1, 3, 16]) as progress:
-        for line in ("one", "two", "three", "more than planned"):
-            progress.say(line)
-    left = re.findall(r"about (\d+) s left", capsys.readouterr().err)
-    # 1 s for a share of 1 of 20, 3 s for 4, and all of 20.
-    assert left == ["19", "12", "0"]
 
 
 @pytest.fixture
@@ -134,13 +70,6 @@ def test_an_export_gives_the_energy_of_a_report(export, tern):
     assert result["microjoules_per_report"] == pytest.approx(microjoules, rel=0.01)
 
 
-def test_an_export_gives_the_life_of_a_battery(export, tern):
-    result = tern(*export, "--sleep-milliwatts", "1", "--every", "60").json
-    joules_a_minute = BUSY * 3.3 * 0.02 + 1e-3 * 59.98
-    days = 2000 * 3.6 * 3.3 / (joules_a_minute / 60) / 86400
-    assert result["battery_days"] == pytest.approx(days, rel=0.01)
-
-
 def test_a_session_keeps_figures_text_and_pictures(export, tern):
     tern(*export)
     (session,) = Path(export[-1]).iterdir()
@@ -152,13 +81,10 @@ def test_a_session_keeps_figures_text_and_pictures(export, tern):
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        ("bench latency a0 --fleet a:1", "--fleet"),
         ("bench latency --fleet pico-emulated:2", "--fleet must be one board"),
         ("bench latency --d 0", "--k must be 1 to --d"),
         ("bench energy --meter csv", "--file"),
         ("bench energy --meter model --battery -5", "--battery"),
-        ("bench energy --meter ina228 --shunt nan", "--shunt"),
-        ("bench energy --meter model --sleep-milliwatts inf", "--sleep-milliwatts"),
         ("bench energy --meter model --fleet emulated:1", "--meter model"),
         ("bench energy --meter ina228", "needs a board to"),
         ("bench energy --meter ppk2 --fleet port:/dev/no-such-port", "the port of the ppk2"),

@@ -123,14 +123,21 @@ def with_bits(mask, bits, samples):
     ("damage", "message"),
     [
         (without(4000, 4040), "1 gaps, 0.41 ms in all, in 1 of 6 windows"),
-        (without(2980, 3020), "lost samples"),  # and an edge
         (without(5100, 5600), "lost samples: 500 of 33000, and its counter jumps 1 times"),
         (without(4000, 4640), "lost samples: 640 of 33000, and its counter jumps 0"),
-        (lambda data: data[:16001] + data[16004:], "its counter jumps"),  # bytes out of step
+        (lambda data: data[:16001] + data[16004:], "its counter jumps"),
         (with_bits(7 << 14, 4 << 14, IN_WINDOWS), "changed its range in 6 of 6 windows"),
         (with_bits(FULL_SCALE, FULL_SCALE, range(4000, 4010)), "exceeds the meter's range in 1"),
         (with_bits(1 << 24, 0, IN_WINDOWS), "edges do not pair: 12 windows"),
-        (with_bits(1 << 24, 1 << 24, range(5000, 8000)), "edges do not pair: 5 windows"),
+    ],
+    ids=[
+        "a gap in a window",
+        "a gap between windows",
+        "a gap of ten whole turns of the counter",
+        "bytes out of step",
+        "another range",
+        "above the range",
+        "a marker that fails in windows",
     ],
 )
 def test_a_damaged_recording_of_a_power_profiler_kit_is_refused(damage, message, recorded):
@@ -180,12 +187,6 @@ def test_damaged_lines_of_a_logger_are_left_out():
     require_known(trace, work=0.2)
     lost_samples = len(SLOW.seconds) - len(trace.seconds)
     assert 0 < lost_samples <= 2 * ROWS_OF_A_LINE
-
-
-def test_a_damaged_line_within_a_window_is_refused():
-    data = bytearray(logger_bytes(CHIP, 0.1))
-    del data[12000:12003]
-    require_refused(ina.decode(bytes(data), CHIP, 0.1), "lost samples: 1 gaps")
 
 
 @pytest.mark.parametrize("chip", ina.CHIPS.values(), ids=ina.CHIPS)
@@ -318,11 +319,6 @@ def test_a_joulescope_that_drops_samples_in_a_window_is_refused():
     require_refused(trace, "lost samples: 1 gaps")
 
 
-def test_a_joulescope_that_changes_its_range_in_every_window_is_refused():
-    ranges = np.where(SCOPE.marker, 3, 2).astype(np.uint8)
-    require_refused(from_samples(joulescope_samples(ranges=ranges)), "changed its range in 6 of 6")
-
-
 # Exports of other instruments
 
 EXPORTED = known(10_000)
@@ -340,7 +336,6 @@ def export_lines(header, delimiter, scales):
 @pytest.mark.parametrize(
     ("header", "delimiter", "scales"),
     [
-        ("time_s,current_a,voltage_v,marker", ",", (1, 1, 1)),
         ("Timestamp(ms),Current(uA),D0", ",", (1e3, 1e6, None)),
         ("Time [s];I [mA];V [mV];trigger", ";", (1, 1e3, 1e3)),
     ],
@@ -351,20 +346,11 @@ def test_an_export_gives_its_energy_in_the_units_of_its_header(tmp_path, header,
     require_known(csv.read(path, volts=None if scales[2] else VOLTS))
 
 
-def test_an_export_that_lacks_samples_of_a_window_is_refused(tmp_path):
-    lines = export_lines("time_s,current_a,voltage_v,marker", ",", (1, 1, 1))
-    path = tmp_path / "export.csv"
-    path.write_text("\n".join(lines[:450] + lines[470:]))
-    require_refused(csv.read(path), r"lost samples: 1 gaps, 2\.1 ms in all, in 1 of 6 windows")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "no samples"),
         ("a,b,c\n1,2,3\n2,3,4\n", "no column of time"),
-        ("time_s,current_a,marker\n1,2,0\n2,3,1\n", "no voltage"),
-        ("time_s,current_a,voltage_v\n1,2,3\n2,3,3\n", "no marker"),
         ("time_s,current_a,voltage_v,marker\n1,x,3,0\n2,3,3,0\n", "must have numbers only"),
         ("time_s,current_a,voltage_v,marker\n2,1,3,0\n1,3,3,0\n", "must increase"),
     ],

@@ -1,16 +1,12 @@
 """Brokers for benchmarks, on this machine: one, or a central one and the bridged broker of a site."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from ternhost.errors import DeviceError
 from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import CONFIG, Access
+from ternhost.reach.broker.access import CONFIG
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.reach.broker.sites import SITES
@@ -22,9 +18,7 @@ _LINK = 20.0  # s that a bridge may take to connect
 
 
 @contextmanager
-def running(
-    directory: Path, keys: dict[int, bytes], bridge: bool = False
-) -> Iterator[tuple[Access, int]]:
+def running(directory, keys, bridge=False):
     """A context with the host's Access to a broker, and the port for boards with `keys`.
 
     directory: a new one, for the broker's files. bridge: boards use the broker of a site. There is
@@ -49,7 +43,7 @@ def running(
         yield access, port
 
 
-async def _wait(access: Access, site: Path) -> None:
+async def _wait(access, site):
     link = MqttLink(access)
     await link.connect()
     try:

@@ -3,18 +3,14 @@
 python -m benchmarks.gateways [--clients N] [--gateways N] [--rounds N] [--dataset NAME]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from harness.gateways import Sites
 
@@ -24,14 +20,12 @@ from ternhost.learn.schedule import Schedule, Terms
 from ternhost.run.begin import Place
 from ternhost.run.options import RunOptions
 from ternhost.run.run import Run
-from ternhost.run.status import END, Status, Watcher
+from ternhost.run.status import END, Watcher
 
 _MEASURED = (1, 5, 20)  # rounds after which the memory is measured
 
 
-def run(
-    clients: int, gateways: int, rounds: int, dataset: str, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def run(clients, gateways, rounds, dataset, tell):
     """Run rounds of FedSGD on `clients` simulated clients, all of them in each round; return the
     figures.
 
@@ -47,11 +41,11 @@ def run(
         }
         for i, (start, end) in enumerate(pairwise(bounds))
     }
-    times: list[float] = []
-    memory: dict[int, dict[str, int]] = {}
+    times = []
+    memory = {}
     reports, started = 0, time.monotonic()
 
-    def status(now: Status) -> None:
+    def status(now):
         nonlocal started, reports
         if now.event != END:
             return
@@ -96,7 +90,7 @@ def run(
     }
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description="Time rounds behind gateways; prints one JSON object."
     )

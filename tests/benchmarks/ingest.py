@@ -1,7 +1,7 @@
 """Measures how fast a host takes reports in through a broker, compared with a client that merely
 counts messages.
 
-    python -m benchmarks.ingest [--reports N] [--batch N] [--bridge] [--profile]
+    python -m benchmarks.ingest [--reports N] [--batch N] [--bridge]
 
 Another process makes the reports of a fleet beforehand and publishes them over one connection, as
 fast as the host takes them: each by itself, or many in a REPORTS frame. The host verifies,
@@ -10,15 +10,11 @@ does nothing else: before the intake and after it, since a machine is not always
 the end every report in the store is compared with the one sent.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
-import cProfile
 import json
 import multiprocessing
-import pstats
 import resource
 import socket
 import struct
@@ -27,10 +23,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from gmqtt.mqtt.constants import MQTTv311
 from harness.raw_client import field, length
@@ -43,7 +36,6 @@ from tern.links import mqtt
 from ternhost.count.aggregator import Aggregator
 from ternhost.count.questions import round_body, round_start
 from ternhost.errors import DeviceError
-from ternhost.reach.broker.access import Access
 from ternhost.reach.broker.link import MqttLink
 from ternhost.reach.broker.mqtt_client import Client
 from ternhost.store import store_file
@@ -54,42 +46,34 @@ _MOST_SINGLE = 200_000  # reports that are sent one by one, to compare with
 _CHUNK, _PATIENCE = 200, 30.0
 MOST_IN_A_FRAME = (wire.MAX_FRAME - frames.end_of(wire.REPORTS_FIELDS)) // (4 + 1 + wire.TAG_BYTES)
 
-MISTAKES = (
-    "lost",
-    "counted_twice",
-    "not_counted",
-    "not_as_sent",
-)  # fields of a result that must be 0
+# Fields of a result that must be 0.
+MISTAKES = ("lost", "counted_twice", "not_counted", "not_as_sent")
 
 
 def run(
-    reports: int,
+    reports,
     *,
-    batch: int = 1,
-    devices: int = DEVICES,
-    profile: bool = False,
-    bridge: bool = False,
-) -> dict[str, Any]:
+    batch=1,
+    devices=DEVICES,
+    bridge=False,
+):
     """Measure the intake of reports; return the figures. Raises DeviceError (no mosquitto).
 
     batch: reports in a message; if more than 1, some are sent one by one first, to compare. bridge:
-    send them to a site's broker, and some to the host's own first, to compare. profile: print a
-    profile of the host.
+    send them to a site's broker, and some to the host's own first, to compare.
     """
     if batch == 1 and not bridge:
-        return measure(reports, 1, devices, profile)
+        return measure(reports, 1, devices)
     name, sent = (
         ("direct", (reports, batch)) if bridge else ("single", (min(reports, _MOST_SINGLE), 1))
     )
     rate = measure(*sent, devices)["reports_per_s"]
-    result = measure(reports, batch, devices, profile, bridge)
+    result = measure(reports, batch, devices, bridge)
     times = round(result["reports_per_s"] / rate, 2)
     return {**result, f"{name}_reports_per_s": rate, f"times_{name}": times}
 
 
-def measure(
-    reports: int, batch: int, devices: int, profile: bool = False, bridge: bool = False
-) -> dict[str, Any]:
+def measure(reports, batch, devices, bridge=False):
     """Measure once, as `run` does, without a comparison."""
     devices = min(devices, reports)
     with (
@@ -107,11 +91,7 @@ def measure(
             store.add_devices({device: key_of(device) for device in range(1, devices + 1)})
         empty = path.stat().st_size
         with Store(path) as store:
-            profiler = cProfile.Profile() if profile else contextlib.nullcontext()
-            with profiler:
-                figures = asyncio.run(_ingest(access, load, loader, store))
-            if isinstance(profiler, cProfile.Profile):
-                pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+            figures = asyncio.run(_ingest(access, load, loader, store))
             wrong = sum(_wrong(store, load, number) for number in range(1, load.rounds + 1))
         stored = path.stat().st_size - empty
         after = asyncio.run(_count(access, load, loader))
@@ -130,7 +110,7 @@ def measure(
     }
 
 
-def _wrong(store: Store, load: Load, number: int) -> int:
+def _wrong(store, load, number):
     # The number of reports of a round in the store that differ from those sent.
     devices, packed = load.drawn(number)
     stored = store.reports(number)
@@ -147,33 +127,33 @@ class _Loader:
     `start` makes it publish everything once; `taken` lets it go on.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load):
         context = multiprocessing.get_context("spawn")
         self._pipe, child = context.Pipe()
         self._process = context.Process(target=_publish, args=(load, child), daemon=True)
         self._process.start()
         child.close()
 
-    def start(self) -> None:
+    def start(self):
         self._pipe.send(-1)
 
-    def taken(self, messages: int) -> None:
+    def taken(self, messages):
         """Report the number of messages that the host has taken since `start`."""
         self._pipe.send(messages)
 
-    def __enter__(self) -> _Loader:
+    def __enter__(self):
         try:
             self._pipe.recv()  # all messages are made
         except EOFError:
             raise DeviceError("the load could not be made", hint="see the messages above") from None
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._process.kill()
         self._process.join()
 
 
-def _publish(load: Load, pipe: Connection) -> None:
+def _publish(load, pipe):
     chunks = list(_chunks(load))
     pipe.send("ready")
     connection = _connect(load)
@@ -190,12 +170,12 @@ def _publish(load: Load, pipe: Connection) -> None:
             taken = pipe.recv()
 
 
-def _drain(connection: socket.socket) -> None:
+def _drain(connection):
     while connection.recv(65536):
         pass
 
 
-def _connect(load: Load) -> socket.socket:
+def _connect(load):
     # A publisher that uses as little of the processor as possible, which host and broker need.
     board = mqtt.name(1).encode()
     body = field(b"MQTT") + b"\x04\xc2" + struct.pack(">H", 3600)
@@ -207,10 +187,10 @@ def _connect(load: Load) -> socket.socket:
     return connection
 
 
-def _chunks(load: Load) -> Any:
+def _chunks(load):
     """Yield (number of messages, their MQTT packets)."""
     topic = field((mqtt.UP % ("tern", mqtt.name(1))).encode())
-    packets: list[bytes] = []
+    packets = []
     packet_id = 0
     for number, payload in enumerate(_payloads(load), 1):
         for _ in range(2 if number % REPEATED == 0 else 1):
@@ -224,7 +204,7 @@ def _chunks(load: Load) -> Any:
         yield len(packets), b"".join(packets)
 
 
-def _payloads(load: Load) -> Iterator[bytes]:
+def _payloads(load):
     """Yield the REPORT or REPORTS frames."""
     keys = [key_of(device) for device in range(1, load.devices + 1)]
     for number in range(1, load.rounds + 1):
@@ -244,7 +224,7 @@ def _payloads(load: Load) -> Iterator[bytes]:
             yield answers.reports(*reports[start : start + load.batch])
 
 
-async def _in_time(subscribed: asyncio.Event) -> None:
+async def _in_time(subscribed):
     try:
         await asyncio.wait_for(subscribed.wait(), _PATIENCE)
     except TimeoutError:
@@ -254,14 +234,14 @@ async def _in_time(subscribed: asyncio.Event) -> None:
 # Merely counting
 
 
-async def _count(access: Access, load: Load, loader: _Loader) -> float:
+async def _count(access, load, loader):
     """The number of messages that the client library counts in a second."""
     client = Client(deque(access.hosts), access.user, access.password)
     counted = 0
     first = last = 0.0
     reported = 0
 
-    def on_message(*_: Any) -> int:
+    def on_message(*_):
         nonlocal counted, first
         if not counted:
             first = time.perf_counter()
@@ -291,10 +271,10 @@ async def _count(access: Access, load: Load, loader: _Loader) -> float:
 # Taking in
 
 
-async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> dict[str, Any]:
+async def _ingest(access, load, loader, store):
     aggregator, opened = Aggregator(store), 0
 
-    def open_rounds() -> None:
+    def open_rounds():
         nonlocal opened
         most = 2 + load.ahead * load.batch // load.devices
         while opened < load.rounds and len(aggregator.in_flight()) < most:
@@ -349,7 +329,7 @@ async def _ingest(access: Access, load: Load, loader: _Loader, store: Store) -> 
     }
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(
         description="Time the intake of reports; prints one JSON object."
     )
@@ -359,11 +339,8 @@ def main() -> int:
     parser.add_argument(
         "--bridge", action="store_true", help="use a site's broker, too, to compare"
     )
-    parser.add_argument(
-        "--profile", action="store_true", help="print a profile, which slows the intake down"
-    )
     args = parser.parse_args()
-    result = run(args.reports, batch=args.batch, profile=args.profile, bridge=args.bridge)
+    result = run(args.reports, batch=args.batch, bridge=args.bridge)
     print(json.dumps(result, indent=1))
     return any(result.get(name) for name in MISTAKES)
 

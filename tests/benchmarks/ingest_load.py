@@ -1,13 +1,10 @@
 """The reports whose intake `ingest` measures: of imaginary devices, the same each time."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from tern import card as cards
 from tern import wire
@@ -17,13 +14,8 @@ from ternhost.privacy import mechanisms
 DIMENSION = 28
 EPSILON, K = 2_000_000, 1
 REPEATED = 100  # one of this number of messages is sent twice
-_AHEAD, _AHEAD_REPORTS = (
-    60_000,
-    400_000,
-)  # the most messages and reports that the load is ahead of the host
-
-Devices = npt.NDArray[np.int64]
-Symbols = npt.NDArray[np.uint8]
+_AHEAD = 60_000  # messages, at most, of which the load is ahead of the host
+_AHEAD_REPORTS = 400_000
 
 
 @dataclass(frozen=True)
@@ -41,28 +33,28 @@ class Load:
     password: str
 
     @property
-    def rounds(self) -> int:
+    def rounds(self):
         return -(-self.reports // self.devices)
 
     @property
-    def different(self) -> int:
+    def different(self):
         """The number of messages without the repetitions."""
         return sum(-(-self.in_round(number) // self.batch) for number in range(1, self.rounds + 1))
 
     @property
-    def messages(self) -> int:
+    def messages(self):
         return self.different + self.different // REPEATED
 
     @property
-    def ahead(self) -> int:
+    def ahead(self):
         """The most messages that the load is ahead of the host."""
         return max(1, min(_AHEAD, _AHEAD_REPORTS // self.batch))
 
-    def in_round(self, number: int) -> int:
+    def in_round(self, number):
         """The number of devices that report in round 1, 2, ..."""
         return min(self.devices, self.reports - (number - 1) * self.devices)
 
-    def drawn(self, number: int) -> tuple[Devices, Symbols]:
+    def drawn(self, number):
         """The devices that report in a round, in their order, and their packed symbols (n x bytes)."""
         source = np.random.Generator(np.random.SFC64([1, number]))
         devices = source.permutation(self.in_round(number)) + 1
@@ -70,18 +62,15 @@ class Load:
         return devices, symbols  # a symbol below 256 is its own packed form, of one byte
 
 
-def key_of(device: int) -> bytes:
+def key_of(device):
     """The key (32 bytes) of a device of this load."""
     return hashlib.sha256(b"ingest %d" % device).digest()
 
 
-def question() -> Question:
+def question():
     return Question(wire.LOGISTIC, [0] * DIMENSION, wire.MAX_EXPONENT, bytes(card().data), K)
 
 
 @cache
-def card() -> cards.Card:
-    decoded: cards.Card = cards.decode(
-        mechanisms.design("three-outputs", epsilon_micro=EPSILON).card
-    )
-    return decoded
+def card():
+    return cards.decode(mechanisms.design("three-outputs", epsilon_micro=EPSILON).card)

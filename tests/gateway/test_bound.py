@@ -103,7 +103,7 @@ def test_a_sum_with_noise_over_devices_counts_as_a_local_report():
 
 def test_a_sum_that_protects_records_tells_everything_about_a_device():
     report = report_in_account(logistic(OVER_RECORDS.card, 6, range=OVER_RECORDS.range))
-    refused = Bound(1000 * MICRO).refuses(Disclosures(), [(report, DEVICES)])
+    refused = Bound(1000 * MICRO).why_refused(Disclosures(), [(report, DEVICES)])
     assert "no number of devices is enough" in refused
     assert told((report, [1], 2000)).largest_loss(DELTA).epsilon >= 2000 * MICRO, "at once"
 
@@ -126,20 +126,20 @@ def test_counts_of_no_report_tell_nothing():
 def test_a_bound_says_how_many_honest_reports_would_be_enough(epsilon, delta):
     bound, report = Bound(900_000, delta), any_mechanism(epsilon)
 
-    refusal = bound.refuses(Disclosures(), [(report.among(20), np.arange(20))])
+    refusal = bound.why_refused(Disclosures(), [(report.among(20), np.arange(20))])
     (number,) = re.findall(r"the bound: ([\d,]+) honest", refusal)
     enough = int(number.replace(",", ""))
 
-    assert bound.refuses(Disclosures(), [(report.among(enough), [1])]) == ""
+    assert bound.why_refused(Disclosures(), [(report.among(enough), [1])]) == ""
     fewer = int(0.93 * enough)  # the number is searched to a per cent, with some to spare
-    assert bound.refuses(Disclosures(), [(report.among(fewer), [1])])
+    assert bound.why_refused(Disclosures(), [(report.among(fewer), [1])])
 
 
 def test_rounds_before_are_a_reason_for_devices_that_they_asked():
     bound, before = Bound(900_000, DELTA), told((ONE.among(60), range(60), 1))
-    again = bound.refuses(before, [(ONE.among(60), np.arange(59, 119))])
+    again = bound.why_refused(before, [(ONE.among(60), np.arange(59, 119))])
     assert again.startswith("the counts of this round and of those before it")
-    assert bound.refuses(before, [(ONE.among(60), np.arange(60, 120))]) == ""
+    assert bound.why_refused(before, [(ONE.among(60), np.arange(60, 120))]) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from ternhost import errors
         "train --fleet gateways:no",
         "gateway run no",
         "gateway server no",
-        "gateway status no",
     ],
 )
 def test_a_directory_that_is_not_there_is_bad_input_and_is_not_made(words, here, tern):
@@ -23,9 +22,7 @@ def test_a_directory_that_is_not_there_is_bad_input_and_is_not_made(words, here,
     ("words", "reason"),
     [
         ("--fleet simulated:100 --toward-server 1", "--fleet gateways:DIR"),
-        ("--fleet gateways:sites --toward-server 0", "toward-server"),
         ("--fleet gateways:sites --toward-server 1 --honest 0", "--honest"),
-        ("--fleet gateways:sites --toward-server 1 --delta 1", "delta"),
     ],
 )
 def test_options_of_a_bound_are_checked(here, tern, words, reason):

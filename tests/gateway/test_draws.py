@@ -17,7 +17,7 @@ from terngateway import messages
 from terngateway.bound import Bound
 from terngateway.dealing import draw
 from terngateway.driver import GatewaysDriver
-from terngateway.messages import DEAL, Answer, Ask, Deal, Dealt, Refused
+from terngateway.messages import Answer, Ask, Deal, Dealt, Refused
 from terngateway.nats import NatsPost
 from terngateway.tables import GatewayTables
 from ternhost.count.questions import Question, round_body
@@ -133,12 +133,6 @@ def test_rounds_get_the_groups_of_one_deal_until_all_are_used(site):
     assert not np.array_equal(first_of_second_deal, first_deal[0]), "dealt anew"
 
 
-def test_draws_are_counted_through_restarts(site):
-    assert site.deal(2).draws == [1]
-    site.start(toward_server=1)
-    assert site.deal(3, parts=2).draws == [6], "five groups were dealt before"
-
-
 @pytest.mark.parametrize(
     ("pool", "parts"),
     [(np.arange(999, 1003), 2), (np.arange(1, 4), 5)],
@@ -194,16 +188,9 @@ def test_gateways_draw_the_groups_where_a_bound_reckons_with_dishonest_devices(h
     fifth_of_north = 120
     assert len(np.intersect1d(devices, np.arange(1, 601))) == fifth_of_north
     assert len(np.intersect1d(devices, CHOSEN)) < 100  # 40 by chance, of 200
-    ((report, _),) = GatewayTables(host.store).told_in(1, "north")
+    ((report, _),) = GatewayTables(host.store).disclosed_in_round(1, "north")
     assert report.mixed == fifth_of_north
     assert report.group == Group(site=600, asked=fifth_of_north, pool=600, draw=1)
-
-
-def test_the_host_chooses_where_all_devices_are_honest(host):
-    cohorts = [(QUESTION, CHOSEN)]
-    with host.driver(Bound(10**6)) as driver:
-        assert driver.drawn(1, cohorts, [DEVICES]) is cohorts
-    assert DEAL not in host.kinds_sent_to("north") + host.kinds_sent_to("south")
 
 
 def test_a_gateway_that_draws_other_devices_is_not_believed(host):
@@ -225,13 +212,6 @@ def test_a_gateway_that_draws_other_devices_is_not_believed(host):
 
 
 # Drawing
-
-
-def test_a_deal_has_each_device_in_one_group():
-    pool = np.arange(5, 108)
-    groups = draw(pool, 10)
-    assert sorted(map(len, groups)) == [10] * 7 + [11] * 3
-    assert np.array_equal(np.sort(np.concatenate(groups)), pool)
 
 
 def test_every_deal_is_equally_likely():

@@ -61,13 +61,3 @@ def test_tables_of_another_version_are_refused(with_gateways):
         store.write("UPDATE extension SET version = version + 1")
     with pytest.raises(StorageError, match="a newer version of terngateway"):
         Store(with_gateways)
-
-
-@pytest.mark.slow
-def test_a_run_without_gateways_keeps_no_option_of_theirs(here, tern):
-    words = "train --fleet simulated:100 --reports 100 --no-report --quiet --json --name mine"
-    result = tern(*words.split()).json
-    assert (result["toward_server"], result["options"]["toward_server"]) == ({}, None)
-    with Store("runs/mine/store.sqlite", beside=True) as store:
-        assert store.run("mine").asked["extensions"] == {}
-        assert store.extensions() == []

@@ -39,17 +39,6 @@ def accounts(node):
     return json.loads(text[text.index("{") :])
 
 
-def test_a_server_and_its_sites_are_written(tmp_path):
-    server = write_gateways(tmp_path, ["north", "south"], ["gateways.example.org"], port=9000)
-    site = GatewaySite.load(tmp_path / "north")
-
-    assert sites_of(tmp_path) == ["north", "south"]
-    assert accounts(node_of(tmp_path)).keys() == {"tern", "site-north", "site-south"}
-    assert server.hosts == ("gateways.example.org",)
-    assert site.name == "north"
-    assert site.there == ("tls://gateways.example.org:9000",)
-
-
 def test_a_host_and_a_site_know_each_other_by_certificates_and_keys(tmp_path):
     server = write_gateways(tmp_path, ["north"])
     site = GatewaySite.load(tmp_path / "north")
@@ -112,33 +101,22 @@ def test_another_site_changes_nothing_else(tmp_path):
     assert new_at_host == {"server/sites/south.pem", "server/hosts/south.pem"}
 
 
-@pytest.mark.parametrize(
-    ("place", "options", "message"),
-    [
-        ("", {"port": 9001}, "--port 9000, not 9001"),
-        ("", {"hosts": ["elsewhere.org"]}, "--name localhost, not elsewhere.org"),
-        ("server", {}, "is the directory of a server"),
-    ],
-)
-def test_what_contradicts_the_first_init_is_refused_and_writes_nothing(
-    tmp_path, place, options, message
-):
+@pytest.mark.parametrize("options", [{"port": 9001}, {"hosts": ["elsewhere.org"]}], ids=str)
+def test_what_contradicts_the_first_init_is_refused_and_writes_nothing(tmp_path, options):
     write_gateways(tmp_path, ["north"], port=9000)
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match=message):
-        write_gateways(tmp_path / place, ["south"], **options)
+    with pytest.raises(UsageError):
+        write_gateways(tmp_path, ["south"], **options)
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     ("host", "address", "listens", "here"),
     [
-        (None, None, "127.0.0.1", "127.0.0.1:4222"),
-        ("203.0.113.1", "0.0.0.0", "0.0.0.0", "127.0.0.1:4222"),
-        ("::1", None, "[::1]", "[::1]:4222"),
-        ("fd00::7", None, "[::]", "[::1]:4222"),
-        ("gateways.example.org", "::", "[::]", "[::1]:4222"),
-        ("gateways.example.org", "fd00::7", "[fd00::7]", "[fd00::7]:4222"),
+        pytest.param(None, None, "127.0.0.1", "127.0.0.1:4222", id="this machine alone"),
+        pytest.param("203.0.113.1", "0.0.0.0", "0.0.0.0", "127.0.0.1:4222", id="IPv4"),
+        pytest.param("fd00::7", None, "[::]", "[::1]:4222", id="IPv6"),
+        pytest.param("a.example.org", "fd00::7", "[fd00::7]", "[fd00::7]:4222", id="one address"),
     ],
 )
 def test_a_server_listens_where_its_name_says(tmp_path, host, address, listens, here):
@@ -162,15 +140,6 @@ def test_a_cluster_has_a_directory_for_each_node(tmp_path):
         assert set(CLUSTER) <= set(names_of(node / "server.pem"))
     with pytest.raises(UsageError, match="has 3 NATS servers"):
         node_of(tmp_path)
-
-
-def test_a_node_on_another_machine_gets_its_accounts_by_hand(tmp_path, tern):
-    write_gateways(tmp_path, ["north"], CLUSTER)
-    (tmp_path / "nodes" / "n3.local").rename(tmp_path / "elsewhere")
-    printed = tern("gateway", "init", str(tmp_path), "--site", "south").out
-    assert f"copy {tmp_path}/server/accounts.conf into the directory of n3.local" in printed
-    assert "site-south" in accounts(tmp_path / "server")
-    assert "site-south" in accounts(tmp_path / "nodes" / "n1.local")
 
 
 def test_an_interrupted_init_is_completed(tmp_path, monkeypatch):
@@ -211,16 +180,11 @@ def test_a_missing_key_of_an_authority_is_not_replaced(tmp_path):
     "words",
     [
         "--site server",  # a directory of init's own
-        "--site ../etc",
-        "--site a:5-4",
-        "--site a:0-4",
-        "--site a:1-5 --site b:5-9",
-        "--site north --name 10:0",
-        "--site north --name fe80::1",
+        "--site ../etc",  # outside the directory
+        "--site a:5-4",  # no ids
+        "--site a:1-5 --site b:5-9",  # device 5 of two sites
+        "--site north --name fe80::1",  # an address that means another machine on each network
         "--site north --name n1.local --name n2.local",  # a cluster of two has no majority
-        "--site north --name n1.local --name n1.local --name n2.local",
-        "--site north --address somewhere",
-        "--site north --port 65536",
     ],
 )
 def test_options_that_make_no_server_are_refused_and_write_nothing(words, here, tern):
@@ -240,9 +204,9 @@ def keys():
     return [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
 
 
-@pytest.mark.parametrize("failed", [False, True])
-def test_an_answer_is_bound_to_its_site_and_its_question(keys, failed):
+def test_an_answer_is_bound_to_its_site_and_its_question(keys):
     site_key, other_key = keys
+    failed = False
     sealed = wire.seal_answer(site_key, EXCHANGE, b"question", failed, b"answer")
 
     def open_answer(key=site_key, exchange=EXCHANGE, question=b"question", answer=sealed):
@@ -253,9 +217,8 @@ def test_an_answer_is_bound_to_its_site_and_its_question(keys, failed):
         {"key": other_key},
         {"question": b"another question"},
         {"exchange": OTHER_EXCHANGE},  # an answer cannot be replayed
-        {"answer": bytes([not failed]) + sealed[1:]},
+        {"answer": bytes([True]) + sealed[1:]},  # as if the gateway had failed
         {"answer": sealed[:-1]},
-        {"answer": sealed + b"x"},
         {"answer": b""},
         {"answer": wire.seal_question(site_key, "north", EXCHANGE, b"answer")},
     ):
@@ -276,7 +239,6 @@ def test_a_question_is_bound_to_its_host_its_site_and_its_exchange(keys):
         {"site": "south"},
         {"exchange": OTHER_EXCHANGE},
         {"question": sealed + b"x"},
-        {"question": b""},
     ):
         with pytest.raises(ValueError, match="not signed"):
             open_question(**wrong)
@@ -368,14 +330,6 @@ def test_a_part_that_arrives_twice_counts_once(end):
     assert statuses == [wire.GO_ON, wire.GO_ON, wire.ANSWER]
 
 
-def test_a_site_keeps_the_parts_of_four_questions(end):
-    exchanges = [bytes([number]) * wire.ID for number in range(9)]
-    questions = [end.puts(b"x" * 100_000, exchange=each) for each in exchanges]
-    end.replies(*[first for first, _ in questions])
-    last_replies = end.replies(*[last for _, last in questions])
-    assert [status for status, *_ in last_replies] == [wire.LOST] * 5 + [wire.ANSWER] * 4
-
-
 def test_an_answer_that_is_too_long_is_an_error(end):
     ((_, count, answer),) = end.replies(*end.puts(b"long"))
     failed, text = wire.open_answer(end.key, EXCHANGE, b"long", answer)
@@ -384,17 +338,16 @@ def test_an_answer_that_is_too_long_is_an_error(end):
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    "reply",
     [
-        (bytes(wire.REPLY.size - 1), "cut off"),
-        (wire.REPLY.pack(wire.ANSWER, wire.MOST_PARTS + 1), "longer than"),
-        (wire.REPLY.pack(wire.LOST, 0), "begun anew"),
-        (wire.REPLY.pack(wire.GO_ON, 0), "begun anew"),
+        pytest.param(bytes(wire.REPLY.size - 1), id="cut off"),
+        pytest.param(wire.REPLY.pack(wire.ANSWER, wire.MOST_PARTS + 1), id="too long"),
+        pytest.param(wire.REPLY.pack(wire.GO_ON, 0), id="of a question that is not complete"),
     ],
 )
-def test_a_reply_that_is_not_the_expected_one_is_refused(data, reason):
-    with pytest.raises(ValueError, match=reason):
-        wire.read_reply(data, wire.ANSWER)
+def test_a_reply_that_is_no_answer_is_refused(reply):
+    with pytest.raises(ValueError, match=r"cut off|longer than|begun anew"):
+        wire.read_reply(reply, wire.ANSWER)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from terngateway.extension import GATEWAYS
 from terngateway.statement import EVIDENCE, part
 from terngateway.tables import GatewayTables
 from ternhost.privacy.composing import ReportKind
@@ -41,10 +40,6 @@ def test_a_site_whose_counts_hide_nothing_is_named():
     assert "The counts of south tell the owner of the server as much" in statement({"south": SOUTH})
 
 
-def test_sites_that_have_answered_nothing_are_promised_nothing_more():
-    assert "Nothing better than the numbers below is proved of these counts" in statement({})
-
-
 def test_the_guarantees_of_sites_are_in_the_json():
     facts = Facts(Kind.RUN, "mine", 0.0, 0, 1e-6, parts=[part({"north": NORTH}, 0.9)])
     (guarantee,) = page.as_json(facts)["guarantees"]
@@ -75,10 +70,3 @@ def test_the_budgets_of_a_site_are_about_the_unit_that_its_boards_protect():
     rows = [[1, 60, 311_064, 0, 3], [0, None, 5_000_000, 0, 2]]
     facts = gather.of_store(store_with(north={"budgets": rows}))
     assert facts.budgets == [Guarantee.of_budget(311_064, 1, 60, 1e-6)]
-
-
-def test_sites_whose_devices_are_simulated_are_named():
-    path = store_with(north={"fleet": "simulated"}, south={"fleet": "port"})
-    with Store(path) as store:
-        said = GATEWAYS.statement_part(store, fleet=None, options=None)
-    assert said.not_real.startswith("The devices of north are simulated")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from terngateway.extension import GATEWAYS
+from terngateway import monitoring
 from terngateway.tables import GatewayTables, StoredAnswer, StoredGateway
 from terngateway.view import GatewaysView
 from ternhost.count.rounds import StoredCohort, StoredRound
@@ -18,7 +18,6 @@ from ternhost.store.snapshot import RunView, Snapshot
 from ternhost.watch.metrics import Metrics
 from ternhost.watch.summary import Summary, summary_of
 from ternhost.watch.terminal_view import Drawn
-from ternhost.watch.words import tiles
 
 HOSTILE = '</script><b>"}} 9\n# TYPE evil gauge\nevil 1\\{{ $value }}${x}\x1b[2J'
 RUN = RunView("mine", 0.0, "running", "fedsgd", "gateways:x")
@@ -47,20 +46,7 @@ def drawn(shown: Summary) -> list[str]:
     return capture.get().splitlines()
 
 
-WAITING, ANSWERED = StoredAnswer(3, answered=False), StoredAnswer(5, answered=True)
-
-
-def test_the_terminal_counts_gateways_by_state():
-    shown = summary(gateway("north"), gateway("south", online=False), answers={"north": ANSWERED})
-    assert "Gateways online 1, offline 1, answered 1" in drawn(shown)
-
-
-def test_the_terminal_names_at_most_ten_gateways_that_a_round_waits_for():
-    names = [f"site-{i:02}" for i in range(12)]
-    shown = summary(*map(gateway, names), answers=dict.fromkeys(names, WAITING))
-    (line,) = [line for line in drawn(shown) if line.startswith("waits for")]
-    assert line.startswith("waits for site-00, site-01")
-    assert line.endswith("site-09, and 2 more")
+WAITING = StoredAnswer(3, answered=False)
 
 
 def test_a_gateway_that_was_not_asked_is_not_waited_for():
@@ -68,27 +54,8 @@ def test_a_gateway_that_was_not_asked_is_not_waited_for():
     assert shown.as_json()["waiting"] == ["asked"]
 
 
-def test_no_round_waits_for_a_gateway_after_its_end():
-    shown = summary(gateway("gone", online=False))
-    assert (shown.as_json()["waiting"], shown.as_json()["offline"]) == ([], ["gone"])
-
-
 def test_the_name_of_a_gateway_draws_nothing_in_the_terminal():
     assert "offline evil\\x1b[2J" in drawn(summary(gateway("evil\x1b[2J", online=False)))
-
-
-def test_the_page_has_a_tile_and_a_table():
-    view = GatewaysView([gateway("north")], {1: {"north": WAITING}})
-    assert view.tile("") == ("gateways online", "1", "of 1")
-    assert view.tile("") in tiles(Snapshot("s", run=FINISHED_RUN, views={"gateways": view}))
-    ((name, state, _, devices, progress, says),) = view.table(is_open=True).rows
-    assert (name, state, devices) == ("north", "online", 5)
-    assert (progress, says) == ("3 reports so far", "fleet port")
-
-
-def test_a_store_without_gateways_shows_none_of_it():
-    view = GatewaysView((), {})
-    assert (view.tile(""), view.table(is_open=True), view.lines()) == (None, None, [])
 
 
 # From a store
@@ -124,5 +91,5 @@ def test_hostile_names_are_labels_and_nothing_else(store, tables):
 
 def test_panels_and_alerts_name_only_figures_that_are_served():
     served = {f"tern_{each.name}" for each in GatewaysView((), {}).gauges()}
-    texts = json.dumps(GATEWAYS.grafana_panels()) + GATEWAYS.alert_rules()
+    texts = json.dumps(monitoring.panels()) + monitoring.alert_rules()
     assert set(re.findall(r"\btern_\w+", texts)) <= served

@@ -264,9 +264,14 @@ class Arena:
                         each for each in own.rounds() if each.number == number
                     ).cohorts
                 )
-                for told in (GatewayTables(host).told(site.name), GatewayTables(own).told("")):
+                for told in (
+                    GatewayTables(host).disclosures_of(site.name),
+                    GatewayTables(own).disclosures_of(""),
+                ):
                     assert told.report_counts() == [asked], f"{site.name} has another account"
-                assert GatewayTables(own).told("").largest_loss(1e-6).epsilon <= self.bound
+                assert (
+                    GatewayTables(own).disclosures_of("").largest_loss(1e-6).epsilon <= self.bound
+                )
 
 
 def _counts(cohorts):

@@ -41,9 +41,8 @@ def assault(path, count, seed=1):
         earlier = []
         for number in range(1, _ROUND):  # ended rounds, whose reports are replayed later
             aggregator.open(number, [(question, range(1, DEVICES + 1))], 0.0)
-            sent = [
-                report(keys[device], device, number, bodies) for device in range(1, DEVICES + 1)
-            ]
+            devices = range(1, DEVICES + 1)
+            sent = [report(keys[device], device, number, bodies) for device in devices]
             aggregator.accept(sent, 0.0)
             store.end_round(number, aggregator.ended(number, 0.0).ended)
             earlier += sent
@@ -96,9 +95,7 @@ def hostile_report(source, earlier, keys, bodies):
     if kind == 1:  # with the number of this round
         return old[:5] + struct.pack("<I", _ROUND) + old[9:]
     if kind == 2:  # and with the id of another device
-        return (
-            old[:1] + struct.pack("<I", device % DEVICES + 1) + struct.pack("<I", _ROUND) + old[9:]
-        )
+        return old[:1] + struct.pack("<II", device % DEVICES + 1, _ROUND) + old[9:]
     if kind == 3:  # signed by the stranger, with the id of a device in the round
         return report(keys[STRANGER], device, _ROUND, bodies, source.randrange(3))
     if kind == 4:  # with its own id
@@ -111,16 +108,12 @@ def hostile_report(source, earlier, keys, bodies):
             bad[source.randrange(len(bad))] ^= 1 << source.randrange(8)
         return bytes(bad)
     if kind == 7:  # cut, or with bytes behind
-        return (
-            old[: source.randrange(len(old))]
-            if source.random() < 0.5
-            else old + source.randbytes(5)
-        )
+        cut = old[: source.randrange(len(old))]
+        return source.choice((cut, old + source.randbytes(5)))
     if kind == 8:  # to another question that the device got under this number
         other = bodies[_ROUND][:-1] + source.randbytes(1)
         if other != bodies[_ROUND]:
-            return answers.report(
-                answers.question(keys[device], device, other), device, _ROUND, b"\1"
-            )
+            question = answers.question(keys[device], device, other)
+            return answers.report(question, device, _ROUND, b"\1")
     head = bytes((source.choice((0x81, 0x82, 0x83, 0x84, 0x85, 0, 255)),))
     return head + source.randbytes(source.randrange(60))

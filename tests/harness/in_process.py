@@ -5,7 +5,7 @@ from report_frames import answers_of
 from tern.boards.emulated import Board
 from tern.client import Client
 from ternhost.reach.fleet import KINDS
-from ternhost.reach.links import SCHEMES, Events, Link, hello_request
+from ternhost.reach.links import SCHEMES, Link, hello_request
 from ternhost.reach.ports.fleet import BoardFleet, Ports
 
 
@@ -15,20 +15,20 @@ class InProcessLink(Link):
     It answers at once, in the caller's thread.
     """
 
-    def __init__(self, port: str, events: Events) -> None:
+    def __init__(self, port, events):
         """port: inprocess:DIRECTORY."""
         super().__init__(port, events)
         self._client = Client(Board(port.partition(":")[2]))
 
-    def ask_hello(self) -> int:
+    def ask_hello(self):
         nonce, request = hello_request()
         self.heard(answers_of(self._client, request))
         return nonce
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame):
         self.heard(answers_of(self._client, frame))
 
-    def close(self) -> None:
+    def close(self):
         """Close the client's files, which on a device stay open for ever."""
         self._client.close()
 

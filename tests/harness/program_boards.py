@@ -75,119 +75,85 @@ def drawn(number):
     cases = []
     while len(cases) < QUESTIONS:
         case = kinds.pop()(draw, board)
+        case = case and replace(case, d=d, records=bound, anew=False)
         if case and case.work_ms(board.recorder) <= _MOST_MS:
-            cases.append(replace(case, d=d, records=bound, anew=False))
+            cases.append(case)
     return replace(board, cases=tuple(cases))
 
 
 # Questions of each kind. They ask for as many values as they may, or for one.
 
+_OF_TWO_CLASSES = (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+
 
 def _micro(k):
+    """The micro-epsilon of each of k values that a report can afford."""
     return min(_MOST_MICRO, _MOST_MICRO_OF_REPORT // k)
 
 
-def _sum(draw, board, model, values, classes=1):
+def _sum(draw, board, model, classes=1):
+    """A sum of as many values as the board may hold, and of the tally; None if these are too many."""
+    values = board.d * classes + 1
+    if values > wire.MAX_VALUES + 1:
+        return None
     t, c = draw.choice(((32, 32), (65537, 22000)))
     card = slots.total(board.unit, t, c, bits=2, norm=draw.choice((1, 2)))
     k = draw.choice((1, min(values, 200)))
-    return Case(
-        f"sum of model {model}, k = {k}", model, card, board.d, classes, k, records=board.bound
-    )
+    return Case(f"sum of model {model}, k = {k}", model, card, classes=classes, k=k)
 
 
 def _sum_of_features(draw, board):
-    return _sum(draw, board, wire.VALUES, board.d + 1)
+    return _sum(draw, board, wire.VALUES)
 
 
 def _sum_of_gradients(draw, board):
-    return _sum(draw, board, draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM)), board.d + 1)
+    return _sum(draw, board, draw.choice(_OF_TWO_CLASSES))
 
 
 def _sum_of_categories(draw, board):
-    classes = draw.randint(2, 8)
-    if board.d * classes > wire.MAX_VALUES:
-        return None
-    return _sum(draw, board, wire.CATEGORIES, board.d * classes + 1, classes)
+    return _sum(draw, board, wire.CATEGORIES, draw.randint(2, 8))
 
 
 def _sum_of_softmax(draw, board):
-    classes = draw.randint(2, 8)
-    if board.d * classes > wire.MAX_VALUES:
-        return None
-    return _sum(draw, board, wire.SOFTMAX_GRADIENT, board.d * classes + 1, classes)
+    return _sum(draw, board, wire.SOFTMAX_GRADIENT, draw.randint(2, 8))
 
 
 def _training(draw, board):
-    model = wire.LOCAL + draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM))
-    batch = draw.choice((0, 1, 16))
-    local = draw.choice((1, 2, 5)), 2, 1 << 18
-    name = f"local training {model} of {local[0]} epochs"
-    return Case(
-        name, model, slots.table, board.d, 1, 1, batch, local, _micro(1), records=board.bound
-    )
+    model = wire.LOCAL + draw.choice(_OF_TWO_CLASSES)
+    batch, epochs = draw.choice((0, 1, 16)), draw.choice((1, 2, 5))
+    local = epochs, 2, 1 << 18
+    name = f"local training {model} of {epochs} epochs"
+    return Case(name, model, slots.table, batch=batch, local=local, micro=_micro(1))
 
 
 def _softmax_training(draw, board):
     classes = draw.randint(2, 8)
-    name = f"local training of {classes} classes"
-    model = wire.LOCAL_SOFTMAX
-    return Case(
-        name,
-        model,
-        slots.table,
-        board.d,
-        classes,
-        1,
-        0,
-        (1, 2, 1 << 18),
-        _micro(1),
-        records=board.bound,
-    )
+    options = {"classes": classes, "local": (1, 2, 1 << 18), "micro": _micro(1)}
+    return Case(f"local training of {classes} classes", wire.LOCAL_SOFTMAX, slots.table, **options)
 
 
 def _gradient(draw, board):
-    model = draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM))
-    k = draw.choice((1, board.d))
-    return Case(
-        f"gradient {model}, k = {k}",
-        model,
-        slots.table,
-        board.d,
-        1,
-        k,
-        micro=_micro(k),
-        records=board.bound,
-    )
+    model, k = draw.choice(_OF_TWO_CLASSES), draw.choice((1, board.d))
+    return Case(f"gradient {model}, k = {k}", model, slots.table, k=k, micro=_micro(k))
 
 
 def _softmax_gradient(draw, board):
     classes = draw.randint(2, 8)
-    model = wire.SOFTMAX_GRADIENT
-    return Case(
-        f"gradient of {classes} classes", model, slots.table, board.d, classes, records=board.bound
-    )
+    name = f"gradient of {classes} classes"
+    return Case(name, wire.SOFTMAX_GRADIENT, slots.table, classes=classes)
 
 
 def _projection(draw, board):
-    model = draw.choice((wire.LINEAR, wire.LOGISTIC, wire.SVM, wire.VALUES))
-    return Case(
-        f"projection of model {model}", model, slots.projection, board.d, records=board.bound
-    )
+    model = draw.choice((*_OF_TWO_CLASSES, wire.VALUES))
+    return Case(f"projection of model {model}", model, slots.projection)
 
 
 def _inference(draw, board):
-    model = wire.SOFTMAX
-    return Case(
-        "inference", model, slots.laplace, board.d, 8, 8, micro=_MOST_MICRO, records=board.bound
-    )
+    return Case("inference", wire.SOFTMAX, slots.laplace, classes=8, k=8, micro=_MOST_MICRO)
 
 
 def _collection(draw, board):
-    k = board.d
-    return Case(
-        "collection", wire.VALUES, slots.table, board.d, 1, k, micro=_micro(k), records=board.bound
-    )
+    return Case("collection", wire.VALUES, slots.table, k=board.d, micro=_micro(board.d))
 
 
 _KINDS = (

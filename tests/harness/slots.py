@@ -158,113 +158,49 @@ class Case:
         )
 
 
-SOFTMAX, LOCAL = wire.SOFTMAX_GRADIENT, wire.LOCAL_SOFTMAX
-AFFORDABLE = 8_000_000  # micro-epsilon of a value, for several rounds
-CHEAP = 400_000  # micro-epsilon, for two rounds of 1,024 values
+AFFORDABLE = 3_000_000  # micro-epsilon of each of 128 values, for several rounds
+CHEAP = 400_000  # micro-epsilon of each of 1,024 values, for two rounds
+SOFTMAX = {"model": wire.SOFTMAX_GRADIENT, "classes": 8}
+LOCAL_SOFTMAX = {"model": wire.LOCAL_SOFTMAX, "classes": 8, "batch": 1, "local": (1, 2, 9)}
+ALL_VALUES = {"k": 1024, "micro": CHEAP}
 CASES = (
-    Case("softmax regression 8 x 128, k = 1023", SOFTMAX, table, 128, 8, 1023, 1, micro=CHEAP),
+    Case("softmax gradient, 1023 values", card=table, k=1023, batch=1, micro=CHEAP, **SOFTMAX),
+    Case("softmax gradient, batch 32", card=table, batch=32, **SOFTMAX),
     *(
-        Case(
-            f"gradient {model}, batch 32, k = 128", model, window, k=128, batch=32, micro=3_000_000
-        )
-        for model in (wire.LINEAR, wire.LOGISTIC, wire.SVM)
+        Case(f"softmax gradient, {card.__name__}", card=card, batch=1, **SOFTMAX, **ALL_VALUES)
+        for card in (laplace, mixture, hierarchy)
     ),
+    Case("gradient", wire.LOGISTIC, window, k=128, batch=32, micro=AFFORDABLE),
     *(
-        Case(f"gradient, {card.__name__}", wire.LINEAR, card, 1)
-        for card in (longest_table, window, laplace, longest_mixture, longest_hierarchy)
+        Case(f"gradient, {card.__name__}", wire.LINEAR, card, d=1)
+        for card in (longest_table, longest_mixture, longest_hierarchy)
     ),
-    Case("inference 8 x 128", wire.SOFTMAX, laplace, 128, 8, 8, micro=16_000_000),
-    Case("inference of a label, 8 x 128", wire.SOFTMAX, one_of(8), 128, 8),
+    Case("inference of a vector", wire.SOFTMAX, laplace, classes=8, k=8, micro=16_000_000),
+    Case("inference of a label", wire.SOFTMAX, one_of(8), classes=8),
     Case("collection", wire.VALUES, longest_hierarchy, k=128, micro=2_000_000),
     Case("categories", wire.CATEGORIES, one_of(256), k=128, micro=2_000_000),
-    *(
-        Case(f"local training {model}", model, table, 28, local=(1, 2, 1 << 18))
-        for model in (5, 6, 7)
-    ),
-    Case(
-        "local training of one feature, batches of one", 6, table, 1, batch=1, local=(1, 2, 1 << 18)
-    ),
-    Case(
-        "local training of 8 x 128 weights", LOCAL, table, 128, 8, local=(1, 2, 1 << 18), records=64
-    ),
-    Case(
-        "local training of 8 x 128 weights, batches of one",
-        LOCAL,
-        table,
-        128,
-        8,
-        1,
-        1,
-        (1, 2, 9),
-        records=64,
-    ),
-    Case(
-        "local training, 1024 values",
-        LOCAL,
-        table,
-        128,
-        8,
-        1024,
-        1,
-        (1, 2, 9),
-        micro=CHEAP,
-        records=2,
-    ),
-    Case("softmax regression 8 x 128", SOFTMAX, table, 128, 8, batch=32),
-    *(
-        Case(
-            f"softmax regression, 1024 values, {card.__name__}",
-            SOFTMAX,
-            card,
-            128,
-            8,
-            1024,
-            1,
-            micro=CHEAP,
-        )
-        for card in (table, laplace, mixture, hierarchy)
-    ),
+    Case("local training", wire.LOCAL + wire.LOGISTIC, table, d=28, local=(1, 2, 1 << 18)),
+    Case("local training of 8 classes", card=table, records=64, **LOCAL_SOFTMAX),
+    Case("local training, 1024 values", card=table, records=2, **LOCAL_SOFTMAX, **ALL_VALUES),
     Case("sums of features", wire.VALUES, total(1, 32, 32), k=129, records=640),
-    Case(
-        "counts of 8 x 128 categories",
-        wire.CATEGORIES,
-        total(1, 32, 32, bits=3),
-        8,
-        128,
-        641,
-        records=640,
-    ),
     *(
         Case(f"noise of variance {c} / {t} t**2", wire.VALUES, total(1, t, c), k=129, records=1)
-        for t, c in ((65537, 4 * 65537), (65537, 65538), (65537, 22000), (65537, 1025))
-    ),
-    *(
-        Case(
-            f"sums, 1017 values, norm {n}",
-            SOFTMAX,
-            total(0, 65537, 22000, 1, 2, n),
-            127,
-            8,
-            1017,
-            records=1,
-        )
-        for n in (1, 2)
+        for t, c in ((65537, 4 * 65537), (65537, 22000), (65537, 1025))
     ),
     Case(
-        "sums, softmax regression 10 x 64",
-        SOFTMAX,
-        total(47, 32, 32, bits=3),
-        64,
-        10,
-        641,
-        records=640,
+        "sums of softmax gradients",
+        card=total(0, 65537, 22000, m=1, bits=2, norm=1),
+        d=127,
+        k=1017,
+        records=1,
+        **SOFTMAX,
     ),
     Case("about 128 values", wire.LOGISTIC, projection, batch=32),
     Case(
         "sums over units of one record",
         wire.LOGISTIC,
         total(1, 32, 32),
-        28,
+        d=28,
         k=29,
         records=640,
         weight=99,

@@ -15,6 +15,7 @@ from ternhost.errors import UsageError
 from terntools.boards import binary_info, flash_pico, uf2, up, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
+from terntools.boards.flash_options import FlashOptions
 from terntools.boards.member import Member, dataset_records
 from terntools.boards.policy import policy
 from terntools.boards.repl import Repl
@@ -143,7 +144,7 @@ def test_a_uf2_file_with_a_file_system_is_refused_for_a_board_in_its_boot_loader
     path.write_bytes(with_files(image()))
     volume = volume_of_another_board(tmp_path / "boot loader")
     with pytest.raises(UsageError, match="brings files of its own"):
-        flash("/dev/none", read_firmware(path), volume=volume)
+        flash("/dev/none", read_firmware(path), FlashOptions(volume=volume))
     assert content(volume) == ["INFO_UF2.TXT"]
 
 

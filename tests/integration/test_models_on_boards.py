@@ -52,7 +52,7 @@ def assert_same_predictions(board, model):
 
 
 def test_a_board_that_missed_the_model_is_named_and_gets_it_when_it_is_back(boards, monkeypatch):
-    monkeypatch.setattr("ternhost.reach.ports.driver._HEARING_OUT", 1.0)
+    monkeypatch.setattr("ternhost.reach.ports.driver._MODEL_TIMEOUT", 1.0)
     warnings = []
     ports = Ports([board.port for board in boards])
     question = Question(wire.LOGISTIC, [1] * rig.D, -14, rig.CARD, 1)

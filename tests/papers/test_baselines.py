@@ -75,10 +75,6 @@ def test_float_gradients_agree_with_the_gradients_of_devices(model):
     assert np.abs(errors).max() < 2e-3  # of fixed point
 
 
-def test_the_baseline_and_synthetic_records_have_different_draws():
-    assert baseline.generator(1).random() != np.random.default_rng(1).random()
-
-
 def test_hm_tp_has_larger_errors_than_pm_sub_where_values_are_about_0():
     """By the exact laws: claim VIII-A of Zhao et al. is not so.
 
@@ -104,7 +100,7 @@ def all_signs(d):
     return np.array(list(itertools.product((-1, 1), repeat=d)))
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("d", [1, 4, 5])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_duchi_s_tuples_are_unbiased_and_keep_epsilon_by_enumeration(d, epsilon):
     """A tuple is rounded to signs; an output that agrees with these is exp(epsilon) as likely."""
@@ -122,18 +118,6 @@ def test_duchi_s_tuples_are_unbiased_and_keep_epsilon_by_enumeration(d, epsilon)
     assert bound * (rounding_law @ output_law) @ signs == pytest.approx(x)
 
 
-def test_duchi_s_tuples_have_their_bound_and_their_mean():
-    d, epsilon = 4, 2.0
-    bound = perturbing.tuple_bound(epsilon, d)
-    x = np.linspace(-0.9, 0.7, d)
-
-    reports = perturbing.duchi_tuples(np.tile(x, (SAMPLES, 1)), epsilon, baseline.generator(1))
-
-    assert np.abs(reports) == pytest.approx(bound)
-    standard_error = bound / SAMPLES**0.5
-    assert np.abs(reports.mean(axis=0) - x).max() < 5 * standard_error
-
-
 @pytest.mark.parametrize(("d", "told"), [(3, 1.0), (4, math.log(1 + math.e))])
 def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, told):
     products = all_signs(d) @ all_signs(d).T
@@ -143,9 +127,7 @@ def test_duchi_s_tuples_as_printed_tell_more_where_d_is_even(d, told):
     assert math.log(outputs.max() / outputs.min()) == pytest.approx(told)
 
 
-@pytest.mark.parametrize(
-    "name", ["laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp"]
-)
+@pytest.mark.parametrize("name", ["duchi", "hm", "hm-tp"])
 def test_reports_of_tuples_are_unbiased(name):
     x = np.tile(np.linspace(-1, 1, 6), (100_000, 1))
     reports = comparison.reported(x, name, 5.0, baseline.generator(2))
@@ -154,14 +136,6 @@ def test_reports_of_tuples_are_unbiased(name):
 
 
 # Ranges and discrete outputs
-
-
-@pytest.mark.parametrize(("x", "told"), [(0.65, 0.65), (2.0, 0.9)])  # clipped beyond the range
-def test_pdpm_has_a_range_about_any_centre(x, told):
-    perturb = perturbing.ranged(perturbing.MECHANISMS["pdpm"](1.0), centre=0.7, radius=0.2)
-    reports = perturb(np.full(SAMPLES, x), baseline.generator(4))
-    assert abs(reports.mean() - told) < 5 * reports.std() / SAMPLES**0.5
-    assert len(np.unique(reports)) == 3
 
 
 @pytest.mark.parametrize(("epsilon", "m", "x"), [(1.0, 1, 0.6), (2.0, 3, -0.25), (4.0, 7, 1.0)])

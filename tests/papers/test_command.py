@@ -1,13 +1,8 @@
 """The command `tern experiment`: what it lists, refuses and leaves behind."""
 
-import contextlib
-import os
-import pty
-import subprocess
 from dataclasses import replace
 
 import pytest
-import warm
 
 from ternhost import errors
 from ternhost.privacy import mechanisms
@@ -36,34 +31,14 @@ def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
 
 
 @pytest.mark.parametrize(
-    ("term", "has_escapes"),
-    [("dumb", False), pytest.param("xterm", True, marks=pytest.mark.exhaustive)],
-)
-def test_an_experiment_writes_no_escapes_to_a_dumb_terminal(term, has_escapes, here, monkeypatch):
-    monkeypatch.setenv("TERM", term)
-    words = "experiment rates --dataset diabetes --quick --runs 1 --output out"
-    far, near = pty.openpty()
-    with open(far, "rb", buffering=0) as screen:
-        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        process = warm.Popen([*warm.TERN, *words.split()], stderr=near, cwd=here, **nowhere)
-        os.close(near)
-        output = b""
-        with contextlib.suppress(OSError):  # EIO: the far end is closed
-            while data := screen.read(1 << 16):
-                output += data
-        assert process.wait() == 0
-    assert (b"\x1b" in output) == has_escapes
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("experiment hao --figure 9", "--figure, one of: 1, 2, 3, cost"),
         ("experiment erm --window best", "--window is an option of a mechanism"),
         ("experiment erm --mechanism duchi --window best", "duchi has no option --window"),
+        ("experiment rates --mechanism duchi", "'rates' compares no mechanisms"),
         ("experiment mean --mechanism lhp", "cannot be averaged"),
         ("card design pm --epsilon 1 --window odd", "one of paper, best"),
-        ("card design pm --epsilon 1 --knots 9", "it is for optimal"),
     ],
 )
 def test_wrong_options_are_refused(tern, here, words, message):

@@ -8,15 +8,11 @@ import struct
 
 import numpy as np
 import pytest
-from simulating import begin, finished
 
-from tern import wire
 from ternhost import datasets
-from ternhost.count.questions import round_body
 from ternhost.datasets import bundled, synthetic
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION
 from ternhost.errors import UsageError
-from ternhost.learn import collect
 from ternpapers.datasets import images, ipums, motions, vehicle, wisdm
 
 ONE = 16384
@@ -40,34 +36,24 @@ def test_a_missing_file_says_where_to_get_it(name, tmp_path):
         assert word in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["wisdm", "wisdm-records", "ipums", "vehicle", "basic-motions"])
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe\x80" * 50, b"hello\n", b"\x1f\x8b\x08"])
-def test_a_file_of_another_kind_is_refused(name, content, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=str(path)) as caught:
-        datasets.load(f"{name}:{path}")
-    assert "https://" in caught.value.hint, "the source of the right one"
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n1600,A,2522,-0.36,8.79,1.05;\n"),
-        ("wisdm", "33,Jogging,49105962326000,-0.69,12.68,0.5;\n"),  # not one window
-        ("ipums", "SEX,MARST\n1,2\n"),  # no numeric variable
-        ("ipums", "AGE,SEX\nold,1\n"),
-        ("ipums", "AGE,SEX\n999,1\n"),  # 999: not stated
-        ("ipums", "AGE,DIST\n" + "".join(f"9,{i}\n" for i in range(100))),  # too many categories
-        ("vehicle", "4 1:0.5\n"),
-        ("vehicle", "1 101:0.5\n"),
-        ("vehicle", "1 1:nan\n"),
-        ("wisdm-records", "37,Jogging,1,0,0,0;"),  # users are 1 to 36
+        pytest.param("wisdm", b"", id="an empty file"),
+        pytest.param("vehicle", b"\x00\xff\xfe\x80" * 50, id="no text"),
+        pytest.param("ipums", b"\x1f\x8b\x08", id="a damaged gzip file"),
+        pytest.param("basic-motions", b"hello\n", id="another text"),
+        pytest.param("wisdm", b"33,Jogging,4910,-0.69,12.68,0.5;\n", id="not one whole window"),
+        pytest.param("wisdm-records", b"37,Jogging,1,0,0,0;", id="no user of the study"),
+        pytest.param("ipums", b"SEX,MARST\n1,2\n", id="no numeric variable"),
+        pytest.param("ipums", b"AGE,SEX\n999,1\n", id="no record with all values stated"),
+        pytest.param("vehicle", b"4 1:0.5\n", id="an unknown class"),
+        pytest.param("vehicle", b"1 101:0.5\n", id="an unknown feature"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(name, content, tmp_path):
     path = tmp_path / "file"
-    path.write_text(content)
+    path.write_bytes(content)
     with pytest.raises(UsageError):
         datasets.load(f"{name}:{path}")
 
@@ -98,30 +84,27 @@ def test_wisdm_reads_the_complete_records(folder):
 
 
 def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
-    rng, lines = np.random.default_rng(4), []
-    bouts = ((1, "Walking", 450), (1, "Jogging", 200), (2, "Jogging", 399), (2, "Sitting", 199))
-    for user, activity, samples in bouts:
+    lines = []
+    for activity, samples in (("Walking", 450), ("Jogging", 200), ("Sitting", 199)):
         for i in range(samples):
-            lines.append(
-                f"{user},{activity},{1000 + i},{10 * np.sin(i / 3):.6f},9.81,{rng.normal()};"
-            )
+            lines.append(f"1,{activity},{1000 + i},{10 * np.sin(i / 3):.6f},9.81,0.5;")
     path = tmp_path / "raw.txt"
     path.write_text("\n".join(lines) + "\n")
     data = wisdm.wisdm(path)
     activities = [data.classes[label] for label in data.labels]  # whole windows of 200 samples
-    assert activities == ["Walking", "Walking", "Jogging", "Jogging"]
+    assert activities == ["Walking", "Walking", "Jogging"]
     assert data.dimension == len(data.feature_names) == 41
 
     walk = dict(zip(data.feature_names, data.features[0] / ONE, strict=True))
     x = np.array([float(line.split(",")[3]) for line in lines[:200]])
     spread = np.abs(x - x.mean()).mean()
-    shares = np.histogram(x, bins=10)[0] / 200
     assert (walk["constant"], walk["mean_y"]) == (1, pytest.approx(9.81 / 20, abs=1e-4))
     assert walk["deviation_x"] == pytest.approx(2 * x.std() / 10 - 1, abs=1e-4)
     assert walk["difference_x"] == pytest.approx(2 * spread / 10 - 1, abs=1e-4)
-    assert [walk[f"bin{b}_x"] for b in range(10)] == pytest.approx(2 * shares - 1, abs=1e-4)
-    moves = datasets.load(f"wisdm:{path}").labels.tolist()
-    assert moves == [ONE, ONE, -ONE, -ONE]  # walking, or not
+    lowest_tenth = (
+        2 * np.mean(x < x.min() + np.ptp(x) / 10) - 1
+    )  # the share in the first of ten bins
+    assert walk["bin0_x"] == pytest.approx(lowest_tenth, abs=1e-4)
 
 
 SAMPLES = "33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n36,Sitting,3,0,0,-20;"
@@ -135,18 +118,7 @@ def test_wisdm_records_are_samples_with_their_user_and_activity(folder):
     rows = [(users[user], activities[activity]) for user, activity in table.codes]
     assert rows == [("33", "Jogging"), ("1", "Walking"), ("36", "Sitting")]
     assert table.numeric[1:].tolist() == [[ONE // 4, -ONE // 2, 0], [0, 0, -ONE]]  # 20 is 1
-    columns = 3 + len(users) - 1 + len(activities) - 1
-    assert columns == 43  # of the paper
-
-
-def test_wisdm_records_train_with_a_column_for_each_user_but_the_last(folder):
-    (folder / "WISDM_ar_v1.1_raw.txt").write_text(SAMPLES)
-    data = datasets.load("wisdm-records", classes=True)
-    assert data.feature_names[:5] == ("constant", "x", "y", "z", "user=1")
-    assert data.dimension == 1 + 3 + 35
-    is_user = data.features[:, 4:] > 0
-    assert [np.flatnonzero(row).tolist() for row in is_user] == [[32], [0], []]
-    assert [data.classes[label] for label in data.labels] == ["Jogging", "Walking", "Sitting"]
+    assert 3 + len(users) - 1 + len(activities) - 1 == 43  # columns, as in the paper
 
 
 # BasicMotions
@@ -203,24 +175,6 @@ def test_windows_of_basic_motions_have_the_features_of_their_samples(basic_motio
     assert window["rotation"] == pytest.approx(2 * rotation / (35 * 3**0.5) - 1, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace(":Running", ":Swimming"),
-        lambda text: text[: text.rindex(",")] + ",?:Running",
-        lambda text: text.replace(":", ",", 1),
-        lambda text: text.replace("@data", "@date"),
-    ],
-    ids=["unknown class", "missing value", "missing channel", "no data"],
-)
-def test_a_ts_file_that_cannot_be_used_is_refused(tmp_path, change):
-    path = tmp_path / "a.ts"
-    write_ts(path, ["Running", "Walking"], np.random.default_rng(1))
-    path.write_text(change(path.read_text()))
-    with pytest.raises(UsageError):
-        motions.motions(path)
-
-
 # IPUMS
 
 IPUMS_CSV = """\
@@ -233,9 +187,8 @@ IPUMS_CSV = """\
 """
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress)])
-def test_ipums_is_read_as_a_table(folder, ending, pack):
-    (folder / f"ipums.csv{ending}").write_bytes(pack(IPUMS_CSV.encode()))
+def test_ipums_is_read_as_a_table(folder):
+    (folder / "ipums.csv.gz").write_bytes(gzip.compress(IPUMS_CSV.encode()))
     table = ipums.ipums()
     assert table.numeric_names == ("AGE", "HRSWORK1", "INCTOT")
     assert table.categorical_names == ("SEX", "MARST")
@@ -253,16 +206,6 @@ def test_ipums_predicts_income(folder):
     assert (data.task, data.labels.tolist()) == (CLASSIFICATION, [ONE, -ONE, -ONE])
     regression = datasets.load("ipums-regression")
     assert (regression.task, regression.labels.tolist()) == (REGRESSION, [ONE, -ONE // 2, 0])
-    with pytest.raises(UsageError, match="no numeric attribute"):
-        ipums.ipums().regression("SEX")
-
-
-@pytest.mark.parametrize("name", ["ipums", "ipums-regression", "wisdm-records"])
-def test_categories_are_collected_as_such_and_not_as_columns(folder, name):
-    (folder / "WISDM_ar_v1.1_raw.txt").write_text(SAMPLES)
-    (folder / "ipums.csv").write_text(IPUMS_CSV)
-    table, _ = collect.load(name)
-    assert (len(table.numeric_names), len(table.categorical_names)) == (3, 2)
 
 
 # Vehicles
@@ -270,9 +213,7 @@ def test_categories_are_collected_as_such_and_not_as_columns(folder, name):
 VEHICLE_LINES = b"3 1:-0.981481 50:0.5 100:1\n1 1:1 3:-0.25\n2 99:-1 100:-0.125\n"
 
 
-@pytest.mark.parametrize(
-    ("ending", "pack"), [("", bytes), (".bz2", bz2.compress), (".gz", gzip.compress)]
-)
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".bz2", bz2.compress)])
 def test_vehicle_is_read_packed_or_not(folder, ending, pack):
     (folder / f"combined_scale{ending}").write_bytes(pack(VEHICLE_LINES))
     data = vehicle.vehicle()
@@ -280,8 +221,6 @@ def test_vehicle_is_read_packed_or_not(folder, ending, pack):
     assert data.labels.tolist() == [2, 0, 1]
     expected = [ONE, round(-0.981481 * ONE), 0, ONE // 2, ONE]
     assert data.features[0, [0, 1, 2, 50, 100]].tolist() == expected
-    six = datasets.load("vehicle-6", classes=True)
-    assert (six.features[:, 1:] == data.features[:, 95:]).all()
 
 
 # Images
@@ -315,25 +254,14 @@ def test_idx_images_are_scaled_down_to_49_pixels(folder, name, pack, ending):
     assert pixel == round((2 * mean / 255 - 1) * ONE)
 
 
-def test_devices_train_the_ten_classes_of_images(folder):
-    write_idx(folder)
-    options = {"dataset": "mnist", "model": "softmax", "records": 2, "rounds": 2}
-    learner = begin("fedavg", **options, share=1.0, epsilon="20")
-    (question, _), *_ = learner.cohorts(range(1, learner.clients + 1))
-    assert (question.classes, len(question.parameters)) == (10, 500)
-    assert len(round_body(1, question)) < wire.MAX_FRAME - wire.TAG_BYTES
-    assert np.abs(finished(learner).weights).max() > 0
-
-
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [
         ("images-idx3", lambda data: data[:-1]),
-        ("images-idx3", lambda data: b"\0\0\x0d" + data[3:]),
-        ("images-idx3", lambda data: gzip.compress(data)[:-9]),
         ("images-idx3", lambda data: idx(np.zeros((12, 27, 27)))),
         ("labels-idx1", lambda data: idx(np.full(12, 10))),
     ],
+    ids=["cut off", "pictures of another size", "a label above 9"],
 )
 def test_an_idx_file_that_cannot_be_used_is_refused_by_its_name(folder, kind, damage):
     write_idx(folder)
@@ -362,9 +290,6 @@ def test_classes_are_divided_into_some_and_the_rest():
         ("breast-cancer", 569, 31, CLASSIFICATION),
         ("diabetes", 442, 11, REGRESSION),
         ("digits", 1797, 65, CLASSIFICATION),
-        ("iris", 150, 5, CLASSIFICATION),
-        ("wine", 178, 14, CLASSIFICATION),
-        ("synthetic-linear", 100_000, 16, REGRESSION),
         ("synthetic-logistic", 101_000, 16, CLASSIFICATION),
     ],
 )
@@ -380,7 +305,7 @@ def test_bundled_and_synthetic_sets_have_their_shapes(name, records, dimension, 
     assert 0.08 < data.held_out.mean() < 0.12  # a tenth
 
 
-@pytest.mark.parametrize("mean", [0, 1 / 3, 1])
+@pytest.mark.parametrize("mean", [0, 1])
 def test_gaussian_attributes_follow_the_truncated_law(mean):
     from scipy.stats import truncnorm
 

@@ -40,14 +40,6 @@ def test_probabilities_of_three_outputs_add_up_to_1_unless_as_printed():
     assert of_c + of_zero + (middle + fall) == pytest.approx(1.23, abs=5e-3), "as printed"
 
 
-def test_three_outputs_changes_its_form_continuously():
-    assert three_outputs.zero_probability(math.log(2)) == 0
-    assert three_outputs.zero_probability(math.log(2) + 1e-6) > 0
-    last = (3 + math.sqrt(65)) / 2
-    below, above = (three_outputs.zero_probability(math.log(e)) for e in (last - 1e-9, last + 1e-9))
-    assert below == pytest.approx(above, rel=1e-8)
-
-
 @pytest.mark.parametrize("epsilon", [0.3, math.log(2) / 2, 1.0, 3.0, 6.0])
 def test_pm_opt_has_the_best_t(epsilon):
     """It has the best t near epsilon = ln sqrt 2, too, where the printed closed form loses its

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tern.fixed import ONE
-from ternhost import datasets
 from ternhost.privacy import certify
 from ternpapers import baseline
 from ternpapers.base import Options
@@ -34,14 +33,6 @@ def test_the_more_often_reports_count_the_larger_is_the_error():
 def test_figures_are_about_the_named_data_set(number):
     for cell in hao.FIGURES[number].cells(Options("diabetes", quick=True)):
         assert "diabetes" in (cell.arguments.get("dataset"), cell.arguments.get("source"))
-
-
-def test_groups_are_those_of_the_paper():
-    d = datasets.load("diabetes").dimension
-    (row,) = hao._on_devices(1.0, "diabetes", 2000, range(1))
-    assert row["group"] == math.ceil(d * math.log(d))
-    assert hao._group(0.1, d, 10_000) == math.ceil(100 * d * math.log(d))
-    assert hao._group(0.1, d, 1000) == 1000
 
 
 @pytest.mark.parametrize(("unit", "cost"), [(0.1, "0.972"), (0.5, "4.65"), (1.0, "9.04")])

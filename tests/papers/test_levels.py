@@ -127,7 +127,7 @@ def test_bias_and_variance_are_exact_by_enumeration(mu):
     assert without_copies == truth if mu == 1 else without_copies < truth - Fraction(1, 100)
 
 
-@pytest.mark.parametrize("mu", [1, 3, 5])
+@pytest.mark.parametrize("mu", [1, 5])
 def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
     rng, runs = np.random.default_rng(4), 50_000
     card, values = paper_card(1), np.array([-16_000, -9000, -100, 500, 4000, 15_000], np.int16)
@@ -144,28 +144,6 @@ def test_the_estimate_is_unbiased_and_has_the_exact_variance(mu):
     assert means.var() == pytest.approx(exact_variance, rel=0.025)  # four standard errors
 
 
-def test_conversion_makes_reports_of_the_other_level():
-    def scale_at(epsilon):
-        """What a sign stands for: 1 / (2 p - 1), where p is the probability of the true sign."""
-        p = math.exp(epsilon) / (1 + math.exp(epsilon))
-        return 1 / (2 * p - 1)
-
-    def expected_positive(scale):
-        return reports * (0.5 + value / (2 * scale))
-
-    value, reports = 0.7, 1_000_000
-    positive = round(expected_positive(scale_at(2)))
-    counts = np.array([reports - positive, positive])  # of signs below and above 0
-
-    negative, converted = hiera.convert(counts, scale_at(2), scale_at(1), np.random.default_rng(3))
-
-    expected = expected_positive(scale_at(1))
-    standard_error = reports**0.5 / 2
-    assert negative + converted == reports
-    assert converted == pytest.approx(expected, abs=5 * standard_error)
-    assert positive > expected + 50_000, "without conversion"
-
-
 def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     card, value = paper_card(0.2), 8000
     each_outcome = np.eye(10, dtype=np.int64).reshape(10, 5, 2)  # a report of each level and sign
@@ -180,33 +158,25 @@ def test_a_clamped_mean_of_one_report_is_never_beyond_1_but_biased():
     assert probabilities @ clamped < 0.5 * value / ONE
 
 
-@pytest.mark.parametrize("mu", [0, 6, 0.5])
-def test_reports_count_from_once_to_as_often_as_there_are_levels(mu):
-    with pytest.raises(UsageError, match="--mu must be 1 to 5"):
-        hiera.estimate(paper_card(1), np.ones((5, 2), np.int64), mu)
-    with pytest.raises(UsageError, match="--mu must be 1 to 5"):
-        hiera.variance(paper_card(1), np.zeros(2, np.int16), mu)
-
-
 # Cards
 
 
 @pytest.mark.parametrize(
-    "budgets", [(0.3, 0.6, 0.9, 1.2, 1.5), (5, 4, 3, 2, 1), (0.3, 0.6), (0.3, 2.1, 0.6, 0.6)]
+    "budgets", [(5, 4, 3, 2, 1), (0.3, 2.1, 0.6, 0.6)], ids=["falling", "in any order"]
 )
-def test_figures_of_a_card_follow_from_its_report_probabilities(budgets):
+def test_a_report_is_unbiased_and_has_the_stated_second_moment(budgets):
+    """By exact sums over all symbols, inside of ranges and on both sides of their bounds."""
     card = card_of(*budgets)
-    moments, symbol_values = certify.moments(card), certify.values(card)
-    bounds = card.body.bounds
-    for value in (-ONE, -9830, 0, 1, 12345, ONE, *bounds, *(bound - 1 for bound in bounds)):
-        likely, x = law(card, value), Fraction(value, ONE)
-        pairs = list(zip(likely, symbol_values, strict=True))
-        assert certify.distribution(card, value) == likely
-        assert sum(p * y for p, y in pairs) == x
-        assert sum(p * y * y for p, y in pairs) == moments.second_moment(x)
-    for knot, x in enumerate(moments.knots):
-        at_knot = certify.at_knot(card, knot)
-        assert sum(p * y for p, y in zip(at_knot, symbol_values, strict=True)) == x
+    symbol_values = certify.values(card)
+    stated = certify.moments(card)
+    below_bounds = [bound - 1 for bound in card.body.bounds]
+
+    for value in (-ONE, -9830, 0, 1, 12345, ONE, *card.body.bounds, *below_bounds):
+        probabilities, x = law(card, value), Fraction(value, ONE)
+        outcomes = list(zip(probabilities, symbol_values, strict=True))
+        assert certify.distribution(card, value) == probabilities
+        assert sum(p * y for p, y in outcomes) == x
+        assert sum(p * y * y for p, y in outcomes) == stated.second_moment(x)
 
 
 def hierarchy(bounds, low, high):
@@ -268,12 +238,6 @@ def test_levels_share_a_given_epsilon():
     assert 3_999_000 < card.epsilon <= 4_000_000
     of_high_range, of_low_range = lhp.budgets_of(card)
     assert of_low_range == pytest.approx(3 * of_high_range, rel=1e-3), "named from the lowest up"
-
-
-@pytest.mark.parametrize("budgets", [(), (1,), (1, 0), (1,) * 17, (1, math.inf)])
-def test_invalid_budgets_make_no_levels(budgets):
-    with pytest.raises(UsageError):
-        hiera.design(1_000_000, budgets)
 
 
 # Classes of devices

@@ -10,10 +10,12 @@ from cryptography import x509
 
 from tern.links import mqtt
 from ternhost.errors import USAGE, UsageError
+from ternhost.extensions import EXTENSIONS, Extension
 from ternhost.provision import keys
 from ternhost.reach.broker import configuration, mosquitto_files
-from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access
+from ternhost.reach.broker.access import CERTIFICATE, CONFIG, HOST, KEY, Access, Rights
 from ternhost.reach.broker.configuration import BrokerOptions
+from ternhost.reach.broker.guests import Guest
 from ternhost.reach.broker.kinds import KINDS, BrokerKind
 from ternhost.reach.broker.mosquitto import configure_if_missing
 from ternhost.reach.broker.mosquitto_kind import MOSQUITTO
@@ -122,13 +124,53 @@ def test_a_port_that_is_taken_is_not_the_default(tmp_path, monkeypatch):
     assert configure_if_missing(tmp_path) == first
 
 
+class Visitor(Guest):
+    """A program that another package lets see a fleet."""
+
+    name = "visitor"
+    title = "the visitor"
+    about = "let it in"
+    default_prefix = "home"
+    user, file = "visitor", "visitor.json"
+    publisher, publisher_file = "publisher", "visitor-publisher.json"
+
+    def rights(self, fleet_prefix, own_prefix):
+        topics = [f"{own_prefix}/#"]
+        return Rights(write=topics, read=[]), Rights(write=[], read=topics)
+
+
+class Visits(Extension):
+    name = "visits"
+    guests = (Visitor(),)
+
+
+@pytest.fixture
+def visitor():
+    """The options of `tern broker config` for a guest, for one test."""
+    with EXTENSIONS.lent("visits", Visits()):
+        yield
+
+
+@pytest.mark.usefixtures("visitor")
 @pytest.mark.parametrize(
     ("fleet", "home"), [("tern", "tern/up"), ("farm/a", "farm")], ids=["below", "above"]
 )
-def test_home_assistant_s_topics_are_none_of_the_fleet(tmp_path, fleet, home):
+def test_the_topics_of_a_guest_are_none_of_the_fleet(tmp_path, fleet, home):
     with pytest.raises(UsageError):
-        configuration.configure(tmp_path / "new", prefix=fleet, home_assistant=home)
+        configuration.configure(tmp_path / "new", prefix=fleet, guest_prefixes={"visitor": home})
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("visitor")
+def test_a_guest_is_let_in_stays_and_is_let_out_again(here, tern):
+    config = ["broker", "config", "new"]
+    for words in (["--visitor"], ["--port", "1234"], []):
+        assert "the visitor reaches it" in tern(*config, *words).out
+        assert {"visitor", "publisher"} <= set(passwords(here / "new"))
+        access_list = (here / "new" / mosquitto_files.ACCESS).read_text()
+        assert "user visitor\ntopic read home/#\ntopic deny tern/round\n" in access_list
+    tern(*config, "--no-visitor")
+    assert set(passwords(here / "new")) == {"tern-host"}
 
 
 class OtherKind(BrokerKind):

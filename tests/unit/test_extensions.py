@@ -6,12 +6,15 @@ report.
 
 import runpy
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from ternhost import errors
 from ternhost.errors import StorageError
-from ternhost.extensions import EXTENSIONS
+from ternhost.extensions import EXTENSIONS, Export, Extension
+from ternhost.run.observer import Observer
+from ternhost.run.status import END
 from ternhost.store.store import Store
 
 FILE = Path(__file__).parents[1] / "outside" / "purpose.py"
@@ -61,3 +64,56 @@ def test_a_file_that_defines_one_is_enough(purpose, tern):
 
 def test_without_it_its_option_is_unknown(tern):
     tern(*TRAIN, "--purpose", "science", code=errors.USAGE)
+
+
+class Diary(Observer):
+    """Keeps what it is called with."""
+
+    name = "diary"
+    about = "keep a diary"
+    entries: ClassVar = []
+
+    def begin(self, run, warn):
+        self.entries.append("begin")
+
+    def update(self, status):
+        self.entries.append(status.event)
+
+    def end(self):
+        self.entries.append("end of the run")
+
+    @classmethod
+    def forget(cls, run, warn):
+        cls.entries.append("forgotten")
+
+
+class Views(Extension):
+    name = "views"
+    observers = (Diary,)
+    exports = (Export("sketch", "write a sketch", "sketch.txt", lambda: "a sketch"),)
+
+
+@pytest.fixture
+def views():
+    """An extension with an observer and an export, for one test."""
+    with EXTENSIONS.lent("views", Views()):
+        yield
+
+
+@pytest.mark.usefixtures("views")
+def test_its_observer_follows_a_served_run_and_forgets_it_at_the_next_start(tern):
+    serve = ["serve", "--fleet", "simulated:60", "--dataset", "iris", "--store", "s.sqlite"]
+    Diary.entries.clear()
+    tern(*serve, "--rounds", "1", "--no-report", "--diary")
+    assert Diary.entries[0] == "begin"
+    assert Diary.entries[-2:] == [END, "end of the run"]
+
+    Diary.entries.clear()
+    tern(*serve, "--rounds", "2", "--no-report")
+    assert Diary.entries == ["forgotten"]
+
+
+@pytest.mark.usefixtures("views")
+def test_its_file_is_written_by_watch(tern):
+    assert tern("watch", "--sketch", "own.txt", "--json").json == {"sketch": "own.txt"}
+    assert Path("own.txt").read_text() == "a sketch"

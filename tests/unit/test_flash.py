@@ -12,9 +12,10 @@ from littlefs import LittleFS
 from spec.files import uf2_file
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
-from terntools.boards import esp32, uf2, usb, volumes
+from terntools.boards import uf2, usb, volumes
 from terntools.boards.firmware import read_firmware
 from terntools.boards.flash import flash
+from terntools.boards.flash_options import BootLoader, FlashOptions
 
 TABLE_AT = 0x8000  # in the flash of an ESP32
 FILES_AT = 0x200000
@@ -94,8 +95,8 @@ def save(folder, data, name="firmware.bin"):
 def flash_esp32(board, tmp_path, data=None, stub=True, **options):
     """Flash the board with this firmware, by default one for it; with esptool's stub."""
     firmware = read_firmware(save(tmp_path, data or firmware_for()))
-    boot_loader = esp32.BootLoader(reset=False, stub=stub)
-    return flash(board.port, firmware, boot_loader=boot_loader, **options)
+    boot_loader = BootLoader(reset=False, stub=stub)
+    return flash(board.port, firmware, FlashOptions(boot_loader=boot_loader, **options))
 
 
 @pytest.mark.sampled(3)

@@ -97,6 +97,17 @@ def test_new_keys_reach_the_broker_of_a_site(after_new_keys, lab):
     assert list(desk) == ["00000004"], "the relay gets the passwords of its own boards alone"
 
 
+def test_a_site_is_configured_with_its_central_broker_and_has_no_options_of_its_own(
+    after_new_keys, lab
+):
+    access = configuration.configure(lab)
+    assert access == Access.load(lab / HOST)
+    assert users(lab) == {"00000004", "00000005"}
+    for options in ({"port": 1234}, {"guest_prefixes": {"visitor": "home"}}):
+        with pytest.raises(UsageError):
+            configuration.configure(lab, **options)
+
+
 def test_new_keys_change_nothing_else_of_a_site(after_new_keys, lab):
     with (lab / CONFIG).open("a") as conf:
         conf.write("# mine\n")

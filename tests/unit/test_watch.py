@@ -126,6 +126,8 @@ def read_until(terminal, words, text):
 def test_a_terminal_without_colours_is_redrawn_and_keeps_the_last_picture(served, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "LINES"):  # would count more than the terminal
+        monkeypatch.delenv(name, raising=False)
     terminal, near = pty.openpty()
     rows, columns = 50, 40
     ioctl(near, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -32,15 +32,20 @@ def missing_commands(part):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "command"),
-    [("terngateway", "gateway"), ("ternpapers", "experiment"), ("ternbench", "bench")],
+    ("package", "commands"),
+    [
+        ("terngateway", ["gateway"]),
+        ("ternpapers", ["experiment"]),
+        ("ternviews", []),
+        ("ternbench", ["bench"]),
+    ],
 )
-def test_the_core_works_without_a_package_beside_it(package, command, pytestconfig):
+def test_the_core_works_without_a_package_beside_it(package, commands, pytestconfig):
     """Every 200th unit test runs without it; with --exhaustive, all of them."""
     every = 1 if pytestconfig.getoption("exhaustive") else 200
     files = [path for path in sorted(UNIT.glob("test_*.py")) if path.name not in ABOUT_PARTS]
     run_without(package, every, *files)
-    assert missing_commands(package) == [command]
+    assert missing_commands(package) == commands
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""How long a battery lasts on a board that wakes for each round.
+"""Models how long a battery lasts on a board that sleeps, and wakes for each round of reports.
 
-A model of the table "wakes" in shared_specs/currents.json.
+The currents and durations are in the table "wakes" of shared_specs/currents.json.
 """
 
 import json
@@ -14,12 +14,17 @@ from ternhost.errors import UsageError
 
 _HOURS_A_YEAR = 365.25 * 24
 _HOURS_A_MONTH = _HOURS_A_YEAR / 12
+# What drains a battery beside the phases of a wake, in `Life.milliampere`.
 SLEEP, SELF_DISCHARGE = "sleep", "self-discharge"
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a wake: milliseconds, milliampere out of the battery, and where both are from."""
+    """A part of the time that a board is awake, such as joining a network.
+
+    ms: how long it takes. ma: the current out of the battery meanwhile, in milliampere. source: where
+    both numbers are from.
+    """
 
     ms: float
     ma: float
@@ -27,15 +32,16 @@ class Phase:
 
     @property
     def charge(self) -> float:
-        """Milliampere seconds."""
+        """The charge that the phase takes out of the battery, in milliampere seconds."""
         return self.ma * self.ms / 1000
 
 
 @dataclass(frozen=True)
 class Life:
-    """The life of a battery: its average current in milliampere by phase, and its years.
+    """How long a battery lasts, and what drains it.
 
-    SLEEP and SELF_DISCHARGE are among the phases.
+    milliampere: the average current of each phase of a wake, of SLEEP, and of SELF_DISCHARGE. years:
+    until the battery is empty.
     """
 
     milliampere: dict[str, float]
@@ -43,15 +49,18 @@ class Life:
 
     @property
     def average(self) -> float:
+        """The average current out of the battery, in milliampere."""
         return sum(self.milliampere.values())
 
 
 @dataclass(frozen=True)
 class Wakes:
-    """A board that wakes for a round, and sleeps in between.
+    """A board that sleeps, and wakes again and again to take part in a round of reports.
 
-    sleep: milliampere asleep. longest: seconds of one sleep at most; None: no limit. volts: of the
-    battery. self_discharge: share of its capacity in a month.
+    name: the board, for people. phases: what it does in a wake, by name. sleep: the current asleep, in
+    milliampere. sleep_source: where that number is from. longest: seconds that the board can sleep
+    without waking in between; None: no limit. volts: of the battery. self_discharge: fraction of its
+    capacity that the battery loses in a month by itself.
     """
 
     name: str
@@ -64,11 +73,12 @@ class Wakes:
 
     @property
     def awake_s(self) -> float:
+        """The seconds that the board is awake for a round."""
         return sum(phase.ms for phase in self.phases.values()) / 1000
 
     @property
     def charge(self) -> float:
-        """Milliampere seconds of a wake."""
+        """The charge that a wake takes out of the battery, in milliampere seconds."""
         return sum(phase.charge for phase in self.phases.values())
 
     def with_ms(self, milliseconds_by_phase: Mapping[str, float]) -> Self:
@@ -81,32 +91,35 @@ class Wakes:
             hint = f"it has {', '.join(self.phases)}: --awake-ms join=800"
             raise UsageError(f"a wake has no phase {unknown_phases[0]!r}", hint)
         phases = dict(self.phases)
-        for name, ms in milliseconds_by_phase.items():
-            phases[name] = replace(phases[name], ms=ms, source="given")
+        for name, milliseconds in milliseconds_by_phase.items():
+            phases[name] = replace(phases[name], ms=milliseconds, source="given")
         return replace(self, phases=phases)
 
     def life(self, capacity: float, interval: float) -> Life:
-        """Return the life of a battery of `capacity` mAh with a wake every `interval` seconds.
+        """Return how long a battery lasts on this board.
 
-        Self-discharge takes the same charge each month. The life ends when the battery is empty.
-        Raises UsageError if a wake takes longer than the interval.
+        capacity: of the battery, in mAh. interval: seconds from one wake to the next. Self-discharge
+        is modelled as a constant current, a fraction of the full capacity each month. Raises UsageError
+        if a wake takes longer than the interval.
         """
         if interval <= self.awake_s:
             text = f"a wake takes {self.awake_s:g} s: it cannot come every {interval:g} s"
             raise UsageError(text, "give a longer --interval-s")
 
         milliampere = {name: phase.charge / interval for name, phase in self.phases.items()}
-        if self.longest:  # it boots also in between, to sleep again
+        if self.longest:
+            # A board that cannot sleep for the whole interval boots in between, to sleep again.
             boots = math.ceil(interval / self.longest)
             milliampere["boot"] = milliampere.get("boot", 0) * boots
-        milliampere[SLEEP] = self.sleep * (interval - self.awake_s) / interval
+        share_asleep = (interval - self.awake_s) / interval
+        milliampere[SLEEP] = self.sleep * share_asleep
         milliampere[SELF_DISCHARGE] = capacity * self.self_discharge / _HOURS_A_MONTH
         hours_of_life = capacity / sum(milliampere.values())
         return Life(milliampere, hours_of_life / _HOURS_A_YEAR)
 
 
 def figures() -> dict[str, Any]:
-    """The table "wakes": "boards" by name, and the usual "battery"."""
+    """Return the table "wakes": "boards" by name, and "battery", the usual one."""
     return dict(json.loads(current_model.FIGURES.read_text())["wakes"])
 
 
@@ -117,10 +130,11 @@ def load(
     volts: float | None = None,
     self_discharge: float | None = None,
 ) -> Wakes:
-    """Load the wakes of a board, "pico-w" or "esp32", from the table.
+    """Load what is known about a board's wakes and sleep from the table.
 
-    sleep: one of the board's "sleeps". volts, self_discharge: of the battery, by default the
-    table's. Raises UsageError for a board or a sleep that the table lacks.
+    board: "pico-w" or "esp32". sleep: a kind of sleep that the board has. volts, self_discharge: of
+    the battery (see Wakes); None: those of the usual battery. Raises UsageError for a board or a
+    sleep that the table lacks.
     """
     table = figures()
     if board not in table["boards"]:
@@ -136,20 +150,13 @@ def load(
         self_discharge = table["battery"]["self_discharge"]
 
     is_switching = board_figures["converter"] == "switching"
-    phases = {}
-    for name, phase in board_figures["phases"].items():
-        current = board_figures["currents"][phase["current"]]
-        ma = _out_of_battery(current, volts, is_switching)
-        source = f"{_source(phase)}; current: {_source(current)}"
-        phases[name] = Phase(phase["ms"], ma, source)
-
     sleep_figure = board_figures["sleeps"][sleep]
     # A timer that cuts the supply is before the converter.
-    is_converted = is_switching and sleep != "timer"
+    is_sleep_converted = is_switching and sleep != "timer"
     return Wakes(
         name=board_figures["name"],
-        phases=phases,
-        sleep=_out_of_battery(sleep_figure, volts, is_converted),
+        phases=_phases(board_figures, volts, is_switching),
+        sleep=_out_of_battery(sleep_figure, volts, is_sleep_converted),
         sleep_source=_source(sleep_figure),
         longest=sleep_figure.get("longest_s"),
         volts=volts,
@@ -157,18 +164,42 @@ def load(
     )
 
 
-def _out_of_battery(current: Mapping[str, Any], volts: float, is_converted: bool) -> float:
-    """Convert a current of the board into the milliampere that the battery gives.
+def _phases(board_figures: Mapping[str, Any], volts: float, is_switching: bool) -> dict[str, Phase]:
+    """Return the phases of a board's wake by name.
 
-    A switching converter preserves the power, a linear regulator the current.
+    board_figures: the board's entry in the table. volts: of the battery. is_switching: whether
+    the board's voltage converter is a switching one.
     """
+    phases = {}
+    for name, phase in board_figures["phases"].items():
+        current = board_figures["currents"][phase["current"]]
+        phases[name] = Phase(
+            ms=phase["ms"],
+            ma=_out_of_battery(current, volts, is_switching),
+            source=f"{_source(phase)}; current: {_source(current)}",
+        )
+    return phases
+
+
+def _out_of_battery(current: Mapping[str, Any], volts: float, is_converted: bool) -> float:
+    """Convert a current of the board into the current out of the battery, in milliampere.
+
+    current: an entry of the table, with "ma" and, if it is converted, "volts" of the board. volts:
+    of the battery. is_converted: a switching converter lies between them, which preserves the
+    power. Without one the current is the same on both sides, as with a linear regulator.
+    """
+    milliampere = float(current["ma"])
     if is_converted:
-        return float(current["ma"] * current["volts"] / volts)
-    return float(current["ma"])
+        return milliampere * float(current["volts"]) / volts
+    return milliampere
 
 
 def _source(figure: Mapping[str, Any]) -> str:
-    """Describe for people where a figure of the table is from."""
+    """Describe for people where a number of the table is from.
+
+    figure: the number's entry in the table, with some of "source", "page", "measured_by", "assumed"
+    and "what".
+    """
     parts = []
     if figure.get("source"):
         page = f", page {figure['page']}" if "page" in figure else ""

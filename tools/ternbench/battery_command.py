@@ -13,7 +13,7 @@ from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import UsageError
 from terntools.terminal import require_positive
 
-_MAX_MS = 1e9
+_MAX_MS = 1e9  # of a phase of a wake: eleven days, more than anything that makes sense
 
 
 def add_action(actions: Any) -> None:
@@ -39,9 +39,9 @@ def add_action(actions: Any) -> None:
 
 
 def _times(settings: list[str]) -> dict[str, float]:
-    """Parse the settings of --awake-ms, such as "join=800", into milliseconds by phase.
+    """Parse the values of --awake-ms, such as "join=800", and return milliseconds by phase.
 
-    Raises UsageError.
+    A phase is a part of the time that the board is awake. Raises UsageError for any other text.
     """
     milliseconds_by_phase = {}
     for setting in settings:
@@ -58,14 +58,13 @@ def _times(settings: list[str]) -> dict[str, float]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Model the life of a battery by the options, and print or draw the result."""
+    """Model the life of a battery by the options, and print the result, and draw it on request."""
     require_positive(args, "interval_s", "capacity_mah", "volts")
-    if args.self_discharge is not None and not 0 <= args.self_discharge < 1:
-        text = f"--self-discharge must be a share from 0 to below 1, not {args.self_discharge:g}"
+    self_discharge = args.self_discharge
+    if self_discharge is not None and not 0 <= self_discharge < 1:
+        text = f"--self-discharge must be a share from 0 to below 1, not {self_discharge:g}"
         raise UsageError(text)
-    wakes = battery.load(
-        args.chip, args.sleep, volts=args.volts, self_discharge=args.self_discharge
-    )
+    wakes = battery.load(args.chip, args.sleep, volts=args.volts, self_discharge=self_discharge)
     wakes = wakes.with_ms(_times(args.awake_ms))
     life = wakes.life(args.capacity_mah, args.interval_s)
     result = _result(args, wakes, life)
@@ -77,7 +76,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any]:
-    """Return the result for --json."""
+    """Return the result as --json prints it.
+
+    wakes: the currents and durations of the board. life: the battery's life with them.
+    """
     phases = {}
     for name, phase in wakes.phases.items():
         phases[name] = {**asdict(phase), "mas": phase.charge}
@@ -102,7 +104,10 @@ def _result(args: argparse.Namespace, wakes: Wakes, life: Life) -> dict[str, Any
 
 
 def _draw(args: argparse.Namespace, life: Life) -> None:
-    """Draw the file of --plot. Raises UsageError and StorageError."""
+    """Draw which phase of a wake takes how much of the battery's charge, into the file of --plot.
+
+    life: the average current of each phase. Raises UsageError and StorageError.
+    """
     from ternbench import plots  # loads matplotlib
     from ternhost.plots import canvas
 
@@ -119,7 +124,10 @@ def _draw(args: argparse.Namespace, life: Life) -> None:
 
 
 def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
-    """Return the result for people: the life, then the charge of each phase of a wake."""
+    """Return the result as text for people.
+
+    wakes: the currents and durations of the board. life: the battery's life with them.
+    """
     interval = f"a wake every {args.interval_s:g} s"
     supply = f"{args.capacity_mah:g} mAh at {wakes.volts:g} V"
     years = f"{life.years:.2f} years (modelled), {1000 * life.average:.0f} uA on average"
@@ -127,28 +135,44 @@ def _text(args: argparse.Namespace, wakes: Wakes, life: Life) -> str:
         f"{wakes.name}, {interval}, {supply}: {years}",
         f"  a wake takes {wakes.awake_s:.1f} s and {wakes.charge:.0f} mAs:",
     ]
-    for name, phase in wakes.phases.items():
-        charge_words = f"{phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs"
-        lines.append(f"  {name:15} {charge_words} {1000 * life.milliampere[name]:9.1f} uA")
-
     sleep_words = f"{args.sleep}, asleep"
-    sleep_microampere = 1000 * life.milliampere[battery.SLEEP]
-    lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
-    lines.append(f"  {sleep_words:46} {sleep_microampere:9.1f} uA")
-    lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
+    lines += _charge_lines(wakes, life, sleep_words)
     if wakes.longest is not None and args.interval_s > wakes.longest:
         longest_words = f"{wakes.longest:g} s at a time"
         lines.append(
             f"  it cannot sleep longer than {longest_words}: it would wake in between, and sleep again"
         )
-
     if args.sources:
-        lines += [f"  {name}: {phase.source}" for name, phase in wakes.phases.items()]
-        lines.append(f"  {sleep_words}: {wakes.sleep_source}")
-        self_discharge_percent = f"{100 * wakes.self_discharge:g} %"
-        lines.append(
-            f"  {battery.SELF_DISCHARGE}: {self_discharge_percent} of its capacity a month"
-        )
+        lines += _source_lines(wakes, sleep_words)
     else:
         lines.append("  --sources adds where each figure is from")
     return "\n".join(lines)
+
+
+def _charge_lines(wakes: Wakes, life: Life, sleep_words: str) -> list[str]:
+    """Return a table: the charge of each phase of a wake, and the average current of all.
+
+    sleep_words: the board's kind of sleep, for people.
+    """
+    lines = []
+    for name, phase in wakes.phases.items():
+        charge_words = f"{phase.ms:6.0f} ms x {phase.ma:5.1f} mA = {phase.charge:6.1f} mAs"
+        microampere = 1000 * life.milliampere[name]
+        lines.append(f"  {name:15} {charge_words} {microampere:9.1f} uA")
+
+    sleep_microampere = 1000 * life.milliampere[battery.SLEEP]
+    lost_microampere = 1000 * life.milliampere[battery.SELF_DISCHARGE]
+    lines.append(f"  {sleep_words:46} {sleep_microampere:9.1f} uA")
+    lines.append(f"  {battery.SELF_DISCHARGE:46} {lost_microampere:9.1f} uA")
+    return lines
+
+
+def _source_lines(wakes: Wakes, sleep_words: str) -> list[str]:
+    """Return a line about the source of each number. sleep_words: the kind of sleep, for people."""
+    lines = []
+    for name, phase in wakes.phases.items():
+        lines.append(f"  {name}: {phase.source}")
+    lines.append(f"  {sleep_words}: {wakes.sleep_source}")
+    percent = f"{100 * wakes.self_discharge:g} %"
+    lines.append(f"  {battery.SELF_DISCHARGE}: {percent} of its capacity a month")
+    return lines

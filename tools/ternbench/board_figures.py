@@ -1,4 +1,8 @@
-"""The figures of a board that `tern hil` compares with a hardware map's expectations."""
+"""Measures the figures of a board that `tern hil` compares with a hardware map's expectations.
+
+A hardware map is a file that lists the boards on a desk. For each it may say which latency, memory
+or energy to expect.
+"""
 
 import contextlib
 import io
@@ -16,14 +20,14 @@ from ternhost.errors import TernError
 from terntools.boards import deploy
 from terntools.testing.hardware import MappedBoard
 
-_HEAP_DIMENSION = 100
-_READS_NO_BOARD = ("csv", "model")  # "meters" that cannot see a board asleep
+_HEAP_DIMENSION = 100  # coordinates of the report whose memory is measured
+_READS_NO_BOARD = ("csv", "model")  # values of --meter that cannot see a board in deep sleep
 
 
 def of_reports(board: MappedBoard) -> dict[str, float]:
     """Measure the time, memory and flash that reports take on a board.
 
-    Returns values by the names that a hardware map's expectations use.
+    Returns values by figure, such as "heap-bytes", as a hardware map's expectations name them.
     """
     case = Case()
     with subject(board.fleet) as device:
@@ -42,10 +46,10 @@ def of_reports(board: MappedBoard) -> dict[str, float]:
 
 
 def of_meter(board: MappedBoard) -> dict[str, float]:
-    """Measure energy with the board's meter.
+    """Measure the energy of a report with the meter that the map names for the board.
 
-    Returns the energy of a report, and the current asleep if the map expects it. Raises TernError
-    with the message of `tern bench energy`.
+    The current in deep sleep is measured, too, if the map expects something of it. Returns values by
+    figure. Raises TernError with the message of `tern bench energy` if that fails.
     """
     with tempfile.TemporaryDirectory(prefix="tern-energy-") as folder:
         result = _bench_energy(board, folder)
@@ -59,13 +63,17 @@ def of_meter(board: MappedBoard) -> dict[str, float]:
 def _bench_energy(board: MappedBoard, folder: str) -> dict[str, Any]:
     """Run `tern bench energy` with the options of the board's meter, and return its result.
 
-    folder: where it writes its session. Raises TernError if the command fails.
+    folder: where the command writes its files. Raises TernError if it fails.
     """
     command = ["bench", "energy", "--json", "--sessions", folder, "--fleet", board.fleet]
     for name, value in board.meter.items():
-        command.append(f"--{name}" if value is True else f"--{name}={value}")
-    expects_asleep = any(expectation.figure == "asleep-ua" for expectation in board.expect)
-    if expects_asleep and board.meter.get("meter") not in _READS_NO_BOARD:
+        if value is True:
+            command.append(f"--{name}")
+        else:
+            command.append(f"--{name}={value}")
+    expected_figures = {expectation.figure for expectation in board.expect}
+    can_see_sleep = board.meter.get("meter") not in _READS_NO_BOARD
+    if "asleep-ua" in expected_figures and can_see_sleep:
         command.append("--asleep")
 
     output = io.StringIO()

@@ -1,4 +1,7 @@
-"""The reports that the bench times: a mechanism, a model, and how many values are reported."""
+"""The kinds of reports that the bench times.
+
+Each is called a case: a mechanism, a model, and how many values are reported.
+"""
 
 from dataclasses import dataclass
 
@@ -12,7 +15,10 @@ from ternhost.privacy import mechanisms, projection, sums
 OVERHEAD: int = frames.end_of(wire.REPORT_FIELDS) + wire.TAG_BYTES
 """Bytes of a REPORT's header and tag."""
 
-# What the question of a sum says of its values, as a learner that clips to a radius of 0.5.
+# What the request for a sum of records says. The device multiplies values by 2**_SUM_RANGE, and
+# clips each record's vector to the radius. The last value of the sum is a tally, from which the
+# host estimates how many records were clipped: a clipped record adds _SUM_CLIPPED to it, another
+# one _SUM_KEPT. These are the numbers of a learner that clips to a radius of 0.5.
 _SUM_RANGE = 4
 _SUM_RADIUS = 0.5
 _SUM_CLIPPED = 92
@@ -21,10 +27,11 @@ _SUM_KEPT = -36
 
 @dataclass(frozen=True)
 class Case:
-    """A report of k of d coordinates of a model's gradient, or of a sum over records.
+    """A kind of report: k of the d coordinates of a model's gradient, or a sum over records.
 
-    epsilon: of the whole report; rho for a sum. records: how many a sum adds up; 0: it is no sum.
-    Raises UsageError.
+    epsilon: the privacy loss of the whole report; for a sum it is rho, of zCDP. model: the model whose
+    gradient is reported. records: how many records a sum adds up; 0: the report is not a sum. Raises
+    UsageError if the numbers do not fit each other.
     """
 
     mechanism: str = "three-outputs"
@@ -35,7 +42,7 @@ class Case:
     records: int = 0
 
     def __post_init__(self) -> None:
-        """Raise UsageError if the numbers of coordinates do not go together."""
+        """Raise UsageError unless the report can have k of d coordinates."""
         if not 1 <= self.k <= self.d <= wire.MAX_DIMENSION:
             text = (
                 f"--k must be 1 to --d, and --d at most {wire.MAX_DIMENSION}, "
@@ -56,7 +63,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The case in words, for people."""
+        """The kind of report in words, such as "three-outputs, 1 of 28, logistic"."""
         mechanism = self.mechanism
         if self.records:
             mechanism += f" sum of {self.records} records"
@@ -64,25 +71,34 @@ class Case:
 
     @property
     def values(self) -> int:
-        """How many values the report has: the coordinates, and the tally of a sum."""
+        """How many numbers a device randomizes: the coordinates, and for a sum a tally of its records."""
         return self.k + 1 if self.records else self.k
 
     @property
     def report_bytes(self) -> int:
-        """The bytes of a REPORT, before COBS."""
+        """The size of the report's frame in bytes, before it is encoded by COBS for a serial port."""
         symbols = cards.decode(self.card).symbols
         return OVERHEAD + int(frames.packed_size(symbols, self.values))
 
     @property
     def range(self) -> int:
-        """The range of the question, see shared_specs/wire.md."""
+        """The exponent in the request: the device multiplies its values by 2**range.
+
+        shared_specs/wire.md describes this field.
+        """
         if self.is_projection:
             return self._projection().range
-        return _SUM_RANGE if self.records else 0
+        if self.records:
+            return _SUM_RANGE
+        return 0
 
     @property
     def card(self) -> bytes:
-        """The card of the report's values, which share the epsilon (or rho) of the report equally."""
+        """The card of the report: the certified table from which a device samples each value.
+
+        A projection and a sum have one card for the whole report. Otherwise each of the k values gets
+        an equal part of the report's epsilon.
+        """
         if self.is_projection:
             return self._projection().card
         micro_epsilon = mechanisms.parse_epsilon(self.epsilon)
@@ -96,13 +112,17 @@ class Case:
                 clipped=_SUM_CLIPPED,
                 kept=_SUM_KEPT,
             )
-            design = sums.design(plan)
-            return design.card
-        levels = 255 if self.mechanism.startswith("pm") else None
-        micro_epsilon_of_value = micro_epsilon // self.k
-        return mechanisms.design(
-            self.mechanism, levels=levels, epsilon_micro=micro_epsilon_of_value
-        ).card
+            return sums.design(plan).card
+
+        levels = None
+        if self.mechanism.startswith("pm"):
+            levels = 255  # the piecewise mechanisms need a number of output levels
+        design = mechanisms.design(
+            self.mechanism, levels=levels, epsilon_micro=micro_epsilon // self.k
+        )
+        return design.card
 
     def _projection(self) -> projection.ProjectionDesign:
-        return projection.design(mechanisms.parse_epsilon(self.epsilon), self.d, DIRECTION)
+        """Return the design of a report of one random direction in d coordinates."""
+        micro_epsilon = mechanisms.parse_epsilon(self.epsilon)
+        return projection.design(micro_epsilon, self.d, DIRECTION)

@@ -1,4 +1,8 @@
-"""`tern bench`: measurements, one module an action, which offers `add_action(actions)`."""
+"""`tern bench`: measurements of boards.
+
+Each action, such as `tern bench latency`, is in a module of its own with a function
+`add_action(actions)`.
+"""
 
 from typing import Any
 
@@ -7,6 +11,7 @@ from ternhost.command import add_command
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern bench` and its actions to the commands."""
     summary = "measure latency, energy and battery life of boards"
     parser = add_command(subparsers, "bench", summary, "tern bench latency --fleet pico-emulated:1")
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)

@@ -1,6 +1,6 @@
-"""Energy from times and bytes by datasheet currents (shared_specs/currents.json).
+"""Models the energy of a report, from its times and sizes and the currents in datasheets.
 
-Whatever comes of it is modelled.
+The currents are in shared_specs/currents.json. Nothing of this is measured.
 """
 
 import json
@@ -18,9 +18,10 @@ SOURCE = "modelled from datasheet currents, not measured"
 
 @dataclass(frozen=True)
 class LinkCurrent:
-    """A link: milliampere that it adds while bytes pass, its speed, and what a byte takes.
+    """What a link, such as a serial port or Wi-Fi, needs to send a message.
 
-    overhead_bytes: what every message adds to its content.
+    ma: milliampere that it draws while bytes pass, in addition to the processor. bits_per_byte: bits on
+    the wire for a byte of a message. overhead_bytes: what every message adds to its content.
     """
 
     ma: float
@@ -29,14 +30,14 @@ class LinkCurrent:
     overhead_bytes: int = 0
 
     def seconds(self, content_bytes: int) -> float:
-        """How long a message takes."""
+        """Return how long a message with so many bytes of content takes."""
         bits = (content_bytes + self.overhead_bytes) * self.bits_per_byte
         return bits / self.bits_per_second
 
 
 @dataclass(frozen=True)
 class ReportEnergies:
-    """Microjoules of a report: of computing it, and of the link."""
+    """The energy of a report in microjoules: of computing it, and of the link."""
 
     computing: float
     link: float
@@ -48,7 +49,11 @@ class ReportEnergies:
 
 @dataclass(frozen=True)
 class ChipCurrents:
-    """The currents of a chip, in milliampere, and the source of "active" and "sleep"."""
+    """The currents of a chip, from its datasheet.
+
+    volts: of its supply. active_ma, sleep_ma: milliampere of the processor at work and in deep sleep.
+    links: by name. sources: where "active" and "sleep" are from, for people.
+    """
 
     name: str
     volts: float
@@ -58,15 +63,18 @@ class ChipCurrents:
     sources: Mapping[str, str]
 
     def compute_microjoules(self, seconds: float) -> float:
+        """Return the energy of the processor at work for so many seconds."""
         return self.volts * self.active_ma * seconds * 1000
 
     def sleep_microjoules(self, seconds: float) -> float:
+        """Return the energy of the processor in deep sleep for so many seconds."""
         return self.volts * self.sleep_ma * seconds * 1000
 
     def report_energies(self, figures: Mapping[str, Any]) -> ReportEnergies:
-        """Return the energies of a report over serial. figures: of `latency.Bench.figures`.
+        """Return the energies of a report that is requested and sent over a serial port.
 
-        The processor works also while bytes pass; its energy in that time counts for the link.
+        figures: the report's times and sizes, from `latency.Bench.figures`. The processor works also while
+        bytes pass; its energy in that time counts for the link.
         """
         serial = self.links["serial"]
         link_seconds = (figures["receive"] + figures["send"]) / 1e6
@@ -80,7 +88,7 @@ class ChipCurrents:
 
 
 def chips() -> dict[str, Any]:
-    """The table of chips, by the names of their descriptions in lower case, such as "rp2040"."""
+    """Return the table of chips, by lower-case names such as "rp2040"."""
     boards: dict[str, Any] = json.loads(FIGURES.read_text())["boards"]
     return boards
 
@@ -88,7 +96,7 @@ def chips() -> dict[str, Any]:
 def load(chip: str | None) -> ChipCurrents:
     """Load the currents of a chip, such as "rp2040", from the table.
 
-    Raises UsageError for a chip without currents, and for None.
+    Raises UsageError for a chip without currents, and for None, a device that is no known chip.
     """
     table = chips()
     if chip not in table:
@@ -105,8 +113,9 @@ def load(chip: str | None) -> ChipCurrents:
             overhead_bytes=link.get("overhead_bytes", 0),
         )
     sources = {}
-    for name in ("active", "sleep"):
-        sources[name] = f"{entry[name]['source']}, page {entry[name]['page']}"
+    for state in ("active", "sleep"):
+        figure = entry[state]
+        sources[state] = f"{figure['source']}, page {figure['page']}"
     return ChipCurrents(
         name=entry["name"],
         volts=entry["volts"],
@@ -120,10 +129,14 @@ def load(chip: str | None) -> ChipCurrents:
 def by_link(
     model: ChipCurrents, reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """Return the microjoules of reports over serial, and of sending them by Wi-Fi.
+    """Return the bars of a picture that compares the energy of reports over serial and by Wi-Fi.
 
-    reports: of `latency.Bench.figures`. Each bar of the picture has the parts "computing" and
-    "link"; for Wi-Fi only the link counts.
+    model: the chip that makes the reports. reports: their times and sizes, from
+    `latency.Bench.figures`.
+
+    Each bar is a table of microjoules. There is a bar for each report over serial, with the parts
+    "computing" and "link". For Wi-Fi there is a bar for each size of a report, and for each number
+    of floats that would be sent without randomization; only the link counts.
     """
     microjoules_by_bar: dict[str, dict[str, float]] = {}
     for report in reports:
@@ -141,9 +154,10 @@ def by_link(
 
     esp32 = load("esp32")
     wifi = esp32.links["wifi"]
-    for size, content_bytes in bytes_by_name.items():
-        # What the link draws, and the processor while it waits for it.
-        milliampere = wifi.ma + esp32.active_ma
-        microjoules = esp32.volts * milliampere * wifi.seconds(content_bytes) * 1000
-        microjoules_by_bar[f"Wi-Fi (ESP32), sending alone: {size}"] = {"link": microjoules}
+    # The link draws current, and so does the processor while it waits for it.
+    milliampere = wifi.ma + esp32.active_ma
+    for name, content_bytes in bytes_by_name.items():
+        seconds = wifi.seconds(content_bytes)
+        microjoules = esp32.volts * milliampere * seconds * 1000
+        microjoules_by_bar[f"Wi-Fi (ESP32), sending alone: {name}"] = {"link": microjoules}
     return microjoules_by_bar

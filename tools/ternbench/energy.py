@@ -18,11 +18,12 @@ _SECONDS_A_DAY = 86_400
 
 @dataclass(frozen=True)
 class ReportEnergy:
-    """The energy of a report in microjoules.
+    """The energy of one report, in microjoules, and what was found with it.
 
-    gross: all of it. net: less what an idle board would have drawn in that time. source: how it was
-    found. windows and reports: how many were measured, 0 for a model. asleep_microamperes: current
-    of the board in deep sleep, if known.
+    gross: all energy that the board drew while it made the report. net: gross less what an idle board
+    would have drawn in that time. volts: of the supply. source: how the energy was found, for people.
+    windows and reports: how many were measured; 0 for a model. asleep_microamperes: current of the
+    board in deep sleep; None if unknown.
     """
 
     gross: float
@@ -36,9 +37,9 @@ class ReportEnergy:
     asleep_microamperes: float | None = None
 
     def as_dict(self, bits: int) -> dict[str, Any]:
-        """Return the figures as the output of `tern bench energy --json`.
+        """Return the figures as the output of `tern bench energy --json` has them.
 
-        bits: the information in a report.
+        bits: how many bits of information a report has, for the energy of a bit.
         """
         figures: dict[str, Any] = {
             "microjoules_per_report": self.net,
@@ -64,12 +65,15 @@ def measure(
     active_low: bool = False,
     possible_windows: tuple[int, int] | None = None,
 ) -> ReportEnergy:
-    """Return the energy of a report from a trace: the median over its windows.
+    """Return the energy of a report from a recording: the median over the recording's windows.
 
-    reports_per_window: how many reports the board makes while the marker is set. source: how the
-    trace was recorded. active_low: the marker pin is low during a window. possible_windows: see
-    `traces.require_pairs`. Raises TernError for fewer than MIN_WINDOWS windows, and for a recording
-    whose figures would be wrong.
+    A window is a time in which the board sets its marker pin because it makes reports.
+
+    trace: the recording. reports_per_window: how many reports the board makes in a window. source:
+    how the recording was made, for people. active_low: the marker pin is low during a window, not
+    high. possible_windows: the least and the largest number of windows that the board can have made,
+    if known. Raises TernError for fewer than MIN_WINDOWS windows, and for a recording whose figures
+    would be wrong.
     """
     if active_low:
         trace = replace(trace, marker=~trace.marker)
@@ -95,7 +99,10 @@ def measure(
 
 
 def _medians(windows: Sequence[Window], idle_watts: float) -> tuple[float, float, float]:
-    """Return medians over the windows: the energy, the energy beyond idling, and the duration."""
+    """Return three medians over the windows: energy, energy beyond idling (joules), and seconds.
+
+    idle_watts: the power of the idle board.
+    """
     gross_joules = median(window.joules for window in windows)
     net_joules = median(window.joules - idle_watts * window.seconds for window in windows)
     seconds = median(window.seconds for window in windows)
@@ -104,10 +111,10 @@ def _medians(windows: Sequence[Window], idle_watts: float) -> tuple[float, float
 
 @dataclass(frozen=True)
 class Duty:
-    """What a battery has to supply, again and again: a report, and sleep until the next.
+    """What a battery has to supply, again and again: a report, and sleep until the next report.
 
-    microjoules: of a report. sleep_milliwatts: between reports. every: seconds from one report to
-    the next. report_seconds: how long a report takes.
+    microjoules: the energy of a report. sleep_milliwatts: the power between reports. every: seconds
+    from one report to the next. report_seconds: how long a report takes.
     """
 
     microjoules: float
@@ -117,15 +124,20 @@ class Duty:
 
     @property
     def watts(self) -> float:
-        """The average power. Raises UsageError if reports would overlap."""
+        """The average power in watts. Raises UsageError if a report takes longer than `every`."""
         condition = f"more than the {self.report_seconds:.3f} s that a report takes"
-        require(self.every > self.report_seconds >= 0, "every", condition, f"{self.every:g}")
+        fits = self.every > self.report_seconds >= 0
+        require(fits, "every", condition, f"{self.every:g}")
         report_joules = self.microjoules * 1e-6
         sleep_joules = self.sleep_milliwatts * 1e-3 * (self.every - self.report_seconds)
         return (report_joules + sleep_joules) / self.every
 
 
 def battery_days(milliampere_hours: float, volts: float, duty: Duty) -> float:
-    """How many days a battery lasts, without self-discharge. Raises UsageError."""
-    joules = milliampere_hours * 3.6 * volts
+    """Return how many days a battery lasts if it only does its duty, without self-discharge.
+
+    milliampere_hours: its capacity. Raises UsageError if a report takes longer than the time
+    between two reports.
+    """
+    joules = milliampere_hours * 3.6 * volts  # 1 mAh is 3.6 coulomb
     return joules / duty.watts / _SECONDS_A_DAY

@@ -1,4 +1,4 @@
-"""`tern bench energy`: energy of a report in microjoules."""
+"""`tern bench energy`: measures or models the energy of a report, in microjoules."""
 
 import argparse
 import math
@@ -8,6 +8,7 @@ from typing import Any
 
 from tern import card as cards
 from ternbench import current_model, energy, latency_command
+from ternbench.cases import Case
 from ternbench.meters import METERS
 from ternbench.meters.base import Finding, Meter, Task
 from ternhost import errors
@@ -58,7 +59,10 @@ def _add_meter_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Find the energy of a report with a meter, and write the session with text and picture."""
+    """Find the energy of a report with a meter, and write it to the session's folder.
+
+    The folder gets the result as JSON and as text, a picture, and a log.
+    """
     _check_numbers(args)
     fleet_name = devices.fleet_of(args)
     case = latency_command.case_of(args)
@@ -77,26 +81,38 @@ def _run(args: argparse.Namespace) -> int:
         )
         finding = meter.find(task)
 
-    symbols = cards.decode(case.card).symbols
-    bits_per_report = math.ceil(case.k * math.log2(symbols))
-    result = {**finding.report.as_dict(bits_per_report), **finding.more}
-    result.update(_battery_life(args, finding))
-    result["case"] = {**asdict(case), "bytes_per_report": case.report_bytes}
+    result = {
+        **finding.report.as_dict(_bits_per_report(case)),
+        **finding.more,
+        **_battery_life(args, finding),
+        "case": {**asdict(case), "bytes_per_report": case.report_bytes},
+    }
     session.finish("energy", result, summary(result), _pictures(finding), args.json)
     return errors.OK
 
 
+def _bits_per_report(case: Case) -> int:
+    """Return how many bits of information a report has.
+
+    Each of its k coordinates is sent as one of a number of symbols, as the table that the device
+    samples from (its card) has them.
+    """
+    symbols = cards.decode(case.card).symbols
+    return math.ceil(case.k * math.log2(symbols))
+
+
 def _check_numbers(args: argparse.Namespace) -> None:
-    """Raise UsageError for a number of the options that is out of range."""
+    """Raise UsageError for a number among the options that is out of range."""
     require_positive(args, "volts", "shunt", "battery", "every", "reports")
     milliwatts = args.sleep_milliwatts
-    if milliwatts is not None and not 0 <= milliwatts < math.inf:
+    is_given = milliwatts is not None
+    if is_given and not 0 <= milliwatts < math.inf:
         text = f"--sleep-milliwatts must be a number, 0 or more, not {milliwatts:g}"
         raise UsageError(text, "leave it out for what the chip's datasheet says")
 
 
 def _check_board(args: argparse.Namespace, meter_class: type[Meter], fleet_name: str) -> None:
-    """Raise UsageError for a meter without a board, and for --asleep without a meter."""
+    """Raise UsageError if the meter needs a board at a port and none is named, or --asleep a meter."""
     if args.asleep and not meter_class.needs_board:
         hint = "such as --meter ppk2; or give --sleep-milliwatts"
         raise UsageError("--asleep needs a meter", hint)
@@ -106,6 +122,7 @@ def _check_board(args: argparse.Namespace, meter_class: type[Meter], fleet_name:
 
 
 def _pictures(finding: Finding) -> dict[str, Any]:
+    """Draw the bars of the finding: where the energy of a report goes."""
     from ternbench import plots  # takes long to import
 
     is_modelled = bool(finding.more.get("modelled"))
@@ -114,7 +131,10 @@ def _pictures(finding: Finding) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """Return the result of the command as text for people."""
+    """Return the result of the command as text for people.
+
+    result: what --json prints.
+    """
     lines = [
         f"{result['microjoules_per_report']:,.1f} uJ a report, "
         f"{result['microjoules_per_bit']:,.1f} uJ a bit "
@@ -130,7 +150,10 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def _battery_life(args: argparse.Namespace, finding: Finding) -> dict[str, Any]:
-    """Return the entries of the result about the life of a battery."""
+    """Return the entries of the result about how long a battery lasts.
+
+    The battery and the time between reports are from the options, the energy from the finding.
+    """
     report = finding.report
     milliwatts, source = _sleep_milliwatts(args, finding)
     duty = energy.Duty(
@@ -149,7 +172,11 @@ def _battery_life(args: argparse.Namespace, finding: Finding) -> dict[str, Any]:
 
 
 def _sleep_milliwatts(args: argparse.Namespace, finding: Finding) -> tuple[float, str]:
-    """Return the power asleep, and where it is from: given, measured, the datasheet, or idling."""
+    """Return the power of the board asleep, in milliwatts, and where the number is from.
+
+    It is what --sleep-milliwatts gives, else what was measured, else what the datasheet of the chip
+    says, else the power of the board as it idles between reports.
+    """
     report = finding.report
     if args.sleep_milliwatts is not None:
         return args.sleep_milliwatts, "given"

@@ -1,9 +1,13 @@
-"""How long a report takes on a device, and where the time goes, by MLPerf Tiny's method.
+"""Measures how long a report takes on a device, and where the time goes, by MLPerf Tiny's method.
 
-After warm-ups, five windows of at least ten iterations are measured. The main case at a port has
-windows of 80: its 400 reports show what garbage, its collection and the flash cost. The emulated
-Pico simulates cycles, so that two boots with one seed must agree to the microsecond. QEMU's
-machines count instructions, a lower bound for a chip.
+A case is the kind of report that is timed: its mechanism, model and numbers (see `cases.Case`).
+A window is a series of reports that are timed one after the other. After some warm-up reports, five
+windows of at least ten reports are measured. The main case, which the user's options describe, gets
+windows of 80 reports on a device with a port: 400 reports show what garbage, its collection and the
+flash cost.
+
+The emulated Pico simulates cycles, so that two boots with one seed must agree to the microsecond.
+QEMU's machines count instructions, which gives a lower bound for a chip.
 """
 
 import contextlib
@@ -33,17 +37,24 @@ from terntools.boards import mpy
 from terntools.emulators.fleets import OnFirmware
 
 Say = Callable[[str], None]
+"""Shows the user a line about the step that begins."""
 
-DEVICE = 1
-WINDOWS, ITERATIONS, WARM_UP = 5, 10, 3
+DEVICE = 1  # the id of the only device on the board
+WINDOWS = 5
+ITERATIONS = 10  # reports in a window
+WARM_UP = 3  # reports before the first window
 MAIN_ITERATIONS = 80  # of the main case at a port: garbage is collected after 250 reports
 MECHANISMS = ("three-outputs", "duchi", "pm-sub")
 DIMENSIONS = (28, 100)
-SUMS = tuple(Case("gaussian", "0.02", 28, 28, records=records) for records in (32, 500))
-_BUDGET = 1_000_000_000
-_EXPONENT = -14  # of the question's parameters: they are from -2 to 2
-_LONG_SUM = 100  # records of a sum that takes long
-_RENEWAL = 12  # reports of k = 1 from one new key of the generator to the next, which makes garbage
+SUMS = (
+    Case("gaussian", epsilon="0.02", d=28, k=28, records=32),
+    Case("gaussian", epsilon="0.02", d=28, k=28, records=500),
+)
+_BUDGET = 1_000_000_000  # the largest that a ledger holds, so that it is never spent
+_EXPONENT = -14  # the model's parameters in a ROUND are int16 * 2**-14, that is from -2 to 2
+_LONG_SUM = 100  # a sum over more records takes so long that fewer reports are timed
+# The random generator gets a new key, which makes garbage, once in 12 reports of one coordinate.
+_RENEWAL = 12
 
 # Clocks of the ESP32-C3 and C6, and of the ESP32, S2 and S3. None of them ends more than one
 # instruction a cycle.
@@ -54,14 +65,21 @@ _HARDWARE = ("tag", "entropy", "coordinates")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a report's time: the timed calls that it adds up, and those that it takes off."""
+    """Says from which timed functions of the device library the time of a part of a report is found.
+
+    The names are the labels that `watch` in latency_program.py gives to the functions. The time of
+    the part is the time of the functions in `added` less that of those in `subtracted`, which the
+    former call but which belong to another part. wrapped: further timed functions that those in
+    `added` call; only the time that it takes to time them is deducted.
+    """
 
     added: tuple[str, ...]
     subtracted: tuple[str, ...] = ()
-    wrapped: tuple[str, ...] = ()  # further timed calls within those that are added
+    wrapped: tuple[str, ...] = ()
 
 
-# The parts as they are shown, in order. What remains of a report are the steps between them.
+# The parts in the order in which they are shown. What remains of a report's time is shown as
+# "steps": what happens between the parts.
 PARTS = {
     "tag": Part(("question", "tag")),
     "decode": Part(("decode", "certify")),  # a card is certified in its first report alone
@@ -75,7 +93,10 @@ PARTS = {
 
 
 class Bench:
-    """Measures reports on one device. Times are in `device.unit`."""
+    """Measures reports on one device.
+
+    Times are in the unit of the device's clock, `device.unit`: microseconds or instructions.
+    """
 
     def __init__(self, device: Subject) -> None:
         self.device = device
@@ -83,7 +104,10 @@ class Bench:
         self._round = 0
 
     def prepare(self, case: Case) -> None:
-        """Provision and warm up the device for a case, in a folder and with a budget of its own."""
+        """Give the device new keys, records and an unspent budget for a case, and warm it up.
+
+        The device starts anew over these files and makes WARM_UP reports.
+        """
         measure = ledger.RHO if case.records else ledger.EPSILON
         policy = Policy(_BUDGET, _BUDGET, measure)
         files = board_files(DEVICE, [self._key], _rows(case), policy)
@@ -94,9 +118,13 @@ class Bench:
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, count: int) -> list[bytes]:
-        """Return the next `count` ROUND messages of a case, which are new to the device."""
-        card = case.card
-        # Different parameters over the whole range of 16 bits, the same in every run.
+        """Return the next `count` ROUND messages of a case.
+
+        A ROUND is the host's request for a report. Each has a new round number, since a device answers
+        a round only once.
+        """
+        # Parameters of the model: different ones over the whole range of int16, the same in every
+        # run. 4801 is coprime to 65536, so that none repeats.
         parameters = [(4801 * index) % 65536 - 32768 for index in range(case.d)]
         frame = bytearray(wire.MAX_FRAME)
         messages = []
@@ -104,15 +132,15 @@ class Bench:
             self._round += 1
             frame_size = host_frames.encode_round(
                 frame,
-                self._key,
-                DEVICE,
-                self._round,
-                LINEAR_MODELS[case.model],
-                parameters,
-                card,
-                case.values,
-                _EXPONENT,
-                case.range,
+                key=self._key,
+                device=DEVICE,
+                round_number=self._round,
+                model=LINEAR_MODELS[case.model],
+                parameters=parameters,
+                card=case.card,
+                k=case.values,
+                exponent=_EXPONENT,
+                range_=case.range,
             )
             messages.append(bytes(frame[:frame_size]))
         return messages
@@ -120,21 +148,29 @@ class Bench:
     def report(self, case: Case, iterations: int = ITERATIONS) -> dict[str, Any]:
         """Measure the times of whole reports and of their parts.
 
-        iterations: how many reports a window has at a port. Returns medians, the mean, the slowest
-        report, and under "breakdown" the time of each part.
+        iterations: the number of reports in a window, if the device has a port; otherwise ITERATIONS.
+
+        Returns times in `device.unit`: "median", "mean" and "slowest" of whole reports, "answer", the
+        median without receiving and sending, and "windows", the mean of each window. "breakdown" has
+        the time of each part of a report. With a port, "receive" and "send" are there as well.
         """
         self.prepare(case)
         link_times: dict[str, float] = {}
         if self.device.has_port:
             times_by_window, answer_time, link_times = self._serve_windows(case, iterations)
         else:
-            times_by_window = [self.answers(case)[0] for _ in range(WINDOWS)]
+            times_by_window = []
+            for _ in range(WINDOWS):
+                times, _ = self.answers(case)
+                times_by_window.append(times)
             answer_time = median(itertools.chain.from_iterable(times_by_window))
 
         parts = self._parts(case)
+        # The parts are timed in other reports than the whole, so that the rest may fall below 0.
         parts["steps"] = max(0.0, answer_time - sum(parts.values()))
         if link_times:
             parts["link"] = sum(link_times.values())
+
         report_times = list(itertools.chain.from_iterable(times_by_window))
         mean_by_window = [fmean(window) for window in times_by_window]
         return {
@@ -144,104 +180,128 @@ class Bench:
             "slowest": max(report_times),
             "mean": median(mean_by_window),
             "windows": mean_by_window,
-            "breakdown": {name: round(value, 1) for name, value in parts.items()},
+            "breakdown": {name: round(time, 1) for name, time in parts.items()},
         }
 
     def _serve_windows(
         self, case: Case, iterations: int
     ) -> tuple[list[list[int]], float, dict[str, float]]:
-        """Time reports over the device's port.
+        """Time reports that the device receives and sends over its port.
 
-        Returns the times of whole reports by window, the median time of an answer, and the medians
-        of the link: "receive" and "send".
+        iterations: the number of reports in a window. Returns the times of whole reports, window by
+        window; the median time of an answer; and the median times of the link: "receive" and "send".
         """
         times_by_window = []
         steps_of_reports = []  # receiving, answering, and sending of each report
         for _ in range(WINDOWS):
-            reports = self.device.serve(self.messages(case, iterations))
-            times_by_window.append([sum(times) for times in reports])
-            steps_of_reports += reports
+            steps_of_window = self.device.serve(self.messages(case, iterations))
+            times_by_window.append([sum(steps) for steps in steps_of_window])
+            steps_of_reports += steps_of_window
         receive_times, answer_times, send_times = zip(*steps_of_reports, strict=True)
         link_times = {"receive": median(receive_times), "send": median(send_times)}
         return times_by_window, median(answer_times), link_times
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """Return `report` with the case, the bytes of its frames, and the time of a value's noise.
+        """Return the figures of one kind of report: its times, its bytes, and the time of its noise.
 
-        "bytes_float32" is the size of a report that would send d floats.
+        The result has the fields of the case and the entries of `report`. In addition it has
+        "bytes_in" and "bytes_out", the sizes of the request and of the report; "bytes_float32", the
+        size of a report that would send d floats; and "noise", the time that it takes to draw the noise
+        of one value.
         """
-        iterations = 2 if case.records > _LONG_SUM else ITERATIONS
+        iterations = ITERATIONS
+        if case.records > _LONG_SUM:
+            iterations = 2
         report = self.report(case, iterations)
-        parts = report["breakdown"]
+        (request,) = self.messages(case, count=1)
+        noise_time = report["breakdown"]["sampling"] + report["breakdown"]["entropy"]
         return {
             "name": case.label,
             **asdict(case),
             **report,
-            "bytes_in": len(self.messages(case, 1)[0]),
+            "bytes_in": len(request),
             "bytes_out": case.report_bytes,
             "bytes_float32": OVERHEAD + 4 * case.d,
-            "noise": (parts["sampling"] + parts["entropy"]) / case.values,
+            "noise": noise_time / case.values,
         }
 
     def answers(self, case: Case) -> tuple[list[int], dict[str, list[int]]]:
-        """The times of ITERATIONS reports on a prepared device, and of each watched call in them."""
-        times, calls = self.device.call(f"answer({self.messages(case, ITERATIONS)!r})")
-        return times, calls
+        """Let a prepared device make ITERATIONS reports, without its port.
+
+        Returns the time of each report. If the device was told to `watch()`, also returns the times of
+        each timed function of its library, by label.
+        """
+        messages = self.messages(case, ITERATIONS)
+        times, times_by_function = self.device.call(f"answer({messages!r})")
+        return times, times_by_function
 
     def _parts(self, case: Case) -> dict[str, float]:
-        """Return the time of each of PARTS in a report."""
-        # What timing a call adds to its own time, and to the time of its caller.
+        """Return the time of each of PARTS in a report, in reports whose functions are timed.
+
+        Timing a function takes time itself: `time_inside` is added to the function's own time, and
+        `time_outside` to that of the function that calls it. Both are deducted.
+        """
         time_inside, time_outside = self.device.call("overhead()")
         self.prepare(case)
         self.device.call("watch()")
-        _, times_of_calls = self.answers(case)
+        _, times_by_function = self.answers(case)
 
-        calls_per_report = {}  # in a report
-        time_per_report = {}  # in a report
-        for label, times in times_of_calls.items():
-            calls_per_report[label] = len(times) / ITERATIONS
-            time_per_report[label] = (
-                median(times) * calls_per_report[label] - time_inside * calls_per_report[label]
-            )
+        calls_per_report = {}
+        time_per_report = {}
+        for label, times in times_by_function.items():
+            calls = len(times) / ITERATIONS
+            calls_per_report[label] = calls
+            time_per_report[label] = (median(times) - time_inside) * calls
 
         parts = {}
         for name, part in PARTS.items():
-            added = sum(time_per_report.get(label, 0.0) for label in part.added)
-            subtracted = sum(time_per_report.get(label, 0.0) for label in part.subtracted)
-            nested = (*part.subtracted, *part.wrapped)
-            nested_calls = sum(calls_per_report.get(label, 0.0) for label in nested)
-            parts[name] = max(0.0, added - subtracted - time_outside * nested_calls)
+            part_time = 0.0
+            for label in part.added:
+                part_time += time_per_report.get(label, 0.0)
+            for label in part.subtracted:
+                part_time -= time_per_report.get(label, 0.0)
+            for label in (*part.subtracted, *part.wrapped):
+                part_time -= time_outside * calls_per_report.get(label, 0.0)
+            parts[name] = max(0.0, part_time)
         return parts
 
     def burst(self, case: Case, count: int) -> float:
-        """Let the device make `count` reports, each with the marker set.
+        """Let the device make `count` reports, and return the seconds that they took.
 
-        Returns the seconds that they took.
+        The device's marker pin is set during each report, so that a meter sees when it works.
         """
-        (message,) = self.messages(case, 1)
+        (message,) = self.messages(case, count=1)
         times, _ = self.device.call(f"answer(rounds({message!r}, {self._key!r}, {count}))")
-        return float(sum(times)) / 1e6
+        microseconds = float(sum(times))
+        return microseconds / 1e6
 
     def units(self, card: bytes, name: str) -> float:
-        """Measure a case of tern.bench, and return the median time of one of its units."""
-        return float(median(self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")))
+        """Return the median time of one unit of a micro-benchmark of the device library.
+
+        name: of a case of tern.bench, such as "sample", whose unit is one random symbol, or "entropy",
+        whose unit is a byte. card: the certified table of the mechanism to sample from.
+        """
+        times_of_unit = self.device.call(f"case({name!r}, {WINDOWS}, {card!r})")
+        return float(median(times_of_unit))
 
     def heap(self, case: Case) -> dict[str, int]:
-        """Measure bytes of the heap.
+        """Measure how many bytes of the heap a device needs for reports.
 
-        Returns the bytes that are free before and with the client, the garbage of a report, and the
-        most that is in use.
+        Returns "free_before" and "free", the bytes that are free without and with the client object
+        that makes reports; "garbage_per_report", the bytes that a report allocates; and "peak", the
+        most bytes that are in use at a time.
         """
         self.prepare(case)
         free_before, free_with_client = self.device.call("heap")
         garbage_bytes = 0
         used_bytes = []
-        for _ in range(2):
+        series = 2
+        for _ in range(series):
             messages = self.messages(case, _RENEWAL)
             garbage, used = self.device.call(f"garbage({messages!r})")
             garbage_bytes += garbage
             used_bytes.append(used)
-        garbage_per_report = math.ceil(garbage_bytes / (2 * _RENEWAL))
+        garbage_per_report = math.ceil(garbage_bytes / (series * _RENEWAL))
         return {
             "free_before": free_before,
             "free": free_with_client,
@@ -251,11 +311,13 @@ class Bench:
 
 
 def _rows(case: Case) -> Any:
-    """Return records of the device that use the whole range: an array of Q1.14 fixed point.
+    """Return the records that the device holds, as an int16 array of fixed-point numbers (Q1.14).
 
-    A sum has a row for each of its records. Columns: the coordinates, then the label.
+    There is a row for each record: one, or as many as a sum adds up. The columns are the d features
+    and then the label. The values are the same in every run and use the whole range from -1 to 1.
     """
     shape = max(1, case.records), case.d + 1
+    # 7919 is prime, so that multiples of it modulo the range are spread over all of it.
     values = 7919 * np.arange(math.prod(shape)) % (2 * ONE) - ONE
     return values.astype(np.int16).reshape(shape)
 
@@ -263,11 +325,15 @@ def _rows(case: Case) -> Any:
 def measure(
     fleet_name: str, case: Case, say: Say, mechanisms: Sequence[str] = MECHANISMS
 ) -> dict[str, Any]:
-    """Measure all figures of `tern bench latency` on a board, an emulated board or the device.
+    """Measure everything that `tern bench latency` shows about a device, and return the result.
 
-    fleet_name: a fleet of one. say: is called with each step. On an emulated board the main figures
-    come from two boots, which must agree to the microsecond; in instructions they may differ by the
-    share `runs_differ_by`. Raises UsageError without mpy-cross.
+    fleet_name: the device, as a fleet of one, such as "pico-emulated:1". case: the report of most
+    interest. mechanisms: names of those to compare it with. say: is called with a line of text when
+    a step begins.
+
+    An emulated board is booted twice, and the main figures are measured in both boots. Simulated
+    microseconds must agree exactly ("identical_runs"); numbers of instructions may differ by the
+    fraction "runs_differ_by". Raises UsageError if mpy-cross is not installed.
     """
     library = mpy.compile_set(mpy.BOARDS["pico"])  # first, since the compiler may be missing
     with subject(fleet_name) as device:
@@ -282,12 +348,12 @@ def measure(
         with subject(fleet_name) as device:
             second_boot = main_figures(Bench(device), case, mechanisms, say)
         if result["unit"] == MICROSECONDS:
-            result["identical_runs"] = all(
-                result[name] == second_boot[name] for name in second_boot
-            )
+            first_boot = {name: result[name] for name in second_boot}
+            result["identical_runs"] = first_boot == second_boot
         else:
             name = f"{INSTRUCTIONS}_per_report"
-            result["runs_differ_by"] = abs(second_boot[name]["median"] / result[name]["median"] - 1)
+            ratio = second_boot[name]["median"] / result[name]["median"]
+            result["runs_differ_by"] = abs(ratio - 1)
 
     result["mpy_bytes"] = sum(map(len, library.values()))
     result["method"] = {
@@ -301,20 +367,28 @@ def measure(
 
 
 def plan(fleet_name: str, case: Case, mechanisms: Sequence[str] = MECHANISMS) -> list[float]:
-    """Return the relative durations of the steps of `measure`, as on an emulated Pico."""
+    """Return how long the steps of `measure` take relative to each other, to show the time left.
+
+    There is a number for each line that `measure` says. They fit an emulated Pico; on other devices
+    the estimate is rougher. The parameters are those of `measure`.
+    """
+    # As in main_figures: the heap, a report, each mechanism, and the sampler in C.
     mechanism_steps = [1] * len(mechanisms)
     main_steps = [2, 10, *mechanism_steps, 1]
+    # A report of a sum takes longer with more records.
     report_steps = [5 + report.records // 10 for report in _cases(case, mechanisms)]
     durations: list[float] = [*main_steps, *report_steps]
     if isinstance(fleet.parse(fleet_name), OnFirmware):
-        durations += [9, *main_steps]
+        second_boot = 9
+        durations += [second_boot, *main_steps]
     return durations
 
 
 def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> dict[str, Any]:
-    """Measure one report, a coordinate of each mechanism, and the heap.
+    """Measure one kind of report, a coordinate of each mechanism, and the heap.
 
-    mechanisms: their names. say: is called with each step. The keys of the result contain the unit.
+    case: the report. mechanisms: the names of those whose coordinates are measured. say: is called
+    with each step. The keys of the result contain the unit of the device's clock.
     """
     device = bench.device
     unit = device.unit
@@ -322,23 +396,7 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
     heap = bench.heap(replace(case, d=max(100, case.d), k=1))
     say("a report, and where its time goes")
     report = bench.report(case, MAIN_ITERATIONS)
-
-    # On a client that was just made: what many reports leave in the heap slows a draw by a fifth.
-    bench.prepare(case)
-    coordinate = {}
-    plain_coordinate = {}
-    for name in mechanisms:
-        say(f"a coordinate: {name}")
-        card = Case(name, case.epsilon).card
-        coordinate[name] = bench.units(card, "sample")
-        plain_coordinate[name] = bench.units(card, "plain")
-
-    say("the same with the sampler in C, if this board can run it")
-    native_coordinate = None
-    if device.use_native():
-        native_coordinate = {}
-        for name in mechanisms:
-            native_coordinate[name] = bench.units(Case(name, case.epsilon).card, "sample")
+    coordinate_times = _coordinate_times(bench, case, mechanisms, say)
 
     card = case.card
     case_figures = {
@@ -347,51 +405,97 @@ def main_figures(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) 
         "card_bytes": len(card),
         "symbols": cards.decode(card).symbols,
     }
+    least_microseconds = None
+    if unit == INSTRUCTIONS:
+        least_microseconds = at_least(report)
     return {
         "device": device.name,
         "chip": device.chip,
         "unit": unit,
         "case": case_figures,
-        f"{unit}_per_coordinate": coordinate,
-        f"{unit}_per_coordinate_plain_float": plain_coordinate,
-        f"{unit}_per_coordinate_native_c": native_coordinate,
+        **coordinate_times,
         f"entropy_{unit}_per_byte": bench.units(card, "entropy"),
         f"{unit}_per_report": report,
-        "us_per_report_at_least": at_least(report) if unit == INSTRUCTIONS else None,
+        "us_per_report_at_least": least_microseconds,
         "heap_bytes_peak": heap["peak"],
         "heap": heap,
     }
 
 
-def at_least(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the least microseconds that a report's instructions take, by clock.
+def _coordinate_times(
+    bench: Bench, case: Case, mechanisms: Sequence[str], say: Say
+) -> dict[str, dict[str, float] | None]:
+    """Measure how long it takes to randomize one coordinate, for each mechanism.
 
-    A chip ends at most one instruction a cycle. SHA-256 and AES, which are hardware on an ESP32,
-    are left out.
+    Returns tables of times by mechanism: of the device library; of the same mechanism in plain
+    floats, for comparison; and of the library with its sampler in C, or None if this device cannot
+    run that.
+    """
+    # A new client object, since what many reports leave in the heap slows a draw by a fifth.
+    bench.prepare(case)
+    card_by_mechanism = {name: Case(name, case.epsilon).card for name in mechanisms}
+    library_times = {}
+    plain_times = {}
+    for name, card in card_by_mechanism.items():
+        say(f"a coordinate: {name}")
+        library_times[name] = bench.units(card, "sample")
+        plain_times[name] = bench.units(card, "plain")
+
+    say("the same with the sampler in C, if this board can run it")
+    native_times = None
+    if bench.device.use_native():
+        native_times = {}
+        for name, card in card_by_mechanism.items():
+            native_times[name] = bench.units(card, "sample")
+
+    unit = bench.device.unit
+    return {
+        f"{unit}_per_coordinate": library_times,
+        f"{unit}_per_coordinate_plain_float": plain_times,
+        f"{unit}_per_coordinate_native_c": native_times,
+    }
+
+
+def at_least(report: Mapping[str, Any]) -> dict[str, float]:
+    """Return the least time that a chip needs for a report, in microseconds, by the chip's clock.
+
+    report: of `Bench.report`, in instructions. A chip completes at most one instruction in a cycle.
+    SHA-256 and AES are left out, since an ESP32 has hardware for them.
     """
     instructions = 0.0
-    for part, value in report["breakdown"].items():
+    for part, count in report["breakdown"].items():
         if part not in _HARDWARE:
-            instructions += value
+            instructions += count
     return {f"{mhz} MHz": instructions / mhz for mhz in CLOCKS_MHZ}
 
 
 def _cases(case: Case, mechanisms: Sequence[str]) -> list[Case]:
-    """Return the reports to compare with each other: variations of `case`, and two sums."""
+    """Return the reports to compare with each other: variations of `case`, and two sums.
+
+    The variations have another mechanism, number of coordinates, or model. None is there twice.
+    """
     cases = []
     for name in (case.mechanism, *mechanisms):
         if name != projections.NAME:
-            cases += [replace(case, mechanism=name, k=k) for k in (1, case.d)]
-    with contextlib.suppress(UsageError):  # the least epsilons have no projection
+            cases.append(replace(case, mechanism=name, k=1))
+            cases.append(replace(case, mechanism=name, k=case.d))
+    with contextlib.suppress(UsageError):
+        # Raises UsageError for a very small epsilon, at which there is no projection.
         projections.design(DeviceClass(parse_epsilon(case.epsilon)), case.d)
         cases.append(replace(case, mechanism=projections.NAME, k=1))
-    cases += [replace(case, d=coordinates, k=1) for coordinates in DIMENSIONS]
-    cases += [replace(case, k=1, model=name) for name in LINEAR_MODELS]
-    return list(dict.fromkeys((*cases, *SUMS)))
+    for dimension in DIMENSIONS:
+        cases.append(replace(case, d=dimension, k=1))
+    for model in LINEAR_MODELS:
+        cases.append(replace(case, k=1, model=model))
+    cases += SUMS
+    return list(dict.fromkeys(cases))  # without repetitions, in this order
 
 
 def _reports(bench: Bench, case: Case, mechanisms: Sequence[str], say: Say) -> list[dict[str, Any]]:
-    """Measure the reports that are compared with each other."""
+    """Measure the reports that are compared with each other, and return the figures of each.
+
+    case, mechanisms: which reports, see `_cases`. say: is called with each step.
+    """
     figures = []
     for compared_case in _cases(case, mechanisms):
         say(f"a report: {compared_case.label}")

@@ -51,12 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def case_of(args: argparse.Namespace) -> Case:
-    """The report that the options describe. Raises UsageError."""
+    """Return the kind of report that the options describe. Raises UsageError."""
     return Case(args.mechanism, args.epsilon, args.d, args.k, args.model)
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Measure the times of reports, and write the session with text and pictures."""
+    """Measure the times of reports, and write them to the session's folder with text and pictures."""
     case = case_of(args)
     session = Session(args.sessions)
     fleet_name = devices.fleet_of(args)
@@ -67,7 +67,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Return the result of `latency.measure` as text for people."""
+    """Return the result of `latency.measure` as text for people.
+
+    The result's "unit" says whether its times are microseconds or numbers of instructions.
+    """
     lines = [result["device"], *_report_lines(result)]
     if result["unit"] == subjects.INSTRUCTIONS:
         lines.append(_bound_line(result))
@@ -83,12 +86,14 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def _thousands(result: Mapping[str, Any]) -> str:
-    is_time = result["unit"] == subjects.MICROSECONDS
-    return "ms" if is_time else "thousand instructions"
+    """Return what a thousand of the result's units of time is called."""
+    if result["unit"] == subjects.MICROSECONDS:
+        return "ms"
+    return "thousand instructions"
 
 
 def _report_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return lines about the main case: its time, and the time of each part of it."""
+    """Return lines about the report of the user's options: its time, and the time of each part of it."""
     thousands = _thousands(result)
     report = result[f"{result['unit']}_per_report"]
     median, slowest = report["median"] / 1000, report["slowest"] / 1000
@@ -100,7 +105,7 @@ def _report_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _bound_line(result: Mapping[str, Any]) -> str:
-    """Return the least time that a chip needs for the instructions that were counted."""
+    """Return a line about the least time that a chip needs for the instructions that were counted."""
     bounds = []
     for clock, microseconds in result["us_per_report_at_least"].items():
         bounds.append(f"{microseconds / 1000:.2f} ms at {clock}")
@@ -112,9 +117,10 @@ def _bound_line(result: Mapping[str, Any]) -> str:
 
 
 def _coordinate_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return for each mechanism the time of a coordinate.
+    """Return a table with the time that each mechanism takes to randomize one coordinate.
 
-    Beside it stand the time in plain floats, their quotient, and the time with the sampler in C.
+    The columns are the time, the time of the same mechanism in plain floats, by which factor that
+    is slower, and the time with the sampler in C, or "-" if the device cannot run that.
     """
     unit = result["unit"]
     unit_words = "microseconds" if unit == subjects.MICROSECONDS else unit
@@ -123,19 +129,24 @@ def _coordinate_lines(result: Mapping[str, Any]) -> list[str]:
         "with the sampler in C:"
     ]
     native_times = result[f"{unit}_per_coordinate_native_c"] or {}
+    plain_times = result[f"{unit}_per_coordinate_plain_float"]
     for name, time in result[f"{unit}_per_coordinate"].items():
-        plain_time = result[f"{unit}_per_coordinate_plain_float"][name]
-        native_text = f"{native_times[name]:.2f}" if name in native_times else "-"
-        lines.append(
-            f"  {name:14}{time:8.2f}{plain_time:10.1f} {plain_time / time:6.1f}{native_text:>10}"
-        )
+        plain_time = plain_times[name]
+        factor = plain_time / time
+        native_text = "-"
+        if name in native_times:
+            native_text = f"{native_times[name]:.2f}"
+        columns = f"{time:8.2f}{plain_time:10.1f} {factor:6.1f}{native_text:>10}"
+        lines.append(f"  {name:14}{columns}")
     return lines
 
 
 def _memory_line(result: Mapping[str, Any]) -> str:
+    """Return a line about the cost of random bytes, the heap in use, and the library's size."""
     unit = result["unit"]
-    entropy = f"entropy {result[f'entropy_{unit}_per_byte']:.2f} {unit} a byte"
+    entropy_time = result[f"entropy_{unit}_per_byte"]
     used, free = result["heap_bytes_peak"], result["heap"]["free"]
+    entropy = f"entropy {entropy_time:.2f} {unit} a byte"
     heap = f"heap: at most {used:,} bytes in use, {free:,} free"
     return f"{entropy}; {heap}; library {result['mpy_bytes']:,} bytes of .mpy (Pico)"
 
@@ -144,17 +155,23 @@ def _noise_lines(result: Mapping[str, Any]) -> list[str]:
     """Return lines about the reports whose noise takes most of the time: sums and projections."""
     lines = []
     for report in result["reports"]:
+        is_sum = report["records"] > 0
         is_projection = report["mechanism"] == projections.NAME
-        if report["records"] or is_projection:
-            noise_unit = "coordinate" if report["records"] else "report"
-            report_time = f"median {report['median'] / 1000:,.2f} {_thousands(result)}"
-            noise = f"noise {report['noise'] / 1000:.2f} a {noise_unit}"
-            lines.append(f"{report['name']}: {report_time}, {noise}")
+        if not is_sum and not is_projection:
+            continue
+        # The noise of a projection is drawn once; that of a sum for each coordinate.
+        noise_unit = "coordinate" if is_sum else "report"
+        report_time = f"median {report['median'] / 1000:,.2f} {_thousands(result)}"
+        noise = f"noise {report['noise'] / 1000:.2f} a {noise_unit}"
+        lines.append(f"{report['name']}: {report_time}, {noise}")
     return lines
 
 
 def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
-    """Draw the page of pictures: times, energies if the chip is known, and bytes."""
+    """Draw a page with the times, energies and bytes of the reports.
+
+    Energies are modelled from datasheet currents, and left out if those of the chip are unknown.
+    """
     from ternbench import plots  # takes long to import
 
     panels = [_time_panel(result)]
@@ -165,7 +182,10 @@ def pictures(result: Mapping[str, Any]) -> "dict[str, Figure]":
 
 
 def _time_panel(result: Mapping[str, Any]) -> "Panel":
-    """Return the bars of the time of each report, or of its instructions, by part."""
+    """Return a bar for each report with the time of its parts, or with their instructions.
+
+    Sums of records are left out: they take so long that no other bar could be read.
+    """
     from ternbench.plots import Panel
 
     bars = {}
@@ -179,7 +199,7 @@ def _time_panel(result: Mapping[str, Any]) -> "Panel":
 
 
 def _energy_panel(result: Mapping[str, Any]) -> "Panel":
-    """Return the bars of the energy of reports with the main case's mechanism and model."""
+    """Return bars of the modelled energy of reports with the mechanism and model of the user's options."""
     from ternbench import plots
 
     case = result["case"]
@@ -192,7 +212,11 @@ def _energy_panel(result: Mapping[str, Any]) -> "Panel":
 
 
 def _bytes_panel(result: Mapping[str, Any]) -> "Panel":
-    """Return the bars of the bytes of each report, beside those of a float for each coordinate."""
+    """Return a bar with the size of each report, and of a report with a float for each coordinate.
+
+    The size depends on the mechanism and the number of coordinates, but not on the model. So the
+    model, which ends the name of a report, is left out, and reports that differ in it share a bar.
+    """
     from ternbench.plots import Panel
 
     bytes_by_name = {}

@@ -1,6 +1,8 @@
 # mypy: ignore-errors
-"""Runs on a device (MicroPython): times whole reports and their parts, in microseconds or ticks of
-setup()'s clock.
+"""The program of the latency bench, which runs on a device (MicroPython).
+
+It times whole reports and the functions of the device library that make them, in microseconds or
+in ticks of the clock that `setup` is given. The host calls its functions one by one.
 """
 
 import gc
@@ -15,28 +17,32 @@ from tern import report as _report
 from tern import sampler as _sampler
 from tern.boards.this import this_board
 
-_SUM = 6  # shapes of cards: a board has no names of constants
-_PROJECTION = 7
-_REPORT = 0x82  # type of a frame
-_ROUND_AT = 5  # offset of the round number in a ROUND
-_TAG_BYTES = 8
+# Numbers of the formats, since the library on a board has no names of constants.
+_SUM = 6  # the kind (shape) of a mechanism table for sums of records
+_PROJECTION = 7  # and of one for projections
+_REPORT = 0x82  # type of the frame in which a device reports
+_ROUND_AT = 5  # offset of the round number in a ROUND, the frame in which the host asks
+_TAG_BYTES = 8  # of the authentication tag that ends a frame
 
-_parts = {}
-_state = []
+_parts = {}  # the times of each timed function, by label
+_state = []  # the board and the client, after setup()
 _ticks = time.ticks_us
-_pin = None  # which marks windows for a meter
+_pin = None  # the output pin that is set while a report is made, so that a meter sees it
 
 
 def _mark(on):
+    """Set or clear the marker pin, if there is one."""
     if _pin:
         _pin(on)
 
 
 def setup(directory, marker=None, clock="ticks_us"):
-    """Make a client over `directory`, with the board's own entropy.
+    """Make a client, the object that answers the host, over the files in `directory`.
 
-    marker: number of a pin, else GP15 of a Pico. clock: a function of `time`. Returns the bytes of
-    the heap that are free before and with the client.
+    It has the board's own source of random numbers. marker: number of the pin that marks reports
+    for a meter; None: GP15 on a Pico, and no pin on other boards. clock: name of the function of
+    `time` that tells the time. Returns the bytes of the heap that are free without and with the
+    client.
     """
     global _ticks, _pin
     gc.collect()
@@ -57,7 +63,10 @@ def setup(directory, marker=None, clock="ticks_us"):
 
 
 def _timed(owner, name, label):
-    """Replace a method of `owner` by one that also appends its times to `_parts[label]`."""
+    """Replace a method of `owner` by one that also appends its times to `_parts[label]`.
+
+    owner: an object or a module. name: of its method or function.
+    """
     function = getattr(owner, name)
 
     def call(*args):
@@ -71,13 +80,13 @@ def _timed(owner, name, label):
 
 
 def watch():
-    """From now on, time the parts of a report too, which makes the whole slower."""
+    """From now on, time the functions that make a report, which makes the whole slower."""
     client = _state[1]
     report = client.report
     _timed(client, "load_ledger", "ledger load")
     _timed(client.ledger, "pay", "ledger pay")
     _timed(report, "decode", "certify")
-    client.open_clients()  # they tell the unit of sums, 0
+    client.open_clients()  # the objects for sums are made with what the clients' file says
     answerers = report.answerers
     for answerer in (
         answerers.gradients,
@@ -97,7 +106,10 @@ def watch():
 
 
 def overhead():
-    """Return the time that `_timed` adds: to a timed function, and to the caller of one."""
+    """Return how much time `_timed` adds to a timed function itself, and how much to its caller.
+
+    A function that does nothing is called 50 times, first untimed and then timed.
+    """
 
     class Empty:
         def nothing(self, *args):
@@ -113,18 +125,19 @@ def overhead():
     time_untimed = call_50_times()
     _timed(empty, "nothing", "nothing")
     time_of_caller = call_50_times()
-    time_inside = sorted(_parts.pop("nothing"))[25]
+    time_inside = sorted(_parts.pop("nothing"))[25]  # the median
     return time_inside - time_untimed // 50, (time_of_caller - time_untimed) // 50
 
 
 def _keep(reply, n):
-    pass
+    """Take the place of the function that sends a reply: the client keeps the reply itself."""
 
 
 def answer(messages):
-    """Answer each ROUND of `messages`.
+    """Answer each ROUND message, without a link, and return how long that took.
 
-    Returns the times of all, and of the parts that are timed: {label: [time, ...]}.
+    Returns the time of each answer, and the times of each function that `watch` times, by label.
+    Raises ValueError if the device refuses to report.
     """
     client = _state[1]
     _parts.clear()
@@ -143,9 +156,10 @@ def answer(messages):
 
 
 def rounds(message, key, count):
-    """Yield `count` ROUND messages like `message`, each a new one, under the client's `key`.
+    """Yield `count` ROUND messages like `message`, each with the next round number.
 
-    A budget that is spent is renewed, so that the device never refuses.
+    key: of the client, which authenticates them. The client's privacy budget is renewed whenever
+    it is spent, so that the device never refuses.
     """
     client = _state[1]
     for _ in range(count):
@@ -161,7 +175,10 @@ def rounds(message, key, count):
 
 
 def garbage(messages):
-    """Return the bytes that answering these ROUND messages allocates, and the bytes in use before."""
+    """Return the bytes that answering these ROUND messages allocates, and the bytes in use before.
+
+    The garbage collector is off meanwhile.
+    """
     client = _state[1]
     views = [memoryview(message) for message in messages]
     gc.collect()
@@ -177,13 +194,14 @@ def garbage(messages):
 def serve(count):
     """Answer `count` ROUND messages at the board's own port.
 
-    Returns the times of receiving (from the first byte to the last), of answering and of sending,
-    three numbers for each message one after the other.
+    Returns three times for each message, all in one list: of receiving it (from the first byte to the
+    last), of making the answer, and of sending it.
     """
     board, client = _state
     link = board.link()
     board.begin()
-    times = array("I", bytes(12 * count))  # no garbage of its own
+    # Three numbers of 4 bytes for each message, made beforehand: it must not make garbage itself.
+    times = array("I", bytes(12 * count))
     answered = 0
 
     def send(reply, length):
@@ -202,7 +220,7 @@ def serve(count):
             received = _ticks()
             client.respond(frame, send)
             end = _ticks()
-            if client.reply[0] != _REPORT:  # or it was another host's message
+            if client.reply[0] != _REPORT:  # it refuses, or the message was another host's
                 raise ValueError("refused")
             times[first] = time.ticks_diff(received, start)
             times[first + 1] = time.ticks_diff(answered, received)
@@ -220,6 +238,8 @@ def use_native():
     """Use the sampler's inner functions in C instead of those in viper, where both are there."""
     import native_sampler
 
+    # The inner functions of the sampler by the kind (shape) of mechanism table. Those that a
+    # shape has alone and that are there in C are replaced.
     leaves = _sampler._LEAVES
     for shape, functions in list(leaves.items()):
         for name in ("table", "window"):
@@ -228,11 +248,12 @@ def use_native():
 
 
 def case(name, repeats, card):
-    """Run a case of tern.bench, and return the time of a unit in each repeat.
+    """Run a micro-benchmark of tern.bench, and return the time of one unit of its work, for each run.
 
-    repeats: how often. card: the bytes of the card to sample from.
+    name: of the benchmark. repeats: how often to run it. card: the bytes of the mechanism table that
+    the benchmark samples from.
     """
     from tern.bench import run
 
     units, times = run(name, repeats, card, _state[1], _ticks)
-    return [one / units for one in times]
+    return [run_time / units for run_time in times]

@@ -1,4 +1,8 @@
-"""The page of pictures of `tern bench`: where the time, the energy and the bytes of a report go."""
+"""Draws the pictures of `tern bench`: where the time, the energy and the bytes of a report go.
+
+A page has panels below each other. A panel has a horizontal bar for each report, which is stacked
+from the report's parts.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,19 +27,24 @@ STYLES = (
     ("#333333", "++"),
     ("#ffffff", "//"),
 )
-_TWO_STYLES = (STYLES[0], STYLES[7])
+_TWO_STYLES = (STYLES[0], STYLES[7])  # for bars of two parts: dark and light
 _WIDTH = 8.0  # inches
 _HEIGHT_OF_PANEL = 1.3  # inches, without its bars
 _HEIGHT_OF_BAR = 0.36
 _LEGEND_COLUMNS = 4
 _ROOM_FOR_TOTALS = 1.12  # width of the axes over that of the longest bar
 
-Bars = Mapping[str, Mapping[str, float]]  # the name of a bar -> part -> value
+Bars = Mapping[str, Mapping[str, float]]
+"""The value of each part of each bar: bars by name, and in them values by the part's name."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Stacked bars. A value times `scale` is in `unit`; the total of a bar is shown with `digits`."""
+    """A picture of stacked bars.
+
+    unit: what the axis shows. bars: values, which are multiplied by `scale` to be in that unit. digits:
+    of the total beside a bar, after the decimal point.
+    """
 
     title: str
     unit: str
@@ -45,12 +54,15 @@ class Panel:
 
 
 def energy_panel(bars: Bars, source: str) -> Panel:
-    """The energy of reports, in microjoules."""
+    """Return the panel of the energy of reports.
+
+    bars: energies in microjoules. source: how they were found, for the title.
+    """
     return Panel(f"Energy of a report ({source})", "microjoules", bars)
 
 
 def page(panels: Sequence[Panel]) -> Figure:
-    """Draw the panels below each other, each as high as its bars need."""
+    """Draw panels below each other, each as high as its bars need."""
     heights = [_HEIGHT_OF_PANEL + _HEIGHT_OF_BAR * len(panel.bars) for panel in panels]
     figure = blank(_WIDTH, sum(heights))
     rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
@@ -60,39 +72,51 @@ def page(panels: Sequence[Panel]) -> Figure:
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    """Draw the stacked bars of a panel, with the total beside each, into its axes."""
+    """Draw the bars of a panel into its axes, with title, legend, and the total beside each bar."""
     dress(axes)
     parts = _parts_of(panel.bars)
-    styles = _TWO_STYLES if len(parts) <= len(_TWO_STYLES) else STYLES
-    names = list(panel.bars)
-    bar_ends = [0.0] * len(names)  # where the next part of each bar begins
-    for part, (colour, hatch) in zip(parts, styles, strict=False):
-        values = [panel.scale * bar.get(part, 0.0) for bar in panel.bars.values()]
-        axes.barh(
-            names,
-            values,
-            left=bar_ends,
-            color=colour,
-            hatch=hatch,
-            edgecolor="#222222",
-            linewidth=0.6,
-            label=part,
-        )
-        bar_ends = [end + value for end, value in zip(bar_ends, values, strict=True)]
-
-    for name, total in zip(names, bar_ends, strict=True):
+    totals = _draw_bars(axes, panel, parts)
+    for name, total in totals.items():
         axes.annotate(f" {total:,.{panel.digits}f}", (total, name), va="center", fontsize="small")
-    axes.set_xlim(0, _ROOM_FOR_TOTALS * max(bar_ends))
+    longest_bar = max(totals.values())
+    axes.set_xlim(0, _ROOM_FOR_TOTALS * longest_bar)
     axes.invert_yaxis()  # the first bar on top
     axes.set_xlabel(panel.unit)
+
     legend_rows = math.ceil(len(parts) / _LEGEND_COLUMNS)
     title_pad = 10 + 15 * legend_rows  # points: the legend is between title and bars
     axes.set_title(panel.title, pad=title_pad, loc="left", fontsize="medium", fontweight="bold")
     legend_above(axes, _LEGEND_COLUMNS)
 
 
+def _draw_bars(axes: Axes, panel: Panel, parts: Sequence[str]) -> dict[str, float]:
+    """Draw the bars of a panel part by part, and return the length of each bar by its name.
+
+    parts: of all bars, in the order from left to right.
+    """
+    styles: Sequence[tuple[str, str]] = STYLES
+    if len(parts) <= len(_TWO_STYLES):
+        styles = _TWO_STYLES
+    lengths = dict.fromkeys(panel.bars, 0.0)
+    for part, (colour, hatch) in zip(parts, styles, strict=False):
+        values = {name: panel.scale * bar.get(part, 0.0) for name, bar in panel.bars.items()}
+        axes.barh(
+            list(values),
+            list(values.values()),
+            left=list(lengths.values()),  # a part begins where the one before it ended
+            color=colour,
+            hatch=hatch,
+            edgecolor="#222222",
+            linewidth=0.6,
+            label=part,
+        )
+        for name, value in values.items():
+            lengths[name] += value
+    return lengths
+
+
 def _parts_of(bars: Bars) -> list[str]:
-    """Return the parts of all bars, each once, in the order of their first appearance."""
+    """Return the names of the parts of all bars, each once, in the order of their first appearance."""
     parts: dict[str, None] = {}
     for bar in bars.values():
         parts.update(dict.fromkeys(bar))

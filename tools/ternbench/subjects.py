@@ -1,4 +1,8 @@
-"""What the latency bench measures: a board at a port, an emulated board, or the emulated device."""
+"""The devices that the latency bench measures.
+
+They are boards at a serial port, emulated boards with a board's firmware, and the emulated device:
+MicroPython as a process of this machine.
+"""
 
 import contextlib
 import json
@@ -25,22 +29,23 @@ from terntools.emulators.unix_fleet import FIRMWARE
 from terntools.testing import board_program
 
 PROGRAM = Path(__file__).with_name("latency_program.py")
-DIRECTORY = "/bench"
-# What a subject's figures are in, which is also part of their names.
+DIRECTORY = "/bench"  # on a board: the files of the device that is measured
+# The units of a subject's times, which are also part of the names of its figures.
 MICROSECONDS, INSTRUCTIONS = "us", "instructions"
 
-_MODULES = ("bench", "sums", "projection")  # that the program imports
-_PROCESSOR_OF_SAMPLER = "armv6m"  # a Pico's
-_VALUE = "value"  # begins the line of a result
-_SEED = 1
+# Modules of the device library that the program imports and that are not always installed.
+_MODULES = ("bench", "sums", "projection")
+_PROCESSOR_OF_SAMPLER = "armv6m"  # a Pico's, for which the sampler in C is compiled
+_VALUE = "value"  # begins the line of output that has the result of an expression
+_SEED = 1  # of an emulated board's random numbers: two boots must do the same
 _BENCH_TIMEOUT = 120.0  # seconds
 
 
 class Subject(ABC):
-    """Something that runs latency_program.py.
+    """A device that runs latency_program.py.
 
-    name: for people. has_port: whether `serve` works. unit: of its clock. chip: its key in
-    shared_specs/currents.json, if it is a chip.
+    name: for people. has_port: whether `serve` works. unit: of its clock, MICROSECONDS or INSTRUCTIONS.
+    chip: its key in the table of datasheet currents, shared_specs/currents.json; None if it is no chip.
     """
 
     name: str
@@ -50,21 +55,25 @@ class Subject(ABC):
 
     @abstractmethod
     def install(self, files: Mapping[str, bytes]) -> None:
-        """Put files under DIRECTORY, and start the program over them."""
+        """Put files under DIRECTORY, and start the program over them.
+
+        files: contents by path. They are a device's keys, records, ledgers and settings.
+        """
 
     @abstractmethod
     def call(self, expression: str) -> Any:
-        """The value of an expression in the program."""
+        """Evaluate an expression in the program's namespace, and return its value."""
 
     def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
-        """Send frames to the device's port while the program serves it.
+        """Send request frames to the device's port, while the program answers what comes there.
 
-        Returns for each: the microseconds of receiving, of answering, and of sending.
+        Returns three times for each message: of receiving it, of making the answer, and of sending the
+        answer.
         """
         raise NotImplementedError
 
     def use_native(self) -> bool:
-        """Let the sampler be the one in C until the next install().
+        """Replace the library's sampler by the one in C until the next install().
 
         Returns False if that is not built, or cannot run here.
         """
@@ -72,7 +81,7 @@ class Subject(ABC):
 
 
 class BoardSubject(Subject):
-    """A board at its REPL: real, or the emulated Pico."""
+    """A board whose program is run over its REPL: a real board, or the emulated Pico."""
 
     has_port = True
     _clock = "ticks_us"
@@ -80,7 +89,8 @@ class BoardSubject(Subject):
     def __init__(self, repl: Repl, marker: int | None = None) -> None:
         """Install the bench's program on a board.
 
-        marker: number of the pin that marks windows for a meter; None: the board's usual one.
+        marker: number of the pin that is set during each report, for a meter; None: the board's usual
+        pin, if it has one.
         """
         self._repl = repl
         self._marker = marker
@@ -102,32 +112,43 @@ class BoardSubject(Subject):
         return self._repl.evaluate(expression, _BENCH_TIMEOUT)
 
     def serve(self, messages: Sequence[bytes]) -> list[list[int]]:
+        """Let the program serve the port, send it the messages, and return the times of each.
+
+        The program keeps the times until the last message is answered.
+        """
         with self._repl.program(f"times = serve({len(messages)})", "ready") as exchange:
             for message in messages:
                 exchange(_encoded(message), b"\x00")
-        times = self._repl.evaluate("times")
+        times = self._repl.evaluate("times")  # three for each message, one after the other
         return [times[start : start + 3] for start in range(0, len(times), 3)]
 
     def sleep(self, seconds: float) -> None:
-        """Put the board into deep sleep, after which it starts anew. Returns a second later."""
+        """Put the board into deep sleep for so many seconds, after which it starts anew.
+
+        Returns a second later, while the board sleeps.
+        """
         milliseconds = round(1000 * seconds)
-        with contextlib.suppress(SilenceError):
+        with contextlib.suppress(SilenceError):  # a board that sleeps does not answer
             self._repl.run(f"import machine\nmachine.deepsleep({milliseconds})", 1.0)
 
     def use_native(self) -> bool:
-        """Install the sampler in C, if it is built for this processor, and use it."""
+        """Install the sampler in C, if it is built for this processor, and use it.
+
+        Returns whether it is in use.
+        """
         entry = cache.find_entry(SAMPLER)
         if entry is None or self.machine.processor != _PROCESSOR_OF_SAMPLER:
             return False
         (name,) = SAMPLER.products
-        files = {f"/lib/{name}": (entry / name).read_bytes()}
-        deploy.apply(self._repl, deploy.compare(self._repl, files))
+        module = (entry / name).read_bytes()
+        changes = deploy.compare(self._repl, {f"/lib/{name}": module})
+        deploy.apply(self._repl, changes)
         self._repl.run("use_native()", _BENCH_TIMEOUT)
         return True
 
 
 def _encoded(message: bytes) -> bytes:
-    """A message in COBS, without the 0 that ends a frame."""
+    """Return a message encoded by COBS, without the 0 byte that ends a frame."""
     out = bytearray(frames.cobs_size(len(message)))
     size = frames.cobs_encode(message, len(message), out)
     return bytes(out[:size])
@@ -136,7 +157,8 @@ def _encoded(message: bytes) -> bytes:
 class CountingSubject(BoardSubject):
     """A machine of QEMU whose clock counts an instruction as a nanosecond.
 
-    It has no port here: waiting for this computer would count, too.
+    Its port is not used: the instructions that it executes while it waits for this computer would
+    count, too.
     """
 
     has_port = False
@@ -156,7 +178,7 @@ class UnixSubject(Subject):
         self.name = "emulated device (times of this machine)"
 
     def install(self, files: Mapping[str, bytes]) -> None:
-        """Write the files into the folder of the emulated device."""
+        """Write the files into the folder of the emulated device; they replace files of these names."""
         for path, data in files.items():
             target = self._folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,9 +186,10 @@ class UnixSubject(Subject):
         self._is_watched = False
 
     def call(self, expression: str) -> Any:
-        """Evaluate an expression of the program, in a process of its own.
+        """Evaluate an expression of the program, in a new process.
 
-        The ledger, a file, carries on from one process to the next. Raises UsageError if the device
+        The device's files, such as its ledger of spent budget, carry over from one process to the next.
+        What else `watch()` does to the program is done again in each. Raises UsageError if the device
         fails.
         """
         if expression == "watch()":
@@ -178,6 +201,7 @@ class UnixSubject(Subject):
         lines += ["import json", f"print({_VALUE!r}, json.dumps({expression}))"]
         command = micropython.device_command(self._interpreter, "-c", "\n".join(lines))
 
+        # Where MicroPython looks for modules: the device library, the bench, what is built in.
         module_path = os.pathsep.join((str(FIRMWARE), str(PROGRAM.parent), ".frozen"))
         finished = subprocess.run(
             command,
@@ -196,9 +220,11 @@ class UnixSubject(Subject):
 
 @contextmanager
 def subject(fleet_name: str, marker: int | None = None) -> Iterator[Subject]:
-    """Open the device of a fleet of one, such as `pico-emulated:1`.
+    """Open the device of a fleet of one, such as "pico-emulated:1".
 
-    marker: number of the pin that marks windows. Raises UsageError and DeviceError.
+    marker: number of the pin that a board sets during each report, for a meter; None: its usual one.
+    Raises UsageError if the fleet has another size or is only simulated, and DeviceError if the
+    device does not answer.
     """
     fleet_of_one = fleet.parse(fleet_name)
     if fleet_of_one.count != 1 or fleet_of_one.simulated:
@@ -217,9 +243,10 @@ def subject(fleet_name: str, marker: int | None = None) -> Iterator[Subject]:
 
 
 def _emulated_board(emulated_fleet: OnFirmware, stack: contextlib.ExitStack) -> BoardSubject:
-    """Boot an emulated board for as long as `stack` is open.
+    """Boot an emulated board that runs for as long as `stack` is open.
 
-    Raises UsageError if its clock counts nothing, DeviceError if it does not boot.
+    Raises UsageError if it is a machine of QEMU that cannot count instructions, since its time is
+    this computer's and says nothing about a board. Raises DeviceError if it does not boot.
     """
     machine = qemu.MACHINES.get(emulated_fleet.firmware)
     if machine is None:

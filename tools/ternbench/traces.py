@@ -30,10 +30,12 @@ _MIN_SAMPLES = 3  # a window or pause of fewer samples is a glitch of the marker
 
 @dataclass(frozen=True)
 class Trace:
-    """A recording of an instrument: one entry of each array for a sample. Raises UsageError.
+    """A recording of an instrument in the supply of a board, as arrays with an entry for each sample.
 
-    seconds: increasing. marker: whether the board's pin is set. ranges: the instrument's range, if
-    it tells. clipped: whether the sample is at the end of its range, if it tells.
+    seconds: the time, which increases. amperes, volts: of the supply. marker: whether the board's
+    marker pin is set. ranges: the number of the instrument's measuring range, if it tells. clipped:
+    whether the current is at the end of its range or beyond, if the instrument tells. Raises UsageError
+    for arrays that do not fit each other.
     """
 
     seconds: Floats
@@ -60,12 +62,13 @@ class Trace:
 
     @property
     def watts(self) -> Floats:
+        """The power that the board draws."""
         return self.amperes * self.volts
 
 
 @dataclass(frozen=True)
 class Window:
-    """One marked window: start and duration in seconds, and its energy in joules."""
+    """A time in which the board's marker pin was set: its start and duration in seconds, and its energy."""
 
     start: float
     seconds: float
@@ -77,9 +80,10 @@ class Window:
 
 
 def find_windows(trace: Trace) -> list[Window]:
-    """Find the whole windows in which the marker is set.
+    """Return the windows of a trace: the times in which the marker is set.
 
-    An edge is taken midway between two samples. A window that the recording cuts is left out.
+    The marker is known only at each sample, so that an edge is taken to be midway between the two
+    samples around it. A window that the beginning or the end of the recording cuts is left out.
     """
     changes = np.flatnonzero(np.diff(trace.marker))
     edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
@@ -87,7 +91,9 @@ def find_windows(trace: Trace) -> list[Window]:
         edges = edges[1:]
 
     windows = []
-    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=False):
+    rising_edges = edges[::2].tolist()
+    falling_edges = edges[1::2].tolist()  # one fewer if the recording ends within a window
+    for start, end in zip(rising_edges, falling_edges, strict=False):
         if end - start >= MIN_WINDOW:
             windows.append(Window(start, end - start, joules_between(trace, start, end)))
     return windows
@@ -96,7 +102,7 @@ def find_windows(trace: Trace) -> list[Window]:
 def joules_between(trace: Trace, start: float, end: float) -> float:
     """Return the energy between two times in seconds, by the trapezoidal rule.
 
-    The power at both times is interpolated between samples.
+    The power at the two times is interpolated between the samples around them.
     """
     is_inside = (trace.seconds > start) & (trace.seconds < end)
     times = np.concatenate(([start], trace.seconds[is_inside], [end]))
@@ -105,9 +111,10 @@ def joules_between(trace: Trace, start: float, end: float) -> float:
 
 
 def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
-    """Return the median power outside of the windows, and a little away from them.
+    """Return the median power outside of the windows, which is that of an idle board.
 
-    Raises TernError if there is no such time.
+    Samples closer than _GUARD to a window do not count, since the board may be about to begin or not
+    done yet. Raises TernError if no samples are left.
     """
     is_idle = ~trace.marker
     for window in windows:
@@ -121,7 +128,11 @@ def idle_watts(trace: Trace, windows: Sequence[Window]) -> float:
 
 
 def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
-    """Raise TernError if the meter lost samples, clipped them, or changed its range in windows."""
+    """Raise TernError if the meter's samples are not good enough to find energies in the windows.
+
+    That is so if it lost samples, if the current was beyond its range, or if it changed its range in
+    too many windows.
+    """
     _require_no_gaps(trace, windows)
     if trace.clipped is not None:
         clipped_windows = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
@@ -142,7 +153,10 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
 
 
 def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
-    """Raise TernError if the meter lost samples in a window, or many outside of them."""
+    """Raise TernError if the meter lost a sample in a window, or many outside of the windows.
+
+    A gap is a step between two samples of more than _GAP_FACTOR times the usual step.
+    """
     steps = np.diff(trace.seconds)
     # Positions of the samples that are followed by a gap.
     gaps = np.flatnonzero(steps > _GAP_FACTOR * np.median(steps))
@@ -157,7 +171,7 @@ def _require_no_gaps(trace: Trace, windows: Sequence[Window]) -> None:
 
 
 def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> int:
-    """Count the windows that overlap the time between one of these samples and the next one.
+    """Return how many windows contain one of these samples, or the time until the sample after it.
 
     samples: positions in the trace.
     """
@@ -175,23 +189,24 @@ def _count_touched(trace: Trace, windows: Sequence[Window], samples: Ints) -> in
 def require_pairs(
     trace: Trace, windows: Sequence[Window], possible_windows: tuple[int, int] | None = None
 ) -> None:
-    """Raise TernError if edges of the marker were lost or invented.
+    """Raise TernError if the marker has too few or too many edges, so that they do not pair.
 
-    possible_windows: the least and the largest number of windows that the board can have made, if
-    known.
+    An edge that was lost merges two windows, and a glitch of the marker splits one. possible_windows:
+    the least and the largest number of windows that the board can have made, if known.
     """
     durations = np.array([window.seconds for window in windows])
-    # Odd are windows of less than half or more than twice the median duration, and windows or
-    # pauses of too few samples.
-    is_odd = abs(np.log2(durations / np.median(durations))) > 1
+    octaves = abs(np.log2(durations / np.median(durations)))
+    is_odd = octaves > 1  # less than half or more than twice the median duration
     samples_between_edges = np.diff(np.flatnonzero(np.diff(trace.marker)))
-    odd_count = np.count_nonzero(is_odd) + np.count_nonzero(samples_between_edges < _MIN_SAMPLES)
+    is_glitch = samples_between_edges < _MIN_SAMPLES
+    odd_count = np.count_nonzero(is_odd) + np.count_nonzero(is_glitch)
 
     possible_words = ""
     is_number_possible = True
     if possible_windows is not None:
-        possible_words = f", and the board made {possible_windows[0]} to {possible_windows[1]}"
-        is_number_possible = possible_windows[0] <= len(windows) <= possible_windows[1]
+        least, most = possible_windows
+        possible_words = f", and the board made {least} to {most}"
+        is_number_possible = least <= len(windows) <= most
     if odd_count > _MAX_ODD * len(windows) or not is_number_possible:
         text = (
             f"the marker's edges do not pair: {len(windows)} windows{possible_words}, "

@@ -19,6 +19,7 @@ from ternhost.errors import OK, UsageError
 from ternhost.learn.base import ALGORITHMS, settings_in_words
 from ternhost.learn.schedule import Schedule, Terms
 from ternhost.privacy import mechanisms
+from ternhost.run import observer as observing
 from ternhost.run import result as results
 from ternhost.run.options import classes_of_run, names_of_run
 from ternhost.run.run import Run
@@ -26,7 +27,6 @@ from ternhost.run.serve import serve
 from ternhost.run.status import END, PROGRESS, Status, Watcher
 from ternhost.text import counted
 from ternhost.watch.dashboard_command import shown_beside
-from ternhost.watch.home_assistant import HomeAssistant, published
 from ternhost.watch.summary import describe_round
 from ternhost.watch.words import of_rounds
 
@@ -63,8 +63,8 @@ def add_parser(subparsers: Any) -> None:
 
     # Those who watch it.
     add_option(parser, "--metrics PORT", running.METRICS, type=int)
-    text = "show the fleet in Home Assistant, through a broker made by 'tern broker config --home-assistant'"
-    add_option(parser, "--home-assistant", text)
+    for observer in observing.registered():
+        add_option(parser, fields.flag(observer.name), observer.about)
     text = "also show the run in the browser, as 'tern dashboard' does (default: port 8642, or a free one)"
     add_option(parser, "--dashboard PORT", text, nargs="?", type=int, const=True)
     text = "write no pictures and no report.html after the last of --rounds"
@@ -84,13 +84,10 @@ def run(args: argparse.Namespace) -> int:
     options = running.parsed(args, ALGORITHMS, served=True)
 
     # Those who get each status of the run.
-    metrics = running.metrics(args)
-    home = HomeAssistant(args.fleet) if args.home_assistant else None
+    observers = _observers(args)
     watcher = _watcher(args)
-    if metrics is not None:
-        watcher = watcher.also(metrics.update)
-    if home is not None:
-        watcher = watcher.also(home.update)
+    for observer in observers:
+        watcher = watcher.also(observer.update)
 
     active_run = serve(
         options,
@@ -100,13 +97,11 @@ def run(args: argparse.Namespace) -> int:
         new_model=args.new_model,
         named=running.named(args).keys() - _OF_EACH_START,
     )
-    if metrics is not None:
-        metrics.add_store(active_run.files.store, active_run.files.name)
     with (
         _stopped_by_signals(active_run),
         active_run,
         _dashboard(args, active_run.directory),
-        published(home, active_run, watcher.warn),
+        observing.observed(active_run, observers, watcher.warn),
     ):
         result = active_run.run()
 
@@ -119,6 +114,22 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_report:
         result |= results.draw(result)
     return running.print_run(args, result)
+
+
+def _observers(args: argparse.Namespace) -> list[observing.Observer]:
+    """Return those who show the run elsewhere: metrics, and observers that extensions bring.
+
+    Raises UsageError if one of them cannot show it.
+    """
+    observers: list[observing.Observer] = []
+    metrics = running.metrics(args)
+    if metrics is not None:
+        observers.append(metrics)
+    for observer_class in observing.registered():
+        is_wanted = getattr(args, observer_class.name)
+        if is_wanted:
+            observers.append(observer_class(args.fleet))
+    return observers
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """Data sets: the records that devices hold, held-out records, and public rows.
 
-Held-out records judge a model; public rows are nobody's records. Every feature lies in [-1, 1] and
-is stored as on a device, Q1.14 in an int16. The first feature is always 1 (the bias). Domains are
-fixed beforehand or published, since a domain learnt from the records would be a release without
-noise.
+Held-out records judge a model. Public rows are records that no device holds, and that need no
+privacy. Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16: the integer
+ONE = 2**14 stands for 1. The first feature is always 1 (the bias). The domain of an attribute, which
+is scaled to [-1, 1], is fixed beforehand or published, since a domain learnt from the records would
+disclose them without noise.
 """
 
 from collections.abc import Callable, Collection
@@ -82,7 +83,10 @@ TABLES: dict[str, Callable[[], Table]] = {"flights-table": flights_table}
 
 
 def task_of(name: str) -> str:
-    """Return the task of a data set, which `load` would load, without reading its data."""
+    """Return the task of the data set that `load` would load, without reading its data.
+
+    name: as of `load`. An unknown name counts as a classification; `load` refuses it later.
+    """
     kind, _, _ = name.partition(":")
     if kind not in SOURCES:
         return CLASSIFICATION
@@ -90,12 +94,12 @@ def task_of(name: str) -> str:
 
 
 def held_names() -> tuple[str, ...]:
-    """The names that `held` takes."""
+    """Return the names that `held` takes: those of data sets and of tables."""
     return (*DATASETS, *TABLES)
 
 
 def held(name: str, *, classes: bool = False) -> Dataset | Table:
-    """The records that a device may hold: one of TABLES, or a data set (see `load`)."""
+    """Load the records that a device may hold: one of TABLES, or a data set (see `load`)."""
     if name in TABLES:
         return TABLES[name]()
     return load(name, classes=classes)
@@ -104,9 +108,9 @@ def held(name: str, *, classes: bool = False) -> Dataset | Table:
 def load(name: str, *, classes: bool = False) -> Dataset:
     """Load a data set by its name, or as `NAME:PATH`, which also says where its file is.
 
-    classes: whether labels count the classes from 0. Without it, they tell some classes (1) from
-    the rest (-1). Raises UsageError if there is no such data set, it has no classes to count, or
-    its file is missing or malformed.
+    classes: whether labels are the numbers of the classes, from 0. Without it, a data set of
+    several classes gets the label 1 for some of them, and -1 for the rest. Raises UsageError if
+    there is no such data set, it has no classes, or its file is missing or malformed.
     """
     kind, colon, path = name.partition(":")
     if kind not in SOURCES:

@@ -23,18 +23,22 @@ Fixed = npt.NDArray[np.int16]
 Indices = npt.NDArray[np.int64]
 
 CONSTANT = "constant"
-PUBLIC = 1000  # records of a data set, at most, that are public
-_HELD_OUT = 0.1
-_GOLDEN = 2654435769  # 2**32 over the golden ratio
+PUBLIC = 1000  # at most so many records of a data set are public rows
+_HELD_OUT = 0.1  # the share of the records that are held out
+_GOLDEN = 2654435769  # 2**32 divided by the golden ratio
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """n records with labels.
+    """n records with labels, for training and judging a model.
 
-    features: n x d, Q1.14, the constant first. labels: n, Q1.14 or classes. held_out: n flags of
-    the records that only judge a model. public: positions of the public rows, records that are
-    nobody's: neither for training nor held out; their first ones are as evenly spread as all.
+    - name, task: the name of the data set, and one of CLASSIFICATION, REGRESSION and MULTICLASS
+    - feature_names, features: d names, and n x d numbers in Q1.14; the first feature is constant
+    - labels: n numbers, in Q1.14 or, for MULTICLASS, the numbers of classes
+    - held_out: n flags of the records that only judge a model
+    - classes: the names of the classes, for MULTICLASS
+    - public: positions of the public rows, which no device holds and which judge no model; the
+      first ones of them are as evenly spread over the data set as all
     """
 
     name: str
@@ -63,9 +67,9 @@ class Dataset:
 
     @cached_property
     def judged(self) -> tuple[Floats, Floats]:
-        """Features and labels of the held-out records, in units of Q1.14.
+        """The features and the labels of the held-out records, as floats in units of Q1.14.
 
-        Cached, since every figure needs them.
+        They are cached, since every measure of a model needs them.
         """
         test = self.test
         return self.features[test].astype(np.float64), self.labels[test].astype(np.float64)
@@ -86,10 +90,7 @@ class Dataset:
         return np.bincount(codes, minlength=classes) / len(labels)
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Return records as a device holds them: m x (d + 1), the label last.
-
-        positions: of the m records.
-        """
+        """Return the records at m positions as devices hold them: m x (d + 1), the label last."""
         rows = np.asarray(positions)
         return np.concatenate([self.features[rows], self.labels[rows, None]], axis=1)
 
@@ -99,7 +100,8 @@ class Dataset:
         positive: the names of these classes. Raises UsageError if there is no such class, or the
         rest would be empty.
         """
-        if self.task != MULTICLASS or not positive or not set(positive) < set(self.classes):
+        leaves_a_rest = set(positive) < set(self.classes)
+        if self.task != MULTICLASS or not positive or not leaves_a_rest:
             part = "nothing"
             if positive:
                 part = ", ".join(positive)
@@ -122,17 +124,19 @@ class Dataset:
 
         They are the records that the fixed split would hold out next.
         """
-        others = np.argsort(_multiples(len(self.labels)))[len(self.test) :]
+        by_fixed_split = np.argsort(_multiples(len(self.labels)))  # those held out come first
+        others = by_fixed_split[len(self.test) :]
         count = min(PUBLIC, len(others) // 3)
         return self.divided(self.held_out, others[:count])
 
 
 @dataclass(frozen=True)
 class Table:
-    """n records of attributes.
+    """n records of numeric and categorical attributes, for collecting means and frequencies.
 
-    numeric: n x the number of numeric attributes, Q1.14. codes: n x the number of categorical ones,
-    as positions in their `categories`.
+    numeric_names, numeric: the numeric attributes, n x their number, in Q1.14. categorical_names,
+    codes: the categorical attributes, n x their number, each as a position in the `categories` of
+    the attribute; None if there are none.
     """
 
     name: str
@@ -148,15 +152,15 @@ class Table:
         return np.arange(len(self.numeric))
 
     def records(self, positions: npt.ArrayLike) -> Fixed:
-        """Return records as a device holds them: m x (d + 1).
+        """Return the records at m positions as devices hold them: m x (d + 1).
 
-        positions: of the m records. Numeric attributes come first, then categorical ones, and last
-        an unused label of 0.
+        Numeric attributes come first, then categorical ones, and last an unused label of 0.
         """
         rows = np.asarray(positions)
-        columns = [self.numeric[rows], np.zeros((len(rows), 1), np.int16)]
+        columns = [self.numeric[rows]]
         if self.codes is not None:
-            columns.insert(1, self.codes[rows])
+            columns.append(self.codes[rows])
+        columns.append(np.zeros((len(rows), 1), np.int16))
         return np.concatenate(columns, axis=1)
 
     def regression(self, label: str) -> Dataset:
@@ -222,10 +226,11 @@ def with_constant(
     labels: npt.NDArray[Any],
     classes: tuple[str, ...] = (),
 ) -> Dataset:
-    """Return a data set of features without the constant, which is added, and the fixed split.
+    """Return a data set of these features, to which the constant is added.
 
-    names: of the features. features: n x (d - 1), Q1.14. labels: n. classes: their names, for a
-    task with several classes.
+    The records to hold out are those of the fixed split (`held_out`). name, task: as of Dataset.
+    names: those of the features. features: n x (d - 1), Q1.14. labels: n. classes: the names of
+    classes, for MULTICLASS.
     """
     constant = np.full((len(features), 1), ONE, np.int16)
     return Dataset(
@@ -242,9 +247,11 @@ def with_constant(
 def held_out(n: int, share: float = _HELD_OUT) -> npt.NDArray[np.bool_]:
     """Return the fixed split: flags of n records, of which `share` are held out.
 
-    These are evenly spread: by multiples of the golden ratio, modulo 1.
+    Record i is held out if the i-th multiple of the golden ratio, modulo 1, is below `share`. That
+    spreads the held-out records evenly, whatever the order of the records.
     """
-    return _multiples(n) < np.uint64(round(share * (1 << 32)))
+    limit = np.uint64(round(share * (1 << 32)))
+    return _multiples(n) < limit
 
 
 def _multiples(n: int) -> npt.NDArray[np.uint64]:
@@ -253,7 +260,7 @@ def _multiples(n: int) -> npt.NDArray[np.uint64]:
 
 
 def to_fixed(values: npt.ArrayLike) -> Fixed:
-    """Q1.14 of real numbers, rounded and clipped to [-1, 1].
+    """Convert real numbers to Q1.14, rounded, and clipped to [-1, 1].
 
     Raises ValueError for a number that is not finite.
     """
@@ -264,19 +271,20 @@ def to_fixed(values: npt.ArrayLike) -> Fixed:
 
 
 def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Fixed:
-    """Q1.14 of values, scaled so that their domain [low, high] becomes [-1, 1].
+    """Convert values to Q1.14, scaled so that their domain [low, high] becomes [-1, 1].
 
-    Values outside of it are clipped.
+    Values outside of it are clipped. A domain of a single value becomes 0.
     """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    width = np.where(high > low, high - low, 1.0)
-    return to_fixed((2 * np.asarray(values, np.float64) - low - high) / width)
+    width = np.where(high > low, high - low, 1.0)  # 1 only avoids a division by 0
+    twice_from_middle = 2 * np.asarray(values, np.float64) - low - high
+    return to_fixed(twice_from_middle / width)
 
 
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
     """Return the codes (n) of a categorical attribute as n x (count - 1) binary features.
 
-    count: of its categories. Feature j is 1 in records of category j, else -1; all are -1 in
+    count: how many categories it has. Feature j is 1 in records of category j, else -1; all are -1 in
     records of the last category. Source: Wang et al., ICDE 2019.
     """
     is_category = np.asarray(codes)[:, None] == np.arange(count - 1)
@@ -285,14 +293,18 @@ def expand(codes: npt.ArrayLike, count: int) -> Fixed:
 
 def data_folder() -> Path:
     """Return the folder of files that users get themselves: $TERN_DATA, or one in tern's cache."""
-    return Path(os.environ.get("TERN_DATA") or cache_root() / "data")
+    folder = os.environ.get("TERN_DATA")
+    if folder:
+        return Path(folder)
+    return cache_root() / "data"
 
 
 def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str) -> Path:
-    """Find the file of a data set: `path` itself, or the first of `names` in the folder `path`.
+    """Find the file of a data set.
 
-    dataset: its name. path: by default `data_folder()`. source: where users get the file, for the
-    hint of the UsageError that is raised if it is not there.
+    It is `path`, if that is a file, or else the first of `names` that is in the folder `path`, by
+    default in `data_folder()`. dataset: the name of the data set. source: where users get the file,
+    for the hint of the UsageError that is raised if it is not there.
     """
     folder = path or data_folder()
     if folder.is_file():
@@ -311,5 +323,8 @@ def find_file(dataset: str, path: Path | None, names: Sequence[str], source: str
 
 
 def bad_file(path: Path, problem: str, source: str) -> UsageError:
-    """The error for a file that is not in its published format."""
+    """Return the error for a file that is not in its published format.
+
+    problem: what is wrong with it. source: where users get the file.
+    """
     return UsageError(f"{path}: {problem}", hint=f"get the file again from {source}")

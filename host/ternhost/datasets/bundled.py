@@ -19,7 +19,7 @@ _PIXEL = 16  # the largest value of a pixel of digits
 
 
 def diabetes() -> Dataset:
-    """442 patients with 10 measurements (Efron et al. 2004).
+    """Load the data set of 442 patients with 10 measurements each (Efron et al. 2004).
 
     The label is the progression of the disease in a year, 0 to 350.
     """
@@ -36,7 +36,7 @@ def _diabetes() -> Dataset:
 
 
 def multiclass(name: str) -> Dataset:
-    """Load a small data set by its name; some of its records are public rows, nobody's.
+    """Load a small data set by its name; some of its records are public rows.
 
     breast-cancer: 569 tumours (170 public), 30 measurements, malignant or benign (Wolberg, Street,
     Mangasarian 1993). digits: 1,797 handwritten digits (539 public) of 8 x 8 pixels (Alpaydin and
@@ -63,5 +63,8 @@ def _multiclass(name: str) -> Dataset:
 
 
 def _normalised(values: Floats) -> Fixed:
-    """Columns scaled by their published ranges, which their values cover."""
+    """Scale each column so that its published range becomes [-1, 1].
+
+    In these data sets the values of each column cover that range exactly.
+    """
     return normalised(values, values.min(axis=0), values.max(axis=0))

@@ -1,6 +1,6 @@
-"""The flights of nycflights.py as a table of 5 numeric and 14 categorical attributes.
+"""Makes a table of the flights of nycflights.py, for collecting means and frequencies.
 
-It is for collecting means and frequencies.
+It has 5 numeric and 14 categorical attributes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_WINDS = ("calm", *(f"{10 * i}" for i in range(1, 37)), "unknown")  # it comes from, in degrees
-# Name -> the fewest minutes behind schedule.
+_DEGREES = [str(degrees) for degrees in range(10, 361, 10)]  # where the wind comes from
+_WINDS = ("calm", *_DEGREES, "unknown")
+# The fewest minutes behind schedule of each category of arrivals.
 _ARRIVALS = {"early": -np.inf, "on time": 0, "late": LATE + 1, "very late": 61}
 
 
@@ -44,7 +45,7 @@ def _table(
     flights = with_weather(flights, weather, "wind_dir", "wind_speed", "temp", "precip")
     flights = flights.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
     numbers = _numbers(flights)
-    codes = {}  # by the attribute's name
+    codes = {}  # of each flight, by the name of the attribute
     categories = []
     for name, (column, values) in _categories(flights).items():
         codes[name] = np.asarray(column, np.int16)
@@ -63,7 +64,7 @@ def _numbers(flights: pandas.DataFrame) -> dict[str, Floats]:
     """Return the numeric attributes by name, scaled to [-1, 1] by bounds fixed beforehand."""
 
     def scaled(values: pandas.Series, centre: float, half: float) -> Floats:
-        """The values, of which centre - half becomes -1 and centre + half becomes 1."""
+        """Return the values, scaled: centre - half becomes -1, and centre + half becomes 1."""
         return ramp(values.to_numpy(np.float64), centre, half)
 
     return {
@@ -84,14 +85,18 @@ def _categories(
     """
     import pandas
 
-    week = (pandas.to_datetime(flights[["year", "month", "day"]]).dt.dayofyear - 1) // 7
+    dates = pandas.to_datetime(flights[["year", "month", "day"]])
+    week = (dates.dt.dayofyear - 1) // 7
     # Tens of degrees are the codes of winds; 0 is calm, and the last one is unknown.
     tens_of_degrees = flights["wind_dir"] / 10
-    wind = tens_of_degrees.where(flights["wind_speed"] != 0, 0).fillna(len(_WINDS) - 1)
+    has_wind = flights["wind_speed"] != 0
+    wind = tens_of_degrees.where(has_wind, 0).fillna(len(_WINDS) - 1)
     least_delays = list(_ARRIVALS.values())
     arrival = np.searchsorted(least_delays, flights["arr_delay"], side="right") - 1
     rain = (flights["precip"].fillna(0) > 0).astype(int)
     zones = [f"UTC{hours}" for hours in range(-10, -3)]
+    zone = flights["tz"].fillna(-4) + 10  # only Caribbean airports, in UTC-4, have no zone
+    hour_of_arrival = flights["sched_arr_time"] // 100 % 24  # times are written as hhmm
     return {
         "airline": _coded(flights["carrier"]),
         "origin": _coded(flights["origin"]),
@@ -102,8 +107,8 @@ def _categories(
         "weekday": (weekday(flights), _DAYS),
         "hour": (flights["hour"], _range(0, 23)),
         "minute": (flights["minute"], _range(0, 59)),
-        "hour of arrival": (flights["sched_arr_time"] // 100 % 24, _range(0, 23)),
-        "time zone": (flights["tz"].fillna(-4) + 10, zones),
+        "hour of arrival": (hour_of_arrival, _range(0, 23)),
+        "time zone": (zone, zones),
         "wind from": (wind, _WINDS),
         "rain": (rain, ("dry", "rain")),
         "arrival": (arrival, tuple(_ARRIVALS)),
@@ -111,10 +116,14 @@ def _categories(
 
 
 def _coded(column: pandas.Series) -> tuple[Fixed, tuple[str, ...]]:
-    """The codes of a column of texts, and the texts in order."""
+    """Return the code of each text of a column, and the distinct texts in alphabetical order.
+
+    A code is a position among these texts.
+    """
     values, codes = np.unique(column.to_numpy(str), return_inverse=True)
     return codes.astype(np.int16), tuple(str(value) for value in values)
 
 
 def _range(first: int, last: int) -> tuple[str, ...]:
+    """Return the numbers from first to last, as names of categories."""
     return tuple(str(number) for number in range(first, last + 1))

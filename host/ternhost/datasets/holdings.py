@@ -11,10 +11,11 @@ from ternhost.errors import UsageError
 
 @dataclass(frozen=True)
 class Holdings:
-    """The records of a fleet's clients.
+    """Says which client of a fleet holds which records.
 
-    records: m x (d + 1), Q1.14, the label last. order: positions in `records`. Client i (from 0)
-    holds the i-th group of `each` positions in `order`, cyclically.
+    records: all records (m x (d + 1), Q1.14, the label last). order: positions in `records`, which
+    are dealt to the clients: client i, counted from 0, holds the i-th group of `each` positions.
+    Clients beyond the last group begin again with the first one.
     """
 
     records: Fixed
@@ -32,20 +33,21 @@ class Holdings:
         return len(self.order) // self.each
 
     def positions(self, clients: npt.ArrayLike) -> Indices:
-        """The positions of these clients (n) in `records`: n x each."""
+        """Return the positions in `records` of what these n clients hold: n x each."""
         groups: Indices = self.order[: self.clients * self.each].reshape(-1, self.each)
         return groups[np.asarray(clients, np.int64) % self.clients]
 
     def rows(self, clients: npt.ArrayLike) -> Fixed:
-        """The records of these clients (n): n x each x (d + 1)."""
+        """Return the records of these n clients: n x each x (d + 1)."""
         return self.records[self.positions(clients)]
 
 
 def deal(stock: Holdings, name: str, boards: int, seed: int, *, again: bool = False) -> Holdings:
-    """Deal the records of a stock to boards at random, `stock.each` to each board.
+    """Deal records to boards at random, `stock.each` to each board; return who holds what.
 
-    name: of the data set, for messages. seed: of the shuffle. again: whether several boards may get
-    the same records if there are too few; otherwise that raises UsageError.
+    stock: the records that can be dealt: those in its `order`. name: that of the data set, for
+    messages. seed: that of the shuffle. again: whether several boards may get the same records if
+    there are too few; otherwise that raises UsageError.
     """
     rng = np.random.default_rng(seed)
     needed = boards * stock.each

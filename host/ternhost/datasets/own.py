@@ -1,4 +1,4 @@
-"""Records in a CSV file of one's own: rows of features and then the label, in [-1, 1]."""
+"""Reads the records of a user's CSV file: rows of features and then the label, in [-1, 1]."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ from tern.wire import MAX_DIMENSION
 from ternhost.datasets.base import CLASSIFICATION, MULTICLASS, REGRESSION, Dataset, Fixed, held_out
 from ternhost.errors import UsageError
 
-_LEAST = 50  # records of a data set: a tenth of them judges models
+_LEAST = 50  # the fewest records of a data set, of which a tenth judges models
 _ROW = "a row is a record: its features, then its label"
 
 
@@ -56,7 +56,10 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
 
 
 def has_labels_0_and_1(rows: Fixed) -> bool:
-    """Whether the labels are 0, or 0 and 1: not what is usual here, -1 and 1."""
+    """Return whether all labels are 0 or 1, and some are 0.
+
+    Two classes have the labels -1 and 1 here. So such a file was probably made for other programs.
+    """
     labels = set(rows[:, -1].tolist())
     return 0 in labels and labels <= {0, ONE}
 
@@ -66,7 +69,8 @@ def read_csv(path: str | Path, *, classes: bool = False, most: int | None = None
 
     The file has values in [-1, 1]; a first row of names and empty lines are skipped. classes:
     whether labels are numbers of classes, from 0. most: how many values of each row are read; every
-    row must have as many. Raises UsageError, which names the line.
+    row must have as many. None: all values, and every row must have as many as the first. Raises
+    UsageError, which names the line.
     """
     _, rows = _read(path, classes, most)
     return rows
@@ -79,13 +83,14 @@ def _read(path: str | Path, classes: bool, most: int | None = None) -> tuple[lis
     """
     names: list[str] = []
     records: list[list[float]] = []
-    width = most  # of each row; without `most`, that of the first
+    width = most  # how many values a row must have; None until the first row says it
     try:
         # Without -sig a byte order mark would make the first row one of names.
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file)
             for number, row in enumerate(rows, 1):
-                if number == 1 and not any(map(_is_number, row)):
+                has_numbers = any(_is_number(cell) for cell in row)
+                if number == 1 and not has_numbers:
                     names = row
                 elif row:
                     where = f"{path}, line {rows.line_num}"
@@ -124,7 +129,8 @@ def _record(row: list[str], where: str, width: int | None, classes: bool) -> lis
     cells_in_range = row  # those that must be in [-1, 1]
     if classes:
         *cells_in_range, label = row
-        if not (label.strip().isdigit() and int(label) < MAX_DIMENSION):
+        is_class = label.strip().isdigit() and int(label) < MAX_DIMENSION
+        if not is_class:
             number = f"the number of a class, 0 to {MAX_DIMENSION - 1}"
             raise UsageError(f"{where}: the label must be {number}, not {label.strip()}")
     for cell in cells_in_range:
@@ -137,6 +143,7 @@ def _record(row: list[str], where: str, width: int | None, classes: bool) -> lis
 
 
 def _is_number(cell: str) -> bool:
+    """Return whether a text is a number, and not nan."""
     try:
         return not math.isnan(float(cell))
     except ValueError:

@@ -16,11 +16,12 @@ from ternhost.datasets.base import CLASSIFICATION, REGRESSION, Dataset, Table
 class Source:
     """A data set for training: how it is read, and what it is for.
 
-    read: takes the path of its file, or None to search for it; it raises UsageError for a missing
-    or malformed file. task: of the data set that `ternhost.datasets.load` makes of it. positive: if
-    it has several classes, those that a two-class model tells from the rest. has_file: whether
-    users must get a file themselves. table: reads its attributes for collecting, if these are not
-    the features.
+    - read: called with the path of its file, or None to search for it; raises UsageError for a
+      missing or malformed file
+    - task: that of the data set that `ternhost.datasets.load` makes of it
+    - positive: if it has several classes, those that a two-class model tells from the rest
+    - has_file: whether users must get a file themselves
+    - table: reads the attributes for collecting, if these are not the features
     """
 
     read: Callable[[Path | None], Dataset]
@@ -31,10 +32,12 @@ class Source:
 
 
 def _without_file(read: Callable[[], Dataset], task: str = CLASSIFICATION) -> Source:
+    """Return the source of a data set that is read without a path, which is ignored."""
     return Source(lambda _: read(), task)
 
 
 def _bundled(name: str, positive: tuple[str, ...]) -> Source:
+    """Return the source of a data set of several classes that comes with scikit-learn."""
     read = partial(bundled.multiclass, name)
     return Source(lambda _: read(), positive=positive)
 

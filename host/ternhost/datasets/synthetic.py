@@ -1,4 +1,4 @@
-"""Synthetic records with a known truth, the same for the same seed."""
+"""Draws synthetic records with a known truth, which are the same for the same seed."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,8 @@ import numpy as np
 from ternhost.datasets import base
 from ternhost.errors import UsageError
 
-_MOST = 5  # standard deviation of Gaussian attributes, and mean of exponential ones
-_NOISE = 0.05
+_MOST = 5  # the largest standard deviation of Gaussian attributes, and mean of exponential ones
+_NOISE = 0.05  # scale of the noise of labels
 
 
 def attributes(
@@ -20,7 +20,7 @@ def attributes(
     deviation: float = 0.25,
     seed: int = 0,
 ) -> base.Table:
-    """Draw a table of n records with d independent attributes in [-1, 1], to estimate means of.
+    """Draw a table of n records with d independent attributes, whose means are to be estimated.
 
     shape: the distribution of each attribute; values outside of [-1, 1] are drawn again.
 
@@ -38,8 +38,7 @@ def attributes(
         "gaussian": lambda size: rng.normal(mean, deviation, size),
         "exponential": lambda size: rng.exponential(mean, size),
         "uniform": lambda size: rng.uniform(-1, 1, size),
-        # Inverse of F(x) = (1 - (x+2)**-9) / (1 - 3**-9).
-        "power": lambda size: (1 - rng.random(size) * (1 - 3.0**-9)) ** (-1 / 9) - 2,
+        "power": lambda size: _power_law(rng.random(size)),
     }
     if shape not in draws:
         raise UsageError(f"there is no distribution {shape!r}", hint=f"one of: {', '.join(draws)}")
@@ -60,6 +59,15 @@ def attributes(
         outside = np.flatnonzero(np.abs(values) > 1)
     names = tuple(f"x{j}" for j in range(d))
     return base.Table(shape, names, base.to_fixed(values.reshape(n, d)))
+
+
+def _power_law(uniform: base.Floats) -> base.Floats:
+    """Turn uniform numbers from [0, 1) into numbers of [-1, 1] of density ~ (x + 2)**-10.
+
+    That is the inverse of the distribution function F(x) = (1 - (x + 2)**-9) / (1 - 3**-9).
+    """
+    powers: base.Floats = (1 - uniform * (1 - 3.0**-9)) ** (-1 / 9)
+    return powers - 2
 
 
 def linear(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
@@ -83,8 +91,9 @@ def logistic(n: int = 100_000, d: int = 16, *, seed: int = 0) -> base.Dataset:
     rng = np.random.default_rng(seed)
     public_rng = np.random.default_rng([seed, 1])
     names, features, score = _scores(d, (n, rng), (base.PUBLIC, public_rng))
-    noise = [rng.logistic(0, _NOISE, n), public_rng.logistic(0, _NOISE, base.PUBLIC)]
-    labels = base.to_fixed(np.where(score + np.concatenate(noise) > 0, 1, -1))
+    noise_of_parts = [rng.logistic(0, _NOISE, n), public_rng.logistic(0, _NOISE, base.PUBLIC)]
+    noisy_score = score + np.concatenate(noise_of_parts)
+    labels = base.to_fixed(np.where(noisy_score > 0, 1, -1))
     data = base.with_constant("synthetic-logistic", base.CLASSIFICATION, names, features, labels)
     is_public = np.arange(len(labels)) >= n
     return data.divided(data.held_out & ~is_public, np.flatnonzero(is_public))
@@ -103,8 +112,9 @@ def _scores(
         raise UsageError(
             f"a data set needs a feature beside the constant: 2 features or more, not {d}"
         )
-    features = np.concatenate([rng.uniform(-1, 1, (count, d - 1)) for count, rng in draws])
-    first_rng = draws[0][1]
+    parts = [rng.uniform(-1, 1, (count, d - 1)) for count, rng in draws]
+    features = np.concatenate(parts)
+    _, first_rng = draws[0]
     weights = first_rng.uniform(-1, 1, d - 1)
     scores = features @ (weights / np.abs(weights).sum())  # with weights of L1 norm 1
     names = [f"x{j}" for j in range(1, d)]

@@ -38,31 +38,6 @@ class Boards(Protocol):
     def __exit__(self, *raised: object) -> None: ...
 
 
-class Notices(Protocol):
-    """Messages about a fleet that a broker retains, the latest of each topic."""
-
-    def put(self, topic: str, payload: bytes) -> None:
-        """Retain this on a topic; an empty payload removes the message. Returns at once."""
-
-    def close(self, last: Mapping[str, bytes]) -> bool:
-        """Put the last messages and disconnect; return whether they have arrived."""
-
-
-class Publication(Protocol):
-    """The topics of a broker on which status figures of a fleet are published for observers."""
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of the fleet's topics."""
-
-    @property
-    def discovery(self) -> str:
-        """The topic that describes the fleet to those who look for it."""
-
-    def notices(self, will: tuple[str, bytes], warn: Warn) -> Notices:
-        """Connect to the broker. will: (topic, payload) that it retains if this process is lost."""
-
-
 @dataclass(frozen=True)
 class SimulatedClients:
     """The clients of a simulated fleet.
@@ -164,11 +139,9 @@ class Fleet:
         """The file with the keys of its devices, or None if the fleet does not know it."""
         return None
 
-    def publication(self) -> Publication | None:
-        """Return where its figures may be published for observers; None if nobody may see them.
-
-        Raises UsageError and StorageError.
-        """
+    @property
+    def broker_directory(self) -> Path | None:
+        """The directory of the broker that its boards are connected to; None if there is none."""
         return None
 
     def device_count(self, store: Store, standing: bool) -> int:

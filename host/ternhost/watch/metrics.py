@@ -26,6 +26,8 @@ from tern import wire
 from ternhost.errors import StorageError
 from ternhost.privacy.guarantee import Span
 from ternhost.run.guarantees import ClassGuarantees, worst
+from ternhost.run.observer import Observer
+from ternhost.run.run import Run
 from ternhost.run.status import END, Status
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import Snapshot
@@ -63,8 +65,14 @@ _GAUGES: dict[str, tuple[str, Callable[[Status], float]]] = {
 }
 
 
-class Metrics:
-    """Serves metrics to Prometheus: the last status that `update` got, and the figures of stores."""
+class Metrics(Observer):
+    """Serves metrics to Prometheus: the last status that `update` got, and the figures of stores.
+
+    It goes on after the end of a run, so that its last figures are still read.
+    """
+
+    name = "metrics"
+    about = "serve metrics for Prometheus"
 
     def __init__(self, port: int) -> None:
         """Start the server on a loopback port.
@@ -79,6 +87,10 @@ class Metrics:
         # Requests are checked from here on. Before, there was no figure that one could have read.
         checked_app = _only_here(self.server.get_app(), self.port)
         self.server.set_app(checked_app)
+
+    def begin(self, run: Run, warn: Callable[[str], None]) -> None:
+        """Also serve the figures of the run's store."""
+        self.add_store(run.files.store, run.files.name)
 
     def add_store(self, store: str | Path, run: str | None = None) -> None:
         """Also serve the figures of a store, which is read whenever Prometheus asks.

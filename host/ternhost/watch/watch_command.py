@@ -5,15 +5,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from importlib.resources import files
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ternhost.command import add_command, add_option, print_line, print_result
 from ternhost.errors import OK, StorageError, UsageError
-from ternhost.extensions import EXTENSIONS
+from ternhost.extensions import EXTENSIONS, Export
 from ternhost.files import storage_errors, write_file
+from ternhost.options import flag
 from ternhost.run.directory import RUNS
 from ternhost.store.reader import Reader
 from ternhost.store.snapshot import RunView, Snapshot
@@ -29,23 +28,24 @@ def add_parser(subparsers: Any) -> None:
     """Add `tern watch` to the commands."""
     summary = "show a run and its fleet in the terminal, until Ctrl-C"
     example = """tern watch my-broker/store.sqlite
-        tern watch --once --json
-        tern watch --grafana tern.json --alerts tern-alerts.yml"""
+        tern watch --once --json"""
+    exports = _exports()
+    if exports:
+        files = [f"{flag(export.name)} {export.example}" for export in exports]
+        example += f"\ntern watch {' '.join(files)}"
     lines = "print one JSON object per line whenever something changes"
     parser = add_command(subparsers, "watch", summary, example, run, lines)
     text = "name or directory of a run, or a store (default: the newest run)"
     parser.add_argument("run", nargs="?", metavar="RUN|STORE", help=text)
     add_option(parser, "--once", "show it once, and exit")
     add_option(parser, "--interval SECONDS", "seconds between two updates", 1.0)
-    add_option(
-        parser, "--grafana FILE", "write a Grafana dashboard for 'tern serve --metrics', and exit"
-    )
-    add_option(parser, "--alerts FILE", "write Prometheus alert rules for these metrics, and exit")
+    for export in exports:
+        add_option(parser, f"{flag(export.name)} FILE", export.about)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files of --grafana and --alerts, or else show a run until Ctrl-C."""
-    if args.grafana or args.alerts:
+    """Write the files for other programs that the options name, or else show a run until Ctrl-C."""
+    if any(getattr(args, export.name) for export in _exports()):
         _write_files(args)
         return OK
     if not 0.1 <= args.interval <= 3600:
@@ -59,40 +59,23 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def grafana_dashboard() -> str:
-    """Return the dashboard for Grafana as JSON, with the panels of extensions."""
-    text = (files("ternhost.watch") / "grafana.json").read_text()
-    dashboard = json.loads(text)
-    for extension in EXTENSIONS.available():
-        dashboard["panels"] += extension.grafana_panels()
-    dashboard["panels"].sort(key=itemgetter("id"))
-    return json.dumps(dashboard, indent=1, ensure_ascii=False) + "\n"
-
-
-def alert_rules() -> str:
-    """Return the alerts for Prometheus as YAML, with the rules of extensions."""
-    rules = (files("ternhost.watch") / "alerts.yml").read_text()
-    for extension in EXTENSIONS.available():
-        rules += extension.alert_rules()
-    return rules
-
-
-# What is written to the file of an option, by the name of the option.
-_FILES = {"grafana": grafana_dashboard, "alerts": alert_rules}
+def _exports() -> list[Export]:
+    """Return the files for other programs that extensions can write."""
+    return [export for extension in EXTENSIONS.available() for export in extension.exports]
 
 
 def _write_files(args: argparse.Namespace) -> None:
-    """Write the Grafana dashboard and the Prometheus alerts to the files that the options name."""
+    """Write files for other programs to the paths that the options name."""
     written_files = {}
     lines = []
-    for name, make_content in _FILES.items():
-        path = getattr(args, name)
+    for export in _exports():
+        path = getattr(args, export.name)
         if not path:
             continue
         with storage_errors("name another file", path):
-            write_file(Path(path), make_content().encode())
-        written_files[name] = path
-        lines.append(f"{name}: {path}")
+            write_file(Path(path), export.text().encode())
+        written_files[export.name] = path
+        lines.append(f"{export.name}: {path}")
     print_result(written_files, "\n".join(lines), args.json)
 
 

@@ -1,7 +1,7 @@
 """Meters by name: ways to find the energy of a report, each in a file of its own.
 
-A new meter is a class, see `base`, and a line here; in another package an entry point of the group
-`tern.meters`; in a program a call of `METERS.register`.
+A new meter is a class derived from `base.Meter` and a line in the table below. Another package adds
+one by an entry point of the group `tern.meters`, and a program by a call of `METERS.register`.
 """
 
 from typing import TYPE_CHECKING

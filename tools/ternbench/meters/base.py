@@ -14,10 +14,12 @@ from ternbench.energy import ReportEnergy
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be measured.
+    """What a meter is to measure.
 
-    fleet: the board, as a fleet of one. marker: the pin that marks reports; None: the board's
-    usual one. asleep: measure the board in deep sleep, too. say: shows progress.
+    case: the kind of report. fleet: the board, as a fleet of one, such as "port:/dev/ttyACM0". marker:
+    number of the board's pin that is set during a report; None: the board's usual pin. active_low: the
+    pin is low during a report, not high. asleep: measure the board in deep sleep, too. say: shows the
+    user a line about the next step.
     """
 
     case: Case
@@ -30,10 +32,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a meter found.
+    """What a meter has found about a report.
 
-    bars: microjoules of each part of each bar of the picture. chip: a key of
-    shared_specs/currents.json, if known. more: further entries of the command's result.
+    bars: the bars of the picture, by name: microjoules by the name of each part. chip: the board's key
+    in the table of datasheet currents, shared_specs/currents.json; None if unknown. more: further
+    entries of the command's result.
     """
 
     report: ReportEnergy
@@ -43,13 +46,13 @@ class Finding:
 
 
 class Meter(ABC):
-    """A way to find the energy of a report. Its class is registered in `ternbench.meters.METERS`.
+    """A way to find the energy of a report; a subclass is registered in `ternbench.meters.METERS`.
 
     An instrument that records a board derives from `instrument.Instrument`, a file that another
     program recorded from `recording.Recording`.
     """
 
-    # Whether a board has to be connected to it.
+    # Whether the meter works only with a board that is connected to it and to this computer.
     needs_board: ClassVar[bool] = True
 
     @classmethod
@@ -59,11 +62,11 @@ class Meter(ABC):
     @classmethod
     @abstractmethod
     def from_options(cls, args: argparse.Namespace) -> Self:
-        """The meter that the options of the command describe, ready for use.
+        """Return the meter that the options of `tern bench energy` describe, ready for use.
 
-        Raises UsageError for options that do not fit, and DeviceError if it does not answer.
+        Raises UsageError for options that do not fit, and DeviceError if the meter does not answer.
         """
 
     @abstractmethod
     def find(self, task: Task) -> Finding:
-        """Find the energy of a report. Raises TernError."""
+        """Find the energy of a report. Raises TernError if the figures would be wrong."""

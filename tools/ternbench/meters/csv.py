@@ -1,7 +1,7 @@
-"""Any instrument's export: a CSV file with columns of time, current, marker, and mostly voltage.
+"""Reads the recording of any instrument from a CSV file that its own program exported.
 
-Its header names columns and units, such as `Timestamp(ms),Current(uA),D0` or
-`time_s,current_a,voltage_v,marker`.
+The file has columns of time, current and marker, and mostly one of voltage. Its header names them
+and their units, such as `Timestamp(ms),Current(uA),D0` or `time_s,current_a,voltage_v,marker`.
 """
 
 import csv
@@ -15,40 +15,43 @@ from ternbench.meters.recording import Recording
 from ternbench.traces import Trace
 from ternhost.errors import UsageError
 
+# Prefixes of units. Both Unicode characters are in use: the micro sign and the Greek letter.
 _SCALES = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
+# What the title of a column looks like, by the quantity that is in it.
 _PATTERNS = {
     "time": re.compile(r"^(time|timestamp|t|seconds?)\b|^time", re.I),
     "current": re.compile(r"current|ampere|^i\b|^i_", re.I),
     "voltage": re.compile(r"volt|^v\b|^v_", re.I),
     "marker": re.compile(r"marker|trigger|digital|gpi?o?|^d0|^in0", re.I),
 }
+# The end of a title that names a unit, such as "(ms)", "[uA]" or "_v". Group 1 is the prefix.
 _UNIT = re.compile(r"[(\[_ ]\s*([munµμ]?)([sAV]|sec|seconds|amps?|volts?)\s*[)\]]?\s*$", re.I)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its position, and its unit in seconds, amperes or volts."""
+    """A column of the file: its position, and its unit in seconds, amperes or volts, such as 1e-3."""
 
     position: int
     unit: float
 
 
 class CsvExport(Recording):
-    """An exported CSV file."""
+    """The CSV file of --file."""
 
     def read(self) -> Trace:
         return read(self.path, self.volts)
 
 
 def read(path: Path, volts: float | None = None) -> Trace:
-    """Read the whole trace of a file.
+    """Read the whole recording in a file.
 
-    volts: of the supply, if the file has no column of it. Raises UsageError for a file that lacks a
-    column, or has cells that are no numbers.
+    volts: of the supply, for a file without a column of it. Raises UsageError for a file that lacks
+    a column, or has cells that are not numbers.
     """
     header, *rows = _rows(path)
     columns = _find_columns(header)
-    if not {"time", "current"} <= columns.keys():
+    if "time" not in columns or "current" not in columns:
         text = f"{path}: no column of time or of current among {', '.join(header)}"
         hint = "name them in the first row, with units: time_s,current_a,voltage_v,marker"
         raise UsageError(text, hint)
@@ -60,9 +63,9 @@ def read(path: Path, volts: float | None = None) -> Trace:
 
     values = {}
     try:
-        for name, column in columns.items():
+        for quantity, column in columns.items():
             numbers = [float(row[column.position]) for row in rows]
-            values[name] = np.array(numbers) * column.unit
+            values[quantity] = np.array(numbers) * column.unit
     except (ValueError, IndexError) as error:
         raise UsageError(f"{path}: every row must have numbers only ({error})") from error
     if "voltage" not in values:
@@ -71,12 +74,15 @@ def read(path: Path, volts: float | None = None) -> Trace:
         seconds=values["time"] - values["time"][0],
         amperes=values["current"],
         volts=values["voltage"],
-        marker=values["marker"] > 0.5,
+        marker=values["marker"] > 0.5,  # a digital input is exported as 0 or 1
     )
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """Read the header of a file, and at least two rows. Raises UsageError."""
+    """Return the rows of a file, the header first and at least two others, each a list of cells.
+
+    Raises UsageError if the file cannot be read or has fewer rows.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
@@ -91,7 +97,10 @@ def _rows(path: Path) -> list[list[str]]:
 
 
 def _find_columns(header: list[str]) -> dict[str, Column]:
-    """Find the columns that a header names, by the keys of _PATTERNS: the first that fits of each."""
+    """Return the columns that a header names, by quantity: "time", "current", "voltage" and "marker".
+
+    Of several columns of a quantity the first counts. A quantity without a column is left out.
+    """
     columns: dict[str, Column] = {}
     for quantity, pattern in _PATTERNS.items():
         for position, title in enumerate(header):
@@ -103,9 +112,13 @@ def _find_columns(header: list[str]) -> dict[str, Column]:
 
 
 def _unit_in(title: str) -> float:
-    """Return the unit that ends a column's title, such as 1e-3 for "Time (ms)"; 1 without one."""
+    """Return the unit that ends a column's title, such as 1e-3 for "Time (ms)".
+
+    It is 1 for a title without a unit.
+    """
     match = _UNIT.search(title.strip())
     if match is None:
         return 1.0
+    # The pattern ignores case: "MA" and "UA" are milliampere and microampere.
     prefix = match[1].replace("M", "m").replace("U", "u")
     return _SCALES[prefix]

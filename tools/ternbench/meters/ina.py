@@ -1,7 +1,9 @@
-"""INA226 and INA228 (Texas Instruments) on the I2C bus of a second Pico, which runs ina_logger.py.
+"""Measures with an INA226 or INA228, power monitor chips of Texas Instruments.
 
-The logger sends lines of base64. Each holds several rows of 12 bytes with registers of the chip:
-microseconds u32, bus voltage i32, shunt voltage i32. Bit 30 of the bus voltage is the marker.
+The chip is on the I2C bus of a second Pico, which runs ina_logger.py. That program sends lines of
+base64. Each holds several rows of 12 bytes: microseconds as u32, and the chip's registers of the
+bus voltage and of the voltage across the shunt, both as i32. Bit 30 of the bus voltage is the
+marker.
 """
 
 import argparse
@@ -32,10 +34,10 @@ _TICKS = 1 << 30  # ticks_us wraps there
 
 @dataclass(frozen=True)
 class Chip:
-    """How a chip's registers count, by the tables of its datasheet.
+    """How the registers of a chip count, by the tables of its datasheet.
 
-    bus and shunt: volts of one bit of the bus voltage and of the shunt voltage. max_shunt: the
-    largest shunt voltage, in bits. usual_ohms: the shunt of most breakouts.
+    bus, shunt: volts of one step of the registers of the bus voltage and of the shunt voltage.
+    max_shunt: the largest shunt voltage, in steps. usual_ohms: the shunt resistor of most modules.
     """
 
     name: str
@@ -52,7 +54,7 @@ CHIPS = {
 
 
 class Ina226(Instrument):
-    """A logger on a Pico at `port`, with a shunt of so many ohms."""
+    """A second Pico at the port `port`, whose program reads the chip at a shunt of `ohms`."""
 
     kind: ClassVar[str] = "ina226"
 
@@ -72,15 +74,16 @@ class Ina226(Instrument):
         return cls(ports.meter_port(args), args.shunt)
 
     def record(self, seconds: float) -> Trace:
-        """Run the logger on the second Pico for so many seconds, and decode what it sends.
+        """Record for so many seconds with the program on the second Pico, and decode what it sends.
 
-        Raises DeviceError if it stops before its end.
+        Raises DeviceError if the program stops before its end.
         """
         output = bytearray()
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             program = f"log({self.kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
+                # The program ends by itself; if it does not, give up a little later.
                 give_up_at = time.monotonic() + seconds + 5
                 while not output.endswith(_END) and time.monotonic() < give_up_at:
                     output += exchange(b"", b"\n")
@@ -91,6 +94,8 @@ class Ina226(Instrument):
 
 
 class Ina228(Ina226):
+    """The same with an INA228, whose registers have more bits."""
+
     kind = "ina228"
 
     @classmethod
@@ -99,9 +104,9 @@ class Ina228(Ina226):
 
 
 def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
-    """Decode the lines of the logger into a trace; damaged lines are left out.
+    """Decode the lines that the program on the second Pico has sent; damaged lines are left out.
 
-    shunt_ohms: the resistance of the shunt. Raises DeviceError if no samples are left.
+    shunt_ohms: the resistance of the shunt. Raises DeviceError for fewer than two samples.
     """
     rows: list[tuple[int, int, int]] = []
     for line in output.splitlines():
@@ -114,9 +119,10 @@ def decode(output: bytes, chip: Chip, shunt_ohms: float) -> Trace:
     ticks, bus_registers, shunt_registers = np.array(rows, np.int64).T
     steps = np.diff(ticks) % _TICKS  # the counter of microseconds wraps
     microseconds = np.concatenate(([0], np.cumsum(steps)))
-    is_later = np.concatenate(([True], steps > 0))
-    volts = (bus_registers & (_MARKER - 1)) * chip.bus
+    volts = (bus_registers & (_MARKER - 1)) * chip.bus  # the bits below the marker
     amperes = shunt_registers * chip.shunt / shunt_ohms
+    # A sample at the time of the one before it is left out, since the times of a trace increase.
+    is_later = np.concatenate(([True], steps > 0))
     return Trace(
         seconds=microseconds[is_later] / 1e6,
         amperes=amperes.astype(np.float64)[is_later],

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""Runs on a second Pico: sends rows of an INA226 or INA228 and a marker pin, see ina.py.
+"""The program on a second Pico that sends what an INA226 or INA228 and a marker pin tell.
 
-SDA is GP4, SCL is GP5, the marker GP2.
+ina.py describes its output. The chip's SDA is at GP4 and its SCL at GP5. The marker, a pin of the
+board that is measured, is at GP2.
 """
 
 import struct
@@ -11,30 +12,37 @@ from binascii import b2a_base64
 
 from machine import I2C, Pin
 
-_ROW = "<Iii"
+_ROW = "<Iii"  # microseconds, bus voltage, shunt voltage
 _ROW_BYTES = 12
-_ROWS = 16  # of a line
-_MARKER = 1 << 30
+_ROWS = 16  # rows in a line
+_MARKER = 1 << 30  # the bit of the bus voltage that tells the marker
 
 
 def configure(bus, kind, address):
-    """Start conversions; return the registers of the bus voltage and of the shunt voltage.
+    """Let the chip measure all the time; return its registers of the bus voltage and of the shunt voltage.
 
-    A register: its number, bytes, how far its value is shifted, and whether it is signed.
+    kind: "ina226" or "ina228". A register is returned as a tuple: its number, how many bytes it has,
+    by how many bits its value is shifted to the left, and whether it is signed.
     """
-    # Continuous shunt and bus conversions, as short as the chip has them, no averaging.
+    # By the tables of the datasheets: continuous measurements of shunt and bus voltage, as short
+    # as the chip has them, without averaging.
     if kind == "ina226":
         bus.writeto_mem(address, 0x00, b"\x40\x07")
-        return (0x02, 2, 0, False), (0x01, 2, 0, True)
-    bus.writeto_mem(address, 0x00, b"\x00\x00")
-    bus.writeto_mem(address, 0x01, b"\xb0\x00")
-    return (0x05, 3, 4, False), (0x04, 3, 4, True)
+        bus_voltage = (0x02, 2, 0, False)
+        shunt_voltage = (0x01, 2, 0, True)
+    else:
+        bus.writeto_mem(address, 0x00, b"\x00\x00")
+        bus.writeto_mem(address, 0x01, b"\xb0\x00")
+        bus_voltage = (0x05, 3, 4, False)
+        shunt_voltage = (0x04, 3, 4, True)
+    return bus_voltage, shunt_voltage
 
 
 def read_register(bus, address, register, buffer):
-    """Read a register of the chip as an integer.
+    """Return the value of a register of the chip as an integer.
 
-    register: as `configure` returns them. buffer: at least as large as the register.
+    address: of the chip on the bus. register: a tuple that `configure` returned. buffer: to read into,
+    at least as large as the register.
     """
     number, size, shift, signed = register
     view = memoryview(buffer)[:size]
@@ -42,13 +50,14 @@ def read_register(bus, address, register, buffer):
     value = 0
     for byte in view:
         value = value << 8 | byte
-    if signed and value >> (8 * size - 1):
+    is_negative = signed and value >> (8 * size - 1)  # the highest bit
+    if is_negative:  # two's complement
         value -= 1 << (8 * size)
     return value >> shift
 
 
 def log(kind, address, milliseconds):
-    """Send a line of base64 whenever _ROWS rows are full, and "end" after so many milliseconds.
+    """Send a line of base64 whenever _ROWS rows are full, and the line "end" after so many milliseconds.
 
     kind: "ina226" or "ina228". address: of the chip on the I2C bus.
     """

@@ -14,10 +14,10 @@ from ternbench.meters.base import Finding, Meter, Task
 from ternbench.traces import Trace
 from ternhost.errors import TernError, UsageError
 
-_SESSIONS = 5  # recordings; the one with the median energy counts
+_SESSIONS = 5  # recordings, of which the one with the median energy counts
 _SECONDS = 12.0  # that the board works in a recording
-_REST = 1.0  # seconds of a recording before and after, in which the board is idle
-_BURST = 200  # reports that a board makes in one go
+_REST = 1.0  # seconds before and after that, in which the board is idle
+_BURST = 200  # reports that a board makes when it is told to once
 
 
 class Instrument(Meter):
@@ -27,10 +27,10 @@ class Instrument(Meter):
 
     @abstractmethod
     def record(self, seconds: float) -> Trace:
-        """Record for so long. Raises DeviceError."""
+        """Record the supply for so many seconds. Raises DeviceError if that fails."""
 
     def find(self, task: Task) -> Finding:
-        """Measure reports in several recordings, and return the one with the median energy.
+        """Measure reports in several recordings, and return the result of the median recording.
 
         Raises UsageError if no pin marks the windows, TernError if the figures would be wrong.
         """
@@ -45,7 +45,8 @@ class Instrument(Meter):
             for number in range(1, _SESSIONS + 1):
                 task.say(f"{self.source}: window {number} of {_SESSIONS}, {_SECONDS:g} s")
                 reports.append(self._measure_reports(bench, task))
-            report = sorted(reports, key=lambda report: report.net)[_SESSIONS // 2]
+            reports.sort(key=lambda report: report.net)
+            report = reports[_SESSIONS // 2]  # the median
 
             if task.asleep:
                 task.say(f"{self.source}: the board asleep, {_SECONDS:g} s")
@@ -59,7 +60,10 @@ class Instrument(Meter):
         return Finding(report, bars_of(task.case, report), chip)
 
     def _measure_reports(self, bench: latency.Bench, task: Task) -> ReportEnergy:
-        """Record while the board makes reports, each in a window of its own."""
+        """Record while the board makes reports, and return the energy of one.
+
+        The board sets its marker pin during each report, so that each has a window of its own.
+        """
         with ThreadPoolExecutor(1) as pool:
             recording = pool.submit(self.record, _SECONDS + 2 * _REST)
             time.sleep(_REST)
@@ -69,20 +73,27 @@ class Instrument(Meter):
                 worked_seconds += bench.burst(task.case, _BURST)
                 bursts += 1
 
-        # The recording may have begun late, and ended within a burst.
+        # The recording may have begun late, and ended within a burst: at least half of the reports
+        # of all bursts but the last must be in it.
         most_reports = bursts * _BURST
         least_reports = (most_reports - _BURST) // 2
-        trace = recording.result()
-        return energy.measure(trace, 1, self.source, task.active_low, (least_reports, most_reports))
+        return energy.measure(
+            recording.result(),
+            reports_per_window=1,
+            source=self.source,
+            active_low=task.active_low,
+            possible_windows=(least_reports, most_reports),
+        )
 
     def _measure_sleep(self, board: subjects.BoardSubject) -> float:
-        """The mean current of the board in deep sleep, in microamperes."""
+        """Return the mean current of the board in deep sleep, in microamperes."""
         board.sleep(_SECONDS + 2 * _REST)
         trace = self.record(_SECONDS)
-        traces.require_samples(trace, [])
+        traces.require_samples(trace, windows=[])  # raises TernError for a bad recording
         return 1e6 * float(np.mean(trace.amperes))
 
 
 def bars_of(case: Case, report: ReportEnergy) -> dict[str, dict[str, float]]:
-    """A bar with the report's own energy, and that of an idle board beside it."""
-    return {case.label: {"the report's": report.net, "idle": report.gross - report.net}}
+    """Return the bar of a report for the picture: its own energy, and that of an idle board."""
+    idle_microjoules = report.gross - report.net
+    return {case.label: {"the report's": report.net, "idle": idle_microjoules}}

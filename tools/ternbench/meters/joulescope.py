@@ -1,6 +1,7 @@
-"""Joulescope JS110 and JS220, through the package joulescope (Apache-2.0, in the extra `energy`).
+"""Measures with a Joulescope JS110 or JS220, through the package joulescope.
 
-The marker is the input IN0, the lowest bit of the JS110's raw current samples.
+The package has the licence Apache-2.0 and is in tern's extra `energy`. The marker is the input IN0,
+which a JS110 sends as the lowest bit of its raw current samples.
 """
 
 import argparse
@@ -20,14 +21,15 @@ _DEVICE_RANGES = {"2A": "2 A", "180mA": "180 mA", "18mA": "18 mA", "1.8mA": "1.8
 
 
 class Joulescope(Instrument):
-    """The only Joulescope that is plugged in."""
+    """The only Joulescope that is plugged into this computer."""
 
     source = "measured with a Joulescope"
 
     def __init__(self, fixed_range: str | None = None) -> None:
-        """fixed_range: one of RANGES; None: the device chooses.
+        """Find the Joulescope.
 
-        Raises UsageError without the package, and DeviceError unless one Joulescope is there.
+        fixed_range: the measuring range, a key of RANGES; None: the device chooses. Raises UsageError if
+        the package is not installed, and DeviceError unless exactly one Joulescope is there.
         """
         extras.require("joulescope")
         import joulescope
@@ -57,26 +59,30 @@ class Joulescope(Instrument):
             samples = device.read(
                 contiguous_duration=seconds, out_format="samples_get", fields=_SIGNALS
             )
-        max_amperes = math.inf if self._range is None else RANGES[self._range]
+        max_amperes = math.inf
+        if self._range is not None:
+            max_amperes = RANGES[self._range]
         return from_samples(samples, max_amperes)
 
 
 def from_samples(samples: Any, max_amperes: float = math.inf) -> Trace:
-    """Convert what the package's `read(out_format="samples_get")` returns into a trace.
+    """Convert samples of the package joulescope into a trace.
 
-    max_amperes: the end of a fixed range; samples there are clipped.
+    samples: what its `read(out_format="samples_get")` returns. max_amperes: the end of the
+    measuring range, if that is fixed; samples there are marked as clipped.
     """
     signals = []
     for name in _SIGNALS:
         signals.append(np.asarray(samples["signals"][name]["value"], np.float64))
-    is_valid = np.isfinite(signals[0]) & np.isfinite(signals[1])  # missing samples are NaN
-    amperes, volts, marker, ranges = (signal[is_valid] for signal in signals)
+    amperes, volts, marker, ranges = signals
+    is_valid = np.isfinite(amperes) & np.isfinite(volts)  # samples that were lost are NaN
+    amperes = amperes[is_valid]
     samples_per_second = float(samples["time"]["output_sampling_frequency"]["value"])
     return Trace(
         seconds=np.flatnonzero(is_valid) / samples_per_second,
         amperes=amperes,
-        volts=volts,
-        marker=marker > 0.5,
-        ranges=ranges.astype(np.int64),
+        volts=volts[is_valid],
+        marker=marker[is_valid] > 0.5,
+        ranges=ranges[is_valid].astype(np.int64),
         clipped=amperes >= max_amperes,
     )

@@ -7,7 +7,7 @@ from ternhost.reach.ports import names
 
 
 def meter_port(args: argparse.Namespace) -> str:
-    """The port of --meter-port. Raises UsageError and DeviceError."""
+    """Return the port that --meter-port names. Raises UsageError and DeviceError."""
     if args.meter_port is None:
         text = f"--meter-port is missing: the port of the {args.meter}"
         raise UsageError(text, hint="such as --meter-port a1; see `tern devices`")

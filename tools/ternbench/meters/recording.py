@@ -1,4 +1,4 @@
-"""Files in which another program has recorded an instrument."""
+"""Finds the energy of a report in a file in which another program has recorded an instrument."""
 
 import argparse
 from abc import abstractmethod
@@ -13,11 +13,14 @@ from ternhost.errors import UsageError
 
 
 class Recording(Meter):
-    """The file of `--file`, with `--reports` in each window and a supply of `--volts`."""
+    """The file of --file. A subclass reads one format."""
 
     needs_board = False
 
     def __init__(self, path: Path, reports_per_window: int, volts: float | None) -> None:
+        """reports_per_window: how many reports the board makes while its marker pin is set. volts: of the
+        supply, if the file does not tell; None if it was not given.
+        """
         self.path = path
         self.reports_per_window = reports_per_window
         self.volts = volts
@@ -31,10 +34,10 @@ class Recording(Meter):
 
     @abstractmethod
     def read(self) -> Trace:
-        """The whole trace in the file. Raises UsageError."""
+        """Return the whole recording in the file. Raises UsageError if the file has none."""
 
     def find(self, task: Task) -> Finding:
         source = f"measured, from {self.path.name}"
         trace = self.read()
-        report = energy.measure(trace, self.reports_per_window, source, task.active_low)
+        report = energy.measure(trace, self.reports_per_window, source, active_low=task.active_low)
         return Finding(report, bars_of(task.case, report))

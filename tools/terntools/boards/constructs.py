@@ -2,11 +2,18 @@
 """Runs on a device, in one file: a small program for each thing that a compiler must get right for
 the library.
 
-self_check.py compiles this file twice, as it stands and without the decorators; the plain programs
-are the reference. CONSTRUCTS names them in their order, with the kinds of their arguments (i: an
-int; n: a shift; b, h, w: a pointer to 8, 16 or 32 bits; o: a bytearray as an object). Results that
-may leave 32 bits are cut to 30, which wrapping does not change; only bits that are the same for
-signed and unsigned 16 bits count.
+The device library has functions that MicroPython's viper compiles to machine code. A compiler with
+a fault in that makes a library that is silently wrong. So self_check.py compiles this file twice, as
+it stands and without the decorators, runs both on the board, and compares the results: the plain
+programs are the reference.
+
+The programs compute nothing of use. Each has one construct of the library in the form in which a
+compiler may get it wrong; single letters stand for the values in it. CONSTRUCTS names them in their
+order, with the kinds of their arguments.
+
+Viper's integers wrap at 32 bits, and those of Python do not; so results that may be larger are cut
+to their lowest 30 bits, which are the same for both. A pointer to 16 bits reads unsigned values,
+and the plain program's array has signed ones; so only bits count that are the same for both.
 """
 
 from array import array
@@ -17,7 +24,7 @@ import micropython
 
 @micropython.viper
 def locals_in_memory(a: int, b: int, c: int) -> int:
-    """More locals than a processor has registers: some of them live in memory."""
+    """Have more local variables than a processor has registers, so that some live in memory."""
     d = a ^ b
     e = b ^ c
     f = c ^ d
@@ -33,7 +40,10 @@ def locals_in_memory(a: int, b: int, c: int) -> int:
 
 @micropython.viper
 def many_arguments(p: ptr8, a: int, q: ptr16, b: int, r: ptr32, c: int, d: int, e: int) -> int:
-    """More arguments than are passed in registers, pointers and integers in turn."""
+    """Take more arguments than are passed in registers, pointers and integers in turn.
+
+    Each factor is another one, so that no two arguments can be exchanged without a difference.
+    """
     return (
         p[a & 7] + 3 * (q[b & 7] & 0x7FFF) + 5 * (r[c & 7] & 255) + 7 * (d & 255) + 9 * (e & 255)
     ) & 0x3FFFFFFF
@@ -41,7 +51,7 @@ def many_arguments(p: ptr8, a: int, q: ptr16, b: int, r: ptr32, c: int, d: int, 
 
 @micropython.viper
 def store_8(a: int, b: int, c: int, p: ptr8):
-    """Stores of 8 bits at the offsets where an instruction's immediate field ends, and beyond."""
+    """Store 8 bits at constant offsets: the largest that fit into an instruction, and beyond."""
     d = a + b
     e = b ^ c
     p[0] = d & 255
@@ -59,7 +69,7 @@ def store_8(a: int, b: int, c: int, p: ptr8):
 
 @micropython.viper
 def store_16(a: int, b: int, c: int, p: ptr16):
-    """Stores of 16 bits at the offsets where an instruction's immediate field ends, and beyond."""
+    """Store 16 bits at constant offsets: the largest that fit into an instruction, and beyond."""
     d = a + b
     e = b ^ c
     p[0] = d & 0x7FFF
@@ -76,7 +86,7 @@ def store_16(a: int, b: int, c: int, p: ptr16):
 
 @micropython.viper
 def store_32(a: int, b: int, c: int, p: ptr32):
-    """Stores of 32 bits at the offsets where an instruction's immediate field ends, and beyond."""
+    """Store 32 bits at constant offsets: the largest that fit into an instruction, and beyond."""
     d = a ^ b
     e = b ^ c
     p[0] = d
@@ -91,7 +101,7 @@ def store_32(a: int, b: int, c: int, p: ptr32):
 
 @micropython.viper
 def store_32_from_registers(p: ptr32, a: int, b: int):
-    """Stores of values that are in registers, and of one that is computed."""
+    """Store values that are in registers, and one that is computed."""
     p[1] = a
     p[2] = b
     p[3] = a ^ b
@@ -102,7 +112,7 @@ def store_32_from_registers(p: ptr32, a: int, b: int):
 
 @micropython.viper
 def load_8(p: ptr8, a: int) -> int:
-    """Loads of 8 bits at the offsets where an instruction's immediate field ends, and beyond."""
+    """Load 8 bits at constant offsets: the largest that fit into an instruction, and beyond."""
     return (
         p[0] + 3 * p[1] + 5 * p[31] + 7 * p[32] + 11 * p[127] + 13 * p[128] + 17 * p[255] + (a & 1)
     )
@@ -110,7 +120,7 @@ def load_8(p: ptr8, a: int) -> int:
 
 @micropython.viper
 def load_16(a: int, b: int, c: int, p: ptr16) -> int:
-    """Loads of 16 bits at the offsets where an instruction's immediate field ends, and beyond."""
+    """Load 16 bits at constant offsets: the largest that fit into an instruction, and beyond."""
     return (
         p[0] ^ p[1] << 1 ^ p[31] << 2 ^ p[32] << 3 ^ p[127] << 4 ^ p[128] << 5 ^ p[255] << 6
     ) & 0x7FFF
@@ -118,7 +128,7 @@ def load_16(a: int, b: int, c: int, p: ptr16) -> int:
 
 @micropython.viper
 def load_32(a: int, p: ptr32, b: int, q: ptr32) -> int:
-    """Loads of 32 bits through two pointers, of which one may be in memory."""
+    """Load 32 bits through two pointers, of which one may live in memory and not in a register."""
     x = (
         p[0]
         ^ (p[1] >> 1)
@@ -133,7 +143,7 @@ def load_32(a: int, p: ptr32, b: int, q: ptr32) -> int:
 
 @micropython.viper
 def index_survives_8(i: int, p: ptr8, x: int) -> int:
-    """An index in a variable keeps its value when it is scaled to address 8 bits."""
+    """Use an index in a variable for loads and stores of 8 bits, and then its value once more."""
     j = i & 63
     x = p[j]
     p[j] = 255 - x
@@ -144,7 +154,10 @@ def index_survives_8(i: int, p: ptr8, x: int) -> int:
 
 @micropython.viper
 def index_survives_16(i: int, p: ptr16, x: int) -> int:
-    """An index in a variable keeps its value when it is scaled to address 16 bits."""
+    """Use an index for loads and stores of 16 bits, and then its value once more.
+
+    To address 16 bits the index is doubled, which must not change the variable.
+    """
     i = i & 63
     x = p[i] & 0x7FFF
     p[i] = 0x7FFF - x
@@ -155,7 +168,10 @@ def index_survives_16(i: int, p: ptr16, x: int) -> int:
 
 @micropython.viper
 def index_survives_32(i: int, p: ptr32, x: int) -> int:
-    """An index in a variable keeps its value when it is scaled to address 32 bits."""
+    """Use an index for loads and stores of 32 bits, and then its value once more.
+
+    To address 32 bits the index is multiplied by 4, which must not change the variable.
+    """
     i = i & 63
     x = p[i]
     p[i] = x ^ 0x5555
@@ -166,11 +182,11 @@ def index_survives_32(i: int, p: ptr32, x: int) -> int:
 
 @micropython.viper
 def index_in_memory(a: int, b: int, c: int, p: ptr16, q: ptr32, n: int) -> int:
-    """A loop whose index is not in a register, with signed values of 16 bits."""
+    """Run a loop whose index lives in memory, with signed values of 16 bits."""
     i = 0
     s = a & 255
     while i < 20:
-        x = ((p[i] + 32768) & 65535) - 32768
+        x = ((p[i] + 32768) & 65535) - 32768  # unsigned 16 bits as signed ones
         q[i] = (q[i] & 0xFFFF) + x
         p[20 + i] = x
         s = (s + x * i) & 0xFFFFFF
@@ -180,7 +196,10 @@ def index_in_memory(a: int, b: int, c: int, p: ptr16, q: ptr32, n: int) -> int:
 
 @micropython.viper
 def base_survives(p: ptr32, q: ptr32, a: int) -> int:
-    """A pointer keeps its value when an offset is too large for the instruction."""
+    """Use pointers with offsets that are too large for an instruction, and then once more.
+
+    The address is then computed on its own, which must not change the pointer.
+    """
     p[100] = a
     q[100] = a ^ 1
     p[200] = a ^ 2
@@ -190,7 +209,7 @@ def base_survives(p: ptr32, q: ptr32, a: int) -> int:
 
 @micropython.viper
 def store_to_itself(p: ptr16, q: ptr8, r: ptr32, i: int):
-    """Stores of values that are computed from the stored-to place and its neighbours."""
+    """Store values that are computed from the place where they go and from its neighbours."""
     i &= 15
     p[0] = (p[0] + (p[1] << 1)) & 0x7FFF
     p[i] = (p[i] & p[i + 1] | p[i + 2]) & 0x7FFF
@@ -202,14 +221,14 @@ def store_to_itself(p: ptr16, q: ptr8, r: ptr32, i: int):
 
 @micropython.viper
 def bytes_joined(p: ptr8, i: int) -> int:
-    """Integers that are joined from bytes, as frames have them."""
+    """Join integers from bytes, as the device does with the fields of a frame."""
     i &= 63
     return (p[i] | p[i + 1] << 8 | p[i + 2] << 16 | (p[i + 3] & 63) << 24) ^ (p[3] << 8 | p[4])
 
 
 @micropython.viper
 def shifts(a: int, n: int, b: int) -> int:
-    """Shifts by variables and by constants, to the left and to the right."""
+    """Shift by variables and by constants, to the left and to the right."""
     x = (a << n) ^ (b >> n) ^ ((1 << n) - 1)
     y = (a & 0xFFFF) << (30 - n) ^ (b >> (30 - n))
     z = a
@@ -220,7 +239,11 @@ def shifts(a: int, n: int, b: int) -> int:
 
 @micropython.viper
 def compare(a: int, b: int) -> int:
-    """All comparisons of two variables, as conditions and as values. Each sets a bit."""
+    """Compare two variables in all ways. Each comparison that holds sets a bit of its own.
+
+    The first six are conditions, the next six values in variables, the last two the truth of an
+    integer.
+    """
     bits = (1 if a < b else 0) | (2 if a <= b else 0) | (4 if a == b else 0)
     bits |= (8 if a != b else 0) | (16 if a >= b else 0) | (32 if a > b else 0)
     c = a < b
@@ -240,7 +263,10 @@ def compare(a: int, b: int) -> int:
 
 @micropython.viper
 def compare_with_constants(a: int) -> int:
-    """Comparisons with constants that need more than an immediate field. Each sets a bit."""
+    """Compare with constants that do not fit into an instruction.
+
+    Each comparison that holds sets a bit of its own.
+    """
     bits = 0
     if a > 16384:
         bits |= 1
@@ -254,14 +280,14 @@ def compare_with_constants(a: int) -> int:
 
 @micropython.viper
 def casts(a: int, o) -> int:
-    """Casts of an object to a pointer, and of a byte to an integer."""
+    """Cast an object to a pointer, and a byte to an integer."""
     p = ptr8(o)
     return (int(p[0]) ^ a ^ int(a >> 1)) & 0x3FFFFFFF
 
 
 @micropython.viper
 def choices(a: int, b: int, c: int) -> int:
-    """Conditional expressions, `and` and `or` as values, and nested conditions."""
+    """Use conditional expressions, `and` and `or` as values, and nested conditions."""
     x = 1 if a < b else 0
     y = (3 if c & 1 else 5) if a else 7
     z = a and b
@@ -273,7 +299,7 @@ def choices(a: int, b: int, c: int) -> int:
 
 @micropython.viper
 def loops(n: int, p: ptr8) -> int:
-    """Nested loops with `break` and `continue`, and a condition of two parts."""
+    """Run nested loops with `break` and `continue`, and one with a condition of two parts."""
     n &= 15
     s = 0
     i = n
@@ -297,7 +323,7 @@ def loops(n: int, p: ptr8) -> int:
 
 @micropython.viper
 def division(a: int, b: int) -> int:
-    """Floor division and remainder, also of negative numbers."""
+    """Compute floor division and remainder, also of negative numbers."""
     b = (b & 1023) + 1
     a = a >> 2
     q = (a + (b >> 1)) // b
@@ -307,17 +333,21 @@ def division(a: int, b: int) -> int:
 
 @micropython.viper
 def products(a: int, b: int, c: int) -> int:
-    """Products that wrap at 32 bits, and sums of them."""
+    """Compute products that wrap at 32 bits, and sums of them."""
     x = (a >> 8) * (b >> 24) + (a & 255) * (c >> 24)
     return (a * b + x * c - a * c * 3 + (a & 16383) * b + 8192) & 0x3FFFFFFF
 
 
 @micropython.viper
 def saturated(a: int, b: int, p: ptr16, q: ptr32):
-    """Sums of products of signed 16 bits, clipped to a range and stored in two arrays."""
+    """Sum products of signed 16 bits, clip the sums to a range, and store them in two arrays.
+
+    The library multiplies so: a factor has its upper and its lower 14 bits multiplied apart, so that
+    no product wraps.
+    """
     i = 0
     while i < 4:
-        x = ((p[i] + 32768) & 65535) - 32768
+        x = ((p[i] + 32768) & 65535) - 32768  # unsigned 16 bits as signed ones
         v = (q[i] >> 12) + (a >> 14) * x + (((a & 16383) * (x >> 3) + 1024) >> 11)
         if v > 16384:
             v = 16384
@@ -330,7 +360,10 @@ def saturated(a: int, b: int, p: ptr16, q: ptr32):
 
 @micropython.viper
 def carries(p: ptr16, out: ptr8, base: int) -> int:
-    """The number that digits in a base make, as bytes: the carry goes from byte to byte."""
+    """Write to `out` the bytes of the number that seven digits in a base make.
+
+    The carry goes from byte to byte, the lowest first. Returns how many bytes there are.
+    """
     base = (base & 1023) + 2
     used = 0
     i = 6
@@ -352,7 +385,7 @@ def carries(p: ptr16, out: ptr8, base: int) -> int:
 
 @micropython.viper
 def no_result(p: ptr8, a: int):
-    """A function that returns nothing, and returns early."""
+    """Return nothing, in one case early."""
     if a & 1:
         return
     p[0] = a & 255
@@ -360,7 +393,7 @@ def no_result(p: ptr8, a: int):
 
 @micropython.viper
 def calls(a: int, o) -> int:
-    """Calls of functions that are not compiled natively, with their results as integers."""
+    """Call functions that are not compiled to machine code, and use their results as integers."""
     return int(len(o)) + int(o[0]) + int(_twice(a & 0xFFFF))
 
 
@@ -370,7 +403,7 @@ def _twice(n):
 
 @micropython.viper
 def long_way(a: int, p: ptr8) -> int:
-    """A branch over a long block: self_check repeats a line until the jump is a far one."""
+    """Branch over a long block: self_check repeats a line until a short jump does not reach."""
     x = a & 255
     i = 0
     while i < 3:
@@ -382,6 +415,9 @@ def long_way(a: int, p: ptr8) -> int:
     return x
 
 
+# The programs, with a letter for the kind of each argument:
+# i: an int; n: an int by which another one is shifted; b, h, w: an array, which viper takes as a
+# pointer to 8, 16 or 32 bits; o: a bytearray, which viper takes as an object.
 CONSTRUCTS = (
     ("locals_in_memory", "iii"),
     ("many_arguments", "bihiwiii"),
@@ -414,7 +450,8 @@ CONSTRUCTS = (
     ("long_way", "ib"),
 )
 
-# The edges of what is said to be a small int, of 16 bits and of 8, and some in between.
+# The integers that programs get: the edges of MicroPython's small ints, which have 31 bits, of 16
+# bits and of 8, and some in between.
 _VALUES = (
     0,
     1,
@@ -437,9 +474,9 @@ _VALUES = (
     49152,
 )
 _BLOCK = 64  # bytes that a buffer repeats
-_SIZES = {"b": 320, "h": 576, "w": 1088, "o": 64}  # in bytes
-_TYPES = {"b": "B", "h": "h", "w": "i"}
-_MOST_SHIFT = 15
+_SIZES = {"b": 320, "h": 576, "w": 1088, "o": 64}  # of buffers in bytes, by kind of argument
+_TYPES = {"b": "B", "h": "h", "w": "i"}  # type codes of arrays, by kind of argument
+_MOST_SHIFT = 15  # bits; as a mask, too
 
 
 def _is_number(kind):
@@ -447,17 +484,19 @@ def _is_number(kind):
 
 
 def _arguments(kinds, turn, blocks):
-    """Make the arguments of a construct for one turn: fresh buffers, and numbers.
+    """Make the arguments of a program for one of its calls: integers, and new buffers.
 
-    kinds: a letter for each argument, as at CONSTRUCTS. blocks: contents of buffers. Numbers and
-    contents change with the turn and with the position of the argument.
+    kinds: a letter for each argument, as at CONSTRUCTS. turn: the number of the call, from 0. Every
+    call gets other integers and contents, which also depend on the position of the argument.
+    blocks: the contents that buffers may have, _BLOCK bytes each.
     """
     arguments = []
     for position, kind in enumerate(kinds):
         if _is_number(kind):
             arguments.append(_number(kind, turn, position))
             continue
-        content = blocks[(turn + position) % len(blocks)] * (_SIZES[kind] // _BLOCK)
+        block = blocks[(turn + position) % len(blocks)]
+        content = block * (_SIZES[kind] // _BLOCK)
         if kind == "o":
             arguments.append(bytearray(content))
         else:
@@ -466,7 +505,11 @@ def _arguments(kinds, turn, blocks):
 
 
 def _number(kind, turn, position):
-    """Return a number of _VALUES; once all were used, pairs of arguments meet other values."""
+    """Return the integer for an argument in a call, one of _VALUES.
+
+    Neighbouring arguments get values that are `step` apart in _VALUES. The step grows once every
+    value was used, so that other pairs of values meet. turn: the number of the call.
+    """
     step = turn // len(_VALUES) + 1
     value = _VALUES[(turn + position * step) % len(_VALUES)]
     if kind == "n":
@@ -475,7 +518,10 @@ def _number(kind, turn, position):
 
 
 def _digest(function, kinds, turn, blocks):
-    """Return a checksum of what a construct returns, and of its buffers after the call."""
+    """Call a program; return a checksum of its result, and of its buffers after the call.
+
+    kinds, turn, blocks: as in `_arguments`.
+    """
     arguments = _arguments(kinds, turn, blocks)
     checksum = crc32(repr(function(*arguments)).encode())
     for argument, kind in zip(arguments, kinds):
@@ -485,37 +531,43 @@ def _digest(function, kinds, turn, blocks):
 
 
 def _random_blocks(count):
-    """Return blocks of bytes that look random, the same everywhere (Park and Miller's generator)."""
+    """Return `count` blocks of bytes that look random, the same on every interpreter.
+
+    They come from the generator of Park and Miller: x -> 16807 x mod (2^31 - 1).
+    """
     state = 1
     blocks = []
     for _ in range(count):
         block = bytearray(_BLOCK)
         for index in range(_BLOCK):
             state = state * 16807 % 2147483647
-            block[index] = state >> 8 & 255
+            block[index] = state >> 8 & 255  # bits 8 to 15
         blocks.append(bytes(block))
     return blocks
 
 
 def run(native, plain, say=print):
-    """Compare two modules made of this file.
+    """Compare what the programs of two modules compute, both made of this file.
 
-    native: compiled with the decorators. plain: without them. say: gets a line before each
-    construct, and one for each that differs. The last line has a checksum of what the plain module
-    did, the same on every interpreter.
+    native: the module compiled with the decorators. plain: the one without them. say: is called
+    with "begin" and a program's name before it runs, so that a crash can be attributed; with
+    "wrong" and its name if the two differ; and at the end with "end" and a checksum of what the
+    plain module computed, which is the same on every correct interpreter.
     """
     blocks = _random_blocks(4)
     checksum = 0
     for name, kinds in CONSTRUCTS:
         say("begin", name)
-        turns = len(_VALUES) + 8  # which brings every value and some pairs of them
+        plain_program = getattr(plain, name)
+        native_program = getattr(native, name)
+        turns = len(_VALUES) + 8  # enough calls for every value and some pairs of them
         for kind in kinds:
             if not _is_number(kind):
-                turns = 4  # with buffers, a turn takes longer
+                turns = 4  # a call with buffers takes longer
         differs = False
         for turn in range(turns):
-            expected = _digest(getattr(plain, name), kinds, turn, blocks)
-            result = _digest(getattr(native, name), kinds, turn, blocks)
+            expected = _digest(plain_program, kinds, turn, blocks)
+            result = _digest(native_program, kinds, turn, blocks)
             if result != expected and not differs:
                 say("wrong", name)
                 differs = True

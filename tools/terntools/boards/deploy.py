@@ -51,8 +51,10 @@ _NATIVE_VERSION = 3
 _MIN_MICROPYTHON = "1.23"
 
 
-# Lets the files in /lib run from now on. The number of the last package stays in boot.bin, so that
-# no older package comes back.
+# Runs on the board at the end of a deployment, and ends any update in the field that was under way:
+# from now on the loader starts the files in /lib. For that it sets two fields of boot.bin, the folder
+# whose program works (byte 4; 0 is /lib) and the state of the last package (byte 5). The number of
+# that package (bytes 6 to 9) stays, so that the board accepts no older one.
 _SETTLE = """
 try:
     with open("/boot.bin", "rb") as file:
@@ -68,7 +70,8 @@ if len(data) == 14:
 """
 
 
-# Ends the names of a board's old files while it gets new ones. Its main.py is _UNDOER then.
+# Ends the names of a board's old files while it gets new ones. Its main.py is _UNDOER then, a
+# program that gives these files their own names back and then starts the old main.py.
 UNDO = ".undo"
 _UNDOER = b"""# The deployment was interrupted: the program before it comes back.
 RENAMED = {}
@@ -98,8 +101,8 @@ class TooOldError(UsageError):
     """The board's MicroPython cannot take what mpy-cross makes."""
 
 
-# Tells the code of what it runs, sys.platform, its description, its version, whether it has a
-# network, and whether it has AES.
+# Asks a board for the kinds of .mpy files that it runs (as a number), sys.platform, its description,
+# the version of MicroPython, whether it has a network, and whether it has AES.
 _TELL_MACHINE = """
 import sys
 try:
@@ -121,24 +124,26 @@ _tell((code, sys.platform, description, tuple(about[1][:3]), has_network, has_ae
 
 @dataclass(frozen=True)
 class Machine:
-    """The board that gets the files."""
+    """The kind of a board, on which it depends which files it gets."""
 
     processor: str  # as mpy-cross calls it
     platform: str  # sys.platform
-    description: str
+    description: str  # such as "Raspberry Pi Pico with RP2040"
     version: str  # of MicroPython
-    network: bool
-    aes: bool
+    network: bool  # whether its MicroPython has a network
+    aes: bool  # whether its MicroPython has AES
 
     @classmethod
     def of(cls, repl: Repl) -> Self:
         """Ask the board what it is.
 
-        Raises TooOldError if it cannot run the code that mpy-cross makes.
+        Raises TooOldError if its MicroPython cannot run the native code that mpy-cross makes.
         """
         mpy_code, platform, description, version_numbers, network, aes = repl.value(_TELL_MACHINE)
         version = ".".join(map(str, version_numbers))
-        # The fields of sys.implementation._mpy (MicroPython, "MicroPython .mpy files").
+        # sys.implementation._mpy has the version of .mpy files in its lowest 8 bits, then 2 bits of
+        # the version of native code, then 4 bits of the processor (MicroPython, "MicroPython .mpy
+        # files").
         mpy_version = mpy_code & 0xFF
         native_version = mpy_code >> 8 & 3
         processor_index = mpy_code >> 10 & 15
@@ -153,12 +158,19 @@ class Machine:
                 f"{_MPY_VERSION}.{_NATIVE_VERSION})",
                 hint=f"flash MicroPython {_MIN_MICROPYTHON} or later: tern flash",
             )
-        return cls(processor, platform, description, version, network, aes)
+        return cls(
+            processor=processor,
+            platform=platform,
+            description=description,
+            version=version,
+            network=network,
+            aes=aes,
+        )
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes that give a board the wanted files."""
+    """The changes to a board's files that a deployment makes."""
 
     write: dict[str, bytes]  # the content of files by path, in the order of writing
     remove: tuple[str, ...]  # paths of files
@@ -184,11 +196,15 @@ class Changes:
             steps.append(f"write {counted(len(self.write), 'file')} ({counted(self.size, 'byte')})")
         if self.remove:
             steps.append(f"remove {counted(len(self.remove), 'file')}")
-        line = ", ".join(steps) or "nothing to change"
-        return f"{line}; {self.note}" if self.note else line
+        line = ", ".join(steps)
+        if not steps:
+            line = "nothing to change"
+        if self.note:
+            line += f"; {self.note}"
+        return line
 
     def lines(self) -> list[str]:
-        """Describe the changes in a line for each file, and the note."""
+        """Describe the changes in a line for each file; the note, if there is one, comes last."""
         lines = []
         for path in self.move:
             lines.append(f"rename {path} to {path}{hiding.MOVED}: it hides the library")
@@ -207,20 +223,27 @@ def library_files(
     more: Iterable[str] = (),
     program: Program | None = None,
 ) -> dict[str, bytes]:
-    """Return the files for `machine` by path, main.py last.
+    """Return the files that a board of this kind gets, by path, main.py last.
 
-    whole: every usable module, with line numbers for tracebacks. more: extra modules, out of
-    mpy.CHOICES. program: the user's; None for the one that only serves the host. Raises UsageError
-    if mpy-cross is not installed.
+    They are the compiled library, the program, and the modules that the program imports.
+
+    whole: install every module that the board can use, with line numbers for tracebacks, instead
+    of the needed ones. more: extra modules, out of mpy.CHOICES. program: the user's program; None
+    for tern's own, which only serves the host. Raises UsageError if mpy-cross is not installed.
     """
-    program_texts = program.texts if program else ()
+    program_texts: Sequence[str] = ()
+    if program:
+        program_texts = program.texts
     takes_updates = UPDATE in more
     for text in program_texts:
         if f"tern.{UPDATE}" in modules.imports(text):
             takes_updates = True
     # A board that takes updates has a loader as main.py, which starts the program in /lib.
-    folder = "/lib/" if takes_updates else "/"
-    program = program or Program(mpy.MAIN.read_bytes())
+    folder = "/"
+    if takes_updates:
+        folder = "/lib/"
+    if not program:
+        program = Program(mpy.MAIN.read_bytes())
 
     board = mpy.Board(machine.processor, machine.platform, machine.network, machine.aes)
     compiled = mpy.compile_set(board, whole, more, program_texts)
@@ -236,29 +259,34 @@ def library_files(
 
 
 def digest(data: bytes) -> str:
-    """The digest of a file's bytes, as Repl.hashes tells it for a file on a board."""
+    """Return the digest of a file's bytes, as Repl.hashes returns it for a file on a board."""
     return hashlib.sha256(data).digest()[:8].hex()
 
 
 def compare(repl: Repl, files: Mapping[str, bytes], prune: str | None = None) -> Changes:
-    """Find the changes after which the board holds `files`, and nothing else under `prune`.
+    """Find the changes after which the board has `files`, and no others under `prune`.
 
-    prune: a folder; None to remove nothing. Files that an interrupted deployment put aside stay.
+    files: contents by path. prune: a folder of the board, or None to remove nothing. The files that
+    an interrupted deployment renamed, to undo it, are not removed.
     """
-    hashes = repl.hashes(list(files))
-    changed = {path: data for path, data in files.items() if hashes.get(path) != digest(data)}
+    digests_on_board = repl.hashes(list(files))
+    changed = {}
+    for path, data in files.items():
+        if digests_on_board.get(path) != digest(data):
+            changed[path] = data
     stale = []
     if prune:
         for path in sorted(repl.directory(prune)):
             if path not in files and not path.endswith(UNDO):
                 stale.append(path)
-    return Changes(changed, tuple(stale), files.get(MAIN, b""))
+    return Changes(write=changed, remove=tuple(stale), main=files.get(MAIN, b""))
 
 
 def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) -> None:
-    """Write and remove the files.
+    """Write and remove the files of the board as `changes` says.
 
-    An interruption leaves whole files; the same command then does the rest.
+    After an interruption every file is whole, the old one or the new one, and the same call makes
+    the changes that are left. progress: gets the bytes written and the bytes of all files.
     """
     bytes_done = 0
     for path, data in changes.write.items():
@@ -277,42 +305,55 @@ def apply(repl: Repl, changes: Changes, progress: FileProgress | None = None) ->
 def install(
     repl: Repl, machine: Machine, changes: Changes, progress: FileProgress | None = None
 ) -> None:
-    """Make the changes; check the board's compiler before them, and the library after them.
+    """Make the changes, with a check of the board's compiler before and of the library after them.
 
-    Until then main.py would put the old files back: after an interruption the board runs the
-    program before, and no wrong report is sent. The board ends at its prompt, with a fresh heap.
-    Raises MiscompiledError.
+    Until the library is checked, main.py is a program that puts the old files back. So a board
+    whose deployment is interrupted runs its old program, and never sends a wrong report. At the end
+    the board is at its prompt, with a fresh heap. Raises MiscompiledError.
     """
     if changes:
         self_check.require_compiler(repl, machine.processor)
+
     new_names = hiding.new_paths(repl, changes.move)
     all_but_main = {path: data for path, data in changes.write.items() if path != MAIN}
-    kept_for_undo = _keep_for_undo(repl, [*all_but_main, *changes.remove], new_names)
+    paths_to_keep = [*all_but_main, *changes.remove]
+    kept_for_undo = _keep_for_undo(repl, paths_to_keep, new_names)
     hiding.rename(repl, new_names)
     apply(repl, Changes(all_but_main, changes.remove), progress)
+
     try:
         self_check.require_library(repl)
     except MiscompiledError:
-        with contextlib.suppress(TernError):  # one that crashed starts anew
+        # Neither the old program nor a wrong library is to run. A board that crashed restarts, and
+        # then cannot be reached here.
+        with contextlib.suppress(TernError):
             repl.remove(MAIN)
         raise
+
+    # From here on the new program counts.
     repl.run(_SETTLE)
     repl.write_file(MAIN, changes.main or mpy.MAIN.read_bytes())
     repl.run(f"import os\nfor path in {kept_for_undo!r}:\n os.remove(path)")
 
 
 def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str]) -> list[str]:
-    """Make main.py the program that puts these files back.
+    """Rename the files at `paths`, and make main.py the program that gives them their names back.
 
-    new_names: of other files by path, which it takes back, too. Returns the names that the files
-    have until then; that of the old main.py is the last one.
+    new_names: the new paths, by old path, of other files that the deployment renames, and that the
+    program renames back as well. Returns the paths of the renamed files, which end with UNDO; that
+    of the old main.py is the last one.
     """
-    on_board = set(repl.directory("/"))
-    old_main = repl.read_file(MAIN) if MAIN in on_board else b""
-    kept_paths = {path for path in on_board if path.endswith(UNDO)}  # of an earlier deployment
+    paths_on_board = set(repl.directory("/"))
+    old_main = b""
+    if MAIN in paths_on_board:
+        old_main = repl.read_file(MAIN)
+    # Files that an earlier deployment renamed:
+    kept_paths = {path for path in paths_on_board if path.endswith(UNDO)}
+
     first_line_of_undoer, _, _ = _UNDOER.partition(b"\n")
     was_interrupted = old_main.startswith(first_line_of_undoer)
-    if was_interrupted:  # then the kept files are still to come back
+    if was_interrupted:
+        # The kept files are those of the last program that worked; they are still to come back.
         new_names = {**renamed_before(old_main), **new_names}
     else:
         for path in kept_paths:
@@ -322,27 +363,40 @@ def _keep_for_undo(repl: Repl, paths: Iterable[str], new_names: Mapping[str, str
             repl.write_file(MAIN + UNDO, old_main)
             kept_paths.add(MAIN + UNDO)
 
+    # main.py comes first: from the first renamed file on, a restart must undo what was done.
     repl.write_file(MAIN, undoer(new_names))
-    paths_to_move = [path for path in paths if path in on_board and path + UNDO not in kept_paths]
+    paths_to_move = []
+    for path in paths:
+        if path in paths_on_board and path + UNDO not in kept_paths:
+            paths_to_move.append(path)
     repl.run(f"import os\nfor path in {paths_to_move!r}:\n os.rename(path, path + '{UNDO}')")
     kept_paths.update(path + UNDO for path in paths_to_move)
-    return sorted(kept_paths, key=lambda path: path == MAIN + UNDO)  # False sorts first
+    return sorted(kept_paths, key=_is_old_main)  # False sorts first
+
+
+def _is_old_main(path: str) -> bool:
+    return path == MAIN + UNDO
 
 
 def undoer(new_names: Mapping[str, str]) -> bytes:
-    """Return the main.py that undoes an interrupted deployment. new_names: by path."""
+    """Return the main.py that undoes an interrupted deployment.
+
+    new_names: the new paths, by old path, of files that hid the library and were renamed.
+    """
     return _UNDOER.replace(b"{}", repr(dict(new_names)).encode(), 1)
 
 
 def renamed_before(main: bytes) -> dict[str, str]:
-    """Return the new names by path that an interrupted deployment gave.
+    """Return the new paths, by old path, of the files that an interrupted deployment renamed.
 
-    main: the main.py that it left. There are none if an earlier release of tern made it.
+    main: the main.py that it left, made by `undoer`. There are none if an earlier release of tern
+    made it.
     """
     _, separator, rest = main.partition(b"\nRENAMED = ")
     if not separator:
         return {}
-    new_names: dict[str, str] = ast.literal_eval(rest.partition(b"\n")[0].decode())
+    literal, _, _ = rest.partition(b"\n")
+    new_names: dict[str, str] = ast.literal_eval(literal.decode())
     return new_names
 
 
@@ -352,20 +406,22 @@ def plan(
     more: Collection[str] = (),
     program: Program | None = None,
 ) -> tuple[Machine, Changes]:
-    """Return the board, and the changes that `tern deploy` makes.
+    """Return the kind of the board, and the changes that `tern deploy` would make to it.
 
-    Modules of mpy.CHOICES that are there stay, up to date. Until its next reset the board imports
-    nothing from its root. whole, more, program: as in `library_files`. Raises TooOldError, and
-    UsageError for a firmware with another release of tern in it.
+    Optional modules (mpy.CHOICES) that are on the board already are kept, and brought up to date.
+    As a side effect the board imports nothing from its root until its next reset. whole, more,
+    program: as in `library_files`. Raises TooOldError, and UsageError for a firmware that has
+    another release of tern built in.
     """
     hiding.ignore_root(repl)
     machine = Machine.of(repl)
     if not whole:
-        on_board = repl.directory(LIBRARY)
+        library_on_board = repl.directory(LIBRARY)
         requested_modules = list(more)
         more = []
         for name in mpy.CHOICES:
-            if name in requested_modules or f"{LIBRARY}/{name}.mpy" in on_board:
+            is_on_board = f"{LIBRARY}/{name}.mpy" in library_on_board
+            if is_on_board or name in requested_modules:
                 more.append(name)
     files = library_files(machine, whole, more, program)
     changes = compare(repl, files, prune=LIBRARY)
@@ -373,34 +429,41 @@ def plan(
 
 
 def confirm_renaming(changes: Changes) -> None:
-    """Ask whether to rename what hides the library. Raises UsageError if nobody agrees."""
+    """Ask the user whether to rename what hides the library. Raises UsageError if not."""
     paths = ", ".join(changes.move)
     confirm(f"rename {paths} on the board, so that the library in /lib is not hidden")
 
 
 def wait_for_hello(port: str, timeout: float | None = None) -> host_frames.Hello:
-    """Return the hello of a board that was just started.
+    """Wait until a board that was just started answers, and return its HELLO frame.
 
     timeout: seconds, by default HELLO_WAIT. Raises DeviceError if it does not answer in time, and
-    RefusedError for another schema.
+    RefusedError if it uses another version of the protocol.
     """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             return link.hello(timeout or HELLO_WAIT)
     except DeviceError as error:
-        text = f"the files are on the board, but no tern answers on {port}{_why(port)}"
+        reason = _reason_of_silence(port)
+        text = f"the files are on the board, but no tern answers on {port}{reason}"
         raise DeviceError(text, hint="press its reset button, and see `tern devices`") from error
 
 
-def _why(port: str) -> str:
-    """Return how main.py ends when it is started at the prompt; "" if that is not known."""
+def _reason_of_silence(port: str) -> str:
+    """Return why a board's program does not answer, as the end of a message.
+
+    For that, main.py is started at the prompt. The result is "" if it does not end by an exception,
+    or if the board has no prompt.
+    """
     try:
         with Repl(port, visits=True) as repl:
             _, traceback = repl.execute("import main", timeout=5.0)
     except TernError:
         return ""
     lines = traceback.strip().splitlines()
-    return f": main.py ends with {lines[-1]}" if lines else ""
+    if not lines:
+        return ""
+    return f": main.py ends with {lines[-1]}"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -432,7 +495,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `tern up` has as well."""
+    """Add the options that `tern up` has as well."""
     text = "install every module, with line numbers: for your own programs and their tracebacks"
     add_option(parser, "--whole", text)
 
@@ -444,12 +507,16 @@ def run_deploy(
     program: Program | None = None,
     renames_without_asking: bool = False,
 ) -> dict[str, Any]:
-    """Deploy to the board on `port`, start it, and return a summary.
+    """Deploy to the board on `port`, start its program, and return a summary for JSON.
 
-    The summary has the board's hello, unless the board runs a user's program. whole, more, program:
-    as in `library_files`. renames_without_asking: rename what hides the library. Raises UsageError
-    if the user does not agree, and TernError for a program that stops as soon as it is started.
+    The summary ends with what the board says about itself, or for a user's program with the modules
+    that were installed and those that it imports but were not found.
+
+    whole, more, program: as in `library_files`. renames_without_asking: rename files that hide the
+    library without asking the user. Raises UsageError if the user does not agree to that, and
+    TernError for a program that stops as soon as it is started.
     """
+    output = ""  # of the user's program
     with Bar("deploying") as bar, Repl(port, visits=True) as repl:
         machine, changes = plan(repl, whole, more, program)
         bar.say(f"{machine.description}, MicroPython {machine.version}, {machine.processor}")
@@ -457,7 +524,9 @@ def run_deploy(
             confirm_renaming(changes)
         install(repl, machine, changes, bar.update)
         repl.start_main()
-        output = repl.listen(FIRST_SECONDS) if program else ""
+        if program:
+            output = repl.listen(FIRST_SECONDS)
+
     summary: dict[str, Any] = {
         "port": port,
         "machine": machine.description,
@@ -470,18 +539,27 @@ def run_deploy(
     }
     if program is not None:
         _require_running(program, port, output)
-        return {**summary, "modules": list(program.modules), "missing": list(program.missing)}
-    hello = wait_for_hello(port)
-    return {**summary, "hello": hello.text, "clients": hello.clients, "heap_free": hello.heap}
+        summary["modules"] = list(program.modules)
+        summary["missing"] = list(program.missing)
+    else:
+        hello = wait_for_hello(port)
+        summary["hello"] = hello.text
+        summary["clients"] = hello.clients
+        summary["heap_free"] = hello.heap
+    return summary
 
 
 def _require_running(program: Program, port: str, output: str) -> None:
-    """Raise TernError if the first output of a program shows that it stopped."""
+    """Raise TernError if a program's first output has a traceback: then it has stopped.
+
+    The message quotes the last four lines of the traceback.
+    """
     _, traceback_head, after_crash = output.partition("Traceback (most recent call last):")
     if not traceback_head:
         return
-    traceback, _, _ = after_crash.partition("\nMicroPython v")
-    last_lines = "\n  ".join(traceback.strip("\r\n").split("\r\n")[-4:])
+    traceback, _, _ = after_crash.partition("\nMicroPython v")  # which greets at the prompt
+    traceback_lines = traceback.strip("\r\n").split("\r\n")
+    last_lines = "\n  ".join(traceback_lines[-4:])
     raise TernError(
         f"{program.name} is main.py on {port}, but stopped as soon as it was started:\n"
         f"  {last_lines}",
@@ -491,12 +569,23 @@ def _require_running(program: Program, port: str, output: str) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     """Deploy to the named board, and print what was changed."""
-    program = read(args.main) if args.main else None
-    result = run_deploy(names.resolve(args.board), args.whole, args.more, program, args.yes)
-    written, removed = len(result["written"]), len(result["removed"])
+    program = None
+    if args.main:
+        program = read(args.main)
+    result = run_deploy(
+        names.resolve(args.board),
+        whole=args.whole,
+        more=args.more,
+        program=program,
+        renames_without_asking=args.yes,
+    )
+    written = len(result["written"])
+    removed = len(result["removed"])
     files = f"  files written: {written} ({result['bytes']:,} bytes), removed: {removed}"
     if program is not None:
-        with_modules = f" with {', '.join(program.modules)}" if program.modules else ""
+        with_modules = ""
+        if program.modules:
+            with_modules = f" with {', '.join(program.modules)}"
         head = f"{args.main} is main.py on {result['port']}{with_modules}, and has been started"
         text = f"{head}\n{files}"
     else:

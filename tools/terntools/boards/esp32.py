@@ -3,20 +3,21 @@
 esptool is GPL-2.0-or-later, and an optional extra: `boards`.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ternhost import extras
 from ternhost.errors import DeviceError, InterruptedByUser, TernError, UsageError
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from terntools.boards import esp32_files
+from terntools.boards.flash_options import BootLoader, FlashOptions, Progress
 
-Progress = Callable[[int, int], None]  # bytes written, bytes in all
-Tell = Callable[[str], None]  # a line for the user
+if TYPE_CHECKING:
+    from terntools.boards.firmware import Firmware
 
 _HEADER_BYTES = 24  # of an image, with its extension
 _FLASH_SIZE_AT = 3  # in the header: the upper four bits are n for a flash of 2^n MB
@@ -32,31 +33,11 @@ _FILE_BY_FLASH = {
     ): "ESP32_GENERIC_S3-FLASH_4M-*.bin, or ESP32_GENERIC_S3-*.bin from MicroPython 1.26 on,",
     ("ESP32-S3", 8): "ESP32_GENERIC_S3-*.bin",
 }
-FLASH_BAUD = 460800
-ATTEMPTS = 7  # to reach the boot loader, 0.7 s each
 
 _RECOVER = (
     "the board does not start as it is, but nothing is lost: its boot loader is in ROM. Hold BOOT, press RESET, "
     "let BOOT go, and run the same command again with --no-reset"
 )
-
-
-@dataclass(frozen=True)
-class BootLoader:
-    """How esptool talks to the boot loader of a board.
-
-    reset: use the reset lines; without them the board is in its boot loader already, and stays
-    there. stub: use esptool's flasher, not the ROM's. baud: bits/s of the stub. attempts: how often
-    the boot loader is called.
-    """
-
-    reset: bool = True
-    stub: bool = True
-    baud: int = FLASH_BAUD
-    attempts: int = ATTEMPTS
-
-
-DEFAULT = BootLoader()
 
 
 def _esptool() -> Any:
@@ -71,103 +52,133 @@ def _esptool() -> Any:
 
 
 def image_chip(data: bytes, file_name: str) -> str:
-    """Return the chip that a firmware for the whole flash is for, such as "esp32s3".
+    """Return the chip that a firmware is for, in esptool's words, such as "esp32s3".
 
-    file_name: for messages. Raises UsageError for other files, such as an update over the air:
-    without a partition table at 0x8000, the board would not start.
+    data: a firmware for the whole flash. file_name: for messages. Raises UsageError for other
+    files, such as an update over the air: without a partition table at 0x8000, the board would not
+    start.
     """
     definitions = _esptool().targets.CHIP_DEFS
     if len(data) < _HEADER_BYTES:
         hint = "take the .bin file of your board, not .uf2 or .elf"
         raise UsageError(f"{file_name} is not a firmware for an ESP32", hint)
     (chip_id,) = struct.unpack_from("<H", data, _CHIP_ID_AT)
-    chips = {chip.IMAGE_CHIP_ID: name for name, chip in definitions.items() if name != "esp8266"}
-    if chip_id not in chips:
+    names_by_id = {}
+    for chip_name, definition in definitions.items():
+        if chip_name != "esp8266":  # whose images have no chip's number
+            names_by_id[definition.IMAGE_CHIP_ID] = chip_name
+    if chip_id not in names_by_id:
         raise UsageError(f"{file_name} is for a chip that esptool does not know (id {chip_id})")
-    name: str = chips[chip_id]
-    partition_table = data[esp32_files.TABLE - definitions[name].BOOTLOADER_FLASH_OFFSET :]
+    name: str = names_by_id[chip_id]
+
+    # The file begins with the boot loader, whose address depends on the chip.
+    file_address = definitions[name].BOOTLOADER_FLASH_OFFSET
+    partition_table = data[esp32_files.TABLE - file_address :]
     if not partition_table.startswith(esp32_files.ROW_MAGIC):
         hint = "take the .bin file of your board, not the .app-bin"
         raise UsageError(f"{file_name} is not a whole firmware: it has no partition table", hint)
     return name
 
 
-def flash(
-    port: str,
-    data: bytes,
-    name: str,
-    *,
-    chip: str,
-    boot_loader: BootLoader = DEFAULT,
-    erase: bool = False,
-    progress: Progress | None = None,
-    tell: Tell = lambda line: None,
-) -> dict[str, Any]:
-    """Write a firmware to the board on `port`, verify it, and return a summary.
+def flash(port: str, firmware: Firmware, options: FlashOptions) -> dict[str, Any]:
+    """Write a firmware to the board on `port`, verify it, and return a summary for JSON.
 
-    It has the chip's number (its MAC). data, name: the firmware and its file's name. chip: the chip
-    that it is for, as image_chip names it. erase: erase the whole flash first, files included.
+    The summary has the chip's number, which is its MAC address. Before anything is written, the
+    board's chip, the size of its flash and the place of its files are compared with the firmware.
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
     cost it its files. Raises DeviceError if the board does not answer, and TernError if what was
     written does not verify.
     """
-    if erase and not boot_loader.stub:
+    boot_loader = options.boot_loader
+    if options.erase and not boot_loader.stub:
         raise UsageError(
             "the flasher in ROM cannot erase the whole flash", hint="leave out --no-stub"
         )
     esptool = _esptool()
-    logger = _logger()
-    logger.progress = None  # esptool shows the progress of reading, too
+    _logger().progress = None  # esptool shows the progress of reading, too
     rom = _connect(esptool, port, boot_loader)
-    loader = rom  # or the stub in RAM, once it runs
-    offset = rom.BOOTLOADER_FLASH_OFFSET
-    is_writing = is_written = False
     try:
-        _require_chip(esptool, name, chip, rom.CHIP_NAME, port)
-        tell(f"{rom.CHIP_NAME} on {port}")
-        if boot_loader.stub:
-            loader = esptool.cmds.run_stub(rom)
-            if boot_loader.reset:  # a port without reset lines is seldom a bridge with a baud rate
-                loader.change_baud(boot_loader.baud)
+        _require_chip(esptool, firmware, rom.CHIP_NAME, port)
+        options.tell(f"{rom.CHIP_NAME} on {port}")
+        loader = _start_flasher(esptool, rom, boot_loader)
         esptool.cmds.attach_flash(loader)
-        _check_flash(esptool, loader, port, name, data, erase)
+        _check_flash(esptool, loader, port, firmware, options.erase)
         mac = bytes(rom.read_mac()).hex()
 
-        is_writing = True
-        logger.progress = progress
-        esptool.cmds.write_flash(loader, [(offset, data)], erase_all=erase)  # and verifies its MD5
-        is_writing, is_written = False, True
-        esptool.cmds.reset_chip(loader, "hard-reset" if boot_loader.reset else "no-reset")
-    except KeyboardInterrupt as error:
-        if not is_writing:
-            raise
-        raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
+        _write(esptool, loader, firmware, options)
+        _restart(esptool, loader, firmware, boot_loader)
     except (esptool.FatalError, *PORT_ERRORS) as error:
-        if is_written:
-            raise DeviceError(
-                f"{name} was written and verified, but the board could not be restarted: "
-                f"{_first_line(error)}",
-                hint="press its reset button, and see `tern devices`",
-            ) from error
-        raise _explained(error, is_writing) from error
+        # _write() and _restart() raise errors of their own.
+        reason = _first_line(error)
+        text = f"the boot loader stopped answering before anything was written: {reason}"
+        raise DeviceError(text, hint="run the same command again") from error
     finally:
         rom._port.close()
     return {
         "chip": rom.CHIP_NAME,
-        "offset": offset,
-        "bytes": len(data),
+        "offset": rom.BOOTLOADER_FLASH_OFFSET,
+        "bytes": len(firmware.data),
         "verified": True,
         "unique_id": mac,
     }
 
 
-def _check_flash(esptool: Any, loader: Any, port: str, name: str, data: bytes, erase: bool) -> None:
+def _start_flasher(esptool: Any, rom: Any, boot_loader: BootLoader) -> Any:
+    """Return esptool's loader with which the board is flashed.
+
+    It is the boot loader in ROM, `rom`, or the stub, which is started in RAM.
+    """
+    if not boot_loader.stub:
+        return rom
+    stub = esptool.cmds.run_stub(rom)
+    if boot_loader.reset:  # a port without reset lines is seldom a bridge with a baud rate
+        stub.change_baud(boot_loader.baud)
+    return stub
+
+
+def _write(esptool: Any, loader: Any, firmware: Firmware, options: FlashOptions) -> None:
+    """Write a firmware to flash, and verify it by the MD5 sum that the board computes.
+
+    Raises InterruptedByUser after Ctrl-C, TernError if what was written does not verify, and
+    DeviceError if the board stops answering.
+    """
+    _logger().progress = options.progress
+    content = (loader.BOOTLOADER_FLASH_OFFSET, firmware.data)
+    try:
+        esptool.cmds.write_flash(loader, [content], erase_all=options.erase)
+    except KeyboardInterrupt as error:
+        raise InterruptedByUser("flashing was interrupted", hint=_RECOVER) from error
+    except (esptool.FatalError, *PORT_ERRORS) as error:
+        reason = _first_line(error)
+        if "MD5" in reason or "region is empty" in reason:
+            raise TernError(
+                f"what was written does not verify: {reason}", f"try a lower --baud; {_RECOVER}"
+            ) from error
+        raise DeviceError(f"flashing broke off: {reason}", hint=_RECOVER) from error
+
+
+def _restart(esptool: Any, loader: Any, firmware: Firmware, boot_loader: BootLoader) -> None:
+    """Restart the board after flashing, where it has reset lines. Raises DeviceError."""
+    mode = "no-reset"
+    if boot_loader.reset:
+        mode = "hard-reset"
+    try:
+        esptool.cmds.reset_chip(loader, mode)
+    except (esptool.FatalError, *PORT_ERRORS) as error:
+        raise DeviceError(
+            f"{firmware.path.name} was written and verified, but the board could not be restarted: "
+            f"{_first_line(error)}",
+            hint="press its reset button, and see `tern devices`",
+        ) from error
+
+
+def _check_flash(esptool: Any, loader: Any, port: str, firmware: Firmware, erase: bool) -> None:
     """Raise UsageError for a firmware that does not suit the board's flash, or costs its files.
 
-    loader: of esptool, which talks to the board. name, data: the firmware and its file's name.
-    erase: the files are to be erased anyway.
+    loader: of esptool, which talks to the board. erase: whether the files are to be erased anyway.
     """
+    name = firmware.path.name
     size_text = esptool.cmds.detect_flash_size(loader)  # such as "4MB"; None for an unknown flash
     if not size_text:
         if erase:
@@ -179,38 +190,28 @@ def _check_flash(esptool: Any, loader: Any, port: str, name: str, data: bytes, e
         )
     flash_bytes = esptool.util.flash_size_bytes(size_text)
     offset = loader.BOOTLOADER_FLASH_OFFSET
-    _require_size(name, data, offset, loader.CHIP_NAME, flash_bytes)
+    _require_size(name, firmware.data, offset, loader.CHIP_NAME, flash_bytes)
     if not erase:
         read_flash = functools.partial(_read_flash, esptool, loader)
-        esp32_files.require_survival(name, data, offset, flash_bytes, read_flash)
+        esp32_files.require_survival(name, firmware.data, offset, flash_bytes, read_flash)
 
 
-def _explained(error: BaseException, is_writing: bool) -> TernError:
-    """Return the error that says what an error of esptool or of the port means for the user.
+def _require_chip(esptool: Any, firmware: Firmware, connected: str, port: str) -> None:
+    """Raise UsageError for a firmware for another chip than the one that is connected.
 
-    is_writing: the flash may be half written.
+    connected: the chip as esptool shows it, such as "ESP32-S3".
     """
-    reason = _first_line(error)
-    if not is_writing:
-        text = f"the boot loader stopped answering before anything was written: {reason}"
-        return DeviceError(text, hint="run the same command again")
-    if "MD5" in reason or "region is empty" in reason:
-        return TernError(
-            f"what was written does not verify: {reason}", f"try a lower --baud; {_RECOVER}"
-        )
-    return DeviceError(f"flashing broke off: {reason}", hint=_RECOVER)
-
-
-def _require_chip(esptool: Any, name: str, chip: str, connected: str, port: str) -> None:
-    """Raise UsageError for a firmware for another chip than the one that is connected."""
-    wanted = esptool.targets.CHIP_DEFS[chip].CHIP_NAME
+    wanted = esptool.targets.CHIP_DEFS[firmware.chip].CHIP_NAME
     if connected != wanted:
-        text = f"{name} is for {wanted}, and the board on {port} has an {connected}; nothing was changed"
-        raise UsageError(text, hint=f"get the firmware of an {connected} board")
+        raise UsageError(
+            f"{firmware.path.name} is for {wanted}, and the board on {port} has an {connected}; "
+            "nothing was changed",
+            hint=f"get the firmware of an {connected} board",
+        )
 
 
 def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
-    """n bytes of the board's flash."""
+    """Return n bytes of the board's flash, from an address on."""
     data: bytes = esptool.cmds.read_flash(loader, address, n, None)
     return data
 
@@ -218,8 +219,9 @@ def _read_flash(esptool: Any, loader: Any, address: int, n: int) -> bytes:
 def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: int) -> None:
     """Raise UsageError for a firmware that needs more flash than the board has.
 
-    With such a firmware the board would restart for ever. data: the firmware, which is written to
-    `offset`. chip: as esptool shows it, such as "ESP32-S3".
+    With such a firmware the board would restart for ever. name, data: of the firmware's file, which
+    is written to the address `offset`. chip: as esptool shows it, such as "ESP32-S3". flash_bytes:
+    the size of the board's flash.
     """
     flash_mb = flash_bytes // _MB
     hint = f"get the firmware for a flash of {flash_mb} MB"
@@ -230,9 +232,11 @@ def _require_size(name: str, data: bytes, offset: int, chip: str, flash_bytes: i
         text = f"{name} is too large for the board's flash of {flash_mb} MB; nothing was changed"
         raise UsageError(text, hint)
 
+    # The firmware names the size of its flash twice: in its header, and by where the last partition
+    # ends. ESP-IDF's boot loader compares both at each start.
     header_bytes = _MB << (data[_FLASH_SIZE_AT] >> 4)
-    table_rows = esp32_files.partitions(data[esp32_files.TABLE - offset :])
-    table_bytes = max((partition.region.stop for partition in table_rows), default=0)
+    partitions = esp32_files.partitions(data[esp32_files.TABLE - offset :])
+    table_bytes = max((partition.region.stop for partition in partitions), default=0)
     needed_bytes = max(header_bytes, table_bytes)
     if needed_bytes > flash_bytes:
         needed_mb = math.ceil(needed_bytes / _MB)
@@ -251,8 +255,10 @@ def _connect(esptool: Any, port: str, boot_loader: BootLoader) -> Any:
 
     Raises DeviceError, and UsageError for what is no port.
     """
-    mode = "default-reset" if boot_loader.reset else "no-reset"
-    # Its errors say better than esptool's why a port cannot be opened.
+    mode = "no-reset"
+    if boot_loader.reset:
+        mode = "default-reset"
+    # Open the port without esptool first: these errors say better why it cannot be opened.
     open_port(port, BAUD).close()
     try:
         return esptool.cmds.detect_chip(port, BAUD, mode, connect_attempts=boot_loader.attempts)
@@ -262,14 +268,19 @@ def _connect(esptool: Any, port: str, boot_loader: BootLoader) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class if it has none."""
+    """Return the first line of an error's text, or the name of its class if it has none."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return lines[0]
 
 
 @functools.cache
 def _logger() -> Any:
-    """Replace esptool's logger by one that prints nothing and passes the progress on; return it."""
+    """Replace esptool's logger by one that prints nothing, and return it.
+
+    Its attribute `progress` is called with the progress of reading and writing.
+    """
     logger = _esptool().logger
     template: Any = logger.TemplateLogger
 

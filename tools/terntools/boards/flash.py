@@ -1,7 +1,6 @@
 """`tern flash`: put MicroPython on a board, an ESP32 through esptool, a Pico by a UF2 file."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ternhost import errors
@@ -10,26 +9,15 @@ from ternhost.errors import DeviceError, UsageError
 from ternhost.reach.ports import names
 from terntools.boards import at_port, devices, esp32, heard
 from terntools.boards.firmware import SOURCES, Firmware, read_firmware
-from terntools.boards.flash_pico import Tell, flash_pico
+from terntools.boards.flash_options import DEFAULT, FLASH_BAUD, BootLoader, FlashOptions
+from terntools.boards.flash_pico import flash_pico
 from terntools.boards.repl import NoPromptError
-from terntools.boards.volumes import Progress, find_volumes
+from terntools.boards.volumes import find_volumes
 from terntools.terminal import Bar
 
 
-def flash(
-    port: str,
-    firmware: Firmware,
-    *,
-    volume: str | Path | None = None,
-    erase: bool = False,
-    progress: Progress | None = None,
-    tell: Tell = lambda line: None,
-    boot_loader: esp32.BootLoader = esp32.DEFAULT,
-) -> dict[str, Any]:
-    """Flash the board on `port`, check that it then runs MicroPython, and return a summary.
-
-    volume: where the boot loader of a Pico is mounted, unless it is to be looked for. erase: erase
-    files and ledger, too, so that the board becomes another device. boot_loader: of an ESP32.
+def flash(port: str, firmware: Firmware, options: FlashOptions = DEFAULT) -> dict[str, Any]:
+    """Flash the board on `port`, check that it then runs MicroPython, and return a summary for JSON.
 
     Raises UsageError, with nothing changed, for a firmware that does not suit the board or would
     cost it its files, and where two boards may be meant. Raises DeviceError if the board does not
@@ -37,35 +25,12 @@ def flash(
     not verify.
     """
     if firmware.family == names.RP2:
-        return flash_pico(port, firmware, volume, erase, progress, tell)
-    return _flash_esp32(port, firmware, erase, progress, tell, boot_loader)
+        return flash_pico(port, firmware, options)
 
-
-def _flash_esp32(
-    port: str,
-    firmware: Firmware,
-    erase: bool,
-    progress: Progress | None,
-    tell: Tell,
-    boot_loader: esp32.BootLoader,
-) -> dict[str, Any]:
-    """Flash an ESP32, and check that it starts.
-
-    Parameters, result and errors are those of `flash`. Without reset lines the board stays in its
-    boot loader, and is not checked.
-    """
-    summary = esp32.flash(
-        port,
-        firmware.data,
-        firmware.path.name,
-        chip=firmware.chip,
-        boot_loader=boot_loader,
-        erase=erase,
-        progress=progress,
-        tell=tell,
-    )
-    if boot_loader.reset:
-        tell(f"waiting for MicroPython on {port}")
+    summary = esp32.flash(port, firmware, options)
+    # Without reset lines an ESP32 stays in its boot loader, and cannot be checked.
+    if options.boot_loader.reset:
+        options.tell(f"waiting for MicroPython on {port}")
         summary["firmware"] = _require_start(port, firmware, summary["unique_id"])
     return summary
 
@@ -73,16 +38,17 @@ def _flash_esp32(
 def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
     """Wait until an ESP32 runs after flashing, and return MicroPython's version.
 
-    The version is None if a user's program hides it. unique_id: the chip's number, in hexadecimal
-    digits. Raises DeviceError, with what the board prints, if it does not start, and if another
-    board is on `port`.
+    The result is None if a user's program runs, which does not tell the version. unique_id: the
+    chip's number, in hexadecimal digits. Raises DeviceError, with what the board prints, if it does
+    not start, and if another board is on `port` now.
     """
     identity = at_port.wait_for_micropython(port)
     try:
         at_port.require_same_board(port, unique_id)
     except at_port.OtherBoardError:
         raise
-    except NoPromptError as error:  # either a user's program runs, or nothing does
+    except NoPromptError as error:
+        # Either a user's program runs, which is as it should be, or nothing does.
         if identity is None and heard.is_firmware_missing(error.printed):
             raise DeviceError(
                 f"{firmware.path.name} was written and verified, but does not start: "
@@ -90,10 +56,13 @@ def _require_start(port: str, firmware: Firmware, unique_id: str) -> str | None:
                 hint="press its reset button; if that does not help, flash the firmware for its "
                 "module",
             ) from error
-    return identity.firmware if identity else None
+    if identity is None:
+        return None
+    return identity.firmware
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `tern flash` to the commands."""
     example = """tern flash a0 --firmware RPI_PICO-v1.28.0.uf2
         tern flash u0 --firmware ESP32_GENERIC-v1.28.0.bin"""
     parser = add_command(subparsers, "flash", "put MicroPython on a board", example, _run)
@@ -103,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `tern up` has as well."""
+    """Add the options that `tern up` has as well."""
     add_option(
         parser, "--firmware FILE", "MicroPython: a .bin file for an ESP32, a .uf2 file for a Pico"
     )
@@ -114,31 +83,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, "--no-reset", "ESP32: its boot loader runs already (BOOT held at reset)")
     add_option(parser, "--no-stub", "ESP32: use the ROM's flasher, which is slower")
-    add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", esp32.FLASH_BAUD)
+    add_option(parser, "--baud BAUD", "ESP32: baud rate while flashing", FLASH_BAUD)
 
 
 def run_flash(port: str, firmware: Firmware, args: argparse.Namespace) -> dict[str, Any]:
-    """Flash the board as these options say, and show the progress. `tern up` has no --erase."""
-    boot_loader = esp32.BootLoader(reset=not args.no_reset, stub=not args.no_stub, baud=args.baud)
+    """Flash the board as the options of the command line say, and show the progress.
+
+    args: of `tern flash` or `tern up`, which has no --erase.
+    """
+    boot_loader = BootLoader(reset=not args.no_reset, stub=not args.no_stub, baud=args.baud)
     with Bar("flashing") as bar:
-        return flash(
-            port,
-            firmware,
-            volume=args.volume,
+        options = FlashOptions(
             erase=getattr(args, "erase", False),
+            volume=args.volume,
+            boot_loader=boot_loader,
             progress=bar.update,
             tell=bar.say,
-            boot_loader=boot_loader,
         )
+        return flash(port, firmware, options)
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Flash the named board with the firmware of --firmware."""
+    """Flash the named board with the firmware of --firmware, and print what was done."""
     if not args.firmware:
         raise UsageError(
             "--firmware FILE is missing: tern does not come with MicroPython", hint=SOURCES
         )
     firmware = read_firmware(args.firmware)
+    # A Pico that waits in its boot loader shows a volume.
     has_waiting_board = firmware.family == names.RP2 and bool(find_volumes(args.volume))
     if has_waiting_board and args.board == "auto":
         raise UsageError(

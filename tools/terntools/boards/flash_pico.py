@@ -4,17 +4,16 @@ Several boards may be connected. Nothing is written where it is not certain whic
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ternhost.errors import DeviceError, TernError, UsageError
 from terntools.boards import at_port, pico_files, running, uf2, usb, volumes
 from terntools.boards.firmware import Firmware
+from terntools.boards.flash_options import FlashOptions
 from terntools.boards.repl import ExecutionError, Repl
-from terntools.boards.volumes import RECOVER, Progress
-
-Tell = Callable[[str], None]  # a line for the user
+from terntools.boards.volumes import RECOVER
 
 LEAVE_WAIT = 10.0  # seconds until a board has left its port for its boot loader
 VOLUME_WAIT = 30.0  # seconds until the volume of a boot loader is mounted
@@ -22,41 +21,34 @@ _SETTLE = 1.0  # seconds in which another volume may show up
 _BOOTSEL = "hold BOOTSEL while you plug it in, and run the same command again"
 
 
-def flash_pico(
-    port: str,
-    firmware: Firmware,
-    volume: str | Path | None,
-    erase: bool,
-    progress: Progress | None,
-    tell: Tell,
-) -> dict[str, Any]:
-    """Flash a Pico that runs MicroPython, or waits in its boot loader; return a summary.
+def flash_pico(port: str, firmware: Firmware, options: FlashOptions) -> dict[str, Any]:
+    """Flash a Pico that runs MicroPython, or waits in its boot loader; return a summary for JSON.
 
-    Parameters and errors are those of flash.flash.
+    Raises what flash.flash raises.
     """
     name = firmware.path.name
     image = uf2.read(firmware.data, name)
-    running_board = None  # what it said before it was flashed; one in its boot loader says nothing
-    boot_loader_volumes = volumes.find_volumes(volume)
+    running_board = None  # what the board says before it is flashed; nothing in its boot loader
+    boot_loader_volumes = volumes.find_volumes(options.volume)
     if boot_loader_volumes:
-        boot_volume = _volume_of_waiting_board(port, boot_loader_volumes, erase)
+        boot_volume = _volume_of_waiting_board(port, boot_loader_volumes, options.erase)
         pico_files.require_no_files(name, image)
-        tell(
+        options.tell(
             f"the board in {boot_volume} waits in its boot loader and cannot say where its files are: "
             "they stay if this firmware is of the kind that the board had"
         )
     else:
         running_board = running.inspect(port)
         at_port.require_chip(port, firmware, running_board)
-        if not erase:
+        if not options.erase:
             pico_files.require_survival(name, image, running_board.files)
-        tell(f"entering the boot loader of the board on {port}")
-        boot_volume = _start_boot_loader(port, volume, erase)
+        options.tell(f"entering the boot loader of the board on {port}")
+        boot_volume = _start_boot_loader(port, options.volume, options.erase)
     _require_chip_of_volume(boot_volume, firmware)
 
-    tell(f"writing {name} to {boot_volume}")
-    volumes.copy(firmware.data, boot_volume, progress)
-    tell(f"waiting for MicroPython on {port}")
+    options.tell(f"writing {name} to {boot_volume}")
+    volumes.copy(firmware.data, boot_volume, options.progress)
+    options.tell(f"waiting for MicroPython on {port}")
     identity = at_port.wait_for_micropython(port)
     if identity is None:
         raise DeviceError(
@@ -75,10 +67,11 @@ def flash_pico(
 
 
 def _volume_of_waiting_board(port: str, boot_loader_volumes: Sequence[Path], erase: bool) -> Path:
-    """Return the volume of the only board that waits in its boot loader, if none runs on `port`.
+    """Return the volume of the board that waits in its boot loader, if it is certain which one.
 
-    boot_loader_volumes: all that are mounted. erase: the option, which needs a running board.
-    Raises UsageError and DeviceError.
+    boot_loader_volumes: all volumes of boot loaders that are mounted. erase: whether the user wants
+    the files erased, which only a running board can do. Raises UsageError if several boards may be
+    meant, and DeviceError if the board is gone.
     """
     _require_no_board_on(port, boot_loader_volumes)
     if erase:
@@ -98,7 +91,7 @@ def _volume_of_waiting_board(port: str, boot_loader_volumes: Sequence[Path], era
 
 
 def _require_no_board_on(port: str, boot_loader_volumes: Sequence[Path]) -> None:
-    """Raise UsageError if a board runs on `port`: then those that wait are other ones."""
+    """Raise UsageError if a board runs on `port`: then those in boot loaders are other ones."""
     if not at_port.comes_to(port):
         return
     others = "others wait in their boot loaders"
@@ -124,10 +117,10 @@ def _require_chip_of_volume(mounted: Path, firmware: Firmware) -> None:
 
 
 def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
-    """Return whether the MicroPython on `port` is known to be the one of the image.
+    """Return whether the board on `port` is known to run the MicroPython of the image.
 
-    version: of the one on `port`; None if a user's program hides it. Raises DeviceError if it is
-    another one.
+    version: the one that the board says; None if a user's program runs, which does not say it.
+    Raises DeviceError if it is another one.
     """
     if not version:
         return False
@@ -141,10 +134,11 @@ def _is_version_of(image: uf2.Image, version: str | None, port: str) -> bool:
 
 
 def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Path:
-    """Restart the Pico on `port` in its boot loader, and return where that is mounted.
+    """Restart the Pico on `port` in its boot loader, and return the folder where that is mounted.
 
-    volume: named by the user, or None. erase: erase the board's files before. Raises UsageError and
-    DeviceError, with nothing written, if it is not known which volume is the board's.
+    volume: the folder that the user has named, or None to look for it. erase: whether to erase the
+    board's files before. Raises UsageError and DeviceError, with nothing written, if it is not
+    certain which volume is the board's.
     """
     usb_place = usb.place_of_port(port)
     boot_loader_volumes = volumes.find_volumes(volume)
@@ -157,10 +151,12 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     outcome = "nothing was written"
     if erase:
         outcome = f"its files are erased; {outcome}"
-    if not at_port.wait_for(lambda: not at_port.is_board_on(port), LEAVE_WAIT):
+    has_left = at_port.wait_for(lambda: not at_port.is_board_on(port), LEAVE_WAIT)
+    if not has_left:
         text = f"the board on {port} did not start its boot loader; {outcome}"
         raise DeviceError(text, hint=_BOOTSEL)
-    if not at_port.wait_for(lambda: volumes_at(usb_place, volume), VOLUME_WAIT):
+    has_volume = at_port.wait_for(lambda: volumes_at(usb_place, volume), VOLUME_WAIT)
+    if not has_volume:
         raise DeviceError(
             f"the boot loader's volume did not show up; {outcome}",
             hint=f"is it mounted? Name where with --volume; {RECOVER}",
@@ -168,7 +164,9 @@ def _start_boot_loader(port: str, volume: str | Path | None, erase: bool) -> Pat
     time.sleep(_SETTLE)  # another board may have come at the same time
     candidates = volumes_at(usb_place, volume)
     if len(candidates) != 1:
-        listed = ", ".join(map(str, candidates)) or "none any more"
+        listed = "none any more"
+        if candidates:
+            listed = ", ".join(map(str, candidates))
         raise DeviceError(
             f"several boards wait in their boot loaders: {listed}; {outcome}",
             hint="unplug the others, and run the same command again",
@@ -211,6 +209,10 @@ def enter_boot_loader(port: str) -> None:
 
 
 def volumes_at(place: str | None, named: str | Path | None) -> list[Path]:
-    """The volumes of boot loaders, without those at another place of the USB than the board's."""
+    """Return the volumes of boot loaders that may be those of a board at a place of the USB.
+
+    place: as from usb.place_of_port; None if it is not known, and then all volumes may. named: the
+    folder that the user has named, or None.
+    """
     found = volumes.find_volumes(named)
     return [volume for volume in found if not usb.is_elsewhere(volume, place)]

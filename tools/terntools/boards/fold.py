@@ -52,37 +52,45 @@ Constants = Mapping[str, "int | str | bytes"]  # of one module: name -> value
 
 @dataclass
 class _Module:
-    name: str
+    """A module of the library, parsed."""
+
+    name: str  # with dots
     source: bytes
     tree: ast.Module
     # how often each name is assigned, imported or a parameter
     bound: Counter[str] = field(default_factory=Counter)
 
+    @classmethod
+    def parsed(cls, name: str, text: str) -> "_Module":
+        """Parse a module's text."""
+        return cls(name, text.encode(), ast.parse(text))
+
 
 def fold(sources: Mapping[str, str]) -> dict[str, str]:
-    """Fold the constants of all modules into the places that use them.
+    """Return the modules' texts with each constant replaced by its value, and private names shortened.
 
-    sources: texts by the module's name, with dots. Values are those on this interpreter. A program
-    that wants a constant by its name needs the unfolded modules. Raises TernError.
+    sources: texts by the module's name, with dots. The values of constants are read by importing
+    the modules here. A program that uses a constant by its name needs the unfolded modules. Raises
+    TernError.
     """
-    modules = {
-        name: _Module(name, text.encode(), ast.parse(text)) for name, text in sources.items()
-    }
-    for module in modules.values():
-        _count_bindings(module)
+    modules = {}
+    for name, text in sources.items():
+        modules[name] = _Module.parsed(name, text)
+        _count_bindings(modules[name])
     constants = {name: _constants(module) for name, module in modules.items()}
     short_names = _short_names(modules.values())
     folded = {}
     for name, module in modules.items():
-        text = _without_idle_errors(_fold(module, constants))
+        text = _without_unused_errors(_fold(module, constants))
         folded[name] = rename(text, short_names)
     return folded
 
 
-def _without_idle_errors(text: str) -> str:
-    """Remove `as error` from handlers that do not use the error any more.
+def _without_unused_errors(text: str) -> str:
+    """Remove `as error` from exception handlers that do not use the error any more.
 
-    Only the text of a refusal named it, which is gone. Each name costs 10 bytes on a board.
+    They used it only in the text of a new exception, which has been removed. Each such name would
+    cost 10 bytes on a board.
     """
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
@@ -99,9 +107,10 @@ def _without_idle_errors(text: str) -> str:
 
 @functools.cache
 def without_types(text: str) -> str:
-    """Remove from a module's text what only a type checker reads.
+    """Remove from a module's text what only a type checker reads: imports, and annotations.
 
-    Parameters of viper keep their types, which decide how they are compiled.
+    Functions that MicroPython's viper compiles to machine code keep their annotations, by which
+    viper decides how to compile them.
     """
     edits = Edits(text.encode())
     tree = ast.parse(text)
@@ -111,7 +120,8 @@ def without_types(text: str) -> str:
             for statement in node.body:
                 edits.replace(statement, "pass")
         elif id(node) not in compiled_nodes:
-            for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            for kind in ("annotation", "returns"):  # of a parameter or variable, and of a function
+                annotation = getattr(node, kind, None)
                 if annotation:
                     edits.replace(annotation, "None")
     return edits.result()
@@ -123,8 +133,9 @@ def _nodes_in_viper(tree: ast.Module) -> set[int]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
-        if any("viper" in ast.unparse(decorator) for decorator in node.decorator_list):
-            nodes.update(id(part) for part in ast.walk(node))
+        for decorator in node.decorator_list:
+            if "viper" in ast.unparse(decorator):
+                nodes.update(id(part) for part in ast.walk(node))
     return nodes
 
 
@@ -136,29 +147,39 @@ def _is_type_checking(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def fold_program(program: str, sources: Mapping[str, str]) -> str:
-    """A program for the folded modules `sources` that names what is private in them, also as text."""
-    modules = (_Module(name, text.encode(), ast.parse(text)) for name, text in sources.items())
+    """Rename the private names of the library in a program, as `fold` renames them in the library.
+
+    So a program can look into the folded library, which matters for tests. sources: the texts of the
+    library's modules before they are folded, by name.
+    """
+    modules = [_Module.parsed(name, text) for name, text in sources.items()]
     return rename(program, _short_names(modules))
 
 
 def prune(sources: Mapping[str, str], programs: Iterable[str]) -> dict[str, str]:
-    """Remove the functions and classes that nothing names, again and again until none is left.
+    """Remove the functions and classes that no text names.
 
-    sources: texts by the module's name. programs: texts whose names count as uses, too.
+    What a removed function named may have no other use; so this is repeated until nothing more can
+    be removed. sources: the modules' texts by name. programs: other texts that may use them.
     """
     names_in_programs: set[str] = set()
     for text in programs:
         names_in_programs |= _named(ast.parse(text))
     while True:
-        trees = {name: ast.parse(text) for name, text in sources.items()}
-        used_names = names_in_programs.union(*map(_named, trees.values()))
+        trees = {}
+        used_names = set(names_in_programs)
+        for name, text in sources.items():
+            trees[name] = ast.parse(text)
+            used_names |= _named(trees[name])
+
         pruned = {}
         for name, text in sources.items():
             edits = Edits(text.encode())
             for node in ast.walk(trees[name]):
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in used_names:
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                     continue
-                if not node.name.startswith("__"):
+                is_special = node.name.startswith("__")  # called by the interpreter
+                if node.name not in used_names and not is_special:
                     edits.replace(node, "pass")
             pruned[name] = edits.result()
         if pruned == sources:
@@ -194,8 +215,8 @@ def _bound_names(node: ast.AST) -> list[str]:
 def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
     """Choose a short name for each private name of these modules, the same in all of them.
 
-    A constant gets an underscore and two letters, since the compiler drops constants with an
-    underscore. Any other name gets two letters that no module uses as a word.
+    A constant gets an underscore and two letters, since mpy-cross stores no name for a constant
+    that begins with an underscore. Any other name gets two letters that no module uses as a word.
     """
     private: set[str] = set()
     used_words: set[str] = set()
@@ -204,9 +225,10 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
         for node in ast.walk(module.tree):
             names = _bound_names(node)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                names = [node.attr]
+                names = [node.attr]  # such as self._size
             for name in names:
-                if name.startswith("_") and not name.startswith("__") and name != "_":
+                is_special = name.startswith("__") or name == "_"
+                if name.startswith("_") and not is_special:
                     private.add(name)
 
     constants = sorted(filter(str.isupper, private))
@@ -219,19 +241,20 @@ def _short_names(modules: Iterable[_Module]) -> dict[str, str]:
 
 
 def words(text: str) -> set[str]:
-    """All names in a text, in its strings and comments, too."""
+    """Return all words of a program's text, those in its strings and comments included."""
     return set(re.findall(r"\w+", text))
 
 
 def is_private(name: str) -> bool:
-    """Whether a name of a folded module was a private one, or is."""
+    """Return whether a name of a folded module is private, or was so before `fold` renamed it."""
     return name.startswith("_") or bool(re.fullmatch("[a-z][A-Z]", name))
 
 
 def pairs(used: Collection[str]) -> Iterator[str]:
-    """Yield short names that are not used: a small letter and a capital.
+    """Yield two-letter names that are not in `used`: a small letter and a capital, such as "aB".
 
-    Nobody gives such a name to what a class of his own has, except for units.
+    A user's class that inherits from the library hardly has an attribute of such a name, unless it
+    is a unit of measurement. Those are left out.
     """
     for first, second in product(string.ascii_lowercase, string.ascii_uppercase):
         name = first + second
@@ -240,20 +263,21 @@ def pairs(used: Collection[str]) -> Iterator[str]:
 
 
 def rename(source: str, short: Mapping[str, str]) -> str:
-    """Replace names in a text: where they are names, and where they are whole strings.
+    """Replace names in a program's text, both as identifiers and as whole strings.
 
-    short: the new name of each.
+    A string may name an attribute, as in getattr(). short: the new name of each name.
     """
     lines = source.splitlines(keepends=True)
-    # From the end on, so that the columns of earlier tokens stay right.
-    for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
-        text = token.string
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    # From the last token on, so that the columns of the others stay right.
+    for token in reversed(tokens):
+        name = token.string
         quote = ""
-        if token.type == tokenize.STRING and text[0] in "'\"":
-            quote = text[0]
+        if token.type == tokenize.STRING and token.string[0] in "'\"":
+            quote = token.string[0]
+            name = token.string.strip(quote)
         elif token.type != tokenize.NAME:
             continue
-        name = text.strip(quote) if quote else text
         if name in short:
             row, start = token.start
             _, end = token.end
@@ -263,7 +287,7 @@ def rename(source: str, short: Mapping[str, str]) -> str:
 
 
 def _count_bindings(module: _Module) -> None:
-    """Count how often a module assigns, imports or takes each name."""
+    """Count in `module.bound` how often the module assigns, imports or takes as a parameter each name."""
     for node in ast.walk(module.tree):
         names = _bound_names(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -272,6 +296,7 @@ def _count_bindings(module: _Module) -> None:
 
 
 def _assigned(statement: ast.stmt) -> str | None:
+    """Return the public constant that a statement assigns, None if it assigns none."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)]) if name.isupper() and not name.startswith("_"):
             return name
@@ -279,7 +304,11 @@ def _assigned(statement: ast.stmt) -> str | None:
 
 
 def _constants(module: _Module) -> Constants:
-    """Return the constants of a module, by name: those that it assigns once, with plain values."""
+    """Return the values of a module's public constants, by name.
+
+    A constant is assigned once, and is an int, a string or bytes. Its value is that in the imported
+    module, or for some modules the one that it has on a device.
+    """
     names = []
     for statement in module.tree.body:
         name = _assigned(statement)
@@ -291,19 +320,24 @@ def _constants(module: _Module) -> Constants:
     values = {}
     for name in names:
         value = getattr(loaded_module, name)
-        if type(value) in (int, str, bytes):
+        if type(value) in (int, str, bytes):  # not isinstance, since a bool is an int
             values[name] = value
-    return {**values, **_ON_DEVICE.get(module.name, {})}
+    values.update(_ON_DEVICE.get(module.name, {}))
+    return values
 
 
 def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
-    """Return the text of a module with the constants of all modules in the places that use them."""
-    values, modules = _imported_constants(module, constants)
-    values = {**constants[module.name], **values}
-    edits = Edits(module.source)
-    _fold_attributes(module.tree, modules, edits)
+    """Return a module's text with values in the place of constants, and without texts of exceptions.
 
-    remaining: set[str] = set()  # names that are looked up in the folded module
+    constants: of all modules, by the module's name. Constants and imports that are not needed any
+    more are removed.
+    """
+    imported_values, imported_modules = _imported_constants(module, constants)
+    values = {**constants[module.name], **imported_values}
+    edits = Edits(module.source)
+    _fold_attributes(module.tree, imported_modules, edits)
+
+    remaining: set[str] = set()  # names that the folded module still looks up
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             _fold_raise(node.exc, edits)
@@ -315,7 +349,8 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
             else:
                 remaining.add(node.id)
 
-    _fold_imports(module.tree, (values.keys() | modules.keys()) - remaining, edits)
+    unused = (values.keys() | imported_modules.keys()) - remaining
+    _fold_imports(module.tree, unused, edits)
     for statement in module.tree.body:
         if _assigned(statement) in constants[module.name]:
             edits.replace(statement, "pass")
@@ -325,10 +360,11 @@ def _fold(module: _Module, constants: Mapping[str, Constants]) -> str:
 def _imported_constants(
     module: _Module, constants: Mapping[str, Constants]
 ) -> tuple[dict[str, int | str | bytes], dict[str, Constants]]:
-    """Find the constants that a module imports.
+    """Find the constants that a module imports, and the modules with constants that it imports.
 
-    Returns the values of imported constants by name, and the constants of imported modules by the
-    module's name. Raises TernError if the module gives such a name another meaning.
+    constants: of all modules, by the module's name. The first result has the values of the imported
+    constants, the second one the constants of the imported modules, both by the name that this
+    module gives them. Raises TernError if the module binds such a name to something else as well.
     """
     values: dict[str, int | str | bytes] = {}
     modules: dict[str, Constants] = {}
@@ -337,11 +373,13 @@ def _imported_constants(
             continue
         for alias in node.names:
             name = alias.asname or alias.name
+            # `from a import b` imports a constant of the module a, or the module a.b.
             value = constants.get(node.module, {}).get(alias.name)
             constants_of_module = constants.get(f"{node.module}.{alias.name}")
             if value is None and constants_of_module is None:
                 continue
-            if module.bound[name] != 1:
+            is_bound_again = module.bound[name] != 1
+            if is_bound_again:
                 text = f"{module.name} gives {name}, which it imports, another meaning"
                 raise TernError(text, hint="rename one of them")
             if value is not None:
@@ -352,18 +390,23 @@ def _imported_constants(
 
 
 def _fold_attributes(tree: ast.Module, modules: Mapping[str, Constants], edits: "Edits") -> None:
-    """Replace constants that are attributes of modules, such as `wire.MAX_FRAME`."""
+    """Replace constants that are attributes of modules, such as `wire.MAX_FRAME`.
+
+    modules: the constants of the imported modules, by the name that this module gives them. In the
+    syntax tree, the names of modules in the replaced places become "", so that they do not count as
+    uses of the modules.
+    """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             continue
         values = modules.get(node.value.id, {})
         if isinstance(node.ctx, ast.Load) and node.attr in values:
             edits.replace(node, _literal(values[node.attr]))
-            node.value.id = ""  # no use of the module any more
+            node.value.id = ""
 
 
 def _fold_imports(tree: ast.Module, unused: Collection[str], edits: "Edits") -> None:
-    """Remove unused names from imports, and those that the compiler knows by itself."""
+    """Remove `unused` names from imports, and names that the compiler for a device knows by itself."""
     for statement in ast.walk(tree):
         if not isinstance(statement, ast.ImportFrom):
             continue
@@ -376,16 +419,19 @@ def _fold_imports(tree: ast.Module, unused: Collection[str], edits: "Edits") -> 
         if not remaining_aliases:
             edits.replace(statement, "pass")
         elif len(remaining_aliases) < len(statement.names):
-            edits.replace(
-                statement, ast.unparse(ast.ImportFrom(statement.module, remaining_aliases, 0))
-            )
+            shorter = ast.ImportFrom(statement.module, names=remaining_aliases, level=0)
+            edits.replace(statement, ast.unparse(shorter))
 
 
 def _fold_raise(call: ast.Call, edits: "Edits") -> None:
-    """Leave the class alone of an exception that has a text and nothing else: raising it makes one."""
-    name = call.func.id if isinstance(call.func, ast.Name) else ""
-    if name in _REFUSING and len(call.args) == 1 and _is_text(call.args[0]):
-        edits.replace(call, name)
+    """Replace `raise SomeError("text")` by `raise SomeError`, which needs less memory.
+
+    call: what is raised. An exception with more arguments than a text is left.
+    """
+    if not isinstance(call.func, ast.Name) or call.func.id not in _REFUSING:
+        return
+    if len(call.args) == 1 and _is_text(call.args[0]):
+        edits.replace(call, call.func.id)
 
 
 def _is_text(argument: ast.expr) -> bool:
@@ -397,7 +443,10 @@ def _is_text(argument: ast.expr) -> bool:
 
 
 def _fold_text(call: ast.Call, edits: "Edits") -> None:
-    """Remove the text of a refusal from its call; before a detail, replace it by an empty one."""
+    """Remove the text for people from a call such as `require(condition, "text")`.
+
+    Where another argument follows the text, an empty text takes its place.
+    """
     name = ""
     if isinstance(call.func, ast.Attribute):
         name = call.func.attr
@@ -417,58 +466,74 @@ def _fold_text(call: ast.Call, edits: "Edits") -> None:
 
 
 def _literal(value: int | str | bytes) -> str:
-    return f"({value})" if isinstance(value, int) and value < 0 else repr(value)
+    """Return a value as source text, which can stand within any expression."""
+    if isinstance(value, int) and value < 0:
+        return f"({value})"
+    return repr(value)
 
 
 class Edits:
-    """Replacements in a text, which keep the numbers of its lines.
+    """Replacements in a program's text, which are collected first and then made at once.
 
-    One within another is left out.
+    Every line keeps its number. A replacement within another one is left out.
     """
 
     def __init__(self, source: bytes) -> None:
+        """source: the text, in bytes, since the columns of a syntax tree count bytes."""
         self._source = source
         self._lines = source.splitlines(keepends=True)
-        self._edits: list[tuple[int, int, bytes]] = []
+        self._edits: list[tuple[int, int, bytes]] = []  # start, end, and what takes the place
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        """Replace a node, with its decorators, by `text`."""
+        """Replace a node of the syntax tree, with its decorators, by `text`.
+
+        Empty lines after the text make up for the lines of the node. They would break an expression
+        that goes on behind it; but only nodes of one line are replaced within expressions.
+        """
         first_line = node.lineno
         for decorator in getattr(node, "decorator_list", ()):
             first_line = min(first_line, decorator.lineno)
         start = self._offset(first_line, node.col_offset)
         end = self._end(node)
-        lines = self._source[start:end].count(b"\n")
-        # A statement may go on after it only with a line end; an expression of several lines is
-        # never replaced.
-        self._edits.append((start, end, text.encode() + b"\n" * lines))
+        line_ends = self._source[start:end].count(b"\n")
+        self._edits.append((start, end, text.encode() + b"\n" * line_ends))
 
     def cut(self, before: ast.expr, last: ast.expr) -> None:
         """Remove the last argument of a call, and the comma that separates it from `before`."""
         start = self._source.index(b",", self._end(before))
         end = self._end(last)
-        lines = self._source[start:end].count(b"\n")
-        self._edits.append((start, end, b"\n" * lines))
+        line_ends = self._source[start:end].count(b"\n")
+        self._edits.append((start, end, b"\n" * line_ends))
 
     def rename(self, parameter: ast.arg, name: str) -> None:
-        """Give a parameter this name, and leave its annotation."""
+        """Give a parameter another name, and leave its annotation."""
         start = self._offset(parameter.lineno, parameter.col_offset)
         self._edits.append((start, start + len(parameter.arg.encode()), name.encode()))
 
     def _end(self, node: ast.expr | ast.stmt) -> int:
+        """Return the offset in bytes of the end of a node."""
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
+        """Return the offset in bytes of a place of the text. line: from 1. column: from 0."""
         return sum(map(len, self._lines[: line - 1])) + column
 
     def result(self) -> str:
         """Return the text with all replacements made."""
         parts = []
-        position = 0
-        # An outer replacement comes before those within it, which are then left out.
-        for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], -edit[1])):
-            if start >= position:
-                parts += [self._source[position:start], text]
-                position = end
+        position = 0  # up to which the text is in `parts`
+        for start, end, text in sorted(self._edits, key=_outer_first):
+            is_within_another = start < position
+            if is_within_another:
+                continue
+            parts.append(self._source[position:start])
+            parts.append(text)
+            position = end
         parts.append(self._source[position:])
         return b"".join(parts).decode()
+
+
+def _outer_first(edit: tuple[int, int, bytes]) -> tuple[int, int]:
+    """Sort replacements by where they begin, and a longer one before those within it."""
+    start, end, _ = edit
+    return start, -end

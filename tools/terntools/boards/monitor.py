@@ -40,8 +40,8 @@ _NAMES = {
 }
 _WINDOW = 10.0  # seconds over which rates are taken
 STATUS = 5.0  # seconds between two lines with the state
-_TURN = 0.02
-_CONTROL_BYTES = {2, 3, 4}  # to which MicroPython listens
+_TURN = 0.02  # seconds that bytes of the host may wait
+_CONTROL_BYTES = {2, 3, 4}  # Ctrl-B, Ctrl-C and Ctrl-D, by which MicroPython ends a program
 _TEMPERATURE = re.compile(r"; (-?[0-9]{1,4}) C$")  # at the end of a board's text
 
 
@@ -59,13 +59,14 @@ class State:
     frames: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     damaged: int = 0
+    # time of arrival (of time.monotonic) and size in bytes of the frames of the last seconds
     recent: deque[tuple[float, int]] = field(default_factory=deque)
 
     def text(self, now: float) -> str:
         """Describe the state in one line. now: a time of time.monotonic()."""
         frames_rate, bytes_rate = self.rates(now)
-        frames = counted(sum(self.frames.values()), "frame")
-        errors = counted(sum(self.errors.values()), "error")
+        frames = counted(self.frames.total(), "frame")
+        errors = counted(self.errors.total(), "error")
         parts = [
             f"{frames}, {frames_rate:.1f} and {bytes_rate:.0f} bytes a second",
             f"{errors}, {self.damaged} damaged",
@@ -79,17 +80,22 @@ class State:
         return "; ".join(parts)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Return frames and bytes per second, over the last `_WINDOW` seconds."""
+        """Return the frames and the bytes per second, over the last `_WINDOW` seconds.
+
+        now: a time of time.monotonic().
+        """
         while self.recent and self.recent[0][0] < now - _WINDOW:
             self.recent.popleft()
         if not self.recent:
             return 0.0, 0.0
         first_time, _ = self.recent[0]
-        seconds = max(1.0, min(_WINDOW, now - first_time))
-        return len(self.recent) / seconds, sum(size for _, size in self.recent) / seconds
+        seconds = min(_WINDOW, now - first_time)
+        seconds = max(1.0, seconds)  # so that one frame alone makes no enormous rate
+        total_bytes = sum(size for _, size in self.recent)
+        return len(self.recent) / seconds, total_bytes / seconds
 
     def count_frame(self, frame: bytes, now: float) -> None:
-        """Count a frame of the board, and note what it says.
+        """Count a frame of the board, and update the state by what the frame says.
 
         frame: b"" for a damaged one. now: a time of time.monotonic().
         """
@@ -107,7 +113,7 @@ class State:
                 self._take_hello(read_hello(frame))
 
     def _take_hello(self, hello: Any) -> None:
-        """Note what a HELLO says; one of another schema says nothing."""
+        """Update the state by a HELLO, unless it is of another version of the protocol."""
         if hello.text is None:
             return
         self.board = hello.text
@@ -115,12 +121,18 @@ class State:
         self.clients = hello.clients or 0
         self.heap_free_bytes = hello.heap
         self.budget = devices.budget_text(hello)
+        self.temperature_celsius = None
         temperature = _TEMPERATURE.search(hello.text)
-        self.temperature_celsius = float(temperature[1]) if temperature else None
+        if temperature:
+            self.temperature_celsius = float(temperature[1])
 
 
 def describe(frame: bytes) -> str:
-    """Describe a frame in one line, for people. No tag is checked: a monitor has no keys."""
+    """Describe a frame in one line, for people.
+
+    The frame need not be authentic, since a monitor has no keys to check it. frame: b"" for a
+    damaged one.
+    """
     if not frame:
         return "damaged"
     frame_type = frame[0]
@@ -142,11 +154,15 @@ def describe(frame: bytes) -> str:
     return f"{name} {len(frame)} bytes"
 
 
+def _ignore(line: str) -> None:
+    """Do nothing with a line."""
+
+
 class Monitor:
-    """A tap between a board and its host, on a port of its own.
+    """Passes bytes on between a board and its host, and decodes the frames among them.
 
-    While that is unused, it asks the board for hellos.
-
+    For the host it opens a port of its own, a pseudoterminal, whose name is `tap`. While no host
+    uses that, the monitor itself asks the board for HELLO frames.
     """
 
     def __init__(
@@ -154,28 +170,36 @@ class Monitor:
         port: str,
         tell: Callable[[str], None],
         hello_every: float = 2.0,
-        show: Callable[[str], None] = lambda line: None,
+        show: Callable[[str], None] = _ignore,
     ) -> None:
         """Open the board's port, and a port of its own for a host.
 
         tell: gets a line for each frame. show: gets one with the state every STATUS seconds.
         hello_every: seconds between two requests for a HELLO. Raises DeviceError and UsageError.
         """
+        # What is seen, and how it is shown.
         self.state = State(port)
         self._tell = tell
         self._show = show
-        self._shown = time.monotonic()
-        self._every = hello_every
+        self._shown = time.monotonic()  # when the state was last shown
+
+        # The side of the board.
         self._board = open_port(port)
-        self._board.timeout = 0
-        self._far, near = os.openpty()
-        tty.setraw(near)
-        self.tap = os.ttyname(near)
-        os.close(near)  # so that a reader can be detected
+        self._board.timeout = 0  # reads do not wait
+        self._every = hello_every
+        self._asked = 0.0  # when the monitor last asked for a HELLO
+
+        # The side of the host: one end of a pseudoterminal is read and written here, and the host
+        # opens the other one by its name. While nobody has it open, reads here fail.
+        self._far, host_end = os.openpty()
+        tty.setraw(host_end)
+        self.tap = os.ttyname(host_end)
+        os.close(host_end)
         os.set_blocking(self._far, False)
+
+        # They decode the frames of the board, and those of the host.
         self._up = frames.Receiver()
         self._down = frames.Receiver()
-        self._asked = 0.0
 
     def close(self) -> None:
         """Give both ports back."""
@@ -183,22 +207,23 @@ class Monitor:
         os.close(self._far)
 
     def run(self, until: float | None = None) -> None:
-        """Watch until that time (of time.monotonic), or for ever.
+        """Pass bytes on, and show frames and state, until a time of time.monotonic().
 
-        Raises DeviceError once the board is gone.
+        until: None to go on for ever. Raises DeviceError once the board is gone.
         """
         while until is None or time.monotonic() < until:
-            select.select([self._board.fileno()], [], [], _TURN)
+            select.select([self._board.fileno()], [], [], _TURN)  # wait for bytes of the board
             self._take_from_board()
             if time.monotonic() - self._shown > STATUS:
                 self._shown = time.monotonic()
                 self._show(f"= {self.state.text(self._shown)}")
-            if not self._take_from_host() and time.monotonic() - self._asked > self._every:
+            has_host = self._take_from_host()
+            if not has_host and time.monotonic() - self._asked > self._every:
                 self._asked = time.monotonic()
                 self.ask_hello()
 
     def _take_from_board(self) -> None:
-        """Pass the board's bytes on to the tap, and decode them."""
+        """Pass the board's bytes on to the port of the host, and decode them."""
         with self._there():
             data = bytes(self._board.read(self._board.in_waiting or 1))
         if data:
@@ -207,12 +232,12 @@ class Monitor:
             self._decode(self._up, data, "<")
 
     def _take_from_host(self) -> bool:
-        """Pass the bytes of a host at the tap on to the board; return whether there is a host."""
+        """Pass the bytes of a host on to the board; return whether a host has its port open."""
         try:
             data = os.read(self._far, 4096)
-        except BlockingIOError:
+        except BlockingIOError:  # it has sent nothing
             return True
-        except OSError:  # EIO: the port is not open
+        except OSError:  # EIO: nobody has the port open
             return False
         with self._there():
             self._board.write(data)
@@ -221,7 +246,7 @@ class Monitor:
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
-        """Raise DeviceError instead of the port's own errors."""
+        """Raise DeviceError where code in this context meets an error of the board's port."""
         try:
             yield
         except PORT_ERRORS as error:
@@ -230,20 +255,24 @@ class Monitor:
             ) from error
 
     def ask_hello(self) -> None:
-        """Ask the board for a HELLO, by a request without bytes that end a program."""
+        """Ask the board for a HELLO, unless the request happens to have bytes that end a program.
+
+        Ctrl-B, Ctrl-C and Ctrl-D would end the program of a board that is just starting, or that
+        uses a broker. Requests have random bytes, so the next one is likely to have none of these.
+        """
         _, request = hello_request()
-        encoded = bytearray(1 + frames.cobs_size(len(request)))
+        encoded = bytearray(1 + frames.cobs_size(len(request)))  # a zero ends any earlier frame
         frames.cobs_encode(request, len(request), memoryview(encoded)[1:])
-        # Ctrl-B, Ctrl-C and Ctrl-D would end the program of a board that is just starting, or that
-        # uses a broker.
-        if not _CONTROL_BYTES & set(encoded):
+        has_control_bytes = bool(_CONTROL_BYTES & set(encoded))
+        if not has_control_bytes:
             with self._there():
                 self._board.write(bytes(encoded))
 
     def _decode(self, receiver: frames.Receiver, data: bytes, arrow: str) -> None:
-        """Show the frames that these bytes complete; those of the board are counted.
+        """Show the frames that these bytes complete, and count those of the board.
 
-        arrow: "<" for bytes of the board, ">" for those of the host.
+        receiver: has the earlier bytes. arrow: "<" for bytes of the board, ">" for those of the
+        host.
         """
         now = time.monotonic()
         receiver.give(data)
@@ -252,8 +281,10 @@ class Monitor:
             if size == frames.MORE:
                 return
             if size == 0:
-                continue  # a credit, or a host that begins
-            frame = bytes(receiver.frame[: max(size, 0)])  # a negative size: damaged
+                continue  # an empty frame: a credit of the board, or a host that begins
+            frame = b""
+            if size > 0:  # a negative size stands for a damaged frame
+                frame = bytes(receiver.frame[:size])
             if arrow == "<":
                 self.state.count_frame(frame, now)
             self._tell(f"{arrow} {describe(frame)}")
@@ -280,13 +311,13 @@ def _run(args: argparse.Namespace) -> int:
     start = time.monotonic()
 
     def print_stamped(line: str) -> None:
+        """Print a line after the seconds since the start; on stderr if stdout is for the JSON."""
         line = f"{time.monotonic() - start:9.3f} {visible(line)}"
         print_line(line, sys.stderr if args.json else sys.stdout)
 
-    def ignore(line: str) -> None:
-        pass
-
-    tell = ignore if args.quiet else print_stamped
+    tell = print_stamped
+    if args.quiet:
+        tell = _ignore
     monitor = Monitor(names.resolve(args.board), tell, args.every, show=print_stamped)
     print_line(f"talk to the board through {monitor.tap}", sys.stderr)
     until = None
@@ -294,6 +325,7 @@ def _run(args: argparse.Namespace) -> int:
         until = start + args.seconds
     with contextlib.closing(monitor), contextlib.suppress(KeyboardInterrupt):
         monitor.run(until)
+
     state = monitor.state
     frames_rate, bytes_rate = state.rates(time.monotonic())
     result = dict(vars(state))

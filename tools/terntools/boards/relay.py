@@ -1,7 +1,8 @@
 """Connects a board on a port to a broker, under the board's name, as if it spoke MQTT itself.
 
-It uses the device library's link, for the same session, hello, will and pauses, and has the board's
-password, not its key.
+The relay uses the MQTT link of the device library, so that the broker sees the same session, hello,
+will and pauses as from a board with a network. It has the board's password for the broker, and not
+the board's key: it can neither read nor make reports.
 """
 
 from __future__ import annotations
@@ -35,35 +36,46 @@ from ternhost.store.store import Store
 if TYPE_CHECKING:
     from ternhost.reach.broker.access import Access
 
+# The kinds of frames that a relay passes on from the board to the broker (besides HELLO), and from
+# the broker to the board (besides those that every board takes from a broker).
 _UP = (wire.REPORT, wire.REPORTS, wire.ERROR, wire.UPDATED)
-_DOWN = (wire.MODEL, wire.UPDATE)  # in addition to the kinds that every board takes from a broker
+_DOWN = (wire.MODEL, wire.UPDATE)
 _KEEP_ALIVE = 60  # s
 _WINDOW = 32  # messages that the broker has not acknowledged
 _TOPIC = 100  # bytes of a message besides its frame, the topic included
 _LONGEST_PAUSE_MS = 10_000
 _BACKLOG = 2 * wire.IN_FLIGHT  # bytes that may wait for a board before the broker is kept waiting
-_WAIT_MS = 500
-_BUSY_WAIT_MS = 20
+_WAIT_MS = 500  # that the relay waits for something to do
+_BUSY_WAIT_MS = 20  # the same while the board is busy, since nothing tells when it is ready
 _AGAIN = 2.0  # s until a board that owes a HELLO is asked again
-_QUIET, _SILENT = 30.0, 90.0  # s without a frame, after which a board is asked, and given up
-_RETRY = 1.0  # s
+_QUIET = 30.0  # s without a frame, after which a board is asked for a HELLO
+_SILENT = 90.0  # s without a frame, after which a board is given up
+_RETRY = 1.0  # s until the relay begins again after an error
 
-Tell = Callable[[str], None]
+Tell = Callable[[str], None]  # gets a sentence for people
 Passwords = Callable[[int], str | None]  # by the id of a board's first client
 
 
 def passwords_of(place: Path, access: Access, store: str | None = None) -> Passwords:
     """Return a function that looks up the password of a board, by the id of its first client.
 
-    They are read anew each time: from `store`, else from boards.json of `place`, else from the
-    broker's store. place: the directory of a broker or a site. Raises UsageError if there is
-    neither.
+    It reads the passwords anew in each call, from the first of these that exists: `store`, the file
+    boards.json in `place`, the store of the broker. A store has keys, from which the passwords
+    follow.
+
+    place: the directory of a broker or a site. access: to the broker. Raises UsageError if none of
+    the three exists.
     """
     from ternhost.reach.broker.access import BOARDS
 
     password_file = place / BOARDS
     if not store and password_file.exists():
-        return lambda first: read_object(password_file).get(mqtt.name(first))
+
+        def password_in_file(first: int) -> str | None:
+            password: str | None = read_object(password_file).get(mqtt.name(first))
+            return password
+
+        return password_in_file
 
     key_store = store or access.store
     if not key_store or not Path(key_store).exists():
@@ -73,16 +85,23 @@ def passwords_of(place: Path, access: Access, store: str | None = None) -> Passw
             "name the --store",
         )
 
-    def password_of(first: int) -> str | None:
+    def password_of_key(first: int) -> str | None:
         with Store(key_store, create=False, beside=True) as opened:
             key = opened.keys().get(first)
-        return mqtt.password(key) if key else None
+        if not key:
+            return None
+        password: str = mqtt.password(key)
+        return password
 
-    return password_of
+    return password_of_key
 
 
 class _Inbox(SimpleQueue[Received]):
-    """Frames of the board; `bell` is readable as long as there may be some."""
+    """A queue of frames from the board, with a socket that select() can wait for.
+
+    The socket, `bell`, is readable as long as there may be frames in the queue. So one call waits
+    for the board and for the broker.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,27 +110,33 @@ class _Inbox(SimpleQueue[Received]):
         self._rope.setblocking(False)
 
     def put(self, item: Received, block: bool = True, timeout: float | None = None) -> None:
+        """Add frames, and make `bell` readable. Never blocks: the queue has no limit."""
         super().put(item)
-        with suppress(BlockingIOError):  # it rings already
+        with suppress(BlockingIOError):  # the socket is full, so it is readable already
             self._rope.send(b"\0")
 
     def take(self) -> list[Received]:
-        """All that has come, at once."""
+        """Remove all frames from the queue and return them, without waiting."""
         with suppress(BlockingIOError):
             self.bell.recv(4096)
         return drain(self, 0)
 
     def close(self) -> None:
+        """Close the sockets."""
         self.bell.close()
         self._rope.close()
 
 
 class _Port(SerialLink):
-    """A link that passes on every frame, HELLO too."""
+    """A link to the board that puts every frame into the queue, HELLO frames too.
+
+    The link of a host uses up HELLO frames itself.
+    """
 
     AFTER_LOSS = "it is opened again when it is back"
 
     def heard(self, received: Any) -> None:
+        """Treat received frames as a host's link does, and then pass on the HELLO frames."""
         frames = list(received)
         super().heard(frames)
         hellos = [frame for frame in frames if frame[:1] == bytes((wire.HELLO,))]
@@ -120,63 +145,75 @@ class _Port(SerialLink):
 
 
 class _Line(Connection):
-    """A connection whose waits also end when the board has sent something."""
+    """A connection to the broker whose waits also end when the board has sent something."""
 
     def __init__(self, bell: socket.socket, *arguments: Any) -> None:
+        """bell: as in _Inbox. arguments: as of Connection."""
         super().__init__(*arguments)
         self._bell = bell
 
     def wait(self, timeout_ms: int) -> None:
         """Wait for data from the broker or from the board, for `timeout_ms` at most."""
         connection = self._socket
-        if connection is None or not self._read:
+        if connection is None or not self._read:  # not connected yet
             super().wait(timeout_ms)
-        elif not (isinstance(connection, ssl.SSLSocket) and connection.pending()):
+            return
+        # Decrypted bytes of TLS are in a buffer of which select() knows nothing.
+        has_data = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+        if not has_data:
             select((connection, self._bell), (), (), timeout_ms / 1000)
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A frame from the broker that the board answers by a HELLO with its nonce."""
+    """A frame from the broker that the board answers by a HELLO, which repeats four of its bytes.
 
-    frame: bytes
+    They are the nonce of a HELLO_REQUEST, or the epoch of the key in a FLEET_KEY.
+    """
+
+    frame: bytes  # a HELLO_REQUEST or a FLEET_KEY; b"" for none
     sent_at: float  # of time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self.frame)
 
     def is_answered_by(self, hello: bytes) -> bool:
-        """Whether a HELLO has the nonce of this question; the link's own questions have others."""
+        """Return whether a HELLO answers this question and not one that the relay asked itself."""
         if not self.frame:
             return False
-        start = 1 if self.frame[0] == wire.HELLO_REQUEST else 5
-        return hello[1:5] == self.frame[start : start + 4]
+        repeated_at = 5  # the epoch of a FLEET_KEY, after its type and the device
+        if self.frame[0] == wire.HELLO_REQUEST:
+            repeated_at = 1  # the nonce, after the type
+        return hello[1:5] == self.frame[repeated_at : repeated_at + 4]
 
 
 _NO_QUESTION = _Question(b"", 0.0)
 
 
 class Relay:
-    """Relays the board on a port, in a thread, until `close`; both ends may go and come back."""
+    """Connects the board on a port with the broker, in a thread, until `close`.
+
+    The board and the broker may disappear and come back.
+    """
 
     def __init__(self, port: str, access: Access, passwords: Passwords, tell: Tell) -> None:
-        """Start to relay the board on a port, in a thread.
+        """Start the thread.
 
-        port: a name of `names.NAMES`. access: to the broker. passwords: as from `passwords_of`.
-        tell: gets a sentence for each change of state. Raises UsageError for a bad certificate.
+        port: of the board, in one of the forms of `names.NAMES`. access: address and certificate of
+        the broker. passwords: as from `passwords_of`. tell: gets a sentence for each change of
+        state. Raises UsageError for a bad certificate.
         """
         self.port = port
         self.access = access
         self._passwords = passwords
         self._tell = tell
-        self._state = ""  # the last sentence
+        self._state = ""  # the last sentence for `tell`
         self.end = threading.Event()
-        self.context = None
+        self.context = None  # of TLS; None for a broker without it
         if access.authority:
             try:
-                self.context = client_context(
-                    ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
-                )
+                certificate = ssl.PEM_cert_to_DER_cert(Path(access.authority).read_text())
+                self.context = client_context(certificate)
             except (OSError, ValueError) as error:
                 raise UsageError(f"{access.authority} is no certificate: {error}") from error
         self._thread = threading.Thread(target=self._run, name=f"relay {port}", daemon=True)
@@ -188,13 +225,13 @@ class Relay:
         self._thread.join()
 
     def say(self, text: str) -> None:
-        """Tell a sentence about the state, unless it is the last one."""
+        """Pass a sentence about the state on to the user, unless it repeats the last one."""
         if text != self._state:
             self._state = text
             self._tell(f"{self.port}: {text}")
 
     def _run(self) -> None:
-        """Relay again and again, and tell what goes wrong, until the relay is closed."""
+        """Relay until the relay is closed; after an error, tell it and begin again."""
         while not self.end.is_set():
             try:
                 self._relay()
@@ -204,55 +241,71 @@ class Relay:
             self.end.wait(_RETRY)
 
     def _relay(self) -> None:
-        """Relay frames until the board is gone. Raises TernError."""
+        """Open the port, and relay frames until the relay is closed.
+
+        Raises TernError, for example once the board is gone.
+        """
         with closing(_Inbox()) as inbox, closing(_Port(names.resolve(self.port), inbox)) as link:
             first = require_at_port(self.port, link.hello()).first or 0
-            inbox.take()
+            inbox.take()  # ignore what came before the board was identified
             hint = "make it a member: tern up; then run 'tern broker config' again"
             if not first:
                 raise DeviceError("the board has no key", hint)
             password = self._passwords(first)
             if password is None:
                 raise DeviceError(f"board {mqtt.name(first)} has no password here", hint)
-            _Passage(self, link, inbox, first, password).run()
+            passage = _Passage(self, link, inbox, first=first, password=password)
+            passage.run()
 
 
 class _Passage:
     """The traffic between a board and the broker, as long as the board is there."""
 
     def __init__(self, relay: Relay, link: _Port, inbox: _Inbox, first: int, password: str) -> None:
-        """Prepare the session of the board `first` with the broker.
+        """Prepare the board's session with the broker; `run` connects it.
 
-        relay: ends the traffic, and gets its state. first: the id of the board's first client.
+        relay: the relay whose `end` ends the traffic, and which tells its state. first: the id of
+        the board's first client, from which the board's name follows.
         """
         self._relay = relay
+        self._name = mqtt.name(first)
+
+        # The side of the board.
         self._link = link
         self._inbox = inbox
-        self._name = mqtt.name(first)
+        self._question = _NO_QUESTION  # that the board must answer by a HELLO before it gets more
+        self._heard = time.monotonic()  # when the board's last frame came
+        self._checked = self._heard  # when it was last asked whether it is there
+
+        # The side of the broker.
         self._session = self._new_session(password)
         self._broker = mqtt.Mqtt(self._session, relay.access.prefix, self._name, _LONGEST_PAUSE_MS)
         for kind in _DOWN:
             self._broker.admit(kind)
+
+        # Frames that wait, for the broker and for the board.
         self._up: deque[bytes] = deque()
         self._down: deque[bytes] = deque()
-        self._question = _NO_QUESTION  # that the board must answer by a HELLO before it gets more
-        self._heard = time.monotonic()
-        self._checked = self._heard
 
     def _new_session(self, password: str) -> Session:
-        """Create the board's session with the broker, whose will is an empty hello."""
-        access, inbox, context = self._relay.access, self._inbox, self._relay.context
+        """Create the board's session with the broker, without connecting it.
+
+        Its will is an empty hello, by which hosts see that the board is gone.
+        """
+        access = self._relay.access
+        inbox = self._inbox
+        context = self._relay.context
 
         def connect() -> _Line:
-            host = choice(access.hosts)
+            host = choice(access.hosts)  # any node of a cluster
             return _Line(inbox.bell, host, access.port, context, host)
 
         name = self._name.encode()
         hello_topic = mqtt.HELLO % (access.prefix, self._name)
         return Session(
             connect,
-            name,
-            name,
+            name,  # the id of the MQTT client
+            name,  # the user
             password.encode(),
             keep_alive=_KEEP_ALIVE,
             will=(hello_topic.encode(), b""),
@@ -261,7 +314,10 @@ class _Passage:
         )
 
     def run(self) -> None:
-        """Pass frames on. Raises DeviceError once the board is gone."""
+        """Pass frames on in both directions, until the relay ends.
+
+        Raises DeviceError once the board is gone.
+        """
         try:
             while not self._relay.end.is_set():
                 for received in self._inbox.take():
@@ -274,10 +330,14 @@ class _Passage:
                 self._tell_state()
                 self._check_board()
         finally:
-            self._session.close()  # not disconnect: its will is to be published
+            # After a proper disconnect, the broker would not publish the board's will.
+            self._session.close()
 
     def _take(self, frame: bytes) -> None:
-        """Take a frame of the board. A HELLO for the link's own question goes no further."""
+        """Queue a frame of the board for the broker, if it is of a kind that a broker gets.
+
+        A HELLO goes on only if it answers a question of the broker.
+        """
         self._heard = time.monotonic()
         if frame[:1] == bytes((wire.HELLO,)):
             if self._question.is_answered_by(frame):
@@ -287,9 +347,9 @@ class _Passage:
             self._up.append(frame)
 
     def _may_publish(self) -> bool:
-        """Whether a frame waits for the broker, and the broker can take it."""
-        has_room = self._session.connected and self._broker.waiting() < _WINDOW - 1
-        return bool(self._up) and has_room
+        """Return whether a frame waits for the broker, and the broker can take it."""
+        has_room = self._broker.waiting() < _WINDOW - 1
+        return bool(self._up) and self._session.connected and has_room
 
     def _publish(self) -> None:
         """Send the board's frames to the broker, as far as it can take them."""
@@ -298,13 +358,17 @@ class _Passage:
             self._broker.send(frame, len(frame))
 
     def _fetch(self) -> None:
-        """Pass a frame of the broker on, or wait for one; with the board busy, only shortly."""
+        """Pass one frame from the broker on to the board, or else fetch one from the broker.
+
+        Where there is nothing to do in either direction, wait for the broker or the board, but only
+        shortly if the board is busy.
+        """
         is_busy = bool(self._question) or self._link.backlog() > _BACKLOG
         if self._down and not is_busy:
             self._send(self._down.popleft())
             return
         frame = None
-        if not self._down:
+        if not self._down:  # while a frame waits for the board, the broker is kept waiting
             frame = self._broker.receive(0)
             if not self._session.connected:
                 self._up.clear()  # once asked again, the board repeats its answers
@@ -314,19 +378,23 @@ class _Passage:
             self._session.wait(_BUSY_WAIT_MS if is_busy else _WAIT_MS)
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame to the board. Some ask for a HELLO."""
+        """Send a frame to the board, and remember it if the board must answer it by a HELLO."""
         if frame[0] in (wire.HELLO_REQUEST, wire.FLEET_KEY):
             self._question = _Question(frame, time.monotonic())
         self._link.send(frame)
 
     def _tell_state(self) -> None:
-        """Say how the board is connected to the broker. Raises DeviceError if it is refused."""
+        """Tell the user how the board is connected to the broker.
+
+        Raises DeviceError if the broker refuses the board.
+        """
         access = self._relay.access
         broker = f"the broker at {access.host} port {access.port}"
         error = self._broker.error
         if self._session.connected:
             self._relay.say(f"board {self._name} is on {broker}")
-        elif refuses(error):  # its password may be another by now
+        elif refuses(error):
+            # The relay then begins again, and reads the password anew.
             raise DeviceError(
                 f"{broker} does not let board {self._name} in: {error}",
                 hint="give it the board's password: tern broker config",
@@ -335,7 +403,10 @@ class _Passage:
             self._relay.say(f"board {self._name} waits for {broker}: {error}")
 
     def _check_board(self) -> None:
-        """Ask a quiet board whether it is there. Raises DeviceError after a long silence."""
+        """Ask a board that has sent nothing for a while whether it is there.
+
+        Also repeat a question that it has not answered. Raises DeviceError after a long silence.
+        """
         now = time.monotonic()
         if self._question and now - self._question.sent_at > _AGAIN:
             self._send(self._question.frame)
@@ -344,4 +415,5 @@ class _Passage:
             raise DeviceError(f"board {self._name} does not answer", hint="press its reset button")
         if silence > _QUIET and now - self._checked > _QUIET:
             self._checked = now
-            self._link.send(hello_request()[1])
+            _, request = hello_request()
+            self._link.send(request)

@@ -32,18 +32,20 @@ _MOST_SECONDS = 3600  # that code may run
 _MOST_SECONDS_TALKING = 300  # that a program may run which waits for the host
 _RENEW = 3.0  # seconds between two renewals of a waiting board's timer
 
-# Resets a board at its prompt, unless the host comes back. While code runs it waits for as long as
-# any code may take. An ESP32 has no timer -1. Together with what stops a program it fits the 260
-# bytes that an ESP32's port buffers.
+# Starts a timer on the board that resets it after 12 s at its prompt, unless the host has started
+# the timer anew by then: so a board runs its program again after the host was killed. While code
+# runs, _A() sets the timer to as long as that code may take. The timer is a software timer, number
+# -1; an ESP32 has none, and uses its timer 1. Together with what stops a program, this code fits the
+# 260 bytes that an ESP32's port buffers.
 _ARM = b"""import umachine as _M,sys
 _T=_M.Timer((sys.platform=='esp32')*2-1)
 def _A(p=12):_T.init(mode=0,period=1000*p,callback=lambda t:_M.reset())
 _A()
 \4"""
 
-# Defines how code tells a value to the host, in a line that nothing else prints. The host's code
-# takes the modules that are built into MicroPython (uos and so on), since a file in the board's
-# root may have the name of one.
+# Defines _tell(), by which code on the board returns a value to the host: in a line with a character
+# that nothing else prints. All code of the host imports the modules that are built into MicroPython
+# under their names with a u (uos and so on), since a file in the board's root may be called os.py.
 _VALUE = "\x1f"
 _TELL = f"def _tell(value):\n print({_VALUE!r} + repr(value))\n"
 
@@ -54,16 +56,19 @@ class ExecutionError(TernError):
     """The code that was sent raised an exception on the board."""
 
     def __init__(self, traceback: str) -> None:
-        """Make the message of the traceback's last line."""
-        super().__init__(
-            f"the board says: {(traceback.strip().splitlines() or ['no traceback'])[-1]}"
-        )
+        """Quote the last line of the traceback, which has the exception, in the message."""
+        last_line = "no traceback"
+        lines = traceback.strip().splitlines()
+        if lines:
+            last_line = lines[-1]
+        super().__init__(f"the board says: {last_line}")
 
 
 class SilenceError(DeviceError):
-    """The board said nothing for too long, or is gone; `output` is the code's output so far."""
+    """The board printed nothing for too long, or is gone."""
 
     def __init__(self, message: str, output: str) -> None:
+        """output: what the code on the board had printed until then."""
         super().__init__(
             message, hint="check its cable, or press reset, and run the same command again"
         )
@@ -71,7 +76,7 @@ class SilenceError(DeviceError):
 
 
 class GoneError(SilenceError):
-    """The board's port is no more: it was unplugged, or it crashed."""
+    """The board's port does not exist any more: the board was unplugged, or it crashed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the board on {name} is gone", "")
@@ -79,9 +84,10 @@ class GoneError(SilenceError):
 
 
 class NoPromptError(DeviceError):
-    """The board gives no prompt; `printed` is what came instead."""
+    """The board does not answer with MicroPython's prompt."""
 
     def __init__(self, name: str, printed: bytes) -> None:
+        """name: the board's port. printed: what the board sent instead of a prompt."""
         text = f"no MicroPython prompt on {name}"
         description = heard.describe(printed)
         if description:
@@ -92,11 +98,14 @@ class NoPromptError(DeviceError):
 
 
 def _is_locked(port: str) -> bool:
-    """Whether a board that gives no prompt answers its host: then it is locked."""
+    """Return whether a board that gives no prompt is locked: then it still answers its host.
+
+    The console of a locked board is closed, so that nobody can read its files.
+    """
     try:
         with contextlib.closing(open_link(port, SimpleQueue())) as link:
             link.hello(HELLO_WAIT)
-    except RefusedError:  # it speaks another release's language
+    except RefusedError:  # it has answered, in the protocol of another release
         return True
     except TernError:
         return False
@@ -104,21 +113,28 @@ def _is_locked(port: str) -> bool:
 
 
 class Repl:
-    """The raw REPL of the board on `port`, from entering the context until leaving it.
+    """The raw REPL of a board, a context manager that stops the board's program on entry.
 
-    visits: then the board's program starts again, also within 30 s after this process was killed,
-    by a timer of the board where its MicroPython has one.
+    On a visit (`visits=True`) the board's program is started again at the end. Even if this process
+    is killed, a timer on the board restarts the program within 30 s, where its MicroPython has one.
     """
 
     def __init__(self, port: str, baud: int = BAUD, visits: bool = False) -> None:
-        """Open `port`. Raises DeviceError and UsageError."""
+        """Open the board's port, without sending anything yet. Raises DeviceError and UsageError.
+
+        visits: start the board's program again at the end, as the class says.
+        """
         self.name = port
         self._port = open_port(port, baud)
         self.at_prompt = False  # whether the board is known to wait for code
+
+        # For visits only:
         self._timer_code = _ARM if visits else b""
         self._armed = False  # whether the board's timer runs
         self._stopped = False  # whether the board's program was stopped, and not started again
-        self._turn = threading.RLock()  # held while the board has something to do
+
+        # The thread of _renew() uses the port between two commands of the host.
+        self._turn = threading.RLock()  # held while the board executes something
         self._closed = threading.Event()
         if visits:
             threading.Thread(target=self._renew, name=f"renewals for {port}", daemon=True).start()
@@ -132,42 +148,52 @@ class Repl:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the board: after an error at once, else with its program started again on a visit."""
+        """Close the port; on a visit, start the board's program first.
+
+        kind: the class of the exception that ended the context. After one, close() tries to start
+        the program.
+        """
+        has_failed = kind is not None
+        is_visit = bool(self._timer_code)
         try:
-            if self._stopped and self._timer_code and not kind:
+            if is_visit and self._stopped and not has_failed:
                 self.start_main()
         finally:
-            if kind:
+            if has_failed:
                 self.at_prompt = False  # the board may be in the middle of anything
             self.close()
 
     def _renew(self) -> None:
-        """Start the timer of a board that waits at its prompt anew, again and again."""
+        """Keep a board that waits at its prompt from being reset by its timer, until `close`.
+
+        Runs in a thread of its own.
+        """
         while not self._closed.wait(_RENEW):
             with self._turn, contextlib.suppress(TernError):
                 if self._armed and self.at_prompt:
-                    self.execute("", _RENEW)
+                    self.execute("", _RENEW)  # whatever is executed starts the timer anew
 
     def close(self) -> None:
-        """Give the port back: at the friendly REPL, or on a visit with the program started."""
+        """Close the port, with the board at its interactive prompt, or on a visit in its program."""
         self._closed.set()
-        if self._timer_code and self._stopped:
+        is_visit = bool(self._timer_code)
+        if is_visit and self._stopped:
             with contextlib.suppress(TernError):  # a board that is gone starts by itself
                 if not self.at_prompt:
                     self.enter(tries=2)
                 self.start_main()
         if self.at_prompt:
             with contextlib.suppress(*PORT_ERRORS):
-                self._port.write(b"\r\x02")
+                self._port.write(b"\r\x02")  # Ctrl-B: leave the raw REPL
                 self._port.flush()
             self.at_prompt = False
         self._port.close()
 
     def enter(self, tries: int | None = None) -> None:
-        """Interrupt the board's program, and enter the raw prompt.
+        """Interrupt the board's program, and enter the raw REPL.
 
-        tries: how often to try, by default ENTER_TRIES. Raises NoPromptError, and RefusedError from
-        a locked board.
+        tries: how often to try, by default ENTER_TRIES. Raises RefusedError if the board is locked,
+        and NoPromptError if it does not answer for another reason.
         """
         printed = b""
         give_up_at = time.monotonic() + _MOST_ENTERING
@@ -177,9 +203,10 @@ class Repl:
                     break
                 self._interrupt()
                 answer = self._read_until(_RAW_PROMPT, 1.0 + attempt)
-                if answer.endswith(_RAW_PROMPT) and (
-                    not self._timer_code or self._runs_timer_code()
-                ):
+                is_ready = answer.endswith(_RAW_PROMPT)
+                if is_ready and self._timer_code:
+                    is_ready = self._runs_timer_code()
+                if is_ready:
                     self.at_prompt = True
                     self._stopped = True
                     return
@@ -193,13 +220,14 @@ class Repl:
         raise NoPromptError(self.name, printed)
 
     def _interrupt(self) -> None:
-        """Stop the board's program and ask for the raw prompt.
+        """Stop the board's program and ask for the raw REPL.
 
-        On a visit, also start the timer of _ARM.
+        On a visit, also start the board's timer, which restarts the program if the host is killed.
         """
-        # Zeros end half a frame of tern, whose link then takes CR Ctrl-C as the wish to end.
+        # A program of tern takes a carriage return and Ctrl-C between two frames as the request to
+        # end. Zeros end a frame that is half sent; the program reads up to 64 bytes at once.
         stop_program = bytes(65) + b"\r\x03"
-        enter_raw_prompt = b"\r\x01"
+        enter_raw_prompt = b"\r\x01"  # Ctrl-A
         if self._timer_code:
             # In one write, so that the host cannot be killed between the stop and the timer.
             self._write(stop_program + enter_raw_prompt + self._timer_code)
@@ -209,12 +237,12 @@ class Repl:
             self._write(enter_raw_prompt)
 
     def soft_reset(self) -> None:
-        """Soft-reset the board, which gives it a fresh heap, and return to the raw prompt.
+        """Soft-reset the board, which gives it a fresh heap, and return to the raw REPL.
 
-        boot.py runs, main.py does not.
+        The board then has run boot.py, but not main.py.
         """
         with self._turn:
-            reset = b"\x04"
+            reset = b"\x04"  # Ctrl-D
             if self._armed:
                 reset += self._timer_code
             self._write(reset)
@@ -224,9 +252,10 @@ class Repl:
                 self.enter()
 
     def _runs_timer_code(self) -> bool:
-        """Return whether the board has run _ARM, which was sent to it.
+        """Return whether the board has executed the code that starts its timer, after it was sent.
 
-        Notes whether the timer runs. A board without timers has run it, too: with an exception.
+        Also sets `_armed`, whether the timer runs. On a board without timers the code is executed,
+        too, but ends with an exception; such a board is left without a timer.
         """
         try:
             _, traceback = self._read_result(_ARM_WAIT)
@@ -238,19 +267,20 @@ class Repl:
         return True
 
     def start_main(self) -> None:
-        """Leave the raw REPL and soft-reset, so that boot.py and main.py run.
+        """Leave the raw REPL and soft-reset the board, so that boot.py and main.py run.
 
-        The port may be closed then.
+        After this call the port may be closed: the program goes on.
         """
         with self._turn:
-            self._write(b"\r\x02")
+            self._write(b"\r\x02")  # Ctrl-B: the interactive prompt; from the raw one, no main.py
             self._read_until(b">>> ", 2.0)
-            self._write(b"\x04")
-            self.at_prompt = self._stopped = False
+            self._write(b"\x04")  # Ctrl-D
+            self.at_prompt = False
+            self._stopped = False
             self._expect(b"soft reboot\r\n", TIMEOUT, "a soft reset")
 
     def listen(self, seconds: float) -> str:
-        """Return what the started program prints for some seconds, or until it ends."""
+        """Return what a program prints after `start_main`, for some seconds or until it ends."""
         data = b""
         give_up_at = time.monotonic() + seconds
         with contextlib.suppress(GoneError):
@@ -259,24 +289,27 @@ class Repl:
         return data.decode(errors="replace")
 
     def execute(self, code: str, timeout: float = TIMEOUT) -> tuple[str, str]:
-        """Run `code`; return output and traceback ("" if none).
+        """Run `code` on the board, and return its output and its traceback ("" if it has none).
 
-        Raises DeviceError after `timeout` silent seconds.
+        timeout: seconds in which the code may print nothing; after them DeviceError is raised.
         """
         with self._turn:
             self._paste(code)
             return self._read_result(timeout)
 
     def _read_result(self, timeout: float) -> tuple[str, str]:
-        """Return output and traceback of the code that was sent, once the board is at its prompt.
+        """Wait for the end of the code that was sent, and return its output and its traceback.
 
-        timeout: silent seconds. Raises DeviceError.
+        The raw REPL answers with the output, Ctrl-D, the traceback, Ctrl-D and a prompt (">").
+        timeout: as in `execute`. Raises DeviceError.
         """
-        ending = b"\x04"
+        ending = b"\x04"  # Ctrl-D
         limit = _MOST_TIMES * timeout
-        output = self._expect(ending, timeout, "an answer", limit).removesuffix(ending)
-        traceback = self._expect(ending, timeout, "an answer", limit).removesuffix(ending)
-        self._expect(b">", timeout, "an answer")
+        output = self._expect(ending, timeout, wanted="an answer", limit=limit)
+        output = output.removesuffix(ending)
+        traceback = self._expect(ending, timeout, wanted="an answer", limit=limit)
+        traceback = traceback.removesuffix(ending)
+        self._expect(b">", timeout, wanted="an answer")
         return output.decode(errors="replace"), traceback.decode(errors="replace")
 
     def run(self, code: str, timeout: float = TIMEOUT) -> str:
@@ -287,13 +320,16 @@ class Repl:
         return output
 
     def evaluate(self, expression: str, timeout: float = TIMEOUT) -> Any:
-        """The value of `expression`, a Python literal. Raises ExecutionError and DeviceError."""
+        """Return the value of `expression` on the board. Raises ExecutionError and DeviceError.
+
+        The value must be one that can be written as a Python literal.
+        """
         return self.value(f"_tell({expression})", timeout)
 
     def value(self, code: str, timeout: float = TIMEOUT) -> Any:
-        """Run `code`, and return the one value that it gives to _tell().
+        """Run `code`, and return the value with which it calls _tell().
 
-        Raises ExecutionError, and DeviceError if it gives none or several.
+        Raises ExecutionError, and DeviceError if it calls that not just once.
         """
         values = self.values(code, timeout)
         if len(values) != 1:
@@ -302,13 +338,15 @@ class Repl:
         return values[0]
 
     def values(self, code: str, timeout: float = TIMEOUT) -> list[Any]:
-        """Run `code`, and return the values (Python literals) that it gives to _tell(), in order.
+        """Run `code`, and return the values with which it calls _tell(), in order.
 
-        Other output, such as that of a board's timer, is passed over. Raises ExecutionError and
+        _tell(), which this method adds to the code, prints a value as a Python literal. Other
+        output, such as that of a timer on the board, is ignored. Raises ExecutionError and
         DeviceError.
         """
         values = []
-        for line in self.run(_TELL + code, timeout).split("\r\n"):
+        output = self.run(_TELL + code, timeout)
+        for line in output.split("\r\n"):
             _, is_value, text = line.partition(_VALUE)
             if not is_value:
                 continue
@@ -326,10 +364,11 @@ class Repl:
     def program(
         self, code: str, ready: str, timeout: float = TIMEOUT
     ) -> Iterator[Callable[[bytes, bytes], bytes]]:
-        """Run `code`, which prints the line `ready` and then talks to the port.
+        """Run `code`, which prints the line `ready` and then reads its input from the port.
 
-        While the context is open, its function sends bytes and returns the answer up to an ending,
-        skipping empty answers. Raises ExecutionError and DeviceError.
+        The context manager yields a function with two arguments, the bytes to send and the bytes
+        that end an answer. It returns the next answer with its ending, and ignores empty answers.
+        The code must end before the context does. Raises ExecutionError and DeviceError.
         """
 
         def exchange(data: bytes, ending: bytes) -> bytes:
@@ -352,17 +391,26 @@ class Repl:
             raise ExecutionError(traceback)
 
     def _paste(self, code: str, most: int = _MOST_SECONDS) -> None:
-        """Send code by raw paste. most: seconds that it may run, on a board with a timer."""
+        """Send code by raw paste, after which the board runs it.
+
+        most: seconds that the code may run before the board's timer resets it, where it has one.
+        """
         if self._armed:
             code = f"_A({most})\ntry:\n exec({code!r})\nfinally:\n _A()"
-        window = self._begin_paste()
-        if self._send_in_windows((code or "\n").encode(), window):
+        if not code:
+            code = "\n"
+        window_bytes = self._begin_paste()
+        if self._send_in_windows(code.encode(), window_bytes):
             self._end_paste()
 
     def _begin_paste(self) -> int:
-        """Start raw paste; return the size of a window, which is what the board can take at once."""
-        self._write(b"\x05A\x01")
-        # A slow board may first answer earlier attempts to get its prompt.
+        """Start raw paste, and return the size of a window: the bytes that the board takes at once.
+
+        Raises DeviceError if the board does not answer, or has no raw paste.
+        """
+        self._write(b"\x05A\x01")  # the request for raw paste
+        # "R" and 1: the board has raw paste. A slow board may first answer earlier attempts to get
+        # its prompt, so all up to that is skipped.
         answer = self._read_until(b"R\x01", _HANDSHAKE)
         if not answer:
             raise self._silent("its prompt")
@@ -371,69 +419,85 @@ class Repl:
                 f"the MicroPython on {self.name} is too old: it has no raw-paste mode",
                 hint="flash 1.25 or later: tern flash",
             )
-        header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for one more
+        header = self._read(3, _HANDSHAKE)  # the size of a window, and the sign for a second one
         window_bytes = int.from_bytes(header[:2], "little")
         if not window_bytes:
             raise self._silent("its prompt", header)
         return window_bytes
 
     def _send_in_windows(self, data: bytes, window: int) -> bool:
-        """Send the code; return False if the board stops it early, because of a syntax error.
+        """Send the code, and return False if the board stops it early because of a syntax error.
 
-        Each part fills both windows that the board has, so that its size does not depend on timing.
+        The board grants room for two windows at first, and for another one whenever it has read one,
+        by the byte 1. Each part is sent only when both are free, so that its size does not depend
+        on timing. window: bytes.
         """
         room_bytes = 2 * window
         bytes_sent = 0
         while bytes_sent < len(data):
             while room_bytes < 2 * window:
-                if self._read(1, _HANDSHAKE) != b"\x01":  # b"\x04": it has enough
+                sign = self._read(1, _HANDSHAKE)
+                if sign != b"\x01":  # Ctrl-D: the board takes no more
                     self._write(b"\x04")
                     return False
                 room_bytes += window
             part = data[bytes_sent : bytes_sent + room_bytes]
             room_bytes = 0
             bytes_sent += len(part)
-            is_last = bytes_sent == len(data)
-            self._write(part + b"\x04" if is_last else part)
+            if bytes_sent == len(data):
+                part += b"\x04"  # Ctrl-D ends the code
+            self._write(part)
         return True
 
     def _end_paste(self) -> None:
-        """Wait until the board has taken all of the code."""
+        """Wait until the board has read all of the code, which it says by Ctrl-D.
+
+        Raises SilenceError if it does not.
+        """
         give_up_at = time.monotonic() + _HANDSHAKE
-        sign = b"\x01"  # room for another window, which is not needed any more
-        while sign == b"\x01" and time.monotonic() < give_up_at:
+        room_for_a_window = b"\x01"  # which the board may still offer, but nothing is left to send
+        sign = room_for_a_window
+        while sign == room_for_a_window and time.monotonic() < give_up_at:
             sign = self._read(1, _HANDSHAKE)
         if sign != b"\x04":
             raise self._silent("the end of the code", sign)
 
     def directory(self, path: str) -> dict[str, int]:
-        """List the files under `path` at any depth, with their sizes.
+        """Return the sizes in bytes of the files under `path`, at any depth, by their whole path.
 
         The result is empty if there is no such directory. The name of a file may be any bytes;
         bytes that are not UTF-8 become surrogates, as in Python's os (PEP 383).
         """
+        top_folder = path.rstrip("/").encode()
         code = (
             "import uos\n"
-            # a list, since folders may be deeper than calls
-            f"_folders = [{path.rstrip('/').encode()!r}]\n"
+            # A list and no recursion, since folders may be nested deeper than calls.
+            f"_folders = [{top_folder!r}]\n"
             "while _folders:\n"
             " _folder = _folders.pop()\n"
             " try:\n"
-            # with b'/', names would be text, and have to be UTF-8
+            # With b'/', names would be text, and would have to be UTF-8.
             "  _entries = uos.ilistdir(_folder or b'/.')\n"
             " except OSError:\n"
             "  continue\n"
             " for _name, _kind, *_rest in _entries:\n"
             "  _path = _folder + b'/' + _name\n"
-            "  if _kind & 0x4000:\n"
+            "  if _kind & 0x4000:\n"  # a folder
             "   _folders.append(_path)\n"
+            # Some file systems list the size of a file, as the fourth item; stat() has it always.
             "  else:\n"
             "   _tell((_path, _rest[1] if len(_rest) > 1 else uos.stat(_path)[6]))\n"
         )
-        return {name.decode(errors="surrogateescape"): size for name, size in self.values(code)}
+        sizes = {}
+        for name, size in self.values(code):
+            sizes[name.decode(errors="surrogateescape")] = size
+        return sizes
 
     def read_file(self, path: str) -> bytes:
-        """Read a file of the board, in parts. Raises ExecutionError and DeviceError."""
+        """Return the content of a file on the board. Raises ExecutionError and DeviceError.
+
+        It comes in parts, as Base64, since the raw REPL prints text.
+        """
         self.run(f"from ubinascii import b2a_base64 as _b\n_f = open({path!r}, 'rb')")
         data = b""
         while True:
@@ -445,7 +509,10 @@ class Repl:
         return data
 
     def hashes(self, paths: Sequence[str]) -> dict[str, str]:
-        """Return the first 8 bytes of the SHA-256 of each file that exists, in hexadecimal digits."""
+        """Return a digest of each file that exists, by path, which the board computes.
+
+        A digest is the first 8 bytes of the SHA-256, in hexadecimal digits.
+        """
         code = (
             "import uhashlib\n"
             "_b = bytearray(512)\n"
@@ -463,12 +530,17 @@ class Repl:
         return dict(self.values(code, timeout=60.0))
 
     def write_file(self, path: str, data: bytes, progress: FileProgress | None = None) -> None:
-        """Write a file under a temporary name, and rename it: a cut leaves the old or the new one."""
+        """Write a file to the board, with the folders that it needs.
+
+        It is written under a temporary name and then renamed, so that an interruption leaves the
+        old file or the new one, never half of one.
+        """
         temporary_path = path + ".new"
-        # Make its folders (errno 17: it is there), and open the file.
+        folders = path.strip("/").split("/")[:-1]
+        # Make the folders (errno 17: it exists already), and open the file.
         self.run(
             "import uos\n_p = ''\n"
-            f"for _s in {path.strip('/').split('/')[:-1]!r}:\n"
+            f"for _s in {folders!r}:\n"
             " _p += '/' + _s\n"
             " try:\n"
             "  uos.mkdir(_p)\n"
@@ -478,9 +550,10 @@ class Repl:
             f"from ubinascii import a2b_base64 as _b\n_f = open({temporary_path!r}, 'wb')"
         )
         for start in range(0, len(data), _CHUNK):
-            self.run(f"_f.write(_b({b64encode(data[start : start + _CHUNK])!r}))")
+            part = data[start : start + _CHUNK]
+            self.run(f"_f.write(_b({b64encode(part)!r}))")
             if progress:
-                progress(min(start + _CHUNK, len(data)), len(data))
+                progress(start + len(part), len(data))
         self.run(f"import uos\n_f.close()\ndel _f, _b\nuos.rename({temporary_path!r}, {path!r})")
 
     def remove(self, path: str) -> None:
@@ -488,11 +561,16 @@ class Repl:
         self.run(f"import uos\ntry:\n uos.remove({path!r})\nexcept OSError:\n pass")
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with its content; nothing happens if there is none."""
+        """Remove a folder with its content; nothing happens if there is none.
+
+        The board first lists all folders, from the top down, and removes their files; then it
+        removes the empty folders in the opposite order.
+        """
         self.run(
             "import uos\n"
-            f"_folders = [{path.encode()!r}]\n"  # a list, since folders may be deeper than calls
-            "for _folder in _folders:\n"  # it grows meanwhile
+            # A list and no recursion, since folders may be nested deeper than calls.
+            f"_folders = [{path.encode()!r}]\n"
+            "for _folder in _folders:\n"  # the list grows meanwhile
             " try:\n"
             "  _entries = list(uos.ilistdir(_folder))\n"
             " except OSError:\n"
@@ -510,7 +588,7 @@ class Repl:
         )
 
     def _silent(self, wanted: str, printed: bytes = b"") -> SilenceError:
-        """Return the error for a board that did not answer.
+        """Return the error for a board that did not answer, and note that its state is unknown.
 
         wanted: what the host waited for. printed: what came instead.
         """
@@ -524,10 +602,10 @@ class Repl:
     def _expect(
         self, ending: bytes, timeout: float, wanted: str, limit: float | None = None
     ) -> bytes:
-        """Return what the board prints up to and with `ending`.
+        """Return what the board prints up to and including `ending`.
 
-        timeout, limit: as in `_read_until`. wanted: what the host waits for, for the message.
-        Raises SilenceError if it does not come in time.
+        timeout, limit: as in `_read_until`. wanted: what the host waits for, as words for the
+        message. Raises SilenceError if the ending does not come in time.
         """
         data = self._read_until(ending, timeout, limit)
         if not data.endswith(ending):
@@ -536,7 +614,7 @@ class Repl:
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
-        """Raise GoneError instead of the port's own errors."""
+        """Raise GoneError where code in this context meets an error of the port."""
         try:
             yield
         except PORT_ERRORS as error:
@@ -550,10 +628,12 @@ class Repl:
     def _receive(self, most_bytes: int = 0) -> bytes:
         """Return the bytes that come within the timeout of the port, at most `most_bytes`.
 
-        most_bytes: 0 for all that have come, or the next one.
+        most_bytes: 0 for all bytes that have come already, or for the next byte if there are none.
         """
         with self._there():
-            return bytes(self._port.read(most_bytes or self._port.in_waiting or 1))
+            if not most_bytes:
+                most_bytes = self._port.in_waiting or 1
+            return bytes(self._port.read(most_bytes))
 
     def _read(self, count: int, timeout: float) -> bytes:
         """Read exactly `count` bytes. Raises SilenceError if they do not come in time."""
@@ -563,15 +643,18 @@ class Repl:
             is_late = time.monotonic() > give_up_at
             part = self._receive(count - len(data))
             data += part
-            if is_late and not part:  # what has come is taken, however late this host is
+            # On a busy host the time may be over before the first read: bytes that have come by
+            # then still count.
+            if is_late and not part:
                 raise self._silent("an answer")
         return data
 
     def _read_until(self, ending: bytes, timeout: float, limit: float | None = None) -> bytes:
-        """Return what the board prints up to and with `ending`, or until it takes too long.
+        """Return what the board prints up to and including `ending`, or until it takes too long.
 
-        timeout: seconds without a byte. limit: seconds in all, for a port that never falls silent
-        (default: `timeout` and `MOST_TALK`). Raises GoneError, with what was printed.
+        timeout: seconds without a byte after which it takes too long. limit: seconds in all, for a
+        port that never falls silent (default: `timeout` and `MOST_TALK`). Raises GoneError, with
+        what was printed until then.
         """
         if limit is None:
             limit = timeout + MOST_TALK
@@ -579,8 +662,8 @@ class Repl:
         start = time.monotonic()
         last_byte_at = start
         while not data.endswith(ending):
-            # The time before a read counts: a byte that has come is taken, however late this host
-            # is.
+            # The clock is read before the port: on a busy host the time may be over before the
+            # first read, and bytes that have come by then still count.
             now = time.monotonic()
             is_silent = now - last_byte_at > timeout
             is_late = now - start > limit
@@ -599,13 +682,15 @@ class Repl:
     def _drain(self, quiet_seconds: float) -> None:
         """Discard what the board prints, until it has been silent for some seconds.
 
-        A board that never falls silent is given up after `MOST_TALK` more.
+        With a board that never falls silent, this returns `MOST_TALK` seconds later all the same.
         """
         start = time.monotonic()
         last_byte_at = start
         while True:
             now = time.monotonic()
-            if now - last_byte_at >= quiet_seconds or now - start >= quiet_seconds + MOST_TALK:
+            is_quiet = now - last_byte_at >= quiet_seconds
+            is_late = now - start >= quiet_seconds + MOST_TALK
+            if is_quiet or is_late:
                 return
             if self._receive():
                 last_byte_at = time.monotonic()

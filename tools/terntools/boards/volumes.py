@@ -6,13 +6,12 @@ Interface").
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ternhost.errors import DeviceError, InterruptedByUser, UsageError
 from terntools.boards import usb
-
-Progress = Callable[[int, int], None]  # bytes written, bytes in all
+from terntools.boards.flash_options import Progress
 
 RECOVER = (
     "nothing is lost: its boot loader is in ROM. Hold BOOTSEL while you plug the board in, "
@@ -24,16 +23,20 @@ _CHUNK = 64 * 1024  # bytes between two reports of progress
 
 
 def find_volumes(named: str | Path | None = None) -> list[Path]:
-    """The volumes of the Picos that wait in their boot loaders.
+    """Return the volumes of the Picos that wait in their boot loaders.
 
     named: the folder to look at, instead of all mounted volumes.
     """
-    folders = mount_points() if named is None else [Path(named)]
+    folders: Iterable[Path]
+    if named is None:
+        folders = mount_points()
+    else:
+        folders = [Path(named)]
     return [folder for folder in folders if is_boot_loader(folder)]
 
 
 def is_boot_loader(folder: Path) -> bool:
-    """Whether a boot loader is mounted in a folder."""
+    """Return whether the boot loader of a Pico is mounted in a folder."""
     try:
         return (folder / _INFO).is_file()
     except OSError:  # it belongs to another user, or its device is gone
@@ -53,13 +56,16 @@ def mount_points() -> Iterable[Path]:
 
 
 def mounted_volumes(table: bytes) -> Iterator[Path]:
-    """The folders with FAT file systems. table: the content of Linux's /proc/mounts."""
+    """Yield the folders with FAT file systems. table: the content of Linux's /proc/mounts."""
     for _, folder in usb.mounts(table):
         yield folder
 
 
 def volume_chip(volume: Path) -> str:
-    """Return the chip whose boot loader shows `volume`. Raises UsageError if it is none."""
+    """Return the chip of the board whose boot loader shows a volume, "RP2040" or "RP2350".
+
+    Raises UsageError if it is not the volume of a boot loader.
+    """
     text = (volume / _INFO).read_text(errors="replace")
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -71,10 +77,11 @@ def volume_chip(volume: Path) -> str:
 
 
 def copy(data: bytes, volume: Path, progress: Progress | None) -> None:
-    """Write a firmware to a boot loader. Raises DeviceError, and InterruptedByUser after Ctrl-C.
+    """Write a firmware to the volume of a boot loader, which flashes the board.
 
-    The board leaves its boot loader as soon as it has the last block, so later failures do not
-    matter.
+    The board leaves its boot loader as soon as it has the last block, and the volume disappears; so
+    errors after that do not matter. Raises DeviceError for earlier ones, and InterruptedByUser
+    after Ctrl-C.
     """
     sent = 0
     try:
@@ -87,5 +94,6 @@ def copy(data: bytes, volume: Path, progress: Progress | None) -> None:
     except KeyboardInterrupt as error:
         raise InterruptedByUser("flashing was interrupted", hint=RECOVER) from error
     except OSError as error:
-        if sent < len(data) or error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES):
+        was_refused = error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES)
+        if sent < len(data) or was_refused:
             raise DeviceError(f"flashing broke off: {error.strerror}", hint=RECOVER) from error

@@ -7,10 +7,11 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,12 @@ _EMULATION = 5  # times as long as a board, where other work keeps this machine 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one test function, and its output."""
+    """Outcome of one test function, its output, and the seconds that it took."""
 
     name: str
     passed: bool
     output: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -351,8 +353,10 @@ def run_file(
             if stopped_in:
                 outcomes.append(Outcome(name, False, f"not run: stopped in {stopped_in}"))
                 continue
+            start = time.monotonic()
             transcript = run(mark, name, timeout)
-            outcomes.append(_outcome(mark, name, transcript))
+            seconds = time.monotonic() - start
+            outcomes.append(replace(_outcome(mark, name, transcript), seconds=seconds))
             if transcript.gone:
                 stopped_in = name
     return outcomes

@@ -198,6 +198,8 @@ class DeviceItem(pytest.Item):
 
     def runtest(self) -> None:
         outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]
+        # The first test of a file takes the time of all; its own is a property in --junitxml.
+        self.user_properties.append(("seconds", outcome.seconds))
         if not outcome.passed:
             raise DeviceTestError(outcome)
         self.add_report_section("call", f"{self.target} output", outcome.output)

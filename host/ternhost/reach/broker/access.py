@@ -18,8 +18,6 @@ from ternhost.reach.addresses import AUTHORITY
 
 CONFIG = "mosquitto.conf"
 HOST = "host.json"
-PUBLISHER = "publisher.json"  # like host.json, for the user who publishes to Home Assistant
-HOME_ASSISTANT = "home-assistant.json"  # like host.json, for Home Assistant itself
 CERTIFICATE = "broker.pem"
 KEY = "broker.key"
 BOARDS = "boards.json"  # the passwords of boards, for a relay without their keys

@@ -9,9 +9,10 @@ from typing import Any
 
 from ternhost.command import add_command, add_option, print_result, warn
 from ternhost.errors import OK, UsageError
+from ternhost.options import flag
 from ternhost.provision.keys import parse_range
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.access import CONFIG, HOME_ASSISTANT, Access
+from ternhost.reach.broker import configuration, guests
+from ternhost.reach.broker.access import CONFIG, Access
 from ternhost.reach.broker.kinds import DEFAULT, KINDS, BrokerKind, kind_of
 from ternhost.reach.broker.mosquitto import Mosquitto, configure_if_missing, reload
 from ternhost.reach.broker.mosquitto_files import PASSWORDS, PORT
@@ -35,10 +36,6 @@ _HELP = {
     "the first; for a cluster, name each node",
     "tls": "encrypt connections (default: yes); --no-tls is for boards without TLS, on a separate "
     "network",
-    "home_assistant": "let Home Assistant see the fleet, with 'tern serve --home-assistant'; PREFIX "
-    "of its discovery topics (default: homeassistant)",
-    "no_home_assistant": "no longer let Home Assistant see the fleet; run 'tern serve' without "
-    "--home-assistant first, which removes the fleet from it",
     "bridge": "give the site its own broker, bridged to this one: its boards talk to it, the host "
     "to this one",
     "relay": "give the site its boards' passwords, with which 'tern relay' connects boards on USB "
@@ -93,22 +90,8 @@ def _add_config(actions: Any) -> None:
     add_option(config, "--prefix T", "prefix of all topics (default: tern)")
     config.add_argument("--tls", action=argparse.BooleanOptionalAction, help=_HELP["tls"])
 
-    # Home Assistant: both options set `home_assistant`, to a prefix or to False.
-    home = config.add_mutually_exclusive_group()
-    add_option(
-        home,
-        "--home-assistant PREFIX",
-        _HELP["home_assistant"],
-        nargs="?",
-        const="homeassistant",
-    )
-    home.add_argument(
-        "--no-home-assistant",
-        dest="home_assistant",
-        action="store_false",
-        default=None,
-        help=_HELP["no_home_assistant"],
-    )
+    for guest in guests.registered():
+        _add_guest(config, guest)
 
     # A site.
     site = config.add_argument_group(
@@ -120,6 +103,29 @@ def _add_config(actions: Any) -> None:
     add_option(site, "--site-name HOST...", _HELP["site_name"])
     add_option(site, "--site-address A", _HELP["site_address"])
     add_option(site, "--site-port P", f"port of the site's broker (default: {PORT})", type=int)
+
+
+def _add_guest(config: argparse.ArgumentParser, guest: guests.Guest) -> None:
+    """Add the options that let a guest see a fleet, or no longer.
+
+    Both set the same value: to a prefix of topics, or to False.
+    """
+    choice = config.add_mutually_exclusive_group()
+    add_option(
+        choice,
+        f"{flag(guest.name)} PREFIX",
+        f"{guest.about} (default: {guest.default_prefix})",
+        nargs="?",
+        const=guest.default_prefix,
+    )
+    choice.add_argument(
+        flag(f"no_{guest.name}"),
+        dest=guest.name,
+        action="store_false",
+        default=None,
+        help=f"no longer let {guest.title} see the fleet; run 'tern serve' without "
+        f"{flag(guest.name)} first, which removes the fleet from it",
+    )
 
 
 def _names_here(kinds: Sequence[BrokerKind]) -> str:
@@ -152,7 +158,7 @@ def run_config(args: argparse.Namespace) -> int:
     access = configuration.configure(
         args.directory,
         args.store,
-        home_assistant=args.home_assistant,
+        guest_prefixes=_guest_prefixes(args),
         kind=args.kind,
         **_broker_options(args),
     )
@@ -168,6 +174,19 @@ def run_config(args: argparse.Namespace) -> int:
     result["sites"] = [_site_result(args.directory, site) for site in sites]
     print_result(result, _config_text(result, access, reloaded), args.json)
     return OK
+
+
+def _guest_prefixes(args: argparse.Namespace) -> dict[str, str | None]:
+    """Return the guests about which the user has given an option, with the prefix of their topics.
+
+    The prefix is None for a guest that may no longer see the fleet.
+    """
+    prefixes = {}
+    for guest in guests.registered():
+        value = getattr(args, guest.name)
+        if value is not None:
+            prefixes[guest.name] = value or None
+    return prefixes
 
 
 def _broker_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -264,11 +283,12 @@ def _config_text(result: dict[str, Any], access: Access, reloaded: bool) -> str:
             f"  start the broker: {start_command}\n"
             "  a broker elsewhere takes new passwords, once copied to it, on SIGHUP"
         )
-    if (Path(directory) / HOME_ASSISTANT).exists():
-        text += (
-            f"\n  Home Assistant reaches it with user and password of {directory}/{HOME_ASSISTANT}"
-            "; publish the fleet to it: tern serve --home-assistant"
-        )
+    for guest in guests.registered():
+        if guest.load(Path(directory)):
+            text += (
+                f"\n  {guest.title} reaches it with user and password of {directory}/{guest.file}"
+                f"; publish the fleet to it: tern serve {flag(guest.name)}"
+            )
     for site in result["sites"]:
         text += "\n  " + _site_text(site)
     return text

@@ -13,8 +13,9 @@ from tern.links import mqtt
 from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from ternhost.reach.addresses import AUTHORITY, check_reached
-from ternhost.reach.broker import home_access, kinds, mosquitto_files, sites
+from ternhost.reach.broker import guests, kinds, mosquitto_files, sites
 from ternhost.reach.broker.access import CONFIG, HOST, Access, Rights, check_prefix
+from ternhost.reach.broker.guests import NO_CHANGES, GuestPrefixes
 from ternhost.reach.broker.kinds import KINDS, BrokerKind, BrokerUsers
 from ternhost.reach.broker.sites import BrokerSite
 from ternhost.store import store_file
@@ -55,7 +56,7 @@ def write_configuration(
     options: BrokerOptions = DEFAULTS,
     *,
     store: str | Path | None = None,
-    home_assistant: str | bool | None = None,
+    guest_prefixes: GuestPrefixes = NO_CHANGES,
 ) -> Access:
     """Write all files of a broker, and host.json with how to reach it, which is returned, too.
 
@@ -66,12 +67,11 @@ def write_configuration(
     keys: the keys of the devices, by their ids.
     options: what kind of broker it is, and how it is reached.
     store: the file with the keys, whose path is noted in host.json; None if it stays as before.
-    home_assistant: the prefix of Home Assistant's discovery topics. None leaves it as it was, and
-        False hides the fleet from Home Assistant again.
+    guest_prefixes: which guests may see the fleet from now on, or no longer.
     Raises StorageError and UsageError.
     """
     kind = KINDS.named(options.kind)
-    _check_options(directory, kind, options, home_assistant)
+    _check_options(directory, kind, options, guest_prefixes)
     directory = Path(directory).absolute()
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -83,7 +83,7 @@ def write_configuration(
         access = _access_of_host(kind, options)
         _write_host(directory / HOST, access, store)
         kind.write(directory, access, address=options.address, boards=len(keys))
-        _write_users(directory, kind, keys, home_assistant, anew=True)
+        _write_users(directory, kind, keys, guest_prefixes, anew=True)
     return Access.load(directory / HOST)
 
 
@@ -106,7 +106,7 @@ def _check_options(
     directory: str | Path,
     kind: BrokerKind,
     options: BrokerOptions,
-    home_assistant: str | bool | None,
+    guest_prefixes: GuestPrefixes,
 ) -> None:
     """Raise UsageError for options with which no broker of this kind can run.
 
@@ -116,36 +116,35 @@ def _check_options(
     last_port = options.port + kind.port_count - 1
     check_reached(options.hosts, options.address, last_port)
     check_prefix(options.prefix)
-    home_access.check(directory, home_assistant, options.prefix)
+    guests.check(Path(directory), guest_prefixes, options.prefix)
     kind.check_place(Path(directory).absolute(), options.hosts)
-    kind.check_users(_prefixes(options.prefix, home_assistant))
+    kind.check_users(_prefixes(options.prefix, guest_prefixes))
 
 
-def _prefixes(prefix: str, home_assistant: str | bool | None) -> list[str]:
-    """Return the prefixes of the fleet's topics and of those of Home Assistant, if that is new."""
-    if isinstance(home_assistant, str):
-        return [prefix, home_assistant]
-    return [prefix]
+def _prefixes(fleet_prefix: str, guest_prefixes: GuestPrefixes) -> list[str]:
+    """Return the prefixes of the fleet's topics and of those of guests that are let in."""
+    of_guests = [prefix for prefix in guest_prefixes.values() if prefix is not None]
+    return [fleet_prefix, *of_guests]
 
 
 def _write_users(
     directory: Path,
     kind: BrokerKind,
     keys: Mapping[int, bytes],
-    home_assistant: str | bool | None = None,
+    guest_prefixes: GuestPrefixes = NO_CHANGES,
     anew: bool = False,
 ) -> None:
     """Write what users the broker has, with passwords and rights, and the files of its sites.
 
-    The users are the host, perhaps two for Home Assistant, the brokers of the sites, and each
-    board.
+    The users are the host, those of guests, the brokers of the sites, and each board.
 
     directory: the broker's directory. kind: the kind of the broker. keys: the keys of the devices,
-    by their ids. home_assistant: as in `write_configuration`. anew: whether the configurations of
+    by their ids. guest_prefixes: as in `write_configuration`. anew: whether the configurations of
     the sites' brokers are written again, too, which users may have edited.
     """
-    for path, access in home_access.users(directory, home_assistant).items():
-        _write_host(path, access, store=None)
+    for guest in guests.registered():
+        for path, access in guest.accesses(directory, guest_prefixes).items():
+            _write_host(path, access, store=None)
     host = Access.load(directory / HOST)
     rights = _rights(directory, host)
     all_sites = sites.write(directory, keys, anew)
@@ -161,18 +160,14 @@ def _write_users(
 
 
 def _rights(directory: Path, host: Access) -> dict[Access, Rights]:
-    """Return the topics that the host may write and read, and Home Assistant if it is configured.
+    """Return the topics that the host and the guests of a broker may write and read.
 
     directory: the broker's directory. host: how the host reaches the broker. The keys of the result
     say how each user reaches it.
     """
     # The host writes what goes down to boards, and reads what comes up from them.
     host_rights = Rights.below(host.prefix, write="round model down/+", read="up/+ hello/+ site/+")
-    rights = {host: host_rights}
-    home = home_access.load(directory)
-    if home:
-        rights |= home.rights
-    return rights
+    return {host: host_rights, **guests.rights(directory)}
 
 
 def _passwords(
@@ -180,7 +175,7 @@ def _passwords(
 ) -> dict[str, str]:
     """Return the password of each user of a broker, by the user's name.
 
-    users: the host and Home Assistant. all_sites: the sites, which are users if they have a broker.
+    users: the host and those of guests. all_sites: the sites, which are users if they have a broker.
     keys: the keys of the devices, by their ids.
     """
     passwords = {}
@@ -218,7 +213,7 @@ def configure(
     directory: str | Path,
     store: str | Path | None = None,
     *,
-    home_assistant: str | bool | None = None,
+    guest_prefixes: GuestPrefixes = NO_CHANGES,
     kind: str | None = None,
     **options: Any,
 ) -> Access:
@@ -230,14 +225,14 @@ def configure(
     directory: the broker's directory. If it is that of a site, the central broker is configured.
     store: the file with the keys of the devices, which is made if it is missing. None stands for
         the one that was named before, or else one in the directory.
-    home_assistant: as in `write_configuration`.
+    guest_prefixes: as in `write_configuration`.
     kind: the name of its kind; None leaves it as it was, and stands for Mosquitto in a new one.
     options: those of `BrokerOptions`; what is left out stays as it was.
     Raises StorageError and UsageError.
     """
     directory = Path(directory)
     if sites.is_site(directory):
-        has_options = bool(store or options or home_assistant is not None)
+        has_options = bool(store or options or guest_prefixes)
         return _configure_site(directory, has_options)
 
     old: Access | None = None
@@ -248,7 +243,7 @@ def configure(
     keys = _keys(path)
     if old and old.store and not options and broker_kind.is_written(directory):
         new_access = replace(old, store=str(path))
-        _update(directory, broker_kind, new_access, keys, home_assistant)
+        _update(directory, broker_kind, new_access, keys, guest_prefixes)
     else:
         all_options: dict[str, Any] = {}
         if old:
@@ -256,7 +251,7 @@ def configure(
         all_options |= options
         broker_options = BrokerOptions(kind=broker_kind.name, **all_options)
         write_configuration(
-            directory, keys, broker_options, store=path, home_assistant=home_assistant
+            directory, keys, broker_options, store=path, guest_prefixes=guest_prefixes
         )
     if not path.exists():
         Store(path, beside=True).close()  # makes an empty one
@@ -341,18 +336,18 @@ def _update(
     kind: BrokerKind,
     access: Access,
     keys: Mapping[int, bytes],
-    home_assistant: str | bool | None,
+    guest_prefixes: GuestPrefixes,
 ) -> None:
     """Change what depends on the devices in an existing configuration: users and memory.
 
     directory: the broker's directory. kind: the kind of the broker. access: how it is reached.
-    keys: the keys of the devices, by their ids. home_assistant: as in `write_configuration`.
+    keys: the keys of the devices, by their ids. guest_prefixes: as in `write_configuration`.
     """
-    home_access.check(directory, home_assistant, access.prefix)
-    kind.check_users(_prefixes(access.prefix, home_assistant))
+    guests.check(directory, guest_prefixes, access.prefix)
+    kind.check_users(_prefixes(access.prefix, guest_prefixes))
     with storage_errors():
         _write_host(directory / HOST, access, access.store)
-        _write_users(directory, kind, keys, home_assistant)
+        _write_users(directory, kind, keys, guest_prefixes)
         kind.update(directory, len(keys))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ternhost.errors import UsageError
-from ternhost.reach.broker import home_access, sites
+from ternhost.reach.broker import sites
 from ternhost.reach.broker.access import Access, host_file
 from ternhost.reach.fleet import Fleet, RunContext
 
@@ -36,13 +36,17 @@ class OnBroker(Fleet):
         return f"{self.word}:{Path(self.rest).expanduser().absolute()}"
 
     @property
+    def broker_directory(self) -> Path:
+        return self._host_file.parent
+
+    @property
     def _host_file(self) -> Path:
         return host_file(Path(self.rest).expanduser())
 
     @property
     def _access(self) -> Access:
         """How the host reaches the broker. Raises UsageError and StorageError."""
-        directory = self._host_file.parent
+        directory = self.broker_directory
         if sites.is_site(directory):
             hint = "name the directory of the central broker, which 'tern broker config' made"
             raise UsageError(f"{directory} is a site: its broker lets no host in", hint)
@@ -55,15 +59,12 @@ class OnBroker(Fleet):
             return None
         return Path(store)
 
-    def publication(self) -> home_access.HomeAccess | None:
-        return home_access.load(self._host_file.parent)
-
     def driver(self, context: RunContext) -> Driver:
         """Make the driver that reaches the fleet through its broker. Raises TernError."""
         from ternhost.reach.broker.driver import BrokerDriver
         from ternhost.reach.broker.link import MqttLink
 
-        directory = self._host_file.parent
+        directory = self.broker_directory
 
         def load_site_ids() -> sites.Ids:
             return sites.ids(directory)

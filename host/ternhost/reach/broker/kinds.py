@@ -39,18 +39,17 @@ class BrokerKind:
 
     name: ClassVar[str]  # the value of --for that chooses it
 
-    # What help texts and messages say about it.
-    title: ClassVar[str]  # such as "Mosquitto"
-    about: ClassVar[str]  # what it is, and what for
+    # What help texts and messages say about it. There, DIR stands for its directory.
+    title: ClassVar[str]  # its name, such as "Mosquitto"
+    about: ClassVar[str]  # what it is, and what it is good for
     example: ClassVar[str] = ""  # a command that configures one
-    start: ClassVar[str]  # how to start the broker of DIR
-    without_run: ClassVar[str] = ""  # how it runs if 'tern broker run' cannot run it
+    start: ClassVar[str]  # how to start it
+    without_run: ClassVar[str] = ""  # how it is run, if not by 'tern broker run'
 
     # How it is reached.
     names_here: ClassVar[Sequence[str]]  # the names of a broker that serves its own machine only
-    port_count: ClassVar[int] = (
-        1  # how many ports it uses: the one that is configured, and the next
-    )
+    # How many ports it uses: the one that is configured, and those after it.
+    port_count: ClassVar[int] = 1
 
     def host(self, names: Sequence[str]) -> str:
         """Return what host.json says as the host of a broker that is reached at these names."""

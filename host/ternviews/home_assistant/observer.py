@@ -4,23 +4,29 @@ It sends retained messages of MQTT discovery, see
 https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
 """
 
+from __future__ import annotations
+
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tern import wire
 from ternhost.errors import UsageError
 from ternhost.learn.judging import WORDS
 from ternhost.reach.fleet import parse
 from ternhost.run.directory import figures_of
-from ternhost.run.run import Run
+from ternhost.run.observer import Observer
 from ternhost.run.status import END, Status
-from ternhost.store.store import Store
 from ternhost.text import visible
 from ternhost.watch.fleet_view import least_budget
+
+if TYPE_CHECKING:
+    from ternhost.reach.broker.guests import GuestAccess
+    from ternhost.run.run import Run
+    from ternhost.store.store import Store
+    from ternviews.home_assistant.notices import Notices
 
 ONLINE, OFFLINE = b"online", b"offline"
 _STATE = "home_assistant"  # name in the store's state: the topics with retained messages
@@ -45,27 +51,35 @@ _SENSORS = {
 _OF_STATUS = ("asked", "reports", "refusals", "boards", "asleep")
 
 
-class HomeAssistant:
-    """A fleet on a broker as Home Assistant sees it, from `begin` to `end`."""
+class HomeAssistant(Observer):
+    """Publishes a fleet on a broker to Home Assistant, from `begin` to `end`."""
 
-    def __init__(self, text: str) -> None:
+    name = "home_assistant"
+    about = (
+        "show the fleet in Home Assistant, through a broker made by 'tern broker config "
+        "--home-assistant'"
+    )
+
+    def __init__(self, fleet: str) -> None:
         """Prepare to publish a fleet; nothing is sent before `begin`.
 
-        text: the fleet as --fleet names it, such as "mqtt:my-broker". Raises UsageError unless its
-        broker lets Home Assistant see it.
+        fleet: as --fleet names it, such as "mqtt:my-broker". Raises UsageError unless its broker
+        lets Home Assistant see it.
         """
-        publication = parse(text).publication()
-        if publication is None:
+        access = _access_to(fleet)
+        if access is None:
             directory = "my-broker"
-            if text.startswith("mqtt:"):
-                directory = text.removeprefix("mqtt:")
+            if fleet.startswith("mqtt:"):
+                directory = fleet.removeprefix("mqtt:")
             raise UsageError(
                 "--home-assistant needs a fleet on a broker that lets Home Assistant see it",
                 f"let it: tern broker config {directory} --home-assistant",
             )
-        self._publication = publication
-        self._state_topic = f"{publication.prefix}/fleet/state"
-        self._availability_topic = f"{publication.prefix}/fleet/availability"
+        self._access = access
+        self._fleet_prefix = access.publisher.prefix  # the beginning of the fleet's topics
+        self._discovery_topic = _discovery_topic(access)
+        self._state_topic = f"{self._fleet_prefix}/fleet/state"
+        self._availability_topic = f"{self._fleet_prefix}/fleet/availability"
         self._values: dict[str, Any] = dict.fromkeys(_SENSORS)  # the last value of each sensor
         self._sensors: tuple[str, ...] = ()  # the values that fit into the discovery message
 
@@ -74,7 +88,12 @@ class HomeAssistant:
         self._last_read = 0.0  # when the store was read
         self._read_seconds = 0.0  # how long that took
 
-    def begin(
+    def begin(self, run: Run, warn: Callable[[str], None]) -> None:
+        """Publish a served run, with the figures of its last round, from now on."""
+        last_entry = run.store.last_entry(run.files.name)
+        self.publish(run.store, figures_of(last_entry), warn)
+
+    def publish(
         self,
         store: Store,
         figures: Mapping[str, float],
@@ -86,11 +105,11 @@ class HomeAssistant:
         message if the broker refuses.
         """
         self._store = store
-        topics = [self._publication.discovery, self._state_topic, self._availability_topic]
-        store.save_state({_STATE: topics})  # so that `_forget` can remove the messages later
+        topics = [self._discovery_topic, self._state_topic, self._availability_topic]
+        store.save_state({_STATE: topics})  # so that `forget` can remove the messages later
         # The broker itself publishes OFFLINE if this process loses the connection.
         last_will = (self._availability_topic, OFFLINE)
-        self._notices = self._publication.notices(last_will, warn)
+        self._notices = _notices(self._access, last_will, warn)
         self._values |= figures
         self._publish_discovery()
         self._publish_state()
@@ -132,14 +151,14 @@ class HomeAssistant:
     def _publish_discovery(self) -> None:
         """Describe the fleet to Home Assistant, with as many of its sensors as fit into a message."""
         release = version("tern-ldp")
-        fleet_id = f"tern_{self._publication.prefix}"
+        fleet_id = f"tern_{self._fleet_prefix}"
         components: dict[str, Any] = {}
         # The keys are those of Home Assistant's MQTT discovery: "dev" for device, "mf" for
         # manufacturer, "sw" for software version, "o" for origin, "cmps" for components.
         message = {
             "dev": {
                 "ids": [fleet_id],
-                "name": f"{self._publication.prefix} fleet",
+                "name": f"{self._fleet_prefix} fleet",
                 "mf": "tern",
                 "sw": release,
             },
@@ -155,7 +174,30 @@ class HomeAssistant:
             if is_too_long:
                 del components[name]
         self._sensors = tuple(components)
-        self._notices.put(self._publication.discovery, _packed(message))
+        self._notices.put(self._discovery_topic, _packed(message))
+
+    @classmethod
+    def forget(cls, run: Run, warn: Callable[[str], None]) -> None:
+        """Remove the messages that the broker of the run's fleet retains for Home Assistant, if any.
+
+        warn: called with a message if they cannot be removed now.
+        """
+        topics = run.store.state(_STATE)
+        if not topics:
+            return
+        access = _access_to(run.options.fleet)
+        if access is not None:
+            # An empty message removes the one that is retained under the same topic.
+            availability_topic = topics[-1]
+            notices = _notices(access, (availability_topic, b""), warn)
+            was_removed = notices.close(dict.fromkeys(topics, b""))
+            if not was_removed:
+                warn(
+                    "Home Assistant still shows this fleet: its messages cannot be removed now; the "
+                    "next start tries again"
+                )
+                return
+        run.store.save_state({_STATE: None})
 
 
 def _sensor(name: str, fleet_id: str) -> dict[str, Any]:
@@ -192,44 +234,33 @@ def _packed(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-@contextmanager
-def published(home: HomeAssistant | None, run: Run, warn: Callable[[str], None]) -> Iterator[None]:
-    """Publish a served run to Home Assistant while the context is open.
+def _access_to(fleet: str) -> GuestAccess | None:
+    """Load how Home Assistant and its publisher reach the broker of a fleet.
 
-    home: None if the run is not to be published. Then the messages of an earlier start, which the
-    broker still retains, are removed. warn: called with a message if the broker refuses.
+    fleet: as --fleet names it. Return None if Home Assistant may not see the fleet, or if the fleet
+    is on no broker.
     """
-    if home is None:
-        _forget(run.options.fleet, run.store, warn)
-        yield
-        return
-    last_entry = run.store.last_entry(run.files.name)
-    home.begin(run.store, figures_of(last_entry), warn)
-    try:
-        yield
-    finally:
-        home.end()
+    directory = parse(fleet).broker_directory
+    if directory is None:
+        return None
+    from ternviews.home_assistant.guest import GUEST  # there may be no brokers otherwise
+
+    return GUEST.load(directory)
 
 
-def _forget(fleet: str, store: Store, warn: Callable[[str], None]) -> None:
-    """Remove the messages that the broker of a fleet retains for Home Assistant, if there are any.
+def _discovery_topic(access: GuestAccess) -> str:
+    """Return the topic at which Home Assistant discovers the fleet."""
+    from ternviews.home_assistant.guest import discovery_topic
 
-    fleet: as --fleet names it. store: of the fleet, which knows the topics. warn: called with a
-    message if they cannot be removed now.
+    return discovery_topic(access.publisher.prefix, access.guest.prefix)
+
+
+def _notices(access: GuestAccess, will: tuple[str, bytes], warn: Callable[[str], None]) -> Notices:
+    """Connect to the broker as publisher.
+
+    will: the topic and payload of a message that the broker retains if this process is lost. warn:
+    is called with a sentence if the broker refuses this host.
     """
-    topics = store.state(_STATE)
-    if not topics:
-        return
-    publication = parse(fleet).publication()
-    if publication:
-        # An empty message removes the one that is retained under the same topic.
-        availability_topic = topics[-1]
-        notices = publication.notices((availability_topic, b""), warn)
-        was_removed = notices.close(dict.fromkeys(topics, b""))
-        if not was_removed:
-            warn(
-                "Home Assistant still shows this fleet: its messages cannot be removed now; the "
-                "next start tries again"
-            )
-            return
-    store.save_state({_STATE: None})
+    from ternviews.home_assistant.notices import Notices  # it needs an extra
+
+    return Notices(access.publisher, will, warn)

@@ -1,22 +1,22 @@
-"""The commands for a fleet on a broker, as users call them."""
+"""Home Assistant sees a fleet on its broker if the user wants that, but no single board."""
 
 import json
 import signal
 
 import pytest
 import rig
-from benchmarks import ingest
 from harness.arena import CARD, D, K
 from harness.raw_client import RawClient, retained, wait_for
 from jinja2.sandbox import SandboxedEnvironment
 
 from ternhost.provision import keys
-from ternhost.reach.broker.access import HOME_ASSISTANT, HOST, PUBLISHER, Access
+from ternhost.reach.broker.access import HOST, Access
 from ternhost.reach.broker.mosquitto import Mosquitto, free_port
 from ternhost.store.store import Store
-from ternhost.watch.home_assistant import HomeAssistant
 from terntools.boards.attach import attach
 from terntools.emulators.unix_fleet import EmulatedFleet
+from ternviews.home_assistant.guest import GUEST
+from ternviews.home_assistant.observer import HomeAssistant
 
 
 def two_boards(directory, micropython):
@@ -54,17 +54,6 @@ def serving():
             host.process.communicate()
 
 
-def test_the_benchmark_of_ingestion_loses_and_doubles_no_report():
-    result = ingest.run(6_400, batch=32)  # 200 frames
-    for mistake in ("lost", "counted_twice", "not_counted", "not_as_sent"):
-        assert result[mistake] == 0
-    assert result["duplicates"] > 0, "every hundredth frame is sent twice"
-    assert result["stored_bytes_per_report"] <= 8
-
-
-# Home Assistant sees a fleet on its broker if the user wants that, but no single board.
-
-
 CONFIG, STATE, AVAILABILITY = (
     "home/device/farm_a/config",
     "farm/a/fleet/state",
@@ -88,7 +77,7 @@ def fleet(place, micropython):
     """(a running Mosquitto, what Home Assistant may read there, the store) with both boards."""
     directory, path, boards = place
     with Mosquitto(directory) as mosquitto, EmulatedFleet(micropython, boards):
-        yield mosquitto, Access.load(directory / HOME_ASSISTANT), path
+        yield mosquitto, Access.load(directory / GUEST.file), path
 
 
 def messages_about_six_reports(home):
@@ -159,8 +148,8 @@ def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
     """Of the topics that Home Assistant can read, the host may write none."""
     directory, *_ = place
     host = Access.load(directory / HOST)
-    publisher = Access.load(directory / PUBLISHER)
-    home = Access.load(directory / HOME_ASSISTANT)
+    publisher = Access.load(directory / GUEST.publisher_file)
+    home = Access.load(directory / GUEST.file)
     allowed = {host: set(), publisher: {CONFIG, STATE}, home: {"home/status"}}
 
     with Mosquitto(directory):
@@ -177,7 +166,7 @@ def test_every_user_of_the_broker_may_write_only_its_own_topics(place):
 def test_hostile_names_of_figures_are_data_and_never_a_template(place):
     """Home Assistant evaluates value_template; it must give the figure, whatever its name is."""
     directory, path, _ = place
-    home = Access.load(directory / HOME_ASSISTANT)
+    home = Access.load(directory / GUEST.file)
     hostile = {
         'a"] }}{{ 7 * 191 }}\\': 0.25,
         "{% raw %}</script>\u202e\n": 1.25,
@@ -187,7 +176,7 @@ def test_hostile_names_of_figures_are_data_and_never_a_template(place):
 
     with Mosquitto(directory), Store(path) as store:
         publisher = HomeAssistant(f"mqtt:{directory}")
-        publisher.begin(store, hostile | without_room)
+        publisher.publish(store, hostile | without_room)
         wait_for(lambda: retained(home).get(AVAILABILITY) == b"online")
         messages = retained(home)
         publisher.end()

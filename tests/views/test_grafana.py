@@ -1,0 +1,108 @@
+"""The dashboard of Grafana and the alerts of Prometheus name only what metrics serve."""
+
+import json
+import re
+import time
+import urllib.request
+from dataclasses import replace
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from ternhost.cli import main
+from ternhost.run.status import END, ROUND, Status
+from ternhost.store.boards import BoardRow
+from ternhost.store.store import Store
+from ternhost.watch.metrics import Metrics
+from ternviews.grafana import extension
+
+DASHBOARD = json.loads(extension.resource("dashboard.json"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+RULES = [
+    rule
+    for group in yaml.safe_load(extension.resource("alerts.yml"))["groups"]
+    for rule in group["rules"]
+]
+EXPRESSIONS = (
+    *(target["expr"] for panel in PANELS for target in panel["targets"]),
+    *(variable["query"]["query"] for variable in VARIABLES.values() if variable["type"] == "query"),
+    *(rule["expr"] for rule in RULES),
+)
+STATUS = Status(ROUND, 1, None, 7, 10, 0, 0, None, 0.0)
+
+
+def test_no_text_of_a_board_is_a_template_of_an_alert_or_a_panel():
+    for rule in RULES:
+        variables = set(re.findall(r"\$\w+[.\w]*", str(rule["annotations"])))
+        assert variables <= {"$labels.instance", "$value"}
+    for panel in PANELS:
+        assert panel["type"] != "text"
+        assert "links" not in json.dumps(panel)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """The names of all figures of a run with boards and refusals: (name, pairs of labels)."""
+    directory = tmp_path_factory.mktemp("served")
+    path = directory / "store.sqlite"
+    fleet = f"--fleet simulated:60 --dataset iris --store {path} --rounds 2"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        assert main(["serve", *fleet.split(), "--no-report", "--quiet"]) == 0
+    hello = {"budget": 1, "entropy": 1, "release": "1"}
+    with Store(path) as store:
+        board = BoardRow(
+            "00000001",
+            first=1,
+            clients=1,
+            online=True,
+            heard=time.time(),
+            hello=hello,
+            error="lost",
+        )
+        store.boards_seen([board])
+        store.add_devices({device: bytes(32) for device in range(1, 61)})
+    served = Metrics(0)
+    served.add_store(path)
+    served.update(replace(STATUS, frames={"accepted": 1, "forged": 0}))
+    served.update(replace(STATUS, event=END, figures={"accuracy": 0.5}, chosen={"tau": 1.0}))
+    with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=60) as response:
+        page = response.read().decode()
+    served.close()
+    samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
+    return {(sample.name, *sorted(sample.labels.items())) for sample in samples}
+
+
+def test_every_name_in_the_dashboard_and_the_alerts_is_served(everything):
+    names = set(re.findall(r"\btern_\w+", " ".join(EXPRESSIONS)))
+    assert names <= {name for name, *_ in everything}
+
+
+def test_every_label_in_the_dashboard_and_the_alerts_is_served(everything):
+    labels, values = set(), set()
+    for name, *pairs in everything:
+        values.update(pairs)
+        labels.update((name, label) for label, _ in pairs)
+
+    expressions = " ".join(EXPRESSIONS)
+    for name, selector in re.findall(r"\b(tern_\w+)\{([^}]*)\}", expressions):
+        for label in re.findall(r"(\w+)\s*(?:=~|!=|!~|=)", selector):
+            is_added_by_prometheus = label in ("instance", "job")
+            assert is_added_by_prometheus or (name, label) in labels, label
+    assert set(re.findall(r'(state|fate|reason)="(\w+)"', expressions)) <= values
+
+
+def test_alerts_are_conditions_of_a_known_severity():
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert re.search(r"[<>]|==|absent", rule["expr"]), "a condition"
+
+
+def test_the_alert_for_a_spent_budget_does_not_ask_people_to_erase_a_board():
+    descriptions = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
+    alert = descriptions["TernBudgetSpent"]
+    assert "keep this promise by refusing" in alert
+    assert not re.search(r"erase|new id|tern provision", alert, re.IGNORECASE)
