@@ -34,7 +34,7 @@ def test_ledger_vectors():
     folder = scratch.folder() + "/board"
     os.mkdir(folder)
     os.mkdir(folder + "/ledger")
-    ledger_vectors.check(ledger, folder + "/ledger/00000007", vectors.load("ledger.json"))
+    ledger_vectors.check(folder + "/ledger/00000007", vectors.load("ledger.json"))
 
 
 def test_nothing_is_paid_before_a_ledger_is_loaded():

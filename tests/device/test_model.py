@@ -254,10 +254,11 @@ def test_hostile_models_change_nothing():
 def test_power_cut_at_every_write_of_the_model():
     if not MICROPYTHON:
         return
+    image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
     small, large = model_frames(13), model_frames(600, wire.SOFTMAX, classes=6)
     # Within a block of the chip, and over several; with a new file, and in place.
     for models, in_place in ((small, False), (large, False), (small, True), (large, True)):
-        cut_at_every_write(models, in_place)
+        cut_at_every_write(image, start, models, in_place)
 
 
 def model_frames(n, kind=wire.LOGISTIC, classes=1):
@@ -269,9 +270,12 @@ def model_frames(n, kind=wire.LOGISTIC, classes=1):
     return models
 
 
-def cut_at_every_write(models, in_place):
-    """After each cut the first or the second model is whole, and the third is taken."""
-    flash = flash_chip.Flash(bytearray(flash_chip.BYTES))
+def cut_at_every_write(image, start, models, in_place):
+    """After each cut the first or the second model is whole, and the third is taken.
+
+    image, start: buffers for the chip and its content before a cut.
+    """
+    flash = flash_chip.Flash(image)
     flash_chip.format(flash)
     first, second, third = models
     expected = [state_after(frame) for frame in (first, second)]
@@ -290,7 +294,6 @@ def cut_at_every_write(models, in_place):
             pass
 
     rounds = set()
-    start = bytearray(flash_chip.BYTES)
     for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
         model = opened("/flash")
         assert kept(model) == expected[model.round - 1], cut

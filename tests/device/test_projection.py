@@ -20,7 +20,6 @@ from tern.entropy import POSITION, EntropyError
 from tern.fixed import ONE
 from tern.rotation import find, rotate
 
-LESS = 4 if MICROPYTHON else 1  # emulated boards are slow
 CARD = projection_card(EPSILON, 2, 2)  # for the four values of small_board
 
 
