@@ -160,7 +160,8 @@ def read(path: Path) -> dict[str, list[Record]]:
             record = json.loads(line)
             record["bounds"] = Expectation(**record["expectation"]).bounds
             name = f"{record['board']}: {record['figure']}"
-            series.setdefault(name, []).append(record)
+            records = series.setdefault(name, [])
+            records.append(record)
     except OSError as error:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error

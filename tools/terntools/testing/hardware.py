@@ -112,8 +112,14 @@ class MappedBoard:
                 timeout=_SWITCH_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error
-            text = f"cannot switch {self.id} {action}: {str(output).strip()}"
+            reason = str(error)
+            # A command that has failed or takes too long may have said why.
+            for stream in ("stderr", "stdout"):
+                output = getattr(error, stream, None)
+                if output:
+                    reason = str(output)
+                    break
+            text = f"cannot switch {self.id} {action}: {reason.strip()}"
             raise DeviceError(text) from error
 
 
