@@ -108,8 +108,9 @@ class Bench:
 
         The device starts anew over these files and makes WARM_UP reports. case: the kind of report.
         """
+        # The privacy loss of a sum with Gaussian noise is counted as rho (zCDP), any other's as epsilon.
         measure = ledger.RHO if case.records else ledger.EPSILON
-        policy = Policy(_BUDGET, _BUDGET, measure)
+        policy = Policy(largest=_BUDGET, budget=_BUDGET, measure=measure)
         files = board_files(first=DEVICE, keys=[self._key], rows=_rows(case), policy=policy)
         if case.records:
             # A sum needs a file that says how many records a guarantee protects: unit. The key in

@@ -135,14 +135,17 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
     """
     _require_no_gaps(trace, windows)
     if trace.clipped is not None:
-        clipped_windows = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
+        clipped_samples = np.flatnonzero(trace.clipped)
+        clipped_windows = _count_touched(trace, windows, clipped_samples)
         if clipped_windows:
             text = f"the current exceeds the meter's range in {clipped_windows} of {len(windows)} windows"
             hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
             raise TernError(text, hint)
 
     if trace.ranges is not None:
-        changed_windows = _count_touched(trace, windows, np.flatnonzero(np.diff(trace.ranges)))
+        # The samples after which the meter was in another range.
+        changing_samples = np.flatnonzero(np.diff(trace.ranges))
+        changed_windows = _count_touched(trace, windows, changing_samples)
         if changed_windows > _MAX_ODD * len(windows):
             text = f"the meter changed its range in {changed_windows} of {len(windows)} windows, "
             hint = (

@@ -100,7 +100,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         descriptor = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    with beyond_9(descriptor) as lock:
+    with beyond_9(descriptor) as lock:  # a duplicate, as a shell can pass it on
         os.close(descriptor)
         if not lock_within(lock, _LOCK_SECONDS):
             hint = "end that one, or name another file"

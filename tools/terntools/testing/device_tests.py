@@ -257,6 +257,7 @@ def sample(vectors: str, one_of: int) -> str:
 
     def sample_group(group: re.Match[str]) -> str:
         """Return some of a group's lines, with commas between them."""
+        # The comma after a case is added again between those that are kept.
         lines = group[0].replace("},\n", "}\n").splitlines()
         every = min(one_of, len(lines) // _FEW)
         kept_lines = lines[:: max(1, every)]

@@ -51,8 +51,9 @@ class Expectation:
         for number in (self.value, tolerance):
             if not 0 <= number < math.inf:
                 raise ValueError
-        bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
-        return {name: bounds[name] for name in DIRECTIONS[self.direction]}
+        both_bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
+        # A value that is better than expected passes, however much it differs.
+        return {name: both_bounds[name] for name in DIRECTIONS[self.direction]}
 
     def allows(self, value: float) -> bool:
         """Return whether a measured value passes."""

@@ -124,7 +124,10 @@ class MappedBoard:
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:
-    """Read the connected boards of a hardware map. Raises UsageError and DeviceError."""
+    """Read the connected boards of a hardware map, a YAML file that lists boards.
+
+    Raises UsageError for a wrong map, and DeviceError if the port of a board is not found.
+    """
     entries = _load(Path(path))
     is_list = isinstance(entries, list)
     if not is_list or not all(isinstance(entry, dict) for entry in entries):
