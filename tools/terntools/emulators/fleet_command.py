@@ -177,7 +177,7 @@ def _print_fleet(
     result = {
         "ports": fleet.ports,
         "store": str(store),
-        "directory": str(board_folders[0].parent.parent),
+        "directory": str(board_folders[0].parent.parent),  # DIRECTORY/fleet/board-000
     }
     print_result(result, "\n".join(lines), args.json)
 

@@ -22,7 +22,10 @@ class EmulatedMachine(Closing):
     def __init__(
         self, process: subprocess.Popen[str], url: str, clean: Callable[[], None] = lambda: None
     ) -> None:
-        """clean: is called once the process has ended, to remove its files."""
+        """Take over the process of an emulated board that has started.
+
+        clean: is called once the process has ended, to remove its files.
+        """
         self._process = process
         self._clean = clean
         self.url = url

@@ -199,7 +199,9 @@ class EmulatedTarget(Target):
     """An emulated board: a new one for each file, with the library and the tests on its flash."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
-        """name: of the board, see catalogue. processor: compile the code for this one, as mpy-cross calls it,
+        """Prepare the flash of the boards, with the device library on it.
+
+        name: of the board, see catalogue. processor: compile the code for this one, as mpy-cross calls it,
         which the board's own processor can run as well; None: for the board's own.
         """
         self.name = name
