@@ -85,7 +85,7 @@ def find_windows(trace: Trace) -> list[Window]:
     The marker is known only at each sample, so that an edge is taken to be midway between the two
     samples around it. A window that the beginning or the end of the recording cuts is left out.
     """
-    changes = np.flatnonzero(np.diff(trace.marker))
+    changes = np.flatnonzero(np.diff(trace.marker))  # the samples after which the marker changes
     edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
     if trace.marker[0]:  # the first edge ends a window that began before the recording
         edges = edges[1:]
@@ -200,7 +200,8 @@ def require_pairs(
     durations = np.array([window.seconds for window in windows])
     octaves = abs(np.log2(durations / np.median(durations)))
     is_odd = octaves > 1  # less than half or more than twice the median duration
-    samples_between_edges = np.diff(np.flatnonzero(np.diff(trace.marker)))
+    edges = np.flatnonzero(np.diff(trace.marker))  # the samples after which the marker changes
+    samples_between_edges = np.diff(edges)
     is_glitch = samples_between_edges < _MIN_SAMPLES
     odd_count = np.count_nonzero(is_odd) + np.count_nonzero(is_glitch)
 
