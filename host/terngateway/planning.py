@@ -227,9 +227,8 @@ def with_largest_epsilon(
     all_devices = sum(len(site.devices) for site in sites)
     largest = {}  # by name of the site, the largest micro-epsilon that keeps its bounds
     for site in sites:
-        largest[site.name] = largest_epsilon(
-            site, planned_reports(learner, site, all_devices, options)
-        )
+        planned = planned_reports(learner, site, all_devices, options)
+        largest[site.name] = largest_epsilon(site, planned)
     if max(largest.values()) < _LEAST:
         text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
         raise RefusedError(text, hint=MORE)
