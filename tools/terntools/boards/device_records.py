@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
+def _read(repl: Repl, may_be_damaged: bool) -> records.BoardRecords:
     """Read the records of the board. Raises UsageError if they are damaged.
 
     may_be_damaged: return no records then instead, since they are only to be removed.
@@ -101,11 +101,11 @@ def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
             return records.read(repl, bar.update)
         except UsageError:
             if may_be_damaged:
-                return records.Held(None, None)
+                return records.BoardRecords(None, None)
             raise
 
 
-def _check_width(repl: Repl, rows: Rows, board_records: records.Held) -> None:
+def _check_width(repl: Repl, rows: Rows, board_records: records.BoardRecords) -> None:
     """Raise UsageError if the board has collected records of another size than `rows`.
 
     A program that collects records does not start if it finds records of another size.
@@ -140,7 +140,7 @@ def _require_answer(port: str, rows: Rows) -> None:
 
 
 def _result(
-    args: argparse.Namespace, port: str, board_records: records.Held, new_rows: Rows | None
+    args: argparse.Namespace, port: str, board_records: records.BoardRecords, new_rows: Rows | None
 ) -> dict[str, Any]:
     """Return what was read from the board and what was done there, for JSON."""
     record_count = 0

@@ -95,10 +95,10 @@ def _check_library(repl: Repl, member: Member) -> None:
 def start(
     repl: Repl, member: Member, store: Path, authority: Path | None, wait: float
 ) -> str | None:
-    """With a broker, start the board's program, and wait until its broker hears it.
+    """Start the program of a board that uses a broker, and wait until the broker hears it.
 
-    It does so as `hearing.start`, for `wait` seconds at most, and returns a sentence about it.
-    Without a broker it does nothing, and returns None.
+    Returns a sentence about that for the user. Without a broker nothing happens, and the result is
+    None. authority: the file of the broker's certificate. wait: seconds at most; 0 not to wait.
     """
     if member.broker is None:
         return None
