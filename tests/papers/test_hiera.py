@@ -56,7 +56,7 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
         ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..."),
     ],
 )
-def test_wrong_options_are_refused(tern, here, words, option):
+def test_wrong_options_of_hiera_are_refused(tern, here, words, option):
     assert option in tern(*words.split(), code=USAGE).err
 
 
