@@ -37,12 +37,14 @@ else:
 
 BRINGS = "dns, lease, model, recorder"  # deployed with this module, since programs import them
 
-_STEP_MS = const(2)  # after which tasks have their turn: to give way takes half as long as a record
-_TICK_MS = const(5)  # between two looks at the link;
-_LOOK_MS = const(8)  # in a wake with a slot exactly: the work in between would add up, and show
-_LONGEST_S = const(300)  # pause after an exception
-_QUIET_MS = const(300)  # the time that once() waits for more after an acknowledged report,
-_PATIENCE_MS = const(2000)  # and else for what the host has to say
+# After so much work other tasks have their turn; to give way takes half as long as a record.
+_STEP_MS = const(2)
+_TICK_MS = const(5)  # between two looks at the link
+# The same in once() with a slot, but then exactly: the work in between would add up, and show.
+_LOOK_MS = const(8)
+_LONGEST_S = const(300)  # the longest pause after an exception
+_QUIET_MS = const(300)  # how long once() waits for more frames after an acknowledged report
+_PATIENCE_MS = const(2000)  # and without a report, since the host may still ask for one
 
 # directories: two nodes on one ledger would spend the same budget twice
 _in_use: "set[str]" = set()
@@ -66,21 +68,23 @@ class Live(Client):
     def steps(
         self, frame: memoryview, send: "Callable[[bytearray, int], object]"
     ) -> "Iterator[None]":
-        """Answer `frame` as respond() does, or take a MODEL: a generator.
+        """Answer `frame` as respond() does, or take a MODEL; yields between two pieces of work.
 
-        It yields between two pieces of work. send: takes the reply and its length, once.
+        So other tasks of the program can run meanwhile. send: a function that takes the reply and
+        its length; it is called once, but not for a MODEL.
         """
         if len(frame) and frame[0] == wire.MODEL:
             self._take_model(frame)
             return
         epoch = self.policy.epoch
+        # For a frame with the fleet's tag, the client that answers it; otherwise begin() finds it.
         member = wire.BOARD
         if frames.is_for_fleet(frame) and self.members(frame):
             member = self.clients.first
         self.session.take(frame)
         try:
             length = self.begin(frame, member)
-            if not length:
+            if not length:  # a report that has to be made
                 yield
                 self.allow()
                 yield
@@ -95,7 +99,7 @@ class Live(Client):
         send(self.reply, length)
         if self.filler is None:
             self.settle()
-        if self.policy.epoch != epoch:
+        if self.policy.epoch != epoch:  # the fleet has got a new key
             self._model.forget_round()
         yield
         if self.reply[0] == wire.REPORT:
@@ -122,7 +126,10 @@ class Live(Client):
         return super().other(frame)
 
     def free(self) -> int:
-        """None: the table of a recorder's segments would tell how many records there are."""
+        """Return 0 for the free heap that a HELLO states.
+
+        The true number would tell how many records there are, by the table of a recorder's segments.
+        """
         return 0
 
     def open_records(self, client: "Clients") -> "Recorder":
@@ -137,7 +144,7 @@ class Live(Client):
         count = recorder.count
         client.records = min(count, self.policy.bound or count)
         client.start = count - client.records
-        if count < recorder.least:  # as one of zeros, which is what the recorder then reads
+        if count < recorder.least:  # then read() of the recorder gives zeros
             client.records = 1
         return recorder
 
@@ -176,11 +183,12 @@ class App:
         """
         if watchdog:
             compat.feed = watchdog.feed
-        pause = 1
+        pause = 1  # s
         while True:
             reports = self.reports
             if await self._session() is None:
                 return
+            # Short again after a connection that served; else longer each time.
             pause = 1 if self.reports > reports else min(2 * pause, _LONGEST_S)
             for _ in range(pause):
                 compat.feed()
@@ -197,10 +205,10 @@ class App:
         return bool(asyncio.run(self._session(timeout_ms))) and self.reports > reports
 
     async def _session(self, timeout_ms=0):
-        """Serve one connection, from its link to its end.
+        """Serve one connection, from opening the link to closing it.
 
-        timeout_ms: as for _serve(). Returns what that does, False after an exception, which `error`
-        then is, and None if the other end has gone for good.
+        timeout_ms: as for _serve(). Returns whether all that was sent was acknowledged; False after
+        an exception, which is kept in `error`; None if the other end has gone for good.
         """
         board = self.board
         link = None
@@ -209,7 +217,9 @@ class App:
             if not self._client:
                 self._client = Live(board, self.recorder, self.model, self.update)
             if timeout_ms:
-                self._client.policy.ahead = 1  # the next call begins anew
+                # The ledger pays for one report only: what it paid for in advance would be lost
+                # when the board sleeps.
+                self._client.policy.ahead = 1
             link = board.link()
             return await self._serve(link, timeout_ms)
         except EOFError:
@@ -232,19 +242,22 @@ class App:
                 link.close()
 
     async def _serve(self, link, timeout_ms):
-        """Answer what comes on `link`, for ever (timeout_ms: 0), or until nothing more comes.
+        """Answer what comes on `link`; return whether all that was sent was acknowledged.
 
-        With a time-out, this ends soon after the last frame, or after `timeout_ms`. Returns whether
-        all that was sent was acknowledged.
+        timeout_ms: 0 to serve for ever. Otherwise it ends soon after the last frame, or after
+        `timeout_ms` at the latest.
         """
         link.admit(wire.MODEL)
         link.admit(wire.UPDATE)
         if link.console:
             self.board.begin()
-        # A link with a slot has a last public moment, from which all that can be seen is timed.
+        # A link with a slot has a last public moment, from which all that can be seen is timed, so
+        # that no time tells anything about records. While it serves for ever, the recorder writes
+        # only at such moments, too.
         slotted = hasattr(link, "last")
         self.recorder.patient = patient = slotted and not timeout_ms
 
+        # When it began, and when something last came.
         start = heard = getattr(link, "last", ticks_ms())
         reports_before = self.reports
         answered = is_over = False
@@ -258,7 +271,7 @@ class App:
             now = ticks_ms()
             if slotted or frame is not None or link.waiting():
                 heard = getattr(link, "last", now)
-            if answered and not link.waiting():
+            if answered and not link.waiting():  # and the answers are acknowledged
                 self._confirm_update()
                 # Once a report was sent, hardly anything more comes; before that, a round may.
                 quiet = _QUIET_MS if self.reports > reports_before else _PATIENCE_MS
@@ -281,7 +294,8 @@ class App:
         client = self._client
         client.arrived = getattr(link, "last", ticks_ms())
         if client.policy.paid and first:
-            client.policy.paid[0] = client.arrived  # nobody knows when the last debit was
+            # Nobody knows when the client paid last: its pause begins now.
+            client.policy.paid[0] = client.arrived
         await sleep_ms(0)
         try:
             gave_way = ticks_ms()

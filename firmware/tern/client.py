@@ -1,7 +1,7 @@
-"""The round loop, in the order of shared_specs/ledger.md.
+"""The round loop: a client's answer to each frame, in the order of shared_specs/ledger.md.
 
 begin(), allow() and release() make a report. Only release() draws and pays: nothing of the report
-leaves the board before the ledger is durable.
+leaves the board before the ledger, the account of the privacy loss, is durable.
 """
 
 import gc
@@ -22,16 +22,19 @@ _mem_free = getattr(gc, "mem_free", int)  # CPython does not tell
 
 REFUSALS = (FrameError, CardError, LedgerError, EntropyError, StorageError, OSError, MemoryError)
 
-_HOLES = const(80)
+_HOLES = const(80)  # single blocks of the heap that settle() fills
 
 
 class Client:
     """Answers the frames of a host into `reply`, for all clients of `board`.
 
-    A board without files still says hello. clients: its storage.Clients, None until they are open;
-    the one that was found last is the one that answers. records: of the report under way. arrived:
-    when the frame under way came (ms); set by the caller, before any work of it, for clients that
-    pause. filler: blocks that fill the holes of the heap; None until settle() has done it.
+    A client is a device id with a key and a budget; a board may have several. Without its files it can
+    still say hello.
+
+    clients: the storage.Clients, None until they are open; the client that was found last is the one
+    that answers. records: those of the report under way. arrived: when the frame under way came (ms);
+    the caller sets it before any work on the frame, for clients that pause. filler: blocks that fill
+    the holes of the heap; None until settle() has done it.
     """
 
     def __init__(self, board):
@@ -52,9 +55,10 @@ class Client:
             gc.threshold(-1)  # see compat
 
     def respond(self, frame, send):
-        """Answer `frame` by send(reply, n), for each client that it is for.
+        """Answer `frame` for each client that it is for.
 
-        The reports of several clients go together in REPORTS.
+        send: a function that takes a reply and its length. The reports of several clients go
+        together in frames REPORTS.
         """
         if len(frame) and frame[0] == wire.MODEL:  # asks for no answer
             return
@@ -68,19 +72,20 @@ class Client:
     def settle(self):
         """Fill the holes of the heap if the last answer was a report; to be called until it was.
 
-        Holes of one block make MicroPython search all of the heap for larger pieces: filling them
-        saves 1 ms.
+        MicroPython looks for memory from the first free block on. Holes of one block make it search
+        all of the heap for larger pieces: filling them saves 1 ms for each report.
         """
         if self.reply[0] != wire.REPORT:
             return
         gc.collect()
+        # A chain of tuples of one item, each a block.
         for _ in range(_HOLES):
             self.filler = (self.filler,)
 
     def members(self, frame):
-        """Return how many clients `frame`, a ROUND for the fleet, is for.
+        """Return for how many clients a ROUND for the fleet is: all of the board, or none.
 
-        0 if its tag does not verify, or without a fleet's key.
+        It is for none if its tag does not verify, or if the board has no fleet's key.
         """
         try:
             clients = self.open_clients()
@@ -106,10 +111,10 @@ class Client:
             send(self.reply, self.answer(frame, self.clients.first if count else wire.BOARD))
 
     def answer(self, frame, member=wire.BOARD):
-        """Write the answer to `frame` (memoryview; empty if damaged) into `reply`; return its
-        length.
+        """Write the answer to `frame` into `reply`; return its length.
 
-        member: the client that answers a frame with the fleet's tag, verified.
+        frame: a memoryview; empty if it was damaged. member: the client that answers a frame whose
+        tag, of the fleet's key, members() has verified; BOARD for other frames.
         """
         # MicroPython keeps more than 11 words of variables on the heap, and searches from the last
         # single block. So few functions have so many, and a single block, the address, comes first:
@@ -129,10 +134,10 @@ class Client:
             return self.refuse(error)
 
     def begin(self, frame, member=wire.BOARD):
-        """Write the answer to the `frame` taken into `reply`; return its length, or 0 for a new
-        report.
+        """Begin the answer to the frame that session.take() has taken.
 
-        Raises REFUSALS.
+        Returns the length of the answer in `reply`; or 0 for a new report, which allow() and
+        release() make. Raises REFUSALS.
         """
         if self.session.address and frame[0] == wire.ROUND:
             return self._begin_round(frame, member)
@@ -189,7 +194,8 @@ class Client:
         board = self.board
         policy = self.policy
         text = board.text()
-        gc.collect()
+        gc.collect()  # so that the free heap is what is really free
+        # The parameters are the fields of a HELLO in their order.
         return frames.encode_hello(
             self.reply,
             nonce,
@@ -214,9 +220,11 @@ class Client:
         return _mem_free()
 
     def _take_fleet_key(self, frame):
-        """Take the fleet's key of a later epoch; return the length of the HELLO that answers.
+        """Take another key of the fleet, of a later epoch; return the length of the HELLO that
+        answers.
 
-        The frame is under the key of the board's first client. Raises FrameError.
+        The frame has a tag under the key of the board's first client, which also hides the new key.
+        A key of an earlier epoch is ignored, so that no old frame brings it back. Raises FrameError.
         """
         device, epoch, key = frames.fields_of(frame, wire.FLEET_KEY, wire.FLEET_KEY_FIELDS)
         frames.check_length(frame, wire.FLEET_KEY_FIELDS, 0)
@@ -233,9 +241,10 @@ class Client:
         return self.hello(epoch)
 
     def _begin_round(self, frame, member):
-        """Verify and check a ROUND; return the length of the report repeated, or 0 for a new one.
+        """Verify and check a ROUND; return 0 for a new report, or the length of a repeated one.
 
-        member: the client that the fleet's tag was verified for, or BOARD. Raises REFUSALS.
+        member: the client that answers a ROUND with the fleet's tag, which was verified; or BOARD.
+        Raises REFUSALS.
         """
         session = self.session
         session.number = session.address[1]
@@ -244,6 +253,7 @@ class Client:
         last_round = self.load_ledger(session.device).round
         if session.number <= last_round:
             return self._repeat(session.number, last_round)
+        # A ROUND far ahead would use up the numbers of all rounds before it.
         if session.number - last_round > (
             wire.FLEET_AHEAD if session.round.device == wire.FLEET else wire.CLIENT_AHEAD
         ):
@@ -252,9 +262,11 @@ class Client:
         return 0
 
     def _repeat(self, number, last):
-        """Write the report of the `last` round, paid for, into `reply` again; return its length.
+        """Write the report of the last round, which is paid for, into `reply` again.
 
-        Raises FrameError if `number` is an older round, or if the question is another one.
+        So an answer that got lost costs nothing more. Returns its length. number: the round that is
+        asked for; last: the last one in the ledger. Raises FrameError if it is an older round, or
+        if the question is another one.
         """
         if number < last:
             raise FrameError(wire.ERR_OLD_ROUND, "round is over", last)
@@ -284,7 +296,7 @@ class Client:
     def release(self, values=None):
         """Draw the report, pay for it, and only then return its length.
 
-        values: of the client, Q1.14; None: they are computed here.
+        values: those of the client, array('h') in Q1.14; None to compute them here. Raises REFUSALS.
         """
         report = self.report
         if values is None:
@@ -302,7 +314,10 @@ class Client:
         return n
 
     def _pay(self, sealed):
-        """Write to the ledger that the report `sealed` (empty if its draw failed) is paid for."""
+        """Write to the ledger that a report is paid for.
+
+        sealed: the whole frame of the report; empty if its draw failed.
+        """
         session = self.session
         policy = self.policy
         self.ledger.pay(session.number, session.question, policy.cost, sealed, policy.at_once)

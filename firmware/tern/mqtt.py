@@ -12,6 +12,7 @@ from tern import absence
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
+# The first byte of a packet: its type in the high four bits, and flags (MQTT 3.1.1, 2.2).
 _CONNECT = const(0x10)
 _CONNACK = const(0x20)
 _PUBLISH = const(0x30)
@@ -21,6 +22,7 @@ _SUBACK = const(0x90)
 _PINGRESP = const(0xD0)
 _PINGREQ = b"\xc0\x00"
 _DISCONNECT = b"\xe0\x00"
+# Flags of a PUBLISH.
 _DUP = const(8)
 _QOS_1 = const(2)
 _RETAIN = const(1)
@@ -33,12 +35,11 @@ _IDS = const(65000)  # of publications; above them, those of subscriptions
 
 
 class Session:
-    """A session with a broker, connected from `open` until Lost.
+    """A session with a broker, connected from `open` until a method raises Lost.
 
-    connect(): a fresh tcp.Connection, or None while there is none. largest: bytes of a packet;
-    longer ones are acknowledged and dropped. window: publications of at most `slot` bytes kept
-    until acknowledged; of more, the oldest is dropped. will: (topic, payload), retained.
-    patience_ms: how long the broker may take for anything before Lost.
+    Publications of QoS 1 are kept until the broker acknowledges them, and are sent again over the next
+    connection. topic, payload: memoryviews of the message that receive() has found. connected: whether
+    a broker has accepted, and has not been lost.
     """
 
     def __init__(
@@ -55,39 +56,54 @@ class Session:
         window=4,
         slot=384,
     ):
-        """For the parameters see the class.
+        """Allocate all buffers; open() connects.
 
-        keep_alive: in seconds; clean: whether the broker forgets an earlier session.
+        connect: a function that returns a fresh tcp.Connection, or None while there is none.
+        client_id, user, password: bytes. keep_alive: the longest time without a packet, in seconds.
+        clean: whether the broker forgets an earlier session. will: (topic, payload), which the
+        broker publishes, retained, when the connection breaks; or None. patience_ms: how long the
+        broker may take for anything before Lost. largest: bytes of a packet from the broker; longer
+        ones are acknowledged and dropped. window: how many publications are kept until they are
+        acknowledged; of more, the oldest is dropped. slot: bytes of each, at most.
         """
         self._connect = connect
         self._greeting = _connect_packet(client_id, user, password, keep_alive, clean, will)
-        self._topics = 0
+        self._topics = 0  # that are subscribed to
         self._keep_alive_ms = 500 * keep_alive  # half of it
         self._patience_ms = patience_ms
         self._connection = None
+
+        # The packet that is read. Bytes of it in the buffer, and how many must be there next; where
+        # its body begins, 0 while its length is unknown; bytes of its end that do not fit.
         self._in = memoryview(bytearray(largest))
         self._have = self._need = self._body = self._skip = 0
-        self._long = False
-        self._small = memoryview(bytearray(4))
+        self._long = False  # whether there are such bytes
+
+        # The publications: a ring of slots in one buffer, which are used in turn. Of each slot the
+        # packet id (0: free), the length, and when it was published.
+        self._small = memoryview(bytearray(4))  # for a PUBACK
         self._slot = slot
         self._out = memoryview(bytearray(slot * window))
         self._window = window
-        self._ids = array("H", bytes(2 * window))  # 0: free
+        self._ids = array("H", bytes(2 * window))
         self._lengths = array("H", self._ids)
-        self._since = array("i", self._ids)  # when each was published
-        self._oldest = 0  # the slots are used in turn
-        self._unsent = 0  # the number of slots before it that are still to be checked
-        self._id = 0
+        self._since = array("i", self._ids)
+        self._oldest = 0  # the slot that is used next
+        self._unsent = 0  # how many slots before it are still to be sent, unless they are free
+        self._id = 0  # the last packet id
+
         self._going = b""  # what is left of the packet that is being written
         self._subscriptions = 0  # not acknowledged yet
+        # Times (ms): when a broker accepted; of the last byte sent; of the last one received; of
+        # the last PINGREQ.
         self._began = self._sent = self._heard = self._pinged = 0
-        self._ping = self._ping_due = False
-        self._owed = (
-            0  # packet id of the caller's message, acknowledged once the caller is done with it
-        )
-        self._ack = 0  # packet id to acknowledge now
+        self._ping = self._ping_due = False  # whether one is unanswered; whether one is to be sent
+        # The packet id of the caller's message, to be acknowledged once the caller is done with it,
+        # and the one to acknowledge now; 0 for none.
+        self._owed = 0
+        self._ack = 0
         self.topic = self.payload = self._in[:0]
-        self.connected = False  # whether a broker has accepted, and has not been lost
+        self.connected = False
 
     def open(self):
         """Go on to connect, without waiting; return whether the broker has accepted.
@@ -99,6 +115,7 @@ class Session:
             self._connection = self._connect()
             if not self._connection:
                 return False
+            # Begin with CONNECT and the SUBSCRIBEs; forget what was read from the last connection.
             self._release()
             self._have = self._owed = self._ack = 0
             self._ping = self._ping_due = False
@@ -111,6 +128,7 @@ class Session:
             if ticks_diff(now, self._sent) >= self._patience_ms:
                 raise Lost("the broker does not answer", absence.SILENT)
             return False
+        # A CONNACK has four bytes, the last of which says whether the broker accepts.
         if self._in[0] != _CONNACK or self._need != 4:
             raise Lost("not an MQTT 3.1.1 broker", absence.NO_BROKER)
         if self._in[3]:
@@ -161,9 +179,12 @@ class Session:
     def publish(self, topic, payload, n, retain=False):
         """Publish payload[:n] on `topic` (bytes) as far as the connection takes it; the rest later.
 
-        It takes the place of the oldest publication. Raises Lost if that one is being written, and
-        ValueError if it is too long for a slot.
+        It takes the place of the oldest publication. retain: whether the broker keeps it for later
+        subscribers. Raises Lost if the oldest one is being written, and ValueError if the new one is
+        too long for a slot.
         """
+        # The remaining length of a packet counts the topic with its length, the packet id, and the
+        # payload. In front of it are the type and up to two bytes of length.
         head = 4 + len(topic)
         length = head + n
         if 3 + length > self._slot:
@@ -171,8 +192,9 @@ class Session:
 
         slot = self._oldest
         if self.connected:
-            self._drain()
-        # Whether what is on its way may be the oldest, whose place is needed.
+            self._drain()  # acknowledgements may free the slot
+        # What is being written may be the oldest publication, whose place is needed. It cannot be
+        # completed then, and half a packet breaks the connection.
         stuck = (
             self.connected and self._going and self._unsent >= self._window - 1 and self._ids[slot]
         )
@@ -208,15 +230,16 @@ class Session:
         SUBSCRIBE follows CONNECT at once, without waiting for its answer (3.1.4).
         """
         n = len(topic)
+        # Packet ids count down from 65535, above those of publications; QoS 1.
         packet = bytearray(7 + n)
         struct.pack_into(">BBHH", packet, 0, _SUBSCRIBE, 5 + n, 0xFFFF - self._topics, n)
         packet[6 : 6 + n] = topic
         packet[6 + n] = 1
         self._topics += 1
-        self._greeting += packet  # who need not wait for the answer to CONNECT: 3.1.4
+        self._greeting += packet
 
     def waiting(self):
-        """Return how many packets are still to be sent or acknowledged."""
+        """Return a number above 0 if packets are still to be sent or acknowledged, else 0."""
         return sum(map(bool, self._ids)) or bool(self._going or self._owed or self._ack)
 
     def _next_id(self):
@@ -227,9 +250,9 @@ class Session:
                 return self._id
 
     def _pump(self):
-        """Write on, as far as the connection takes it.
+        """Write what waits, packet by packet, as far as the connection takes it.
 
-        What is left over is a view of the very same bytes.
+        What is left over of a packet is a view of the very same bytes, as TLS wants.
         """
         while self._going or self._choose():
             n = self._connection.write(self._going)
@@ -301,9 +324,9 @@ class Session:
             self._have = 0
 
     def _drain(self):
-        """Take the acknowledgements that are there, up to the next message.
+        """Take the acknowledgements that have come, up to the next message, which receive() takes.
 
-        That is left to receive().
+        Each frees the slot of a publication.
         """
         for _ in range(self._window):
             if self.topic or not self._packet() or self._in[0] & 0xF0 == _PUBLISH:
@@ -311,12 +334,12 @@ class Session:
             self._handle()
 
     def _packet(self):
-        """Read on; return whether a packet is whole.
+        """Read on without waiting; return whether a packet is whole.
 
         Then it is _in[:_need], its body begins at _body, and _long says whether its end did not
-        fit.
+        fit. First the type and the length are read, byte by byte, then the rest.
         """
-        if self._have == 0:
+        if self._have == 0:  # begin another one: type and first byte of the length
             self._need = 2
             self._body = self._skip = 0
             self._long = False
@@ -327,7 +350,7 @@ class Session:
                     return False
                 self._have += n
                 self._heard = ticks_ms()
-            if self._body:
+            if self._body:  # the length was known, and all is there
                 break
             # The length has 1 to 4 bytes of 7 bits each; all but the last have their highest bit
             # set.
@@ -335,6 +358,7 @@ class Session:
                 self._body = self._need
                 for i in range(1, self._body):
                     self._need += (self._in[i] & 127) << 7 * (i - 1)
+                # What does not fit the buffer is read into its end, and forgotten.
                 self._skip = max(0, self._need - len(self._in))
                 self._need -= self._skip
                 self._long = self._skip > 0
@@ -342,7 +366,7 @@ class Session:
                 self._need += 1
             else:
                 raise Lost("malformed length", absence.NO_BROKER)
-        if self._skip:  # a piece of it in one step
+        if self._skip:  # a piece of it in each call, so that none takes long
             n = self._connection.read_into(self._in[len(self._in) - min(self._skip, _TAIL) :])
             if n:
                 self._skip -= n
@@ -380,6 +404,7 @@ class Session:
 
         One that did not fit is acknowledged and dropped. Raises Lost if it is malformed.
         """
+        # The body: length of the topic (2 bytes), topic, packet id (2 bytes, with QoS 1), payload.
         qos = self._in[0] >> 1 & 3
         topic_at = self._body + 2
         end = len(self._in) - _TAIL if self._long else self._need
@@ -430,12 +455,14 @@ def _connect_packet(client_id, user, password, keep_alive, clean, will):
 
     will: (topic, payload), published retained at QoS 1, or None.
     """
-    flags = 0xC2 if clean else 0xC0  # a user and a password; bit 1: a clean session
+    flags = 0xC2 if clean else 0xC0  # bits 7 and 6: a user and a password; bit 1: a clean session
     if will:
-        flags |= 0x2C  # retained, QoS 1
+        flags |= 0x2C  # bit 5: retained; bit 3: QoS 1; bit 2: there is a will
+    # The name and the level (4) of the protocol, then fields, each after its length in two bytes.
     body = b"\x00\x04MQTT\x04" + struct.pack(">BH", flags, keep_alive)
     for field in (client_id,) + (will or ()) + (user, password):
         body += struct.pack(">H", len(field)) + field
+    # The remaining length, 7 bits to a byte, the lowest first; bit 7: another byte follows.
     n = len(body)
     length = bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7))
     return bytes((_CONNECT,)) + length + body

@@ -27,7 +27,7 @@ FLEET_FIELDS = (
 FLEET_MAGIC = b"TFL3"
 MAX_PAUSE = const(86400)
 MAX_AHEAD = const(1000)
-_SHAPES = const(0xFE)  # bits of the shapes of cards.md
+_SHAPES = const(0xFE)  # bit i: shape i of a card (cards.md), 1 .. 7
 
 
 class StorageError(Exception):
@@ -40,11 +40,16 @@ def ledger_name(device):
 
 
 def read_fleet(path):
-    """Return (key, pause, slot, ahead, epoch, records, unit) of fleet.bin.
+    """Return (key, pause, slot, ahead, epoch, records, unit) of the fleet.bin at `path`.
 
-    Without the file the key is None. pause: minimum s between two debits of a client; slot: ms;
-    ahead: reports paid at once; records: most of a client, 0: all; unit: records of a run that is
-    protected, 0: the client. Raises StorageError.
+    Raises StorageError for a damaged file. Without one the key is None.
+
+    key: the fleet's, and epoch: its number.
+    pause: how many seconds a client waits after a report that it paid for.
+    slot: after how many ms an answer is sent; 0: at once.
+    ahead: for how many reports one write of a ledger pays.
+    records: how many a client uses at most; 0: all.
+    unit: the number of records of a run that is protected as a whole; 0: all of the client.
     """
     try:
         with open(path, "rb") as file:
@@ -60,9 +65,9 @@ def read_fleet(path):
 
 
 def write_fleet(path, key, epoch):
-    """Put another key of another epoch into the fleet.bin at `path`, in one step.
+    """Put another key of the fleet, and its epoch, into the fleet.bin at `path`, in one step.
 
-    Raises StorageError and LedgerError.
+    All other fields stay. Raises StorageError and LedgerError.
     """
     _, pause, slot, ahead, _, records, unit = read_fleet(path)
     replace(
@@ -71,9 +76,10 @@ def write_fleet(path, key, epoch):
 
 
 class _File:
-    """A file that is read by seeking."""
+    """A file of fixed rows that is read by seeking; a subclass has _start(), which checks it."""
 
     def __init__(self, path):
+        """Open the file at `path`. Raises StorageError if it is missing or inconsistent."""
         try:
             self._size = os.stat(path)[6]
             self._file = open(path, "rb")
@@ -98,10 +104,17 @@ class _File:
 class Clients(_File):
     """The clients of a board; find() makes one of them current, whose fields are attributes.
 
-    most: records used of each client, 0: all. Opening clients.bin raises StorageError.
+    first: the id of the first client; count: how many there are, with successive ids. Of the current
+    one, device: its id; key; largest: the largest cost of a report; budget, both in millionths;
+    start and records: the index of its first record, and their number; shapes: a bit for each shape
+    of cards that it allows, 0 for all; address: the first five bytes of a ROUND for it.
     """
 
     def __init__(self, path, most=0):
+        """Open clients.bin. most: how many records of each client are used at most; 0: all.
+
+        Raises StorageError.
+        """
         self._most = most
         super().__init__(path)
 
@@ -144,9 +157,9 @@ class Clients(_File):
 
 
 class Records(_File):
-    """The records of all clients: `count` rows of `d` features and a label.
+    """The records of all clients in records.bin: `count` rows of `d` features and a label.
 
-    Opening records.bin raises StorageError.
+    Opening it raises StorageError.
     """
 
     def _start(self):

@@ -1,8 +1,11 @@
-"""Updates in the field (shared_specs/update.md).
+"""Updates in the field: other firmware over the network (shared_specs/update.md).
 
-UPDATE frames bring a package, which firmware/trial/main.py starts. The package is unpacked only
-once the whole staged file, read back from flash, carries its code under the device's key. Nothing
-of it runs before boot.bin says so.
+UPDATE frames bring a package, a row of files, which is staged in one file. There are two folders for
+programs: the proven one, which runs, and the other, into which the package is unpacked. That begins
+only once the whole staged file, read back from flash, carries its authentication code under the
+device's key. firmware/trial/main.py, the loader, starts the package at the next reset, on trial:
+if it does not reach its host, the proven folder runs again. Nothing of a package runs before
+boot.bin says so.
 """
 
 import os
@@ -28,29 +31,33 @@ KEY_LABEL = b"tern update"
 
 _BOOT_BYTES = const(14)
 _HEADER = const(8)  # of a staged package: its number and its length
-_CODE = const(32)
-_PIECE = const(512)
-_STEPS = const(4)  # of the work, for an UPDATE
-_DATA_AT = const(17)
+_CODE = const(32)  # bytes of the authentication code at its end
+_PIECE = const(512)  # bytes of a file for which the work is one step
+_STEPS = const(4)  # that are done for an UPDATE
+_DATA_AT = const(17)  # offset of the data in an UPDATE
+# The characters of a file's name.
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./"
 
 
 class Update:
-    """A board's packages.
+    """The packages of a board: take() the frames, then restart into the program that they bring.
 
-    state, number: those of the last complete one; restart: whether to reset the board now.
+    state, number: those of the last complete package (wire.RESTARTING .. wire.ROLLED_BACK). restart:
+    whether to reset the board now.
     """
 
     def __init__(self, board: "Base") -> None:
         """Find out which of the two folders runs, and read boot.bin."""
         self._directory = board.directory + "/"
         self._folders = [board.directory + folder for folder in FOLDERS]
-        self._proven = False  # the loader puts the folder that runs before the other one
+        # The index of the proven folder. The one that runs is first in the path: the loader put it
+        # before the other one.
+        self._proven = False
         for path in sys.path:
             if path in self._folders:
                 self._proven = path == self._folders[1]
                 break
-        self._work = None
+        self._work = None  # a generator that installs, under way
         self.state = wire.CONFIRMED
         self.number = 0
         try:
@@ -86,13 +93,15 @@ class Update:
         elif self.restart or self.state == wire.TRIAL:
             state = wire.BUSY
         else:
-            state = wire.FULL
+            state = wire.FULL  # if the flash takes no more
             try:
                 state = self._receive(number, offset, total, key, frame[_DATA_AT : -wire.TAG_BYTES])
             except ValueError:
                 state = wire.DAMAGED
             except (OSError, LedgerError):
                 pass
+            # It is installed, or it failed: the staged file is not needed any more. The state
+            # RECEIVING is 0.
             if state and state != wire.OLD:
                 self._work = None
                 try:
@@ -119,10 +128,12 @@ class Update:
     def _receive(self, number, offset, total, key, data):
         """Take the bytes `data` of a package, or install it once it is complete; return its state.
 
-        The staged file itself says how much has arrived, however it was interrupted. `_wanted` is
-        then the offset of the bytes that are needed next. Raises ValueError, OSError and
-        LedgerError.
+        number: of the package. offset: of the data in it. total: its bytes. key: the client's. It
+        leaves in `_wanted` the offset of the bytes that are needed next. Raises ValueError for a
+        damaged package, and OSError and LedgerError if the flash fails.
         """
+        # The length of the staged file says how much has arrived, however it was interrupted; -1 if
+        # it is missing or of another package.
         path = self._directory + STAGED
         header = pack("<II", number, total)
         received = -1
@@ -137,7 +148,7 @@ class Update:
         except OSError:
             pass
 
-        if received < 0:
+        if received < 0:  # begin
             self._work = None
             received = 0
             with open(path, "wb") as file:
@@ -146,7 +157,7 @@ class Update:
         if received == total:
             self._wanted = total
             work = self._work or self._install(number, total, key)
-            self._work = None  # where it raises it begins anew
+            self._work = None  # if it raises, the next UPDATE begins anew
             for _ in range(_STEPS):
                 state = next(work)
                 if state:
@@ -154,6 +165,7 @@ class Update:
             self._work = work
             return wire.RECEIVING
 
+        # Append what comes next; data at another offset, as of a repeated frame, is ignored.
         if offset == received and received + len(data) <= total:
             with open(path, "ab") as file:
                 file.write(data)
@@ -164,12 +176,14 @@ class Update:
     def _install(self, number, total, key):
         """Check and unpack the staged package; yields a state after each piece of work.
 
-        A package is a row of files, each a length of its name (u8), the name, a length (u32) and
-        its content, then an HMAC-SHA256 (RFC 2104). Raises ValueError if it is not authentic or not
-        a package.
+        The states are RECEIVING (0) until all is done, then RESTARTING. A package is a row of
+        files, each a length of its name (u8), the name, a length (u32) and its content, then an
+        HMAC-SHA256 (RFC 2104) over all of them. Raises ValueError if it is not authentic or not a
+        package.
         """
         with open(self._directory + STAGED, "rb") as file:
-            key = frames.digest(key, KEY_LABEL)  # HMAC-SHA256, RFC 2104
+            # The HMAC: hash((key ^ outer pad) + hash((key ^ inner pad) + files)).
+            key = frames.digest(key, KEY_LABEL)
             inner = sha256(_pad(key, 0x36))
             yield from _pieces(file, _HEADER + total - _CODE, inner.update)
             outer = sha256(_pad(key, 0x5C))
@@ -177,6 +191,8 @@ class Update:
             if not frames.same(file.read(_CODE), outer.digest()):
                 raise ValueError
 
+            # Empty the folder that is not the proven one. main.py goes first: without it the loader
+            # does not start what is left.
             folder = self._folders[1 - self._proven] + "/"
             for name in (MAIN, "tern"):
                 yield from _clear(folder + name)
@@ -187,6 +203,8 @@ class Update:
                 name = str(file.read(file.read(1)[0]), "utf-8")
                 size = int.from_bytes(file.read(4), "little")
                 bytes_left -= 5 + len(name) + size
+                # No file may lie outside of the folder: names have no "..", no hidden and no empty
+                # parts. main.py must come last, so that a folder that has it is whole.
                 absolute = "/" + name
                 if (
                     bytes_left < 0

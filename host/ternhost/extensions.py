@@ -268,7 +268,7 @@ def option_classes() -> list[Any]:
 
 
 def intermediaries() -> list[str]:
-    """Return the words for those who may add up reports between devices and host, as "gateway"."""
+    """Return the words of extensions for those who may add up reports between devices and host."""
     words = []
     for extension in EXTENSIONS.available():
         if extension.intermediary:

@@ -31,11 +31,14 @@ BUNDLED = (
     "diabetes",
 )
 SMALL = 2000  # a data set with fewer records is small
-CLIENTS = 20_000  # of a small data set: many hold the same record
+CLIENTS = 20_000  # so many report if the data set is small; many of them hold the same record
 
 
 def others() -> list[str]:
-    """Return the names of the single-valued mechanisms that programs or other packages have added."""
+    """Return the names of mechanisms that programs or other packages have added.
+
+    Only those are named whose reports are numbers, so that they can be averaged.
+    """
     built_in = {*mechanisms.OWN, *papers.NAMES}
     added = [name for name in mechanisms.REGISTRY if name not in built_in]
     return [name for name in added if mechanisms.REGISTRY[name].single_valued]
@@ -45,7 +48,8 @@ def others() -> list[str]:
 class Contender:
     """A mechanism to compare, with its options.
 
-    Raises UsageError if its reports cannot be averaged.
+    levels: the number of outputs; None for the default. options: other options of the mechanism,
+    each as its name and value. Raises UsageError if its reports cannot be averaged.
     """
 
     name: str
@@ -59,7 +63,7 @@ class Contender:
             text = f"the reports of {self.name} cannot be averaged"
             raise UsageError(text, hint="name another --mechanism")
         for name, _ in self.options:
-            mechanisms.option(self.name, name)
+            mechanisms.option(self.name, name)  # raises if there is no such option
 
     @property
     def label(self) -> str:
@@ -71,9 +75,10 @@ class Contender:
         return ", ".join(words)
 
     def card(self, epsilon: int, use: str | None = None) -> Card:
-        """Return the mechanism's card at `epsilon` (micro), which is designed once.
+        """Return the mechanism's card, which is the table from which a device draws its report.
 
-        use: what the card is tuned for, if the mechanism can be tuned.
+        It is designed once. epsilon: in millionths. use: what the card is tuned for, if the
+        mechanism can be tuned.
         """
         return _card(self, epsilon, use)
 
@@ -82,10 +87,17 @@ class Contender:
 class Options:
     """Options of an experiment; None means the default of the experiment.
 
-    quick: run a small version. in_full: run as often as the paper does. contender: a mechanism to
-    compare with those of the experiment. progress: called with messages. workers: number of
-    processes (default: one for each core), which does not change the results. Raises UsageError for
-    a number that is too small.
+    - dataset: the name of a data set
+    - runs: how often it is repeated
+    - quick: whether to run a small version
+    - seed: that of all random numbers
+    - contender: a mechanism to compare with those of the experiment
+    - progress: called with a line of text after each part
+    - workers: the number of processes, by default one for each processor core; the results do not
+      depend on it
+    - in_full: whether to run as often as the paper does
+
+    Raises UsageError for a number that is too small.
     """
 
     dataset: str | None = None
@@ -113,7 +125,9 @@ class Options:
         """The options that determine the results, which the file of finished cells begins with."""
         names = ("dataset", "runs", "quick", "seed", "in_full")
         options = {name: getattr(self, name) for name in names}
-        options["mechanism"] = None if self.contender is None else self.contender.label
+        options["mechanism"] = None
+        if self.contender is not None:
+            options["mechanism"] = self.contender.label
         return options
 
     def runs_or(self, default: int, quick: int, paper: int | None = None) -> int:
@@ -127,7 +141,10 @@ class Options:
         return default
 
     def seeds(self, default: int, quick: int, step: int = 1, paper: int | None = None) -> range:
-        """Return the first seed of each run. step: how many seeds a run uses."""
+        """Return the first seed of each run.
+
+        default, quick, paper: numbers of runs, as of `runs_or`. step: how many seeds a run uses.
+        """
         runs = self.runs_or(default, quick, paper)
         return range(self.seed, self.seed + step * runs, step)
 
@@ -150,7 +167,8 @@ class Options:
         contenders: dict[str, Contender] = {}
         for name in (*names, *others()):
             is_slow = name in names and mechanisms.REGISTRY.named(name).slow
-            if not (self.quick and is_slow):
+            is_left_out = self.quick and is_slow
+            if not is_left_out:
                 contender = Contender(name)
                 contenders[contender.label] = contender
         if self.contender is not None:
@@ -160,13 +178,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result: tables (rows with the same columns) and figures by name, and lines of text."""
+    """The result of an experiment.
+
+    settings: what it was computed with. tables: lists of rows with the same columns, by name.
+    figures: pictures by name. lines: what it says in words. name: that of the experiment.
+    """
 
     settings: Mapping[str, Any]
     tables: Mapping[str, Sequence[Row]]
     figures: Mapping[str, "Figure"]
     lines: Sequence[str] = ()
-    name: str = ""  # of the experiment
+    name: str = ""
 
 
 def write(outcome: Outcome, directory: Path) -> list[Path]:
@@ -225,5 +247,6 @@ def two_classes(name: str) -> datasets.Dataset:
 
 @lru_cache(maxsize=512)
 def _card(contender: Contender, epsilon: int, use: str | None) -> Card:
+    """Design the card of `Contender.card`."""
     options = {"levels": contender.levels, **dict(contender.options)}
     return mechanisms.design(contender.name, epsilon_micro=epsilon, use=use, **options).decode()

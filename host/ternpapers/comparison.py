@@ -1,15 +1,19 @@
-"""Mechanisms of the papers compared in floats: means and frequencies of tables, and models by
-LDP-FedSGD.
+"""Compares the mechanisms of the papers in floats.
 
-As in Wang et al. (ICDE 2019) and Zhao et al. (2021): Laplace, SCDF and Staircase noise at epsilon /
-d for each of d numbers; Duchi's mechanism for tuples; of the others k of the d numbers, at epsilon
-/ k each. Where a table has numbers and categories, the first two ways and optimised unary encoding
-(OUE) split epsilon: d_n epsilon / d for the d_n numbers, and epsilon / d for each category; the
-others report k of all d attributes.
+They estimate means and frequencies of tables, and train models by LDP-FedSGD. A client has d
+numbers and a total epsilon, which it spends as in Wang et al. (ICDE 2019) and Zhao et al. (2021):
+
+- Laplace, SCDF and Staircase noise: all numbers, at epsilon / d each
+- Duchi's mechanism for tuples: all numbers at once
+- the others: k of the numbers, chosen at random, at epsilon / k each
+
+Of a table with d_n numbers and some categorical attributes, d in all, the first two ways report the
+numbers at d_n epsilon / d, and optimised unary encoding (OUE) reports each categorical attribute at
+epsilon / d. The others report k of all d attributes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any
@@ -41,10 +45,10 @@ from ternpapers.perturbing import (
     rounded,
 )
 
-_SPLIT = ("laplace", "scdf", "staircase")  # at epsilon / d for each number
-_TUPLES = "duchi"
-_D = 16
-_CHUNK = 100_000  # clients at once
+_SPLIT = ("laplace", "scdf", "staircase")  # these report all numbers, at epsilon / d each
+_TUPLES = "duchi"  # this one reports all numbers at once
+_D = 16  # numbers of a client, if they are drawn
+_CHUNK = 100_000  # so many clients at once, to need less memory
 _EPSILONS = (0.5, 1.0, 2.0, 4.0)
 OUE, SAMPLED = "OUE, epsilon / d each", "k of d attributes"
 EPSILON = Axis("epsilon", "epsilon of a client", log=True)
@@ -52,12 +56,14 @@ OUTPUTS = Axis("outputs", "number of outputs of a report", log=True)
 CLIENTS = Axis("clients", "number of clients", log=True)
 DIMENSION = Axis("d", "number of attributes")
 _ERROR = Axis("squared_error", "mean squared error", log=True)
+# Distributions of drawn numbers: the options of `synthetic.attributes` by name.
+_GAUSSIAN_SHAPES = {f"Gaussian, mean {mean:.2g}": {"mean": mean} for mean in (0, 1 / 3, 2 / 3, 1)}
 _SHAPES: Mapping[str, Mapping[str, Any]] = {
-    **{f"Gaussian, mean {mean:.2g}": {"mean": mean} for mean in (0.0, 1 / 3, 2 / 3, 1.0)},
+    **_GAUSSIAN_SHAPES,
     "uniform": {"shape": "uniform"},
     "power law": {"shape": "power"},
 }
-GAUSSIANS = tuple(_SHAPES)[:4]
+GAUSSIANS = tuple(_GAUSSIAN_SHAPES)
 CLASSIFIED = ("synthetic-logistic", "breast-cancer")  # bundled data sets
 REGRESSED = ("synthetic-linear", "diabetes")
 
@@ -66,8 +72,9 @@ REGRESSED = ("synthetic-linear", "diabetes")
 class Case:
     """A point of a figure: whose records are reported, and at which setting.
 
-    source: a name of _SHAPES, or a data set. d: the number of attributes (None: all). outputs: see
-    `reported`. share: of all clients.
+    source: a name of _SHAPES, or a data set. epsilon: that of a client. d: how many attributes
+    there are; None for all of the source. outputs: see `reported`. share: the part of all clients
+    that report.
     """
 
     source: str
@@ -77,13 +84,34 @@ class Case:
     share: float = 1.0
 
 
+@dataclass(frozen=True)
+class Contest:
+    """What a figure compares: mechanisms, on the data of sources, at settings.
+
+    mechanisms: names of perturbing.py. sources: names of _SHAPES, or data sets. settings: the
+    values of fields of `Case` (epsilon, d, outputs and share) that are tried, where they are not the
+    default.
+    """
+
+    mechanisms: Sequence[str]
+    sources: Sequence[str]
+    settings: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def on(self, options: Options) -> "Contest":
+        """Return the same contest, on the data set of --dataset alone if the user has named one."""
+        if not options.dataset:
+            return self
+        return replace(self, sources=(options.dataset,))
+
+
 def reported(
     x: Floats, name: str, epsilon: float, rng: np.random.Generator, outputs: int | None = None
 ) -> Floats:
     """Perturb tuples (n x d) by a mechanism of perturbing.py; return unbiased reports (n x d).
 
-    A report is 0 at the numbers that its client leaves out. outputs: the number of values that a
-    report of a windowed mechanism can have, by Algorithm 5 of Zhao et al.; None for all.
+    A report is 0 at the numbers that its client leaves out. name: that of the mechanism. epsilon:
+    that of the whole report. outputs: how many values each number of a report can have, by
+    Algorithm 5 of Zhao et al., which rounds the reports of some mechanisms; None for no rounding.
     """
     n, d = x.shape
     if name == _TUPLES:
@@ -112,71 +140,67 @@ def reported(
 
 def means(
     title: str,
-    mechanisms: Sequence[str],
-    sources: Sequence[str],
+    contest: Contest,
     x: Axis = EPSILON,
     *,
-    settings: Mapping[str, Sequence[Any]] | None = None,
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
     """Return a figure of the errors of means by several mechanisms, with a panel for each source.
 
-    sources: names of _SHAPES, or data sets. settings: lists of epsilon, d, outputs and share (of
-    all clients) where they are not the defaults. trends: compares the rows with the paper's text.
+    trends: compares the rows with what the paper's text says.
     """
-    work = partial(_mean_cells, tuple(mechanisms), tuple(sources), settings or {})
-    return Figure(title, x, _ERROR, work, trends=trends)
+    return Figure(title, x, _ERROR, partial(_mean_cells, contest), trends=trends)
 
 
-def _mean_cells(
-    mechanisms: Sequence[str],
-    sources: Sequence[str],
-    settings: Mapping[str, Sequence[Any]],
-    options: Options,
-) -> list[Cell]:
+def _mean_cells(contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of `means`: one for each case and mechanism. Raises UsageError."""
     if options.dataset:
         collect.load(options.dataset)  # raises if it cannot be loaded
-        sources = (options.dataset,)
-    cases = _cases(sources, options, settings)
-    compared = _compared(mechanisms, options)
-    return Cell.for_each_combination(RUNS, _means, _common(options), case=cases, mechanism=compared)
+    return Cell.for_each_combination(
+        table=RUNS,
+        work=_means,
+        common=_common(options),
+        case=_cases(contest.on(options), options),
+        mechanism=_compared(contest.mechanisms, options),
+    )
 
 
 def _common(options: Options) -> dict[str, Any]:
-    """Return the arguments that all cells share: the largest number of clients, and the seeds."""
+    """Return the arguments that all cells share.
+
+    most: the largest number of clients. seeds: those of the runs.
+    """
     most = 100_000
     if options.quick:
         most = 20_000
     elif options.in_full:
         most = 4_000_000
-    return {"most": most, "seeds": options.seeds(20, 6, paper=100)}
+    return {"most": most, "seeds": options.seeds(default=20, quick=6, paper=100)}
 
 
-def _cases(
-    sources: Sequence[str], options: Options, settings: Mapping[str, Sequence[Any]]
-) -> list[Case]:
+def _cases(contest: Contest, options: Options) -> list[Case]:
     """Return a case for each source and combination of the settings, the last one varying fastest.
 
     The quick version has about three values of each setting.
     """
-    values = {"epsilon": _EPSILONS, **settings}
+    values = {"epsilon": _EPSILONS, **contest.settings}
     if options.quick:
         for name, all_values in values.items():
             step = max(1, (len(all_values) - 1) // 2)
             values[name] = all_values[::step]
 
     cases = []
-    for source in sources:
+    for source in contest.sources:
         for combination in product(*values.values()):
-            cases.append(Case(source, **dict(zip(values, combination, strict=True))))
+            setting = dict(zip(values, combination, strict=True))
+            cases.append(Case(source, **setting))
     return cases
 
 
 def _compared(compared: Sequence[str], options: Options) -> Sequence[str]:
-    """Return the mechanisms of a figure, and the one of --mechanism.
+    """Return the mechanisms of a figure, and the one of --mechanism, each once.
 
-    Raises UsageError if no paper has that one.
+    compared: those of the figure. Raises UsageError if no paper has the one of --mechanism.
     """
     if options.contender is None:
         return compared
@@ -190,7 +214,7 @@ def _compared(compared: Sequence[str], options: Options) -> Sequence[str]:
 
 @lru_cache(maxsize=2)
 def _numbers(source: str, most: int) -> Floats:
-    """Return the numeric attributes of at most so many clients (n x d). source: as of Case."""
+    """Return the numeric attributes of n clients (n x d). source: as of Case. most: the largest n."""
     if source in _SHAPES:
         values = synthetic.attributes(min(most, 1_000_000), _D, seed=0, **_SHAPES[source]).numeric
     else:
@@ -204,14 +228,17 @@ def _sizes(source: str, d: int | None) -> tuple[int, int]:
     They are in the proportion of all attributes of the source. d: None for all of them.
     """
     if source in _SHAPES:
-        return d or _D, 0
+        if d is None:
+            return _D, 0
+        return d, 0
     table, _ = collect.load(source)
     numbers, categories = table.numeric.shape[1], len(table.categories)
     if d is None:
         return numbers, categories
-    share_of_numbers = round(d * numbers / (numbers + categories))
-    kept_numbers = min(max(1, share_of_numbers), numbers)
-    return kept_numbers, min(d - kept_numbers, categories)
+    proportional = round(d * numbers / (numbers + categories))
+    fewer_numbers = min(max(1, proportional), numbers)  # one at least
+    fewer_categories = min(d - fewer_numbers, categories)
+    return fewer_numbers, fewer_categories
 
 
 def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[Row]:
@@ -221,10 +248,14 @@ def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[
     """
     numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
-    x = _numbers(case.source, most)
-    x = x[: round(case.share * len(x)), :numbers]
+    all_numbers = _numbers(case.source, most)
+    clients = round(case.share * len(all_numbers))
+    x = all_numbers[:clients, :numbers]
+    panel = case.source
+    if categories:
+        panel = f"numbers of {case.source}"
     common = {
-        "panel": f"numbers of {case.source}" if categories else case.source,
+        "panel": panel,
         "curve": mechanism,
         "epsilon": case.epsilon,
         "clients": len(x),
@@ -247,7 +278,8 @@ def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[
                 attributes = np.pad(chunk, ((0, 0), (0, categories)))
                 reports = reported(attributes, mechanism, case.epsilon, rng, case.outputs)
                 sums += reports.sum(axis=0)[:numbers]
-        error = float(np.mean((sums / len(x) - x.mean(axis=0)) ** 2))
+        estimates = sums / len(x)
+        error = float(np.mean((estimates - x.mean(axis=0)) ** 2))
         rows.append({**common, "run": seed, "squared_error": error})
     return rows
 
@@ -258,16 +290,16 @@ def _means(case: Case, mechanism: str, most: int, seeds: Sequence[int]) -> list[
 def tables(title: str, mechanisms: Sequence[str], x: Axis, **settings: Sequence[Any]) -> Figure:
     """Return a figure of the errors of a table's means and frequencies, in two panels.
 
-    settings: as in `means`.
+    mechanisms: those that estimate the means. settings: as in `Contest`.
     """
-    work = partial(_table_cells, tuple(mechanisms), settings)
-    return Figure(title, x, _ERROR, work, _sampling_is_better)
+    cells = partial(_table_cells, tuple(mechanisms), settings)
+    return Figure(title, x, _ERROR, cells, _sampling_is_better)
 
 
 def _sampling_is_better(rows: Sequence[Row]) -> Trends:
-    """Whether reports of some attributes estimate frequencies better than those of all."""
+    """Test whether reports of some attributes estimate frequencies better than reports of all."""
     frequencies = [row for row in rows if row["curve"] in (OUE, SAMPLED)]
-    return better(_ERROR.column, (SAMPLED,), (OUE,), frequencies)
+    return better(_ERROR.column, names=(SAMPLED,), others=(OUE,), rows=frequencies)
 
 
 def _table_cells(
@@ -286,13 +318,16 @@ def _table_cells(
         all_attributes = sum(_sizes(name, None))
         dimensions = [d for d in settings["d"] if d <= all_attributes]
         settings = {**settings, "d": dimensions or [None]}
-    cases = _cases((name,), options, settings)
+    cases = _cases(Contest(mechanisms, (name,), settings), options)
     common = _common(options)
     compared = _compared(mechanisms, options)
-    return [
-        *Cell.for_each_combination(RUNS, _means, common, case=cases, mechanism=compared),
-        *Cell.for_each_combination(RUNS, _frequencies, common, case=cases, way=(OUE, SAMPLED)),
-    ]
+    of_means = Cell.for_each_combination(
+        table=RUNS, work=_means, common=common, case=cases, mechanism=compared
+    )
+    of_frequencies = Cell.for_each_combination(
+        table=RUNS, work=_frequencies, common=common, case=cases, way=(OUE, SAMPLED)
+    )
+    return [*of_means, *of_frequencies]
 
 
 def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[Row]:
@@ -305,11 +340,11 @@ def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[
     numbers, categories = _sizes(case.source, case.d)
     total = numbers + categories
     assert table.codes is not None
-    true_counts = []  # by attribute, the clients in each of its categories
+    true_counts = []  # for each attribute, the number of clients in each of its categories
     for attribute, names in enumerate(table.categories[:categories]):
         codes = table.codes[:clients, attribute]
         true_counts.append(np.bincount(codes, minlength=len(names)))
-    k = total  # attributes that a client reports
+    k = total  # how many attributes a client reports
     if way == SAMPLED:
         k = coordinates_by_rule("paper", round(case.epsilon * MICRO), total)
     common = {
@@ -337,21 +372,20 @@ def _frequencies(case: Case, way: str, most: int, seeds: Sequence[int]) -> list[
 def models(
     title: str,
     model: str,
-    mechanisms: Sequence[str],
-    sources: Sequence[str],
+    contest: Contest,
     y: Axis,
     x: Axis = EPSILON,
     *,
-    settings: Mapping[str, Sequence[Any]] | None = None,
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
     """Return a figure of models trained by LDP-FedSGD, with a panel for each data set.
 
-    They are trained with each mechanism, and without privacy. y: accuracy or misclassification, by
-    the sign of the score, or squared_error. settings: as in `means`, without share and d.
+    They are trained with each mechanism, and without privacy. model: the name of the model.
+    contest: its settings are without share and d. y: accuracy or misclassification, by the sign of
+    the score, or squared_error. trends: as in `means`.
     """
-    work = partial(_model_cells, model, tuple(mechanisms), tuple(sources), y.column, settings or {})
-    return Figure(title, x, y, work, trends, shared=erm.SHARED)
+    cells = partial(_model_cells, model, y.column, contest)
+    return Figure(title, x, y, cells, trends, shared=erm.SHARED)
 
 
 ACCURACY = Axis("accuracy", "accuracy on the held-out fold", larger=True)
@@ -361,45 +395,47 @@ LINEAR_ERROR = Axis(SQUARED_ERROR, "mean squared error", log=True)
 
 @dataclass(frozen=True)
 class Folds:
-    """The folds that are held out, the seed that divides and draws, and whether few clients report."""
+    """A cross-validation of models.
+
+    count: how many folds are held out, one after the other. seed: that of the division into folds
+    and of the draws. quick: whether only few clients report.
+    """
 
     count: int
     seed: int
     quick: bool
 
 
-def _model_cells(
-    model: str,
-    mechanisms: Sequence[str],
-    sources: Sequence[str],
-    measure: str,
-    settings: Mapping[str, Sequence[Any]],
-    options: Options,
-) -> list[Cell]:
+def _model_cells(model: str, measure: str, contest: Contest, options: Options) -> list[Cell]:
     """Return the cells of `models`: one for each case and mechanism.
 
-    Raises UsageError if the labels of a data set do not suit the model.
+    measure: the column of the y axis. Raises UsageError if the labels of a data set do not suit the
+    model.
     """
-    if options.dataset:
-        sources = (options.dataset,)
-    task = REGRESSION if measure == SQUARED_ERROR else CLASSIFICATION
-    for name in sources:
+    contest = contest.on(options)
+    task = CLASSIFICATION
+    if measure == SQUARED_ERROR:
+        task = REGRESSION
+    for name in contest.sources:
         if load(name).task != task:
             text = f"the labels of {name} do not suit a {model} model"
             raise UsageError(text, hint="name another --dataset")
 
-    number_of_folds = options.runs_or(erm.FOLDS, 4, 5 * erm.FOLDS)  # default, quick, in full
+    number_of_folds = options.runs_or(default=erm.FOLDS, quick=4, paper=5 * erm.FOLDS)
     folds = Folds(number_of_folds, options.seed, options.quick)
-    common = {"model": model, "measure": measure, "folds": folds}
-    cases = _cases(sources, options, settings)
-    compared = (*_compared(mechanisms, options), NON_PRIVATE)
-    return Cell.for_each_combination(RUNS, _trained, common, case=cases, mechanism=compared)
+    return Cell.for_each_combination(
+        table=RUNS,
+        work=_trained,
+        common={"model": model, "measure": measure, "folds": folds},
+        case=_cases(contest, options),
+        mechanism=(*_compared(contest.mechanisms, options), NON_PRIVATE),
+    )
 
 
 def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds) -> list[Row]:
-    """Train a model with a mechanism, and return its figure on each held-out fold.
+    """Train a model with a mechanism, and return how good it is on each held-out fold.
 
-    measure: the column of the figure.
+    measure: the column of the result, such as "accuracy".
     """
     common = {
         "panel": case.source,
@@ -407,7 +443,10 @@ def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds)
         "epsilon": case.epsilon,
         "outputs": case.outputs,
     }
-    judged_as = "linear" if measure == SQUARED_ERROR else "svm"  # by the error, or by the sign
+    # A linear model is judged by the squared error of its score, an SVM by the sign of its score.
+    judged_as = "svm"
+    if measure == SQUARED_ERROR:
+        judged_as = "linear"
     rows = []
     for index in range(folds.count):
         fold = erm.fold(case.source, index, folds.seed)
@@ -429,10 +468,15 @@ def _trained(case: Case, mechanism: str, model: str, measure: str, folds: Folds)
 def _descend(
     run: baseline.Training, dataset: Dataset, mechanism: str, outputs: int | None, seed: int
 ) -> Floats:
-    """Train by LDP-FedSGD with reports of whole gradients by a mechanism; return the weights (d)."""
+    """Train by LDP-FedSGD, and return the weights of the model (d).
+
+    Clients report whole gradients, each number clipped to [-1, 1], by a mechanism. outputs: as of
+    `reported`.
+    """
     rng = baseline.generator(seed)
 
     def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
+        """Estimate the mean gradient (d) of records with features x and labels y."""
         slopes = baseline.slopes(run.model, x, y, weights)
         gradients = np.clip(slopes[:, None] * x, -1, 1)
         reports = reported(gradients, mechanism, run.epsilon, rng, outputs)

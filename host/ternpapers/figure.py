@@ -1,5 +1,7 @@
-"""A figure or table of a paper, as tern computes it: rows of runs, summarised, drawn on the paper's
-axes, and compared with what the paper's text says.
+"""A figure or table of a paper, as tern computes it.
+
+Its cells make rows, one for each run. These are summarised, drawn on the axes of the paper, and
+compared with what the paper's text says.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,9 +28,9 @@ from ternpapers.base import Options, Outcome
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-_FEW = 20  # lines of text, for the best of each set of curves or for all values
+_FEW = 20  # so many descriptions are printed, but not more
 _SQUARE = 2  # panels on a side of a square picture
-_SMALLEST = 1e-300  # a divisor in place of 0
+_SMALLEST = 1e-300  # takes the place of a divisor of 0
 # The table of all cells: rows with the columns panel, curve, run, and those of the two axes.
 RUNS = "runs"
 _APART = NON_PRIVATE, NO_NOISE = "without privacy", "without noise"  # curves that do not compete
@@ -37,7 +39,7 @@ _WORDS = {True: "so here", False: "NOT SO here", None: "noise hides here whether
 _OF_RUNS = ("standard_error", "low", "high", "behind_best", "verdict", "runs")
 
 Holds = bool | None  # None: noise hides it
-Trends = Mapping[str, Holds]  # a sentence of the paper -> whether it holds here
+Trends = Mapping[str, Holds]  # whether each sentence of the paper holds here
 
 
 def no_trends(rows: Sequence[Row]) -> Trends:
@@ -54,9 +56,9 @@ def by_curve(rows: Sequence[Row], column: str) -> dict[str, Floats]:
 
 
 def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
-    """Whether the mean of the gains of paired runs is above 0; None if noise hides it.
+    """Return whether the mean of the gains of paired runs is above 0; None if noise hides it.
 
-    shared: see `mean_and_error`.
+    gains: the gain of each run. shared: see `mean_and_error`.
     """
     differences = np.asarray(gains, np.float64)
     if beyond_noise(differences, shared):
@@ -67,7 +69,7 @@ def verdict(gains: npt.ArrayLike, shared: float = 0.0) -> Holds:
 
 
 def every(verdicts: Iterable[Holds]) -> Holds:
-    """Whether all verdicts hold; None if none fails, but noise hides some."""
+    """Return whether all verdicts hold; None if none fails, but noise hides some."""
     all_verdicts = set(verdicts)
     if False in all_verdicts:
         return False
@@ -84,22 +86,26 @@ def better(
     larger: bool = False,
     shared: float = 0.0,
 ) -> Trends:
-    """Test whether each of these curves is better than each of the others, in every panel.
+    """Test whether each of the curves `names` is better than each of the others, in every panel.
 
-    Two curves of a run differ by (one - two) / (one + two), on average over x. column: of the
-    compared values. larger: whether larger values are better. shared: see `mean_and_error`.
+    The gain of a curve y over another z in a run is the mean of (y - z) / (y + z) over x. Runs are
+    paired, and the verdict says whether the mean gain of all runs is above 0. column: that of the
+    compared values. larger: whether larger values are better; if not, gains change their sign.
+    shared: see `mean_and_error`.
     """
     panels = values_of(rows, "panel")
-    sign = 1 if larger else -1
+    sign = -1
+    if larger:
+        sign = 1
 
     def gains(panel: str, name: str, other: str) -> list[float]:
         """Return, for each run, by how much the curve `name` is better than the other."""
         gains_of_runs = []
         for run_rows in grouped(pick(rows, panel=panel), "run").values():
             curves = by_curve(run_rows, column)
-            one, two = curves[name], curves[other]
-            difference = (one - two) / np.maximum(one + two, _SMALLEST)
-            gains_of_runs.append(sign * float(np.mean(difference)))
+            y, z = curves[name], curves[other]
+            relative_differences = (y - z) / np.maximum(y + z, _SMALLEST)
+            gains_of_runs.append(sign * float(np.mean(relative_differences)))
         return gains_of_runs
 
     trends = {}
@@ -112,7 +118,11 @@ def better(
 
 @dataclass(frozen=True)
 class Axis:
-    """A column of the rows, and how it is drawn. larger: whether a larger value is better."""
+    """A column of the rows, and how it is drawn.
+
+    label: the text at the axis. log: whether the scale is logarithmic. larger: whether a larger
+    value is better.
+    """
 
     column: str
     label: str
@@ -122,10 +132,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure of a paper shows, and the cells, axes and sentences with which tern draws it.
+    """A figure of a paper: what it shows, and how tern computes and draws it.
 
-    cells: the units of work, for table RUNS. trends: of the rows of RUNS. columns: panels beside
-    each other. shared: of folds, see `mean_and_error`.
+    x, y: the axes. cells: returns the cells whose rows, in the table RUNS, are drawn. trends: says
+    of these rows which sentences of the paper hold. columns: how many panels are beside each other.
+    shared: of the folds of a cross-validation, see `mean_and_error`.
     """
 
     title: str
@@ -137,7 +148,11 @@ class Figure:
     shared: float = 0.0
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
-        """Return the summaries of the runs, the best curves, the verdicts, and the picture."""
+        """Return the result: the means over runs, the best curves, the verdicts, and the picture.
+
+        tables: the rows of all cells; those of the table RUNS count.
+        """
+        # Curves without privacy are drawn, but do not compete.
         runs = tables[RUNS]
         competing_runs, other_runs = [], []
         for run in runs:
@@ -149,7 +164,8 @@ class Figure:
         best: list[Row] = []  # the best curve at each x
         are_compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
         if are_compared:
-            best = winners(rows, ("panel", self.x.column), "curve", self.y.column)
+            by = ("panel", self.x.column)
+            best = winners(rows, by, compared="curve", figure=self.y.column)
         rows += self._summaries(other_runs)
         if max(row["runs"] for row in rows) == 1:
             rows = [_of_one_run(row) for row in rows]
@@ -173,17 +189,22 @@ class Figure:
 
     def _summaries(self, runs: Sequence[Row]) -> list[Row]:
         """Return the mean over runs of each curve at each x, with its error."""
-        by = ("panel", self.x.column)
-        larger = self.y.larger
         return summaries(
-            runs, by, "curve", self.y.column, larger=lambda row: larger, shared=self.shared
+            runs,
+            by=("panel", self.x.column),
+            compared="curve",
+            figure=self.y.column,
+            larger=lambda row: self.y.larger,  # the same for all rows
+            shared=self.shared,
         )
 
     def _picture(self, rows: Sequence[Row]) -> "MatplotlibFigure":
-        """Draw the panels; four of them in a square."""
+        """Draw the panels. Four of them make a square."""
         panels = [self._panel(panel, rows) for panel in values_of(rows, "panel")]
-        is_square = len(panels) == _SQUARE**2
-        return draw(panels, _SQUARE if is_square else self.columns)
+        columns = self.columns
+        if len(panels) == _SQUARE**2:
+            columns = _SQUARE
+        return draw(panels, columns)
 
     def _panel(self, panel: str, rows: Sequence[Row]) -> Panel:
         """Return a panel with all of its curves."""

@@ -18,25 +18,37 @@ from ternhost.datasets import Floats
 from ternhost.privacy.mechanisms import duchi, piecewise, three_outputs
 from ternpapers.mechanisms import hybrid, pdpm, pm
 
-# (values in [-1, 1], generator) -> unbiased reports of the values
+# Takes values in [-1, 1] and a generator, and returns unbiased reports of the values.
 Perturb = Callable[[Floats, np.random.Generator], Floats]
 
 
 def by_laplace(epsilon: float) -> Perturb:
-    """Laplace noise of scale 2 / epsilon."""
-    return lambda x, rng: x + rng.laplace(0, 2 / epsilon, x.shape)
+    """Return the Laplace mechanism: it adds Laplace noise of scale 2 / epsilon to a value."""
+
+    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+        return x + rng.laplace(0, 2 / epsilon, x.shape)
+
+    return perturb
 
 
 def by_duchi(epsilon: float) -> Perturb:
-    """Duchi's mechanism for one value, which is also Harmony's: reports C or -C."""
+    """Return Duchi's mechanism for one value, which is also Harmony's: it reports C or -C.
+
+    C has the probability (1 + x / C) / 2, so that the mean of a report is x.
+    """
     c = duchi.constant(epsilon)
-    return lambda x, rng: np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
+
+    def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+        return np.where(rng.random(x.shape) < 0.5 + x / (2 * c), c, -c)
+
+    return perturb
 
 
 def by_three_outputs(epsilon: float) -> Perturb:
-    """Three-Outputs, as corrected in shared_specs/errata.md: reports C, 0 or -C.
+    """Return Three-Outputs, as corrected in shared_specs/errata.md: it reports C, 0 or -C.
 
-    a is the probability of 0 at x = 0. The probabilities are linear in |x|.
+    Its parameter a is the probability of 0 at x = 0. The probabilities are linear in |x|, from
+    x = 0 to |x| = 1.
     """
     e = math.exp(epsilon)
     a = three_outputs.zero_probability(epsilon)
@@ -48,6 +60,7 @@ def by_three_outputs(epsilon: float) -> Perturb:
         """Return reports of x in [-1, 1], each of them C, 0 or -C."""
         size = np.abs(x)
         uniform = rng.random(x.shape)
+        # The probabilities of an output with the sign of x, and of 0.
         same_sign = same_sign_at_0 + (same_sign_at_1 - same_sign_at_0) * size
         zero = a - (a - a / e) * size
         zero_or_opposite = np.where(uniform < same_sign + zero, 0.0, -c)
@@ -73,10 +86,12 @@ def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
         width = 2 * half_width
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+            """Return reports of x in [-1, 1]."""
             window_start = half_width * (x * parameter - 1)
             uniform = rng.random(x.shape)
             is_inside = rng.random(x.shape) < e / (parameter + e)
-            # A point of an interval without the window, moved by its width if it lies behind it.
+            # A point of [-A, A] outside of the window: a point of a shorter interval, which is moved
+            # by the width of the window if it lies behind its start.
             outside = uniform * (2 * bound - width) - bound
             outside += np.where(outside > window_start, width, 0.0)
             return np.where(is_inside, window_start + uniform * width, outside)
@@ -87,7 +102,10 @@ def by_piecewise(t: Callable[[float], float]) -> Callable[[float], Perturb]:
 
 
 def piecewise_bound(epsilon: float, t: float) -> float:
-    """Return A, the largest output of the piecewise mechanism of parameter t."""
+    """Return A, the largest output of the piecewise mechanism of parameter t.
+
+    With E = e**epsilon it is A = (E + t) (t + 1) / (t (E - 1)).
+    """
     e = math.exp(epsilon)
     return (e + t) * (t + 1) / (t * (e - 1))
 
@@ -106,8 +124,9 @@ def _either(
         probability_of_first = share(epsilon)
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-            by_first = rng.random(x.shape) < probability_of_first
-            return np.where(by_first, perturb_by_first(x, rng), perturb_by_second(x, rng))
+            """Return reports of x, each by one of the two mechanisms."""
+            is_by_first = rng.random(x.shape) < probability_of_first
+            return np.where(is_by_first, perturb_by_first(x, rng), perturb_by_second(x, rng))
 
         return perturb
 
@@ -125,11 +144,13 @@ def _by_steps(half_width: Callable[[float], float]) -> Callable[[float], Perturb
         """Return the mechanism at this epsilon, which adds the noise to each value."""
         m = half_width(epsilon)
         e = math.exp(epsilon)
-        # Of the density, 2 m a lies within m, and 4 a / (E - 1) outside.
+        # The mass of the density is 2 m a within m of 0, and 2 sum_j (2 a E**-j) = 4 a / (E - 1)
+        # outside, j = 1, 2, and so on.
         probability_of_centre = m / (m + 2 / (e - 1))
 
         def perturb(x: Floats, rng: np.random.Generator) -> Floats:
-            step = rng.geometric(1 - 1 / e, x.shape) - 1
+            """Return values x with noise."""
+            step = rng.geometric(1 - 1 / e, x.shape) - 1  # the number of the step, from 0
             far = m + 2 * (step + rng.random(x.shape))
             near = m * rng.random(x.shape)
             size = np.where(rng.random(x.shape) < probability_of_centre, near, far)
@@ -141,23 +162,28 @@ def _by_steps(half_width: Callable[[float], float]) -> Callable[[float], Perturb
 
 
 def scdf_half_width(epsilon: float) -> float:
-    """m of SCDF (Wang et al., equation 2)."""
-    shrunk = math.exp(-epsilon)
-    return 2 * (1 - shrunk - epsilon * shrunk) / (epsilon - epsilon * shrunk)
+    """Return the half width m of the central step of SCDF (Wang et al., equation 2).
+
+    With q = e**-epsilon it is m = 2 (1 - q - epsilon q) / (epsilon (1 - q)).
+    """
+    q = math.exp(-epsilon)
+    return 2 * (1 - q - epsilon * q) / (epsilon - epsilon * q)
 
 
 def staircase_half_width(epsilon: float) -> float:
-    """m of the Staircase mechanism (Wang et al., equation 2)."""
+    """Return the half width m of the central step of Staircase (Wang et al., equation 2)."""
     return 2 / (1 + math.exp(epsilon / 2))
 
 
 def by_pdpm(epsilon: float) -> Perturb:
-    """PDPM for a safe range of 1: reports one of its three outputs."""
+    """Return PDPM for a safe range of 1: it reports one of three outputs."""
     outputs = np.array(pdpm.outputs(epsilon))
 
     def perturb(x: Floats, rng: np.random.Generator) -> Floats:
+        """Return reports of x in [-1, 1]."""
         low, zero, _high = pdpm.probabilities(epsilon, x)  # type: ignore[arg-type]
         uniform = rng.random(x.shape)
+        # The number of the output: how many of the cumulative probabilities are reached.
         index = (uniform >= low).astype(int) + (uniform >= low + zero)
         return np.asarray(outputs[index])
 
@@ -180,8 +206,16 @@ MECHANISMS: dict[str, Callable[[float], Perturb]] = {
 
 
 def ranged(perturb: Perturb, centre: float, radius: float) -> Perturb:
-    """Return a mechanism for values in [centre - radius, centre + radius]; others are clipped."""
-    return lambda x, rng: centre + radius * perturb(np.clip((x - centre) / radius, -1, 1), rng)
+    """Return a mechanism for values in [centre - radius, centre + radius]; others are clipped.
+
+    perturb: the mechanism for values in [-1, 1], to which they are scaled.
+    """
+
+    def perturb_in_range(x: Floats, rng: np.random.Generator) -> Floats:
+        scaled = np.clip((x - centre) / radius, -1, 1)
+        return centre + radius * perturb(scaled, rng)
+
+    return perturb_in_range
 
 
 def rounded(perturb: Perturb, bound: float, outputs: int) -> Perturb:
@@ -193,8 +227,11 @@ def rounded(perturb: Perturb, bound: float, outputs: int) -> Perturb:
     step = 2 * bound / (outputs - 1)
 
     def discrete(x: Floats, rng: np.random.Generator) -> Floats:
+        """Return reports of x in [-1, 1], each a multiple of the step."""
         steps = perturb(x, rng) / step
-        return np.asarray(step * np.floor(steps + rng.random(x.shape)))
+        # Down after adding a uniform number: up with the probability of the fraction.
+        rounded_steps = np.floor(steps + rng.random(x.shape))
+        return np.asarray(step * rounded_steps)
 
     return discrete
 
@@ -220,9 +257,10 @@ def largest_output(name: str, epsilon: float) -> float:
 
 @lru_cache(maxsize=64)
 def _agreeing(d: int) -> int:
-    """Return how many of the 2**d tuples of signs agree with a given one in half of them or more.
+    """Return how many of the 2**d tuples of d signs agree with a given one in d / 2 signs or more.
 
-    For an odd d that is half of all. For an even d, half of the ties come in addition.
+    For an odd d that is half of all tuples. For an even d, some agree in exactly d / 2 signs: by
+    symmetry half of these come in addition.
     """
     half_of_all: int = 1 << (d - 1)
     if d % 2:
@@ -234,10 +272,13 @@ def _agreeing(d: int) -> int:
 def tuple_bound(epsilon: float, d: int) -> float:
     """Return B, the magnitude of each number in a report of Duchi's mechanism for tuples.
 
-    Source: Wang et al., equations 9 and 10; shared_specs/errata.md corrects it for an even d.
+    With E = e**epsilon and A tuples that agree in half of the signs or more, it is
+    B = ((E - 1) A + 2**d) / ((E - 1) binomial(d - 1, d // 2)). Source: Wang et al., equations 9 and
+    10; shared_specs/errata.md corrects it for an even d.
     """
     e_minus_1 = math.expm1(epsilon)
-    return (e_minus_1 * _agreeing(d) + (1 << d)) / (e_minus_1 * math.comb(d - 1, d // 2))
+    tuples = 1 << d
+    return (e_minus_1 * _agreeing(d) + tuples) / (e_minus_1 * math.comb(d - 1, d // 2))
 
 
 def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
@@ -258,7 +299,9 @@ def duchi_tuples(x: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
     agreement = np.empty((n, d), np.int8)
     open_rows = np.arange(n)
     while open_rows.size:
-        agreement[open_rows] = 2 * rng.integers(2, size=(open_rows.size, d), dtype=np.int8) - 1
+        bits = rng.integers(2, size=(open_rows.size, d), dtype=np.int8)
+        agreement[open_rows] = 2 * bits - 1
+        # The sum is 0 or more if half of the places or more agree.
         agrees = agreement[open_rows].sum(axis=1, dtype=np.int64) >= 0
         open_rows = open_rows[agrees != shall_agree[open_rows]]
     return np.asarray(tuple_bound(epsilon, d) * (agreement * signs))

@@ -106,3 +106,24 @@ def test_the_alert_for_a_spent_budget_does_not_ask_people_to_erase_a_board():
     alert = descriptions["TernBudgetSpent"]
     assert "keep this promise by refusing" in alert
     assert not re.search(r"erase|new id|tern provision", alert, re.IGNORECASE)
+
+
+class OwnMonitoring:
+    """A panel and a rule, as a package with metrics of its own adds them."""
+
+    def panels(self):
+        return [{"id": 0, "title": "own"}]
+
+    def alert_rules(self):
+        return "      - alert: Own\n        expr: tern_own > 0\n"
+
+
+def test_the_files_that_watch_writes_have_panels_and_rules_of_other_packages(here, tern):
+    with extension.MONITORING.lent("own", OwnMonitoring()):
+        tern("watch", "--grafana", "tern.json", "--alerts", "tern.yml")
+    dashboard = json.loads((here / "tern.json").read_text())
+    (group,) = yaml.safe_load((here / "tern.yml").read_text())["groups"]
+
+    assert dashboard["panels"][0] == {"id": 0, "title": "own"}, "panels are sorted by their ids"
+    assert len(dashboard["panels"]) > len(PANELS)
+    assert {"alert": "Own", "expr": "tern_own > 0"} in group["rules"]

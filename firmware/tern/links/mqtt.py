@@ -29,13 +29,13 @@ HELLO = "%s/hello/%s"  # up, retained: its hello, empty once it is gone
 
 _PASSWORD_LABEL = b"tern mqtt "
 _PATIENCE_MS = const(10000)  # how long a broker may take to answer
-_MAX_WINDOW = const(29)
-_FIRST_PAUSE_MS = const(500)
-_SLICE_MS = const(1000)  # of a wait,
-_SHORT_MS = const(50)  # and of one during an absence, or while the port takes an answer
-_PARTS = const(4)  # of the bytes that have come in at the port
-_HELLO_BYTES = const(512)  # at most
-_GREETING = const(13)  # bytes
+_MAX_WINDOW = const(29)  # publications that wait to be acknowledged, and three more
+_FIRST_PAUSE_MS = const(500)  # after a failed connection
+_SLICE_MS = const(1000)  # of a wait
+_SHORT_MS = const(50)  # of one without a connection, or while the port takes an answer
+_PARTS = const(4)  # how often receive() reads from the port before it goes on
+_HELLO_BYTES = const(512)  # of a frame at the port, at most
+_GREETING = const(13)  # bytes of a HELLO_REQUEST
 _BROKEN = (OSError, MemoryError)  # a TLS handshake wants much memory: later there may be enough
 
 
@@ -53,7 +53,7 @@ def password(key):
 
 
 def open_link(board):
-    """Return the link that the board's mqtt.json describes.
+    """Return the link that the board's mqtt.json describes (shared_specs/storage.md).
 
     Raises StorageError or OSError for a bad file.
     """
@@ -64,16 +64,19 @@ def open_link(board):
     except ValueError as error:
         raise StorageError("%s: %s" % (CONFIG, error))
 
+    # Names: the board's is that of its first client.
     clients = Clients(directory + "/" + CLIENTS)
     board_name = name(clients.first)
     prefix = config.get("prefix", "tern")
     hosts = config["host"].split(",")
     server = config.get("server", hosts[0])
+    # TLS, where a certificate of the broker's authority is named.
     context = None
     if config.get("authority"):
         with open(directory + "/" + config["authority"], "rb") as file:
             context = client_context(file.read())
 
+    # Wi-Fi, and for a board that sleeps, what the network gave it the last time.
     station = lease = None
     if network or "ssid" in config:
         from tern.wifi import Station  # now, while there is memory for it
@@ -99,8 +102,9 @@ def open_link(board):
         if station and not station.joined(lease):
             absent.reason = station.reason or absent.reason
             return None
+        # The address of the last time, else any node of a cluster.
         host = lease and lease.broker
-        if not host:  # any node of a cluster
+        if not host:
             host = hosts[os.urandom(1)[0] % len(hosts)]
         line = Connection(host, config["port"], context, server, query and query(host))
         if lease:
@@ -112,11 +116,14 @@ def open_link(board):
         board_name.encode(),
         config.get("user", board_name).encode(),
         config.get("password", password(clients.key)).encode(),
-        config.get("keep_alive", 60),
-        config.get("clean", True),
+        config.get("keep_alive", 60),  # s
+        config.get("clean", True),  # whether the broker forgets an earlier session
+        # The will, which the broker publishes when the board is gone: an empty hello.
         ((HELLO % (prefix, board_name)).encode(), b""),
         _PATIENCE_MS,
+        # An answer of each client, and three frames more.
         window=min(clients.count, _MAX_WINDOW) + 3,
+        # Bytes of a publication; those of several clients go together in a longer one.
         slot=384 if clients.count == 1 else 704,
     )
     port = open_port(board, _HELLO_BYTES)
@@ -133,9 +140,10 @@ def open_link(board):
 
 
 class Mqtt:
-    """Frames over a broker. Like links.serial.Serial, but the link never ends.
+    """Frames over a broker, with the methods of links.serial.Serial. This link never ends.
 
-    absent: the board's Absence; with it a Serial, `port`, on which HELLO_REQUESTs are answered.
+    A board with a port besides, such as its USB console, also answers HELLO_REQUESTs there, so that
+    somebody beside it learns why it is absent from the broker.
     """
 
     console = False
@@ -152,10 +160,10 @@ class Mqtt:
         absent=None,
         port=None,
     ):
-        """session: an mqtt.Session; prefix: of all topics; board: its name there.
+        """session: an mqtt.Session. prefix: that of all topics. board: the board's name in topics.
 
-        longest_pause_ms: between two attempts to connect; lease, station: those of a board with
-        Wi-Fi, or None. For absent and port see the class.
+        longest_pause_ms: between two attempts to connect. lease, station: a Lease and a Station of
+        a board with Wi-Fi, or None. absent, port: the board's Absence and a Serial; or both None.
         """
         self._session = session
         self._prefix = prefix
@@ -172,6 +180,7 @@ class Mqtt:
         self._port = port
         self._at_port = False  # whether the next HELLO goes there
         self._accepted = False  # whether a broker has, so far
+        # ms: the pause, which doubles; how much of it to wait; when the last attempt failed.
         self._pause = self._wait = self._failed = 0
         self.error = None  # why the last connection was lost, or could not be made
         session.subscribe((DOWN % (prefix, board)).encode())
@@ -191,10 +200,12 @@ class Mqtt:
             self._station.leave()
 
     def receive(self, timeout_ms=-1):
-        """Return the next frame, a memoryview until the next call.
+        """Return the next frame, a memoryview that is valid until the next call.
 
-        Returns None after `timeout_ms` (-1: never), and when a connection is lost. With 0 it takes
-        one step and never waits: None also if it dropped an unwanted frame.
+        It comes from the broker or from the port; with each new connection, it is a request for the
+        board's hello. Returns None after `timeout_ms` (-1: never), and when a connection is lost.
+        With 0 it takes one step and never waits: then it returns None also if it dropped an
+        unwanted frame.
         """
         start = ticks_ms()
         self._at_port = False
@@ -207,6 +218,7 @@ class Mqtt:
             if frame:
                 return frame
 
+            # Nothing has come from the broker. Look at the port, and wait a little.
             wait_ms = _SLICE_MS
             if self._port:
                 self._absence.show()
@@ -306,4 +318,5 @@ class Mqtt:
             self._absence.failed(reason, self._failed)
 
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_MS), self._longest)
+        # Half of the pause, and a random share, 0 .. 255 out of 256, of the other half.
         self._wait = self._pause // 2 + self._pause * os.urandom(1)[0] // 512

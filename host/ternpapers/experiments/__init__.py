@@ -1,9 +1,10 @@
-"""Experiments that reproduce the results of the papers: `tern experiment NAME` writes CSV, JSON and
-pictures.
+"""Experiments that reproduce the results of the papers.
 
-An experiment, a module or a figure of a paper, has `cells(options)`, the units of work, and
-`outcome(options, tables)`, which evaluates the rows of these cells. Another package registers a
-module, which also has a `SUMMARY` for the help, by an entry point of the group `tern.experiments`.
+`tern experiment NAME` runs one, and writes CSV, JSON and pictures. An experiment is a module, or a
+figure of a paper. It has the function `cells(options)`, which returns the independent parts of the
+work, and `outcome(options, tables)`, which makes the result of their rows. Another package
+registers a module, which also has a `SUMMARY` for the help, by an entry point of the group
+`tern.experiments`.
 """
 
 import importlib
@@ -47,10 +48,10 @@ class Computed(Protocol):
     """What `run` computes: an experiment, or a figure of a paper."""
 
     def cells(self, options: Options) -> list[Cell]:
-        """The units of work. Raises UsageError for options that do not fit."""
+        """Return the independent parts of the work. Raises UsageError for options that do not fit."""
 
     def outcome(self, options: Options, tables: Tables) -> Outcome:
-        """The result, from the rows of all cells by table."""
+        """Return the result. tables: the rows that all cells made, by table."""
 
 
 class Experiment(Computed, Protocol):
@@ -93,12 +94,14 @@ def figures(paper: str) -> dict[str, Figure]:
 def named(name: str, figure: str | None = None) -> Computed:
     """Return the experiment of that name, or a figure of the paper of that name.
 
-    figure: its number, for a paper alone. Raises UsageError if there is none.
+    figure: the number of the figure, for a paper alone. Raises UsageError if there is none.
     """
     if name in PAPERS:
         numbered = figures(name)
         if figure not in numbered:
-            text = f"{name} has no figure {figure}" if figure else f"name a figure of {name}"
+            text = f"name a figure of {name}"
+            if figure:
+                text = f"{name} has no figure {figure}"
             raise UsageError(text, hint=f"with --figure, one of: {', '.join(numbered)}")
         return numbered[figure]
     if name not in EXPERIMENTS:
@@ -113,11 +116,12 @@ def named(name: str, figure: str | None = None) -> Computed:
 def run(
     name: str, options: Options, directory: Path | None = None, figure: str | None = None
 ) -> Outcome:
-    """Run an experiment, or compute a figure of a paper, on all cores.
+    """Run an experiment, or compute a figure of a paper, on all processor cores.
 
-    directory: stores the finished cells, and the next call continues from there. Raises UsageError
-    for an invalid name or option, or a directory with cells of other options; StorageError if the
-    directory cannot be read or written.
+    name, figure: as of `named`. directory: stores the results of finished cells, and the next call
+    continues from there; None to store nothing. Raises UsageError for an invalid name or option, or
+    a directory with cells of other options; StorageError if the directory cannot be read or
+    written.
     """
     computed = named(name, figure)
     if options.contender is not None and name not in COMPARING:
@@ -129,7 +133,10 @@ def run(
 
     cells = computed.cells(options)  # refuses wrong options before anything is written
     identity = {"experiment": name, "figure": figure, "tern": tern.__version__}
-    kept = FinishedCells(directory, {**identity, **options.decisive})
-    rows = run_cells(cells, kept, options.progress, options.workers)
+    finished = FinishedCells(directory, {**identity, **options.decisive})
+    rows = run_cells(cells, finished, options.progress, options.workers)
     outcome = computed.outcome(options, rows)
-    return replace(outcome, name=f"{name}-{figure}" if figure else name)
+    outcome_name = name
+    if figure:
+        outcome_name = f"{name}-{figure}"
+    return replace(outcome, name=outcome_name)

@@ -1,11 +1,15 @@
 """How many coordinates to report: rules for k, compared with the best k at every epsilon.
 
-A client reports k of d coordinates at epsilon / k each, so the mean of a coordinate rests on n k /
-d of n reports. Its variance is d / (k n) times V(x) + (x - mean)**2: the noise of a card of epsilon
-/ k, and the sampling of clients. (The papers divide by all n clients, which gives d / (k n) (V(x) +
-x**2) - x**2 / n: more if the mean is far from 0.) A larger k means less sampling and more noise, so
-the best k depends on the values. For values spread evenly over [-1, 1], the losses of the rules are
-computed. For other values and for training, the errors are measured.
+Each of n clients reports k of d coordinates, each at epsilon / k, so that the mean of a coordinate
+rests on n k / d reports. The variance of the mean is
+
+    d / (k n) times the mean over clients of (V(x) + (x - mean)**2)
+
+where V(x) is the variance of a report of x at epsilon / k, which is noise, and the other term comes
+from choosing clients at random. (The papers divide by all n clients, which gives
+d / (k n) (V(x) + x**2) - x**2 / n: more if the mean is far from 0.) A larger k means less sampling
+and more noise, so the best k depends on the values. For values spread evenly over [-1, 1] it is
+computed how much each rule loses. For other values and for training, errors are measured.
 """
 
 import math
@@ -27,10 +31,10 @@ from ternhost.privacy.base import MICRO
 from ternpapers.base import DATASET, Contender, Options, Outcome, load, two_classes
 
 _DIMENSIONS = (2, 16)
-_D = 16  # of the measured values
-_MOST_K = 8
-_MOST_POINTS = 50  # of a curve, about
-_MECHANISM = "hm-tp"
+_D = 16  # the number of coordinates where errors are measured
+_MOST_K = 8  # the largest k where errors are measured
+_MOST_POINTS = 50  # a curve has about so many points
+_MECHANISM = "hm-tp"  # the mechanism where errors are measured
 _POINTS = np.linspace(0, 1, 41)
 _ONE = "one"  # k = 1 at every epsilon
 RULES = (*K_RULES, _ONE)
@@ -46,20 +50,26 @@ VARIANCES: dict[str, Callable[[float, float], float]] = {
 
 
 def even(variance: Callable[[float, float], float], epsilon: float) -> float:
-    """Return the mean of V(x) + x**2 over x spread evenly over [-1, 1]. variance: V(epsilon, x)."""
+    """Return the mean of V(x) + x**2 over x spread evenly over [-1, 1].
+
+    variance: returns V(x), called with epsilon and x. Since V is even, x from 0 to 1 is enough.
+    """
     squares = [variance(epsilon, x) + x * x for x in _POINTS]
     return float(np.trapezoid(squares, _POINTS))
 
 
 def _k(rule: str, epsilon: float, d: int, variance: Callable[[int], float]) -> int:
-    """Return how many of d coordinates a rule reports. variance: of a report of k, by k."""
+    """Return how many of d coordinates a rule reports.
+
+    variance: returns the mean of V(x) + x**2 of a coordinate at epsilon / k, called with k.
+    """
     if rule == _ONE:
         return 1
     return coordinates_by_rule(rule, round(epsilon * MICRO), d, variance)
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the units of work: losses by the laws, and errors of collecting and of training."""
+    """Return the cells: losses by formulas, and measured errors of collecting and of training."""
     grid = {"count": 151, "step": 0.05}
     epsilons: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 4.9, 6.0, 7.4, 8.0)
     clients, reports = 50_000, 30_000
@@ -69,22 +79,40 @@ def cells(options: Options) -> list[Cell]:
         clients, reports = 10_000, 10_000
 
     dataset = two_classes(options.dataset or DATASET).name
-    measuring = {"clients": clients, "seeds": options.seeds(40, 4, 1000)}
-    training = {"dataset": dataset, "reports": reports, "seeds": options.seeds(10, 2)}
-    cost = 0.01 * grid["count"]
-    return [
-        *Cell.for_each_combination(
-            "coordinates", _by_law, grid, cost=cost, d=_DIMENSIONS, name=VARIANCES
-        ),
-        *Cell.for_each_combination(
-            "measured", _measured, measuring, cost=2, epsilon=epsilons, kind=_KINDS
-        ),
-        *Cell.for_each_combination("trained", _trained, training, cost=10, epsilon=epsilons),
-    ]
+    seeds_of_collecting = options.seeds(default=40, quick=4, step=1000)
+    seeds_of_training = options.seeds(default=10, quick=2)
+    by_law = Cell.for_each_combination(
+        table="coordinates",
+        work=_by_law,
+        common=grid,
+        cost=0.01 * grid["count"],
+        d=_DIMENSIONS,
+        name=VARIANCES,
+    )
+    measured = Cell.for_each_combination(
+        table="measured",
+        work=_measured,
+        common={"clients": clients, "seeds": seeds_of_collecting},
+        cost=2,
+        epsilon=epsilons,
+        kind=_KINDS,
+    )
+    trained = Cell.for_each_combination(
+        table="trained",
+        work=_trained,
+        common={"dataset": dataset, "reports": reports, "seeds": seeds_of_training},
+        cost=10,
+        epsilon=epsilons,
+    )
+    return [*by_law, *measured, *trained]
 
 
 def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
-    """Compute the losses of the rules for a mechanism, at `count` values of epsilon from 0.5 on."""
+    """Compute the losses of the rules for a mechanism, by the formula of its variance.
+
+    name: a key of VARIANCES. count, step: how many values of epsilon, from 0.5 on, and how far
+    apart.
+    """
     rows: list[Row] = []
     for i in range(count):
         epsilon = round(0.5 + i * step, 2)
@@ -178,40 +206,46 @@ def _named(rule: str, k: int | None = None) -> str:
 def _losses(variance: Callable[[float, float], float], epsilon: float, d: int) -> Row:
     """Return the best k, the k of each rule, and how much more variance the rule has than the best.
 
-    The variance of a mean is in proportion to that of one report of k coordinates, over k.
+    The variance of a mean is in proportion to the mean of V(x) + x**2, divided by k. variance: as
+    of `even`.
     """
 
     def variance_of_report(k: int) -> float:
+        """Return the mean of V(x) + x**2 of a coordinate at epsilon / k."""
         return even(variance, epsilon / k)
 
-    most = min(d, math.ceil(epsilon))
-    variances = {k: variance_of_report(k) / k for k in range(1, most + 1)}
+    variances = {}
+    most = min(d, math.ceil(epsilon))  # a larger k leaves a coordinate less than epsilon 1
+    for k in range(1, most + 1):
+        variances[k] = variance_of_report(k) / k
     best = min(variances, key=lambda k: variances[k])
     row: Row = {"best_k": best, "best_variance": variances[best]}
     for rule in RULES:
         k = _k(rule, epsilon, d, variance_of_report)
+        variance_by_rule = variance_of_report(k) / k
         row[f"{rule}_k"] = k
-        row[f"{rule}_loss"] = variance_of_report(k) / k / variances[best] - 1
+        row[f"{rule}_loss"] = variance_by_rule / variances[best] - 1
     return row
 
 
 def _curve(rule: str, rows: list[Row], k: str, figure: str, factor: float = 1) -> Curve:
-    """Return the curve of a rule's figure, times `factor`, by epsilon.
+    """Return the curve of one of a rule's columns, times `factor`, by epsilon.
 
-    k, figure: the names of columns. The line is broken where the rule's k changes, since the figure
-    jumps there.
+    k: the name of the column that has the rule's k. figure: that of the column to draw. The line is
+    broken where k changes, since the values jump there.
     """
     points = []
     for index, row in enumerate(rows):
         if index > 0 and row[k] != rows[index - 1][k]:
             points.append((row["epsilon"], math.nan, 0.0))  # breaks the line
-        points.append((row["epsilon"], factor * row[figure], row.get("standard_error", 0.0)))
+        standard_error = row.get("standard_error", 0.0)
+        points.append((row["epsilon"], factor * row[figure], standard_error))
     x, y, error = zip(*points, strict=True)
     return Curve(_named(rule), x, y, error)
 
 
 def _values(kind: str, clients: int, seed: int) -> Fixed:
-    """Draw _D values of each client (clients x _D). kind: of _KINDS."""
+    """Draw the values of each client (clients x _D). kind: one of _KINDS."""
     rng = np.random.default_rng(seed)
     if kind == "around 1/3":
         return synthetic.attributes(clients, _D, mean=1 / 3, seed=seed).numeric
@@ -227,32 +261,36 @@ def _measured(kind: str, epsilon: float, clients: int, seeds: range) -> list[Row
     values = _values(kind, clients, seeds[0])
 
     def errors(k: int, card: str) -> list[float]:
+        """Return the squared error of each run. card: that of a coordinate, in hexadecimal."""
         algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card)
         return [squared_error(collected) for collected in repeated(algorithm, seeds)]
 
-    return _by_rule(epsilon, _D, {"values": kind, "clients": clients}, "squared_error", errors)
+    common = {"values": kind, "clients": clients}
+    return _by_rule(epsilon, _D, common, figure="squared_error", measure=errors)
 
 
 def _trained(dataset: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
-    """Measure the figure of models that are trained with the k of each rule."""
+    """Measure how good models are that are trained with the k of each rule."""
     data = load(dataset)
     reports = min(len(data.training), reports)
 
     def figures(k: int, card: str) -> list[float]:
+        """Return the figure of the model of each run. card: as in `_measured`."""
         learners = learned(data, reports, seeds, epsilon=f"{epsilon:g}", k=k, card=card)
         return [figure_of(learner) for learner in learners]
 
     common = {"data": dataset, "reports": reports, "measure": judging.measure(data)}
-    return _by_rule(epsilon, data.dimension, common, "figure", figures)
+    return _by_rule(epsilon, data.dimension, common, figure="figure", measure=figures)
 
 
 def _by_rule(
     epsilon: float, d: int, common: Row, figure: str, measure: Callable[[int, str], list[float]]
 ) -> list[Row]:
-    """Return a row for each rule, with its k and the figure averaged over runs.
+    """Return a row for each rule, with its k and what is measured, averaged over runs.
 
-    figure: the name of its column. measure: returns the figure of each run, with k and the card of
-    a coordinate; it is called once for each k that a rule chooses.
+    d: the number of coordinates. common: columns that all rows have. figure: the name of the column
+    of what is measured. measure: called with k and the card of a coordinate in hexadecimal, once for
+    each k that a rule chooses; it returns the value of each run.
     """
     mechanism = Contender(_MECHANISM)
     cards = {}
@@ -260,6 +298,7 @@ def _by_rule(
         cards[k] = mechanism.card(round(epsilon * MICRO) // k)
 
     def second_moment(k: int) -> float:
+        """Return the mean of V(x) + x**2 of a coordinate at epsilon / k, by its card."""
         return certify.moments(cards[k]).even_second_moment()
 
     rows: list[Row] = []

@@ -1,5 +1,7 @@
-"""Empirical risk minimisation by epsilon: linear and logistic regression and SVM, every mechanism,
-every data set.
+"""Trains models with every mechanism on every data set, at several epsilons.
+
+The models are linear and logistic regression and the SVM. Their training is empirical risk
+minimisation (ERM).
 
 LDP-FedSGD (Zhao et al. 2021, Algorithm 1, and their figures of trained models): every client
 reports once, k coordinates of its gradient by the paper's rule, on a range of 1. It is compared
@@ -11,6 +13,7 @@ gradients, are mostly small.
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +56,7 @@ _COMPARED = (
 _TERN = "tern"
 _LIKE_TERN = "three-outputs"  # tern's default mechanism, on a range of 1
 FOLDS = 10
-_MOST = 90_000  # reports
+_MOST = 90_000  # the most reports of a run
 SHARED = 1 / (FOLDS - 1)  # held-out records over training records
 _BY = ("data", "model", "epsilon")
 _MODELS = {CLASSIFICATION: ("logistic", "svm"), REGRESSION: ("linear",)}
@@ -69,15 +72,35 @@ _FILES = (
 )
 
 
+@dataclass(frozen=True)
+class CrossValidation:
+    """Which folds of a data set are held out, one after the other.
+
+    name: the data set. folds: how many folds. seed: that of the division into folds and of all
+    draws. reports: how many clients report in a run.
+    """
+
+    name: str
+    folds: int
+    seed: int
+    reports: int
+
+    def divided(self, index: int) -> Dataset:
+        """Return the data set with the fold of this index held out."""
+        return fold(self.name, index, self.seed)
+
+
 @lru_cache(maxsize=FOLDS)
 def fold(name: str, index: int, seed: int) -> Dataset:
     """Return the data set with a fold held out.
 
-    index: 0 to 9 for ten random folds, 10 to 19 for ten others, and so on.
+    index: 0 to 9 for ten random folds, 10 to 19 for ten others, and so on. seed: that of the random
+    division into folds.
     """
     dataset = load(name)
     division, part = divmod(index, FOLDS)
-    order = np.random.default_rng([seed, division]).permutation(len(dataset.labels))
+    rng = np.random.default_rng([seed, division])
+    order = rng.permutation(len(dataset.labels))
     held_out = np.zeros(len(order), bool)
     held_out[order[part::FOLDS]] = True
     return dataset.divided(held_out)
@@ -92,11 +115,13 @@ def reports_of(dataset: Dataset, quick: bool) -> int:
     reports = min(_MOST, records * (FOLDS - 1) // FOLDS)
     if records < SMALL:
         reports = CLIENTS
-    return min(reports, 10_000) if quick else reports
+    if quick:
+        return min(reports, 10_000)
+    return reports
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the units of work of each data set, also of those whose files are on this machine."""
+    """Return the cells of each data set, also of those whose files are on this machine."""
     sets = {name: load(name) for name in options.sets(*BUNDLED)}
     if options.dataset is None:
         for name in _FILES:
@@ -109,58 +134,71 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _cells(name: str, dataset: Dataset, options: Options) -> list[Cell]:
-    """Return the units of work of a data set: its optima, and models with each mechanism."""
-    reports = reports_of(dataset, options.quick)
+    """Return the cells of a data set: its optimal models, and models with each mechanism."""
     records = len(dataset.labels)
-    divisions = 2 if records < SMALL else 1
-    folds = options.runs_or(divisions * FOLDS, 2)
-    common = {"name": name, "folds": folds, "seed": options.seed}
-    models = {"model": _MODELS[dataset.task]}
-    epsilons = [0.5, 2.0] if options.quick else [0.5, 1.0, 2.0, 4.0]
-    contenders = [*options.compared(*_COMPARED).values(), None]
-    choices: dict[str, Any] = {"epsilon": epsilons, "contender": contenders}
+    divisions = 1
+    if records < SMALL:
+        divisions = 2
+    validation = CrossValidation(
+        name=name,
+        folds=options.runs_or(default=divisions * FOLDS, quick=2),
+        seed=options.seed,
+        reports=reports_of(dataset, options.quick),
+    )
+    epsilons = [0.5, 1.0, 2.0, 4.0]
+    if options.quick:
+        epsilons = [0.5, 2.0]
+    tern_itself = None
+    contenders = [*options.compared(*_COMPARED).values(), tern_itself]
 
     def cost(contender: Contender | None, **_: object) -> float:
-        seconds = folds * (1 + reports / 1e5)
+        """Return the relative duration of the runs with a mechanism, on all folds."""
+        seconds = validation.folds * (1 + validation.reports / 1e5)
         if contender is not None and contender.label == "optimal":
-            seconds += 20
+            seconds += 20  # its card is searched for
         return seconds
 
-    return [
-        *Cell.for_each_combination("optima", _optimal, common, folds * records / 1e4, **models),
-        *Cell.for_each_combination(
-            "folds", _trained, {**common, "reports": reports}, cost, **models, **choices
-        ),
-    ]
+    optima = Cell.for_each_combination(
+        table="optima",
+        work=_optimal,
+        common={"validation": validation},
+        cost=validation.folds * records / 1e4,
+        model=_MODELS[dataset.task],
+    )
+    trained = Cell.for_each_combination(
+        table="folds",
+        work=_trained,
+        common={"validation": validation},
+        cost=cost,
+        model=_MODELS[dataset.task],
+        epsilon=epsilons,
+        contender=contenders,
+    )
+    return [*optima, *trained]
 
 
-def _optimal(name: str, model: str, folds: int, seed: int) -> list[Row]:
-    """Return the figure of the optimal model without privacy, on each held-out fold."""
+def _optimal(validation: CrossValidation, model: str) -> list[Row]:
+    """Return how good the optimal model without privacy is, on each held-out fold."""
     rows: list[Row] = []
-    for index in range(folds):
-        divided = fold(name, index, seed)
+    for index in range(validation.folds):
+        divided = validation.divided(index)
         optimum = optimal_figures(divided, model)[measure(divided)]
-        rows.append({"data": name, "model": model, "run": index, "optimum": optimum})
+        row = {"data": validation.name, "model": model, "run": index, "optimum": optimum}
+        rows.append(row)
     return rows
 
 
 def _trained(
-    name: str,
-    model: str,
-    epsilon: float,
-    contender: Contender | None,
-    folds: int,
-    reports: int,
-    seed: int,
+    validation: CrossValidation, model: str, epsilon: float, contender: Contender | None
 ) -> list[Row]:
-    """Train a model with a mechanism, and return its figure on each held-out fold.
+    """Train a model with a mechanism, and return how good it is on each held-out fold.
 
-    contender: None for tern with its defaults.
+    epsilon: that of a client's report. contender: the mechanism; None for tern with its defaults.
     """
     micro_epsilon = round(epsilon * MICRO)
     rows = []
-    for index in range(folds):
-        divided = fold(name, index, seed)
+    for index in range(validation.folds):
+        divided = validation.divided(index)
         settings: dict[str, Any] = {"model": model, "epsilon": f"{epsilon:g}"}
         label = _TERN
         if contender is not None:
@@ -168,28 +206,32 @@ def _trained(
             k = coordinates_by_rule("paper", micro_epsilon, divided.dimension)
             card = contender.card(micro_epsilon // k, mechanisms.GRADIENTS)
             settings |= {"k": k, "card": card.data.hex(), "range": "0"}
-        learner = sgd(divided, reports, seed + index, **settings)
+        seed = validation.seed + index
+        learner = sgd(divided, validation.reports, seed, **settings)
         row = {
-            "data": name,
+            "data": validation.name,
             "model": model,
             "measure": measure(divided),
-            "reports": reports,
+            "reports": validation.reports,
             "d": divided.dimension,
             "epsilon": epsilon,
             "k": learner.designs[0].k,
             "mechanism": label,
             "run": index,
-            "figure": figure_of(simulate(learner, seed + index)),
+            "figure": figure_of(simulate(learner, seed)),
         }
         rows.append(row)
     return rows
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """Return the figures of all mechanisms, the best ones, the gains of ranges, and the pictures."""
+    """Return the result: how good models are with each mechanism, and a picture for each data set.
+
+    It also has the best mechanisms, and how much tern gains by choosing ranges.
+    """
     folds = tables["folds"]
     rows = _summaries(folds)
-    measures = {}  # by data set, in words
+    measures = {}  # the measure of each data set, in words
     for row in rows:
         measures[row["data"]] = WORDS[row["measure"]]
         optima = pick(tables["optima"], data=row["data"], model=row["model"])
@@ -228,18 +270,20 @@ def _words_of_ranges(ranges: Sequence[Row]) -> str:
 
 
 def _summaries(folds: Sequence[Row]) -> list[Row]:
+    """Compare the mechanisms by the folds of each data set, model and epsilon."""
     return summaries(folds, _BY, "mechanism", "figure", larger=_larger, shared=SHARED)
 
 
 def _larger(row: Row) -> bool:
-    """Whether a larger figure is better."""
+    """Return whether a larger figure is better, by the measure of a row."""
     return bool(row["measure"] != SQUARED_ERROR)
 
 
 def _gains_of_ranges(folds: Sequence[Row]) -> list[Row]:
-    """Return how much better tern is than its default mechanism on a range of 1, by paired folds.
+    """Return how much better tern is than its default mechanism on a range of 1.
 
-    It is tied if the mean gain is within two standard errors, or there is only one fold.
+    Both are compared on the same folds, for each data set, model and epsilon. The verdict is "tied"
+    if the mean gain is within two standard errors of 0, or there is only one fold.
     """
     rows = []
     for group in grouped(folds, *_BY).values():
@@ -250,12 +294,16 @@ def _gains_of_ranges(folds: Sequence[Row]) -> list[Row]:
             gains = -gains
         mean, error = mean_and_error(gains.tolist(), SHARED)
 
-        is_tied = abs(mean) <= 2 * error or len(gains) < 2
-        verdict = "better" if mean > 0 else "worse"
+        if abs(mean) <= 2 * error or len(gains) < 2:
+            verdict = "tied"
+        elif mean > 0:
+            verdict = "better"
+        else:
+            verdict = "worse"
         row = {name: group[0][name] for name in _BY}
         row["better_by"] = mean
         row["standard_error"] = error
-        row["verdict"] = "tied" if is_tied else verdict
+        row["verdict"] = verdict
         rows.append(row)
     return rows
 

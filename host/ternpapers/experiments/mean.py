@@ -1,9 +1,10 @@
-"""Error of estimated means by epsilon: Gaussian attributes, and the numbers of a data set.
+"""Measures the error of estimated means for each mechanism, by epsilon.
 
-The paper has 16 dimensions and Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every
-client reports k of its d attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared
-error of a mean, averaged over the d means and the runs. The optimal card has the least mean second
-moment for equally likely values.
+The values are Gaussian attributes, and the numbers of a data set. The paper has 16 dimensions and
+Gaussians of means 0, 1/3, 2/3 and 1, truncated to [-1, 1]. Every client reports k of its d
+attributes (Algorithm 6 of Zhao et al. 2021). The error is the squared error of a mean, averaged
+over the d means and the runs. The optimal card has the least mean second moment for equally likely
+values.
 """
 
 from functools import lru_cache
@@ -20,31 +21,38 @@ from ternpapers.base import Contender, Options
 from ternpapers.figure import RUNS, Axis, Figure
 
 _COMPARED = ("laplace", "duchi", "pm", "hm", "three-outputs", "pm-sub", "hm-tp", "rr3", "optimal")
-_D = 16
+_D = 16  # attributes of a client
 _REAL = "flights"
 _GAUSSIANS = {f"Gaussian, mean {mean:.2g}": mean for mean in (0.0, 1 / 3, 2 / 3, 1.0)}
 
 
 @lru_cache(maxsize=4)
 def _values(source: str, clients: int, seed: int) -> datasets.Fixed:
-    """Return the values of each client (clients x d). source: of _GAUSSIANS, or a data set."""
+    """Return the values of each client (clients x d).
+
+    source: a name of _GAUSSIANS, or a data set.
+    """
     if source in _GAUSSIANS:
         return synthetic.attributes(clients, _D, mean=_GAUSSIANS[source], seed=seed).numeric
     return collect.load(source)[0].numeric[:clients]
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a unit of work for each source of values, epsilon and mechanism."""
+    """Return a cell for each source of values, epsilon and mechanism.
+
+    A cell measures how far the means that are estimated from noisy reports are from the true ones.
+    """
     clients = 100_000
     epsilons = [0.5, 1.0, 2.0, 4.0, 6.0, 8.0]
     if options.quick:
         clients = 20_000
         epsilons = [1.0, 4.0]
+    seeds = options.seeds(default=40, quick=3, step=1000)
     return Cell.for_each_combination(
-        RUNS,
-        _collected,
-        {"clients": clients, "seeds": options.seeds(40, 3, 1000)},
-        _cost,
+        table=RUNS,
+        work=_collected,
+        common={"clients": clients, "seeds": seeds},
+        cost=_cost,
         source=options.sets(_REAL, *_GAUSSIANS),
         epsilon=epsilons,
         contender=options.compared(*_COMPARED).values(),
@@ -52,16 +60,23 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _cost(contender: Contender, **_: object) -> float:
-    return 15 if contender.label == "optimal" else 1
+    """Return the relative duration of a cell: the optimal card is searched for, which takes long."""
+    if contender.label == "optimal":
+        return 15
+    return 1
 
 
 def _collected(
     source: str, clients: int, epsilon: float, contender: Contender, seeds: range
 ) -> list[Row]:
-    """Collect means with a mechanism's card, and return their squared error in each run."""
+    """Collect means with a mechanism, and return their squared error in each run.
+
+    A client reports k of its values, each at epsilon / k.
+    """
     values = _values(source, clients, seeds[0])
-    k = coordinates_by_rule("wide", round(epsilon * MICRO), values.shape[1])
-    card = contender.card(round(epsilon * MICRO) // k, mechanisms.VALUES)
+    micro_epsilon = round(epsilon * MICRO)
+    k = coordinates_by_rule("wide", micro_epsilon, values.shape[1])
+    card = contender.card(micro_epsilon // k, mechanisms.VALUES)
     algorithm = collection(values, epsilon=f"{epsilon:g}", k=k, card=card.data.hex())
     common = {
         "panel": source,

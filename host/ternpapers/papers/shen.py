@@ -10,9 +10,9 @@ certified cards). So a client spends epsilon times the number of weights in each
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, product
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,17 +46,22 @@ _DATASET = "flights"
 _CLIENTS, _RECORDS, _ROUNDS = 1000, 8, 12
 _FEW = 70  # the paper's clients
 _GAMMA = 0.3  # share of the clients in a round
-_CENTRE = 1.0  # of the numbers of Fig. 2, which lie within tau of it
+_CENTRE = 1.0  # the numbers of Fig. 2 lie within tau of it
 _MODES = tuple(DRAWN)
-_MOST = 32767  # of a mantissa
+_MOST = 32767  # the largest mantissa
 _EPOCHS, _BATCH = 2, 4  # of a client's training
 _RATE = 1  # of a client's training, as a shift
 _MORE_BITS = 8  # of the weights in a client's training than of those that it gets
 _SYMBOLS = 3  # of PDPM's reports
 
 
-class Setting(NamedTuple):
-    """A curve of models by round. epsilon, tau: the modes in which clients draw them."""
+@dataclass(frozen=True)
+class Setting:
+    """A curve of models by round.
+
+    panel, curve: their names in the figure. mechanism: the name of the mechanism; None for no
+    noise. epsilon, tau: the modes in which clients draw their epsilon and their safe range.
+    """
 
     panel: str
     curve: str
@@ -66,8 +71,9 @@ class Setting(NamedTuple):
 
 
 def _drawn(mode: str, values: Sequence[float], clients: int, rng: np.random.Generator) -> Floats:
-    """Draw one of these values for each client, in a mode of the paper."""
-    return rng.choice(np.array(values, np.float64)[DRAWN[mode]], clients)
+    """Draw one of the values that are allowed in a mode of the paper, for each client."""
+    allowed = np.array(values, np.float64)[DRAWN[mode]]
+    return rng.choice(allowed, clients)
 
 
 def perturbed(
@@ -75,7 +81,8 @@ def perturbed(
 ) -> Floats:
     """Perturb values (n x d) at each client's own epsilon and safe range; return reports (n x d).
 
-    name: of the mechanism. epsilons, taus: of each client. centre: of all safe ranges.
+    name: that of the mechanism. epsilons: those of the n clients, for each value. taus: the half
+    widths of their safe ranges. centre: the middle of all safe ranges.
     """
     reports = np.empty_like(x)
     choices = set(zip(epsilons.tolist(), taus.tolist(), strict=True))
@@ -94,10 +101,13 @@ def _means(options: Options) -> list[Cell]:
     if options.dataset is not None:
         text = "this figure has no data set: its numbers are drawn"
         raise UsageError(text, hint="leave --dataset out")
-    common = {"seeds": options.seeds(400, 200, paper=1000)}
-    mechanisms = ("pdpm", "laplace", "duchi")
     return Cell.for_each_combination(
-        RUNS, _estimated, common, tau=_MODES, mechanism=mechanisms, epsilon=EPSILONS
+        table=RUNS,
+        work=_estimated,
+        common={"seeds": options.seeds(default=400, quick=200, paper=1000)},
+        tau=_MODES,
+        mechanism=("pdpm", "laplace", "duchi"),
+        epsilon=EPSILONS,
     )
 
 
@@ -124,26 +134,36 @@ def _estimated(tau: str, mechanism: str, epsilon: str, seeds: Sequence[int]) -> 
 
 @lru_cache(maxsize=2)
 def _held(source: str, clients: int, records: int, seed: int) -> Fixed:
-    """Return the records of each client (clients x records x (d + 1)), in random order, cyclically."""
+    """Deal records to clients at random; return those of each client (clients x records x (d + 1)).
+
+    If there are too few, several clients hold the same ones.
+    """
     data = load(source)
     order = np.random.default_rng([seed, 1]).permutation(data.training)
-    return data.records(np.resize(order, clients * records)).reshape(clients, records, -1)
+    positions = np.resize(order, clients * records)  # repeats the order if it is too short
+    return data.records(positions).reshape(clients, records, -1)
 
 
 def _model(data: Dataset) -> int:
-    """Return the code of the model for a data set. Raises UsageError if its labels are no classes."""
+    """Return the number of the model for a data set: softmax or logistic regression.
+
+    Raises UsageError if the labels are no classes.
+    """
     if data.task not in (CLASSIFICATION, MULTICLASS):
         raise UsageError(f"the labels of {data.name} are no classes", hint="name another --dataset")
-    return SOFTMAX_GRADIENT if data.task == MULTICLASS else LOGISTIC
+    if data.task == MULTICLASS:
+        return SOFTMAX_GRADIENT
+    return LOGISTIC
 
 
 def trained(
     source: str, mechanism: str | None, epsilon: str, tau: str, gamma: float, seed: int
 ) -> list[float]:
-    """Train by federated averaging, and return the first figure of the model after each round.
+    """Train by federated averaging, and return how good the model is after each round.
 
-    mechanism: None for clients that report without noise. epsilon, tau: the modes in which clients
-    draw them. gamma: the share of the clients in a round.
+    That is the AUC of two classes, else the accuracy. source: the data set. mechanism: its name;
+    None for clients that report without noise. epsilon, tau: the modes in which clients draw their
+    epsilon and their safe range. gamma: the share of the clients in a round.
     """
     data = load(source)
     rng = baseline.generator(seed)
@@ -159,11 +179,14 @@ def trained(
     figures: list[float] = []
     for _ in range(_ROUNDS):
         clients = rng.choice(_CLIENTS, round(gamma * _CLIENTS), replace=False)
-        # The mantissas of the weights, as devices get them.
-        start = np.clip(np.rint(weights * 2.0**-EXPONENT), -_MOST, _MOST).astype(np.int64)
+        # The mantissas of the weights, as devices get them: weights = mantissas * 2**EXPONENT.
+        mantissas = np.rint(weights * 2.0**-EXPONENT)
+        start = np.clip(mantissas, -_MOST, _MOST).astype(np.int64)
         updates = _local_updates(model, start, records[clients])
         if mechanism is not None:
-            updates = perturbed(updates, mechanism, epsilons[clients], taus[clients], 0.0, rng)
+            updates = perturbed(
+                updates, mechanism, epsilons[clients], taus[clients], centre=0.0, rng=rng
+            )
         weights = start * 2.0**EXPONENT + updates.mean(axis=0).reshape(shape)
         first_figure, *_ = judging.figures(data, model, weights.reshape(-1)).values()
         figures.append(first_figure)
@@ -180,39 +203,36 @@ def _local_updates(model: int, start: npt.NDArray[np.int64], records: Fixed) -> 
     return np.asarray(mantissas * 2.0 ** (EXPONENT - _MORE_BITS), np.float64)
 
 
-def _cells(work: object, options: Options, **choices: Sequence[object]) -> list[Cell]:
+def _cells(
+    work: Callable[..., list[Row]], options: Options, **choices: Sequence[object]
+) -> list[Cell]:
+    """Return a cell for each combination of the choices, on the data set of the options.
+
+    work: what each cell calls, with the data set, the seeds and a combination.
+    """
     source = options.dataset or _DATASET
-    _model(load(source))
-    common = {"source": source, "seeds": options.seeds(20, 3, paper=100)}
-    return Cell.for_each_combination(RUNS, work, common, **choices)  # type: ignore[arg-type]
+    _model(load(source))  # raises if its labels are no classes
+    seeds = options.seeds(default=20, quick=3, paper=100)
+    common = {"source": source, "seeds": seeds}
+    return Cell.for_each_combination(table=RUNS, work=work, common=common, cost=1.0, **choices)
 
 
-def _by_round(
-    source: str,
-    curve: str,
-    panel: str,
-    mechanism: str | None,
-    epsilon: str,
-    tau: str,
-    seeds: Sequence[int],
-) -> list[Row]:
-    """Return the figure of the model after each round of each run. For the others, see Setting."""
+def _by_round(source: str, setting: Setting, seeds: Sequence[int]) -> list[Row]:
+    """Return how good the model of a curve is after each round of each run."""
     rows: list[Row] = []
     for run, seed in enumerate(seeds):
-        figures = trained(source, mechanism, epsilon, tau, _GAMMA, seed)
-        for number, figure in enumerate(figures, 1):
-            row = {"panel": panel, "curve": curve, "round": number, "run": run, "figure": figure}
-            rows.append(row)
+        figures = trained(
+            source, setting.mechanism, setting.epsilon, setting.tau, gamma=_GAMMA, seed=seed
+        )
+        for number, figure in enumerate(figures, start=1):
+            row = {"panel": setting.panel, "curve": setting.curve, "round": number}
+            rows.append({**row, "run": run, "figure": figure})
     return rows
 
 
 def _rounds(options: Options, settings: Sequence[Setting]) -> list[Cell]:
-    """Return a cell for each setting."""
-    cells = []
-    for setting in settings:
-        choices = {name: [value] for name, value in setting._asdict().items()}
-        cells += _cells(_by_round, options, **choices)
-    return cells
+    """Return a cell for each curve."""
+    return _cells(_by_round, options, setting=settings)
 
 
 def _modes_of_epsilon(options: Options) -> list[Cell]:
@@ -246,11 +266,12 @@ def _against_laplace(options: Options) -> list[Cell]:
 
 
 def _shares(options: Options) -> list[Cell]:
+    """Return the cells of Fig. 3: several shares of the clients in a round."""
     return _cells(_by_share, options, gamma=(0.1, 0.2, 0.3, 0.5, 0.7, 1.0))
 
 
 def _by_share(source: str, gamma: float, seeds: Sequence[int]) -> list[Row]:
-    """Return the bytes that all clients send, and the last figure of the model in each run.
+    """Return the bytes that all clients send, and how good the final model of each run is.
 
     gamma: the share of the clients in a round.
     """
@@ -269,11 +290,12 @@ def _by_share(source: str, gamma: float, seeds: Sequence[int]) -> list[Row]:
 
 
 def _combinations(options: Options) -> list[Cell]:
+    """Return the cells of Table 2: every mode of epsilon with every mode of tau."""
     return _cells(_combined, options, epsilon=_MODES, tau=_MODES)
 
 
 def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list[Row]:
-    """Return the last figure of the model in each run, with these modes of epsilon and tau."""
+    """Return how good the final model of each run is, with these modes of epsilon and tau."""
     common = {"panel": source, "curve": f"tau in mode {tau}", "epsilon_mode": int(epsilon)}
     rows = []
     for run, seed in enumerate(seeds):
@@ -283,8 +305,11 @@ def _combined(source: str, epsilon: str, tau: str, seeds: Sequence[int]) -> list
 
 
 def _order(rows: Sequence[Row]) -> Trends:
-    """Compare the modes of epsilon at each mode of tau, and the modes of tau at each of epsilon."""
-    figures = {}  # of all runs, by the modes of epsilon and tau
+    """Test whether larger epsilons and smaller safe ranges give better models.
+
+    The modes of epsilon are compared at each mode of tau, and the modes of tau at each of epsilon.
+    """
+    figures = {}  # those of all runs, by the modes of epsilon and tau
     for modes, runs in grouped(rows, "epsilon_mode", "curve").items():
         figures[modes] = np.array([row["figure"] for row in runs])
     epsilon_modes = values_of(rows, "epsilon_mode")
@@ -306,6 +331,7 @@ _ERRORS = partial(better, "relative_error", ("pdpm",), ("laplace",))
 
 
 def _last(rows: Sequence[Row]) -> Trends:
+    """Test whether the final models are better with PDPM than with Laplace noise."""
     return better("figure", ("pdpm",), ("laplace",), pick(rows, round=_ROUNDS), larger=True)
 
 
@@ -323,7 +349,7 @@ def _by_rounds(
     cells: Callable[[Options], list[Cell]],
     trends: Callable[[Sequence[Row]], Trends] = no_trends,
 ) -> Figure:
-    """Return a figure of models by round."""
+    """Return a figure of models by round, with three panels beside each other."""
     return Figure(f"models by round, {title}", _ROUND, _FIGURE, cells, trends, columns=3)
 
 

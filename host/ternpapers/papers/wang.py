@@ -22,6 +22,7 @@ from ternpapers.comparison import (
     LINEAR_ERROR,
     MISCLASSIFICATION,
     REGRESSED,
+    Contest,
     means,
     models,
     tables,
@@ -62,7 +63,10 @@ def _variance_trends(rows: Sequence[Row]) -> Trends:
 
 
 def _ratios() -> list[Row]:
-    """Return the worst-case variances of PM and HM for d numbers over Duchi's, by epsilon."""
+    """Return the rows of Fig. 3: worst-case variances of PM and HM, divided by Duchi's.
+
+    They are for several numbers d, by epsilon.
+    """
     epsilons = [round(0.1 * i, 1) for i in range(1, 81)]
     rows = []
     for d in (5, 10, 20, 40):
@@ -72,7 +76,7 @@ def _ratios() -> list[Row]:
 
 
 def _over_duchi(name: str, d: int, epsilon: float) -> float:
-    """Return the worst-case variance of a mechanism over that of Duchi's, for d numbers."""
+    """Return the worst-case variance of a mechanism, divided by Duchi's, for d numbers."""
     variance = worst_variance_of_tuples(name, d, epsilon)
     return variance / worst_variance_of_tuples("duchi", d, epsilon)
 
@@ -110,6 +114,7 @@ _RATIO = Axis("ratio", "ratio")
 _SHARES = {"share": (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), "epsilon": (1.0,)}
 _DIMENSIONS = {"d": (5, 10, 15, 19), "epsilon": (1.0,)}
 
+_CLASSIFIERS = Contest(_LEARNERS, CLASSIFIED)
 FIGURES: dict[str, Figure] = {
     "1": variances(_LEARNERS, _variance_trends),
     "2": density("PM", pm.t_pm),
@@ -117,18 +122,24 @@ FIGURES: dict[str, Figure] = {
         "worst-case variance for d numbers over Duchi's", OF_EPSILON, _RATIO, _ratios, _ratio_trends
     ),
     "4": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
-    "5": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
+    "5": means(
+        "errors of means of 16 Gaussian numbers", Contest(_MECHANISMS, GAUSSIANS), trends=_SMALLER
+    ),
     "6": means(
-        "errors for two other distributions", _MECHANISMS, ("uniform", "power law"), trends=_SMALLER
+        "errors for two other distributions",
+        Contest(_MECHANISMS, ("uniform", "power law")),
+        trends=_SMALLER,
     ),
     "7": tables("errors by the number of clients", _MECHANISMS, CLIENTS, **_SHARES),
     "8": tables("errors by the number of attributes", _MECHANISMS, DIMENSION, **_DIMENSIONS),
-    "9": models(
-        "logistic regression", "logistic", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER
-    ),
-    "10": models("SVM", "svm", _LEARNERS, CLASSIFIED, MISCLASSIFICATION, trends=_FEWER),
+    "9": models("logistic regression", "logistic", _CLASSIFIERS, MISCLASSIFICATION, trends=_FEWER),
+    "10": models("SVM", "svm", _CLASSIFIERS, MISCLASSIFICATION, trends=_FEWER),
     "11": models(
-        "linear regression", "linear", _LEARNERS[1:], REGRESSED, LINEAR_ERROR, trends=_LESS
+        "linear regression",
+        "linear",
+        Contest(_LEARNERS[1:], REGRESSED),
+        LINEAR_ERROR,
+        trends=_LESS,
     ),
     "table-1": formula(
         "epsilons where the order of the variances changes", _BORDER, OF_EPSILON, _regimes

@@ -3,7 +3,7 @@
 IEEE Internet of Things Journal 8, 2021.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from ternpapers.comparison import (
     LINEAR_ERROR,
     OUTPUTS,
     REGRESSED,
+    Contest,
     means,
     models,
     tables,
@@ -51,12 +52,14 @@ _COUNTS = (3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2001)  # outputs
 
 def _variance_trends(rows: Sequence[Row]) -> Trends:
     """Compare the worst-case variances for one number with what the paper says of Fig. 2."""
-    variances = by_curve(rows, "variance")  # by mechanism, at all epsilons
+    variances = by_curve(rows, "variance")  # of each mechanism, at all epsilons
     epsilon = np.array([row["epsilon"] for row in pick(rows, curve="pm")])
     three_outputs, duchi = variances["three-outputs"], variances["duchi"]
-    others = np.minimum.reduce([variances[name] for name in _ONE_NUMBER if name != "hm-tp"])
+    variances_of_others = [variances[name] for name in _ONE_NUMBER if name != "hm-tp"]
+    others = np.minimum.reduce(variances_of_others)  # the least at each epsilon
 
     def is_never_worse(variance: Floats, rival: Floats) -> bool:
+        """Return whether a variance is at most that of the rival, at all epsilons."""
         return bool((variance <= rival * (1 + _ROUNDING)).all())
 
     up_to_ln_2 = epsilon <= _LN_2
@@ -74,7 +77,7 @@ def _variance_trends(rows: Sequence[Row]) -> Trends:
 
 
 def _zero_probabilities() -> list[Row]:
-    """Return the rows of Fig. 3: a by epsilon."""
+    """Return the rows of Fig. 3: a, the probability of 0 at x = 0, for each epsilon."""
     epsilons = [round(0.05 * i, 2) for i in range(161)]
     law = {_A_AT_0: three_outputs.zero_probability}
     return curves("Three-Outputs", "epsilon", "a", law, epsilons)
@@ -102,10 +105,11 @@ def _variances_of_tuples() -> list[Row]:
 def _crossings(first: int, last: int) -> list[Row]:
     """Return the epsilons where two mechanisms have the same worst-case variance.
 
-    They are the rows first to last - 1 of CROSSINGS, from Tables I and II.
+    first, last: which pairs of CROSSINGS, the last one not included; Table I has the first two,
+    Table II the others.
     """
     rows: list[Row] = []
-    for number, (one, two, low, high) in enumerate(CROSSINGS[first:last], 1):
+    for number, (one, two, low, high) in enumerate(CROSSINGS[first:last], start=1):
         row = {"panel": "crossings", "curve": f"{one}, {two}", "row": number}
         rows.append({**row, "epsilon": crossing(one, two, low, high)})
     return rows
@@ -116,12 +120,14 @@ def _more_outputs(
 ) -> Trends:
     """Test whether the most outputs are better than the fewest, in every panel, paired by runs.
 
-    column: of the compared values. larger: whether larger values are better. shared: see
+    column: the column of the compared values. larger: whether larger values are better. shared: see
     `mean_and_error`.
     """
     outputs = [row["outputs"] for row in rows]
     fewest, most = min(outputs), max(outputs)
-    sign = 1 if larger else -1
+    sign = -1
+    if larger:
+        sign = 1
 
     def gains(panel: str, mechanism: str) -> list[float]:
         """Return, for each run, by how much the most outputs are better."""
@@ -152,9 +158,9 @@ _ACCURACIES = partial(_more_outputs, "accuracy", larger=True, shared=SHARED)
 _DISCRETE = tuple(WINDOWED)
 
 
-def _at(epsilon: float) -> dict[str, Any]:
-    """Return the arguments of a figure by the number of outputs at this epsilon."""
-    return {"x": OUTPUTS, "settings": {"epsilon": (epsilon,), "outputs": _COUNTS}}
+def _outputs_at(epsilon: float) -> dict[str, Sequence[Any]]:
+    """Return the settings of a figure by the number of outputs, at this epsilon."""
+    return {"epsilon": (epsilon,), "outputs": _COUNTS}
 
 
 _TWO = ("pm-sub", "three-outputs")
@@ -167,14 +173,18 @@ _CROSSINGS = (
 _LEVEL_RATIO = Axis("ratio", "ratio of variances")
 
 
-def _learned(
-    title: str, model: str, mechanisms: Sequence[str], y: Axis = ACCURACY, **arguments: Any
-) -> Figure:
-    """Return a figure of models on the data sets that suit y. arguments: others of `models`."""
-    sources = REGRESSED if y is LINEAR_ERROR else CLASSIFIED
-    return models(title, model, mechanisms, sources, y, **arguments)
+def _contest(
+    mechanisms: Sequence[str], y: Axis, settings: Mapping[str, Sequence[Any]] | None = None
+) -> Contest:
+    """Return a contest of models, on the data sets whose labels suit the y axis."""
+    sources = CLASSIFIED
+    if y is LINEAR_ERROR:
+        sources = REGRESSED
+    return Contest(mechanisms, sources, settings or {})
 
 
+_ALL = _contest(_MECHANISMS, ACCURACY)
+_BY_OUTPUTS = _contest(_DISCRETE, ACCURACY, _outputs_at(4.0))
 FIGURES: dict[str, Figure] = {
     "2": variances(_ONE_NUMBER, _variance_trends),
     "3": formula(
@@ -187,32 +197,55 @@ FIGURES: dict[str, Figure] = {
     "4": density("PM-SUB", piecewise.t_sub),
     "5": formula("worst-case variance for d numbers", OF_EPSILON, VARIANCE, _variances_of_tuples),
     "6": tables("errors of means and of frequencies", _MECHANISMS, EPSILON),
-    "7": means("errors of means of 16 Gaussian numbers", _MECHANISMS, GAUSSIANS, trends=_SMALLER),
-    "8": _learned("logistic regression", "logistic", _MECHANISMS, trends=_MORE_ACCURATE),
-    "9": _learned("SVM", "svm", _MECHANISMS, trends=_MORE_ACCURATE),
-    "10": _learned("linear regression", "linear", _MECHANISMS[1:], LINEAR_ERROR, trends=_LESS),
-    "11": means(
-        "errors of means by the number of outputs", _DISCRETE, GAUSSIANS, **_at(4.0), trends=_ERRORS
+    "7": means(
+        "errors of means of 16 Gaussian numbers", Contest(_MECHANISMS, GAUSSIANS), trends=_SMALLER
     ),
-    "12": _learned(
+    "8": models("logistic regression", "logistic", _ALL, ACCURACY, trends=_MORE_ACCURATE),
+    "9": models("SVM", "svm", _ALL, ACCURACY, trends=_MORE_ACCURATE),
+    "10": models(
+        "linear regression",
+        "linear",
+        _contest(_MECHANISMS[1:], LINEAR_ERROR),
+        LINEAR_ERROR,
+        trends=_LESS,
+    ),
+    "11": means(
+        "errors of means by the number of outputs",
+        Contest(_DISCRETE, GAUSSIANS, _outputs_at(4.0)),
+        OUTPUTS,
+        trends=_ERRORS,
+    ),
+    "12": models(
         "linear regression by outputs",
         "linear",
-        _DISCRETE,
+        _contest(_DISCRETE, LINEAR_ERROR, _outputs_at(4.0)),
         LINEAR_ERROR,
-        **_at(4.0),
+        OUTPUTS,
         trends=_LOSSES,
     ),
-    "13": _learned(
-        "logistic regression by outputs", "logistic", _DISCRETE, **_at(4.0), trends=_ACCURACIES
-    ),
-    "14": _learned(
-        "accuracy of linear regression by outputs",
-        "linear",
-        _DISCRETE,
-        **_at(4.0),
+    "13": models(
+        "logistic regression by outputs",
+        "logistic",
+        _BY_OUTPUTS,
+        ACCURACY,
+        OUTPUTS,
         trends=_ACCURACIES,
     ),
-    "15": _learned("SVM at epsilon 5, PM-SUB and Three-Outputs", "svm", _TWO, **_at(5.0)),
+    "14": models(
+        "accuracy of linear regression by outputs",
+        "linear",
+        _BY_OUTPUTS,
+        ACCURACY,
+        OUTPUTS,
+        trends=_ACCURACIES,
+    ),
+    "15": models(
+        "SVM at epsilon 5, PM-SUB and Three-Outputs",
+        "svm",
+        _contest(_TWO, ACCURACY, _outputs_at(5.0)),
+        ACCURACY,
+        OUTPUTS,
+    ),
     "table-1": formula(*_CROSSINGS, first=0, last=2),
     "table-2": formula(*_CROSSINGS, first=2, last=5),
     "levels": formula(

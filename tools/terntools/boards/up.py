@@ -38,21 +38,25 @@ from terntools.terminal import Bar
 
 @dataclass
 class Plan:
-    """The steps of `tern up`.
+    """The steps of `tern up` that a board still needs.
 
-    With `flash`, those after it are only known once the board has MicroPython.
+    If the board has to be flashed, the steps after that are only known once it has MicroPython:
+    then `flash` alone is set.
     """
 
-    flash: str | None = None  # the reason
-    machine: deploy.Machine | None = None
-    library: Changes = field(default_factory=lambda: Changes({}, ()))
-    membership: Changes = field(default_factory=lambda: Changes({}, ()))
+    flash: str | None = None  # why the board has to be flashed; None if it does not
+    machine: deploy.Machine | None = None  # the kind of the board
+    library: Changes = field(default_factory=lambda: Changes({}, ()))  # its program and library
+    membership: Changes = field(default_factory=lambda: Changes({}, ()))  # its key, records, link
 
     def __bool__(self) -> bool:
         return bool(self.flash or self.library or self.membership)
 
     def lines(self, files: bool) -> list[str]:
-        """Describe the plan in a line for each step, or with `files` for each file."""
+        """Describe the plan in a line for each step.
+
+        files: describe it in a line for each file instead.
+        """
         if self.flash:
             return [
                 f"flash      ({self.flash})",
@@ -81,16 +85,22 @@ def make_plan(
     reflash: bool = False,
     whole: bool = False,
 ) -> Plan:
-    """Look at the board, which interrupts its program, and plan the remaining steps.
+    """Find out which steps a board still needs to be this member of a fleet.
 
-    member: what the board is to become. volume: of a Pico's boot loader. reflash: flash in any
-    case. whole: deploy every module. Raises TernError.
+    For that the board's program is interrupted and started again. A board that has no MicroPython,
+    or too old a one, has to be flashed; other errors are raised, since flashing would not help.
+
+    member: what the board is to become. store: the host's store, with the devices' keys. volume:
+    where a Pico's boot loader is mounted; None to look for it. reflash: whether to flash the board
+    in any case. whole: whether to deploy every module. Raises TernError.
     """
     if reflash:
         return Plan(flash="requested by --reflash")
-    if volumes.find_volumes(volume) and not at_port.comes_to(port):
+    waits_in_boot_loader = volumes.find_volumes(volume) and not at_port.comes_to(port)
+    if waits_in_boot_loader:
         return Plan(flash="it waits in its boot loader")
-    opened = Repl(port, visits=True)  # flashing is no remedy for a port that cannot be opened
+    # Outside of the `try`: flashing is no remedy for a port that cannot be opened.
+    opened = Repl(port, visits=True)
     try:
         with opened as repl:
             return _plan_files(repl, member, store, whole)
@@ -101,15 +111,17 @@ def make_plan(
             return Plan(flash=error.message)
         raise  # another program, or another device, is on this port
     except DeviceError as error:
-        # Flashing is no remedy either for a board that is unplugged (the port's error is then the
-        # cause), or that is silent at its prompt.
-        if error.__cause__ is not None or isinstance(error, SilenceError):
+        # Flashing is no remedy either for a board that is unplugged, or that is silent at its
+        # prompt.
+        is_unplugged = error.__cause__ is not None  # by an error of the port
+        is_silent = isinstance(error, SilenceError)
+        if is_unplugged or is_silent:
             raise
         return Plan(flash=error.message)
 
 
 def _plan_files(repl: Repl, member: Member, store: Path, whole: bool) -> Plan:
-    """Plan the files for a board that runs MicroPython."""
+    """Find out which files a board needs that runs MicroPython. Raises TernError."""
     machine, library = deploy.plan(repl, whole, more=member.modules)
     with Store(store, beside=True) as opened:
         membership = provision.plan(repl, member, opened)
@@ -136,7 +148,9 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Plan the steps for the named board, ask for consent, and carry them out."""
     member = member_options.member_of(args)
-    firmware = read_firmware(args.firmware) if args.firmware else None
+    firmware = None
+    if args.firmware:
+        firmware = read_firmware(args.firmware)
     a_board_waits = bool(volumes.find_volumes(args.volume))  # in its boot loader, without a port
     port = names.resolve(args.board, may_be_absent=a_board_waits)
     plan = make_plan(
@@ -167,9 +181,10 @@ def _run(args: argparse.Namespace) -> int:
 def _print_outcome(
     port: str, plan: Plan, member: Member, broker_hears: str | None, as_json: bool
 ) -> None:
-    """Print what was done to the board, and what it says of itself if its link is the port.
+    """Print what was done to the board, and whether it answers.
 
-    broker_hears: a sentence about the board at its broker; None without a broker.
+    A board that reaches its host by its port is asked for its hello. broker_hears: a sentence about
+    a board that uses a broker; None without a broker.
     """
     result: dict[str, Any] = {
         "port": port,
@@ -180,7 +195,8 @@ def _print_outcome(
         "provisioned": list(plan.membership.write),
     }
     text = f"device {member.device} on {port} is up"
-    if member.link_name == "serial":  # else its port is silent from now on
+    answers_at_port = member.link_name == "serial"  # with another link, its port is silent now
+    if answers_at_port:
         hello = deploy.wait_for_hello(port)
         result["hello"] = hello.text
         result["clients"] = hello.clients
@@ -194,9 +210,10 @@ def _print_outcome(
 
 
 def _write_files(port: str, plan: Plan, member: Member, args: argparse.Namespace) -> str | None:
-    """Bring library and membership to the board, and start it as `provision_command.start` does.
+    """Write the files of the plan to the board, and start its program.
 
-    For a board that was just flashed, they are planned only now.
+    For a board that was just flashed, the files are planned only now. Returns what
+    provision_command.start returns: a sentence about the board at its broker, or None.
     """
     store = Path(args.store)
     with Bar("writing") as bar, Repl(port, visits=True) as repl:

@@ -40,23 +40,33 @@ LAST = (
 
 @dataclass
 class Transfer:
-    """One package on its way to one board."""
+    """One package (a new program) on its way to one board.
+
+    The host sends UPDATE frames with parts of the package, and the board answers each by an UPDATED
+    frame with its state, such as wire.RECEIVING, and the byte that it wants next.
+    """
 
     device: int
-    key: bytes
-    number: int
+    key: bytes  # of the device
+    number: int  # of the package; a board takes only larger ones than before
     package: bytes
-    wanted: int = 0  # the byte that the board wants next
-    state: int | None = None  # of the last UPDATED; None before
-    first: int | None = None  # the state of the first UPDATED
-    error: str = ""  # the board's last one; not authenticated
+    wanted: int = 0  # the position of the byte that the board wants next
+    state: int | None = None  # in the last UPDATED; None before there was one
+    first: int | None = None  # the state in the first UPDATED
+    error: str = ""  # the name of the board's last ERROR, which is not authenticated
 
     def frame(self) -> bytes:
-        """Return the next UPDATE frame. The first asks how far the board is."""
+        """Return the next UPDATE frame.
+
+        One without data only asks for the board's state: the first one, and those after the last
+        byte.
+        """
+        start = 0
         data = b""
         if self.state == wire.RECEIVING:
             data = self.package[self.wanted : self.wanted + host_frames.MAX_DATA]
-        start = self.wanted if data else 0
+        if data:
+            start = self.wanted
         frame = bytearray(wire.MAX_FRAME)
         frame_size = host_frames.encode_update(
             frame, self.key, self.device, self.number, start, len(self.package), data
@@ -64,36 +74,47 @@ class Transfer:
         return bytes(frame[:frame_size])
 
     def take(self, request: bytes, answer: bytes) -> bool:
-        """Take `answer` if it is the UPDATED for `request`; return whether it is."""
+        """Update the state by `answer`, if it is an authentic UPDATED for `request`.
+
+        Returns whether it is. An ERROR is noted, and does not count as the answer.
+        """
         try:
             if answer[:1] == bytes((wire.ERROR,)):
-                self.error = wire.error_name(host_frames.decode_error(answer, b"")[2])
+                _, _, error_code, *_ = host_frames.decode_error(answer, b"")
+                self.error = wire.error_name(error_code)
                 return False
+            # The board authenticates its answer by a key that depends on the request.
             key = frames.answer_key(frames.digest(self.key, request[: -wire.TAG_BYTES]))
             device, number, wanted, state = host_frames.decode_updated(answer, key)
         except frames.FrameError:
             return False
-        if (device, number) != (self.device, self.number) or wanted > len(self.package):
+        is_for_this = device == self.device and number == self.number
+        if not is_for_this or wanted > len(self.package):
             return False
-        self.wanted, self.state = wanted, state
+        self.wanted = wanted
+        self.state = state
         if self.first is None:
             self.first = state
         return True
 
 
 def _is_for(device: int, frame: bytes) -> bool:
-    """Whether a frame is an UPDATED or an ERROR of this device; an ERROR of the board names none."""
-    kinds = (bytes((wire.UPDATED,)), bytes((wire.ERROR,)))
+    """Return whether a frame is an UPDATED or an ERROR that may be an answer of this device.
+
+    An ERROR of a board as a whole has wire.BOARD in the place of a device.
+    """
+    is_answer = frame[:1] in (bytes((wire.UPDATED,)), bytes((wire.ERROR,)))
     named_device = int.from_bytes(frame[1:5], "little")
-    return frame[:1] in kinds and named_device in (device, wire.BOARD)
+    return is_answer and named_device in (device, wire.BOARD)
 
 
 class BrokerPost:
-    """Reaches the boards of a broker. An asynchronous context manager."""
+    """Exchanges frames with the boards of a broker. An asynchronous context manager."""
 
     def __init__(self, link: MqttLink) -> None:
+        """link: to the broker, not connected yet."""
         self._link = link
-        self._answers: dict[int, asyncio.Queue[bytes]] = {}  # of the boards that are asked
+        self._answers: dict[int, asyncio.Queue[bytes]] = {}  # by the device that was asked
         self._reader: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -109,7 +130,7 @@ class BrokerPost:
         await self._link.close()
 
     async def _read(self) -> None:
-        """Give each frame to whoever waits for an answer of its device; runs until it is cancelled."""
+        """Put each frame of the broker into the queue of its device, until this is cancelled."""
         while True:
             await self._link.wait(60.0)
             for frame in await self._link.take(0.0):
@@ -118,31 +139,38 @@ class BrokerPost:
                         answers.put_nowait(frame)
 
     def boards(self) -> list[int]:
-        """The first clients of the boards that are there."""
+        """Return the ids of the connected boards' first clients, sorted."""
         presence = self._link.presence
-        # Strangers are boards of another schema: to be updated all the more.
+        # Strangers are boards that use another version of the protocol: to be updated all the more.
         board_names = {*presence.boards, *presence.strangers}
         return sorted(int(name, 16) for name in board_names)
 
     async def ask(self, device: int, frame: bytes) -> None:
-        """Send `frame` to the board of `device`."""
+        """Send `frame` to the board of `device`; earlier answers do not count any more."""
         self._answers[device] = asyncio.Queue()
         self._link.ask(board_name(device), frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
-        """The next UPDATED or ERROR that names `device`, None where none comes in time."""
+        """Return the next UPDATED or ERROR of `device`; None if none comes in time.
+
+        timeout: seconds.
+        """
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._answers[device].get(), timeout)
         return None
 
     async def greet(self) -> None:
-        """Nothing: a board on trial says hello whenever it connects."""
+        """Do nothing: a board that tries a new program says hello whenever it connects."""
 
 
 class PortPost:
-    """Reaches the one board on a port; it may be gone for a while, as on USB when it restarts."""
+    """Exchanges frames with the one board on a port. An asynchronous context manager.
+
+    The port may disappear for a while, as it does on USB when the board restarts.
+    """
 
     def __init__(self, port: str) -> None:
+        """Open the port, and ask the board for its hello. Raises DeviceError and RefusedError."""
         self._port = port
         self._events: SimpleQueue[Received] = SimpleQueue()
         self._heard: deque[bytes] = deque()
@@ -156,8 +184,10 @@ class PortPost:
         self._link.close()
 
     def boards(self) -> list[int]:
-        """The first client of the board; none if it has no key yet."""
-        return [self._first] if self._first else []
+        """Return the id of the board's first client, in a list; [] if it has no key yet."""
+        if not self._first:
+            return []
+        return [self._first]
 
     async def ask(self, device: int, frame: bytes) -> None:
         """Send `frame` to the board; earlier answers do not count any more."""
@@ -165,7 +195,10 @@ class PortPost:
         self._link.send(frame)
 
     async def answer(self, device: int, timeout: float) -> bytes | None:
-        """Return the next UPDATED or ERROR that names `device`, None if none comes in time."""
+        """Return the next UPDATED or ERROR of `device`; None if none comes in time.
+
+        timeout: seconds. A board without an answer is greeted, see `greet`.
+        """
         give_up_at = time.monotonic() + timeout
         while True:
             seconds_left = give_up_at - time.monotonic()
@@ -184,14 +217,17 @@ class PortPost:
         return None
 
     async def greet(self) -> None:
-        """Ask a board on trial for its hello, after which a restarted one counts credits from 0."""
+        """Ask a board that tries a new program for its hello, as a host does that connects.
+
+        Such a board has restarted; both sides then count the bytes that it may be sent from 0.
+        """
         with suppress(DeviceError, RefusedError):
             await asyncio.to_thread(self._link.hello, 0.5)
 
     async def _open_again(self, give_up_at: float) -> None:
-        """Open the port again, which a restarting board has lost. end: of time.monotonic().
+        """Open the port again, which disappears when a board restarts.
 
-        Raises DeviceError if it does not come back in time.
+        give_up_at: a time of time.monotonic(). Raises DeviceError if it does not come back by then.
         """
         self._link.close()
         while True:
@@ -210,16 +246,21 @@ Post = BrokerPost | PortPost
 async def bring(
     post: Post, transfer: Transfer, patience: float, trial: float, tell: Callable[[Transfer], None]
 ) -> int | None:
-    """Bring a package to its board; return its last state, None if the board fell silent.
+    """Send a package to its board until the board has started it, or has not.
 
-    patience: seconds without progress until the package is written. trial: seconds to restart and
-    be confirmed. tell: gets the transfer after each answer. A board with the whole package reports
-    no progress: so many of its answers count as progress as it may need to write and verify it.
+    Returns the board's last state, one of LAST, or None if the board fell silent.
+
+    post: the way to the board. patience: seconds that may pass without progress until the package
+    is written to flash. trial: seconds that the board then has to restart and to reach its host.
+    tell: is called with the transfer after each answer.
     """
     package_bytes = len(transfer.package)
     give_up_at = time.monotonic() + patience
     most_received = -1  # bytes
-    work_answers_left = 500 + package_bytes // WORK  # the old library sends some, too
+    # A board that has all bytes writes and verifies them, a piece for each UPDATE, and its answers
+    # show no progress. As many answers count as progress as it may need for that; the 500 are a
+    # margin, since the library that it runs may be an older one.
+    work_answers_left = 500 + package_bytes // WORK
     while time.monotonic() < give_up_at:
         state_before = transfer.state
         if not await _exchange(post, transfer, min(ANSWER, patience)):
@@ -230,14 +271,17 @@ async def bring(
 
         if transfer.state == wire.RECEIVING:
             has_all_bytes = transfer.wanted == package_bytes
-            if transfer.wanted > most_received or (has_all_bytes and work_answers_left > 0):
+            is_working = has_all_bytes and work_answers_left > 0
+            if transfer.wanted > most_received or is_working:
                 give_up_at = time.monotonic() + patience
             most_received = max(most_received, transfer.wanted)
             if has_all_bytes:
                 work_answers_left -= 1
             continue
 
-        if state_before in (None, wire.RECEIVING):
+        # The package is written, and the board restarts or runs it already.
+        is_written_now = state_before in (None, wire.RECEIVING)
+        if is_written_now:
             give_up_at = time.monotonic() + trial
         if transfer.state == wire.TRIAL:
             await post.greet()
@@ -246,7 +290,7 @@ async def bring(
 
 
 async def _exchange(post: Post, transfer: Transfer, seconds: float) -> bool:
-    """Send the next UPDATE; return whether the board has answered it within some seconds."""
+    """Send the next UPDATE, and return whether the board has answered it in time."""
     request = transfer.frame()
     await post.ask(transfer.device, request)
     give_up_at = time.monotonic() + seconds

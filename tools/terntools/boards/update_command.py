@@ -25,8 +25,9 @@ from terntools.terminal import Bar, require_positive
 if TYPE_CHECKING:
     from ternhost.reach.broker.access import Access
 
-_MACHINE = "machine %d"  # in a store, by device: the last known kind of its board
-_SILENT = "silent"
+_MACHINE = "machine %d"  # a key in a store, for a device: the last known kind of its board
+_SILENT = "silent"  # in the place of a state, for a board that did not answer
+# What to do about a board that was not updated, by its last state.
 _ADVICE = {
     _SILENT: "check that it is there, and that its program has an Update(board); one that has none, "
     "such as tern's own main.py, takes it at the desk: tern deploy BOARD --main FILE",
@@ -79,17 +80,21 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Bring a package to the named boards, and print what became of each."""
+    """Bring the program to the named boards, and print what became of each."""
     require_positive(args, "patience", "trial")
     if args.at_once < 1:
         raise UsageError(f"--at-once must be 1 or more, not {args.at_once}")
-    named_devices = [] if args.devices == ["all"] else keys.parse_ids(args.devices)
+    named_devices = []
+    if args.devices != ["all"]:
+        named_devices = keys.parse_ids(args.devices)
     access = None
     if args.broker:
         from ternhost.reach.broker.access import Access, host_file
 
         access = Access.load(host_file(args.broker))
-    store_path = args.store or (access and access.store)
+    store_path = args.store
+    if not store_path and access:
+        store_path = access.store
     if not store_path:
         raise UsageError("--store must name the file with the keys of the devices")
     with Store(store_path, create=False, beside=True) as store, Bar("updating") as bar:
@@ -100,9 +105,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_results(args: argparse.Namespace, update: _Update, results: list[dict[str, Any]]) -> int:
-    """Print the results of the boards, and return the exit code.
+    """Print what became of each board, and return the exit code of the command.
 
-    It is NO_DEVICE if the boards that failed were all silent.
+    results: of _Update.run. The exit code is NO_DEVICE if all boards that failed were silent.
     """
     failed = [result for result in results if result["state"] != _CONFIRMED]
     boards_left = len(update.devices) - len(results)
@@ -125,39 +130,46 @@ def _print_results(args: argparse.Namespace, update: _Update, results: list[dict
     if not failed:
         return OK
     all_silent = all(result["state"] == _SILENT for result in failed)
-    return NO_DEVICE if all_silent else errors.FAILED
+    if all_silent:
+        return NO_DEVICE
+    return errors.FAILED
 
 
 def _line(result: dict[str, Any]) -> str:
     """Describe for people what became of one board."""
     text = f"device {result['device']}: package {result['package']} ({result['bytes']:,} bytes) "
-    text += result["state"]
+    text += str(result["state"])
     if result["error"]:
         text += f"; its last error: {result['error']}"
     advice = _ADVICE.get(result["state"])
-    return f"{text}\n  {advice}" if advice else text
+    if advice:
+        text += f"\n  {advice}"
+    return text
 
 
 class _Update:
-    """The updates of one command."""
+    """The updates of all boards that one command names."""
 
     def __init__(self, args: argparse.Namespace, store: Store, bar: Bar) -> None:
-        """Read the program of --main, and the keys and sleepers of the store."""
+        """Read the program of --main, and from the store what is known of the devices.
+
+        bar: shows the progress.
+        """
         self._args = args
         self._store = store
         self._bar = bar
-        self._keys = store.keys()
-        self._wakes = sleepers.wakes(store)
-        self._contents: dict[str, bytes] = {}  # of a package, by the machine
+        self._keys = store.keys()  # by device
+        self._wakes = sleepers.wakes(store)  # seconds between two wakes, by device that sleeps
+        self._contents: dict[str, bytes] = {}  # of packages, by the kind of board
         self._post: Post
         self.program = program.read(args.main)
         self.devices: list[int] = []  # to be updated
         self.asleep: list[int] = []  # left out, since they sleep
 
     def check(self, devices: Sequence[int]) -> None:
-        """Make the packages of these devices, so that errors show before anything is sent.
+        """Make the packages for these devices, so that errors show before anything is sent.
 
-        Raises UsageError for a device that sleeps, or without a key or a machine.
+        Raises UsageError for a device that sleeps, has no key, or is of an unknown kind of board.
         """
         for device in devices:
             if device not in self._keys:
@@ -170,10 +182,13 @@ class _Update:
                     "wake is long enough for a package",
                     hint=_DESK,
                 )
-            self._content(self._machine(device))
+            self._content(self._machine(device))  # raises if it cannot be made
 
     def _machine(self, device: int) -> str:
-        """The kind of a device's board, as the command or the store names it. Raises UsageError."""
+        """Return the kind of a device's board, such as "pico-w". Raises UsageError if unknown.
+
+        The command names it, or an earlier one has, and then the store has it.
+        """
         machine = self._args.machine or self._store.state(_MACHINE % device)
         if machine not in program.MACHINES:
             hint = f"name it once: --machine {', '.join(program.MACHINES)}"
@@ -181,21 +196,29 @@ class _Update:
         return str(machine)
 
     def _content(self, machine: str) -> bytes:
-        """Return the content of the package for a kind of board. Raises UsageError."""
-        if machine not in self._contents:
-            other_files = {Path(name).name: program.read_file(name) for name in self._args.files}
-            if len(other_files) < len(self._args.files) or MAIN in other_files:
-                text = f"two files would have one name on the board, of --file and {MAIN}"
-                raise UsageError(text, hint="rename one of them")
-            files = program.program_files(machine, self.program, self._args.more, other_files)
-            self._contents[machine] = update_package.content(files)
-        return self._contents[machine]
+        """Return the content of the package for a kind of board, which is made only once.
+
+        Raises UsageError.
+        """
+        if machine in self._contents:
+            return self._contents[machine]
+        other_files = {}
+        for path in self._args.files:
+            other_files[Path(path).name] = program.read_file(path)
+        if len(other_files) < len(self._args.files) or MAIN in other_files:
+            text = f"two files would have one name on the board, of --file and {MAIN}"
+            raise UsageError(text, hint="rename one of them")
+        files = program.program_files(machine, self.program, self._args.more, other_files)
+        content = update_package.content(files)
+        self._contents[machine] = content
+        return content
 
     async def run(self, devices: Sequence[int], access: Access | None) -> list[dict[str, Any]]:
-        """Update these boards, or all that are connected; return the result of each that was begun.
+        """Update boards: the first alone, then several at once, until one fails.
 
-        It updates the first alone, then several at once, until one fails. devices: [] for all.
-        access: to a broker; None for the board on a port. Raises TernError.
+        Returns a result for JSON of each board whose update was begun. devices: the boards' devices,
+        or [] for all that are connected. access: to a broker; None for the board on a port. Raises
+        TernError.
         """
         if access:
             from ternhost.reach.broker.link import MqttLink
@@ -205,9 +228,13 @@ class _Update:
             self._post = PortPost(names.resolve(self._args.board))
         async with self._post as post:
             connected = post.boards()
-            self.devices = list(devices) or self._awake(connected)
+            self.devices = list(devices)
+            if not devices:
+                self.devices = self._awake(connected)
             if not access and self.devices != connected:
-                board = f"device {connected[0]}" if connected else "no device yet"
+                board = "no device yet"
+                if connected:
+                    board = f"device {connected[0]}"
                 raise UsageError(
                     f"the board on {self._args.board} is {board}", hint="name it, or say all"
                 )
@@ -220,7 +247,8 @@ class _Update:
     def _awake(self, connected: Sequence[int]) -> list[int]:
         """Return those of the connected boards that are of this store and do not sleep.
 
-        Notes the others as asleep. Raises DeviceError if there are none.
+        As a side effect, `self.asleep` gets those of the store that sleep. Raises DeviceError if no
+        board is left.
         """
         registered = [device for device in connected if device in self._keys]
         self.asleep = [device for device in registered if device in self._wakes]
@@ -233,12 +261,17 @@ class _Update:
         return awake
 
     async def _update_all(self) -> list[dict[str, Any]]:
-        """Update the boards, one first, then several at once, until one fails."""
+        """Update `self.devices`: the first alone, then --at-once at a time, until one fails.
+
+        With --keep-going, the others are updated all the same. Returns their results.
+        """
         results: list[dict[str, Any]] = []
         waiting = self.devices
         has_failed = False
         while waiting and (self._args.keep_going or not has_failed):
-            count = self._args.at_once if results else 1
+            count = 1  # a program that does not start then reaches one board only
+            if results:
+                count = self._args.at_once
             new_results = await asyncio.gather(*map(self._update, waiting[:count]))
             waiting = waiting[count:]
             results += new_results
@@ -246,23 +279,28 @@ class _Update:
         return results
 
     async def _update(self, device: int) -> dict[str, Any]:
-        """Update one board, and return its result for JSON.
+        """Update the board of one device, and return the result for JSON.
 
-        A package that the board refuses, since it has tried the same one before, goes once more
-        under another number.
+        A board refuses a package with the number of one that it has tried before. The package is
+        then sent once more under another number.
         """
         content = self._content(self._machine(device))
         for takes_new_number in (False, True):
             number = update_package.number_for(self._store, device, content, takes_new_number)
             key = self._keys[device]
-            transfer = Transfer(device, key, number, update_package.sealed(key, number, content))
+            package = update_package.sealed(key, number, content)
+            transfer = Transfer(device, key, number, package)
             self._bar.say(f"device {device}: package {number}, {len(transfer.package):,} bytes")
             state = await bring(
                 self._post, transfer, self._args.patience, self._args.trial, self._show
             )
-            if transfer.first not in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL):
+            # A first answer with one of these states is about an earlier attempt.
+            was_refused = transfer.first in (wire.ROLLED_BACK, wire.OLD, wire.DAMAGED, wire.FULL)
+            if not was_refused:
                 break
-        state_name = _SILENT if state is None else wire.UPDATES[state]
+        state_name = _SILENT
+        if state is not None:
+            state_name = wire.UPDATES[state]
         self._bar.say(f"device {device}: {state_name}")
         return {
             "device": device,
@@ -273,6 +311,6 @@ class _Update:
         }
 
     def _show(self, transfer: Transfer) -> None:
-        """Show how far a transfer is."""
+        """Show on the progress bar how many bytes of a package the board has."""
         if transfer.state == wire.RECEIVING:
             self._bar.update(transfer.wanted, len(transfer.package))
