@@ -14,7 +14,8 @@ from terntools.sessions import Session
 def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
     report = {
         "median": 9000.0,  # microseconds
-        "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
+        "receive": 1300.0,
+        "send": 200.0,
         "bytes_in": 120,
         "bytes_out": 18,
     }

@@ -41,7 +41,8 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     restored = begin(name, 600, **options)
     restored.restore(json.loads(json.dumps(learner.state())))
     assert restored.state() == learner.state()
-    finished(restored, driver)
+    for _ in rounds(restored, driver, first=1 + before_resuming):
+        pass
     whole = finished(begin(name, 600, **options))
     assert restored.state() == whole.state()
 
