@@ -2,22 +2,18 @@
 of request.
 """
 
-import time
-
 import scratch
 import small_board
-from checks import modules, no_memory, raises, replaced, taken_by
+from checks import modules, no_memory, replaced, taken_by
 from fake_link import Link
 from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet, round_frame, spent
 from spec.cards import laplace, projection_card
 
-from tern import bench, frames, ledger, supervisor, wire
+from tern import frames, ledger, supervisor, wire
 from tern import gradient as gradient_module
 from tern import policy as policy_module
 from tern import report as report_module
-from tern.card import CardError
 from tern.client import Client
-from tern.compat import MICROPYTHON
 
 
 def test_each_card_is_certified_once():
@@ -85,30 +81,6 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
     assert spent(folder) == 4 * EPSILON
 
 
-def test_the_bench_times_every_case():
-    if not MICROPYTHON:
-        return  # there is no ticks_us
-    client = Client(provision(scratch.folder()))
-    plain = [("plain", card) for card in (TWO, THREE, small_board.WINDOW)]
-    for case, card in [("sample", THREE), ("entropy", TWO)] + plain:
-        units, times = bench.run(case, 3, card, client, time.ticks_us)
-        assert units > 0 and len(times) == 3, case
-    raises(CardError, bench.run, "sample", 3, b"no card", client, time.ticks_us)
-
-
-def test_a_buffer_is_read_anew_for_each_request():
-    client = Client(provision(scratch.folder()))
-    buffer = bytearray(round_frame(1, TWO))  # links pass the same object each time
-    for number in (1, 2):
-        buffer[:] = round_frame(number, TWO)
-        client.answer(buffer)
-        assert client.reply[0] == wire.REPORT
-        assert frames.address(client.reply) == (7, number)
-    buffer[10] ^= 1  # the tag is that of another question
-    client.answer(buffer)
-    assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
-
-
 def garbage_of_reports(card, count=24):
     """The mean number of bytes of garbage that a report leaves."""
     board = provision(scratch.folder(), d=28)
@@ -129,26 +101,6 @@ def garbage_of_reports(card, count=24):
 def test_a_report_leaves_little_garbage():
     assert garbage_of_reports(THREE) <= 500
     assert garbage_of_reports(projection_card(EPSILON)) <= 700  # it hashes once more
-
-
-def local_round(model, epochs):
-    """A ROUND of local training."""
-    return round_frame(1, THREE, k=1, model=wire.LOCAL + model, exponent=-12, local=(epochs, 1, 9))
-
-
-def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_records():
-    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch, by the public
-    # bound on the records; the records that there are do not matter.
-    for slot, bound, most_epochs in ((500, 16, 20), (500, 1, 170), (241, 1, 1), (240, 1, 0)):
-        for records in (1, 200):
-            folder = scratch.folder()
-            client = Client(provision(folder, records=records))
-            put_fleet(folder, slot=slot, records=bound)
-            refused = local_round(wire.SVM, most_epochs + 1)
-            assert error_of(ask(client, refused)) == (wire.ERR_SLOT, 0)
-            assert spent(folder) == 0
-            if most_epochs:
-                assert ask(client, local_round(wire.SVM, most_epochs))[0] == wire.REPORT
 
 
 LOCAL_ROUND = {"k": 1, "model": wire.LOCAL + wire.LINEAR, "exponent": -12, "local": (1, 1, 9)}

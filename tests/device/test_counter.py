@@ -96,7 +96,7 @@ def start(state, image, questions, medium):
                 "ahead": ahead,
             }
             event["report"] = "".join("%02x" % byte for byte in report)
-            answer = ledger_vectors.ask(ledger, book, event)
+            answer = ledger_vectors.ask(book, event)
             if answer == "refused":
                 raise LedgerError
             if answer in ("paid", "again"):

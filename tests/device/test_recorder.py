@@ -141,14 +141,6 @@ def test_new_records_replace_the_oldest_in_a_ring_of_files_with_a_block_each():
         scratch.remove(folder)
 
 
-def test_a_smaller_capacity_keeps_the_newest_records():
-    folder = scratch.folder()
-    filled(folder, 600, (13, 600, 8))
-    book = opened(folder, 13, 64, 8)
-    assert numbers(book) == list(range(536, 600)) and len(file_sizes(folder)) <= 3
-    book.close()
-
-
 class Walk:
     """A recorder beside a list of the records that it must have."""
 

@@ -16,7 +16,7 @@ from tern import card as cards
 from tern import wire
 from terngateway import messages
 from terngateway.messages import Answer, Ask, Hello, Refused, Still, Taken
-from terngateway.round import check
+from terngateway.round import check_answer
 from terngateway.site_fleet import SiteFleet
 from terngateway.tables import GatewayTables
 from ternhost.count.batches import unpack
@@ -130,7 +130,7 @@ def test_a_repeated_question_gets_the_same_bytes_even_after_a_restart(site, flee
     assert site.bytes_for(ask(number=3)) == first
     site.start()
     assert site.bytes_for(ask(number=3)) == first
-    (cohort,) = check(messages.decode(first), ask(number=3))
+    (cohort,) = check_answer(messages.decode(first), ask(number=3))
     assert cohort.reports == len(DEVICES)
 
 
@@ -245,7 +245,7 @@ def test_results_of_single_devices_need_the_consent_of_the_site(site):
     assert "--single-results" in site.ask(ask_singly(number=2, question=VECTOR)).hint
     site.start(single_results=True)
     question = ask_singly(number=3, question=VECTOR)
-    (cohort,) = check(site.ask(question), question)
+    (cohort,) = check_answer(site.ask(question), question)
     assert cohort.results.shape == (10, 3)
     assert cohort.results.tolist() == sorted(cohort.results.tolist()), "not in order of devices"
 
@@ -255,7 +255,7 @@ def test_hashed_answers_are_sent_as_supports_of_categories(site):
     site.start(**BOARDS)
     question = ask_singly(number, HASHED, categories=categories)
 
-    (cohort,) = check(site.ask(question), question)
+    (cohort,) = check_answer(site.ask(question), question)
 
     with site.store() as store:
         (batch,) = store.report_batches(number)
