@@ -45,7 +45,6 @@ _SWAPS = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-_DROPPED = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise)
 
 
 def mutants(source, number=None):

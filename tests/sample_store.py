@@ -153,7 +153,7 @@ HOSTILE = (
 )
 
 
-def spoil(path, name=NAME):
+def fill_with_hostile_text(path, name=NAME):
     """Put HOSTILE wherever the store of a made run holds text of boards, sites and learners: in
     turn or as a whole.
 

@@ -24,7 +24,7 @@ from tern.fixed import ONE
 from ternhost import DeviceModel
 from ternhost.run.guarantees import ClassGuarantees
 from terntools.boards.policy import policy
-from terntools.emulators.programs import ProgramFleet
+from terntools.emulators.programs import ProgramFleet, UserProgram
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -80,8 +80,17 @@ def all_of(day, bouts):
 
 with TemporaryDirectory(prefix="tern-activity-") as folder:
     limits = policy(None, args.life, DELTA)
-    arguments = (Path(folder), HERE / "main.py", args.boards, D, limits, args.speed)
-    with ProgramFleet(*arguments, tells="accuracy.json", unit=UNIT, records=args.windows) as fleet:
+    program = UserProgram(HERE / "main.py", state_file="accuracy.json", arguments=[args.speed])
+    boards = ProgramFleet(
+        Path(folder),
+        program,
+        boards=args.boards,
+        features=D,
+        policy=limits,
+        unit=UNIT,
+        records=args.windows,
+    )
+    with boards as fleet:
         say(f"{args.boards} boards collect windows")
         fleet.wait_until(lambda board: board["windows"] >= args.windows)
         say("$ tern train --fleet mqtt:BROKER", OPTIONS)

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from ternhost.privacy.accounting import Policy
 from ternhost.privacy.base import MICRO
 from ternhost.run.guarantees import ClassGuarantees
-from terntools.emulators.programs import ProgramFleet
+from terntools.emulators.programs import ProgramFleet, UserProgram
 
 D = 7
 ENOUGH = 288  # readings that a board judges: a day
@@ -43,10 +43,16 @@ def say(*words):
 
 with TemporaryDirectory(prefix="tern-thermostat-") as folder:
     policy = Policy(args.epsilon * MICRO, args.epsilon * MICRO * args.rounds)
-    program = Path(__file__).with_name("main.py")
-    arguments = (Path(folder), program, args.boards, D, policy, args.hour_ms, args.wake)
+    program = UserProgram(
+        Path(__file__).with_name("main.py"),
+        state_file="error.json",
+        arguments=[args.hour_ms, args.wake],
+    )
     # Boards that sleep: the broker keeps what is for them, and the host knows when they wake.
-    with ProgramFleet(*arguments, tells="error.json", wake_s=2) as fleet:
+    boards = ProgramFleet(
+        Path(folder), program, boards=args.boards, features=D, policy=policy, wake_s=2
+    )
+    with boards as fleet:
         say(f"{args.boards} boards collect readings")
         fleet.wait_until(lambda board: board["hours"] >= 8)
         say("$ tern serve --fleet mqtt:BROKER", OPTIONS)

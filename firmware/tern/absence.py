@@ -1,13 +1,14 @@
-"""Why a board is not on its broker: the reasons of a Lost, and the board's last absence.
+"""Why a board is not connected to its broker: reasons, and the board's last absence.
 
-The reasons are those of shared_specs/mqtt.md. A reason depends on the network alone, never on
-records.
+A reason is a number of shared_specs/mqtt.md, which a Lost exception carries. The board states it in
+its HELLO and blinks it on its LED. It depends on the network alone, never on records.
 """
 
 from tern.compat import const, ticks_diff, ticks_ms
 
 ABSENT = "absent.bin"  # among the files of a board: the reason, a byte; 0 while it is not absent
 
+# The reasons, in the order in which a connection is made.
 NO_SETTINGS = const(1)
 NO_NETWORK = const(2)
 WIFI_KEY = const(3)
@@ -27,19 +28,23 @@ LOST = const(16)
 FAULT = const(17)
 
 _BLINK_MS = const(256)
-_REST = const(6)  # such times of darkness after the last blink
+_REST = const(6)  # of such times, darkness after the last blink
 
 
 class Absence:
-    """The absence of `board` that began with this object, or its last one. str(): as in a HELLO."""
+    """How long and why a board is absent from its broker, or was the last time.
+
+    str() gives the text for a HELLO. reason: the last one since the absence began; 0 if nothing has
+    failed. It is kept in a file, since the board may restart before it can state it.
+    """
 
     def __init__(self, board):
         """Begin an absence now; a file of the board has the reason of one before a restart."""
         self._led = board.led
         self._path = board.directory + "/" + ABSENT
-        self.reason = 0  # the last one since the absence began; 0: nothing has failed
-        self._ms = self._kept = 0
-        # in whole seconds, so that nobody sees how long the start took
+        self.reason = 0
+        self._ms = self._kept = 0  # the length of the absence; the reason in the file
+        # In whole seconds (of 1024 ms), so that nobody sees how long the start took.
         self._since = ticks_ms() >> 10 << 10
         self._ended = self._lit = False
         try:
@@ -66,7 +71,7 @@ class Absence:
         reason: one of this module. Only that of an attempt goes to the file.
         """
         self._count()
-        if self._ended:
+        if self._ended:  # another absence begins
             self._ended = False
             self._ms = 0
             self._since = now
@@ -101,7 +106,7 @@ class Absence:
 
     def show(self):
         """Blink as often as the reason's number says, then pause; to be called again and again."""
-        phases = 2 * self.reason
+        phases = 2 * self.reason  # each blink is a time of light and one of darkness
         phase = ticks_ms() // _BLINK_MS % (phases + _REST)
         # Light in even phases, dark in odd ones and in the pause.
         lit = phase < phases and not (self._ended or phase & 1)

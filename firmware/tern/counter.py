@@ -1,8 +1,9 @@
 """The counter of a chip: fuses that tell an old copy of the flash from the last one (ledger.md).
 
-A fuse only ever burns; nothing undoes that. A ledger whose step is not 0 is bound to the counter:
-each write of it burns two fuses, one before and one after. Which fuses these are differs from board
-to board (Base.fuses). Whatever is wrong is ERR_LEDGER.
+Without it, somebody who restores an old copy of the flash restores a spent budget. A fuse only ever
+burns; nothing undoes that. A ledger whose step is not 0 is bound to the counter: each write of it is
+a step, which burns two fuses, one before the write and one after. Which fuses these are differs from
+board to board (Base.fuses). Whatever is wrong is refused as ERR_LEDGER.
 """
 
 from binascii import crc32
@@ -27,11 +28,12 @@ def fuses_of(board):
 def count(fuses):
     """Return (last step begun, last step done, number of steps) of a counter.
 
-    Each step has two fuses: begun, and done. Raises FrameError if a later fuse is burnt.
+    Step i, from 1 on, has two fuses: 2 i - 2 is burnt when it begins, and 2 i - 1 when it is done.
+    Raises FrameError if a later fuse is burnt, since then the fuses serve for something else.
     """
     begun = done = 0
     total = fuses.count // 2
-    while begun < total and fuses.is_burnt(2 * begun):
+    while begun < total and fuses.is_burnt(2 * begun):  # step begun + 1 has begun
         begun += 1
         if fuses.is_burnt(2 * begun - 1):
             done = begun
@@ -54,25 +56,23 @@ def mark(fuses, step, done):
 
 
 class ChipCounter:
-    """The counter of a `ledger` that was just loaded: write() writes it, and counts.
-
-    write: a function of a path and the bytes of a ledger, which puts them there. Raises FrameError
-    for a ledger that is not the last one of its counter.
-    """
+    """The counter of a ledger that was just loaded: write() writes the ledger, and counts a step."""
 
     def __init__(self, ledger, board, write):
-        """Check that `ledger` is the last one of the counter of `board`.
+        """Check that `ledger` is the last one that the counter of `board` has counted.
 
-        Raises FrameError if it is not. A new ledger begins its first step; a write that the power
-        failure cut off after the file was written is completed.
+        write: a function that writes a path and the bytes of a ledger to flash. A new ledger begins
+        its first step. If the power failed after a file was written, but before its step was done,
+        the step is completed. Raises FrameError if the ledger is not the last one.
         """
         fuses = fuses_of(board)
         begun, done, total = count(fuses)
         step = ledger.step
-        if step == begun + 1 and not ledger.state:  # new, and idle
+        if step == begun + 1 and not ledger.state:  # a new ledger, whose state is IDLE
             mark(fuses, step, 0)
             begun = step
-        if step == begun > done:  # the power failed after it was written
+        # The file has the step that was begun, but it is not marked as done: the power failed.
+        if step == begun > done:
             mark(fuses, step, 1)
         elif step != done:
             raise FrameError(wire.ERR_LEDGER, "not the last one of its counter", wire.OLD_LEDGER)

@@ -16,37 +16,37 @@ from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
 _PORT = const(53)
-_TRIES = const(4)
-_TRY_MS = const(2000)
+_TRIES = const(4)  # how often a query is sent,
+_TRY_MS = const(2000)  # and how long each time an answer is waited for
 _ANSWER = const(512)  # bytes of one over UDP, at most
-_HEADER = const(12)
+_HEADER = const(12)  # bytes: id, flags, and four numbers of records
 
 
 def query(host):
     """Return a Query for `host`, or None where nothing has to be looked up here.
 
-    None: `host` is an address, or the interpreter has the only network.
+    It is None if `host` is an address, or if the operating system, not MicroPython, has the network.
     """
+    # An IPv6 address has colons, an IPv4 one digits and dots alone.
     if network and ":" not in host and host.strip("0123456789."):
         return Query(host, network.WLAN(network.STA_IF).ifconfig()[3])
     return None
 
 
 class Query:
-    """One look-up of `name` at the name server `server`; port: of a test's.
-
-    Raises Lost if it cannot be a name.
-    """
+    """One look-up of the IPv4 address of a name; step() does it."""
 
     def __init__(self, name, server, port=_PORT):
         """Make the packet, and the socket that sends it.
 
-        port: another one than that of DNS, for tests. Raises Lost if `name` cannot be a host name.
+        server: the address of the name server, which is not asked for a name in .local. port:
+        another one than that of DNS, for tests. Raises Lost if `name` cannot be a host name.
         """
         self._name = name
-        # whether one server is asked, and nobody else may answer
+        # Whether one server is asked, and nobody else may answer; a name in .local is asked of all.
         self._alone = not name.endswith(".local")
-        # a random id; recursion desired; one question; type A, class IN
+        # A random id; flags (recursion desired); one question, no other records. The question is
+        # the labels of the name, each after its length, a zero, type A (1) and class IN (1).
         packet = os.urandom(2) + b"\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
         for label in name.encode().rstrip(b".").split(b"."):
             if not 0 < len(label) < 64:
@@ -61,6 +61,7 @@ class Query:
         self._socket.setblocking(False)
         self.close = self._socket.close
         self._left = _TRIES
+        # When it was sent last: so long ago that it is due.
         self._since = ticks_ms() - _TRY_MS
 
     def step(self):
@@ -102,13 +103,15 @@ class Query:
 def _address(answer, at):
     """Return the first IPv4 address among the records of `answer`, or None.
 
-    at: where its records begin, behind the question. A record is a name, type, class, time to live
-    (4 bytes), length and data; records before the address may be other names.
+    at: where its records begin, behind the question. A record is a name, type and class (2 bytes
+    each), time to live (4 bytes), length (2 bytes) and data. Records before the address may be other
+    names of the host.
     """
     try:
+        # Bytes 6 and 7 are the number of records.
         for _ in range(answer[6] << 8 | answer[7]):
-            # Skip the name: labels, each after its length, up to a zero or a reference of two
-            # bytes.
+            # Skip the name: labels, each after its length (below 64), up to a zero or a reference
+            # of two bytes, the first of which is 192 or more.
             while 0 < answer[at] < 64:
                 at += 1 + answer[at]
             at += 2 if answer[at] else 1

@@ -24,27 +24,33 @@ def encode_round(
     batch=0,
     local=(0, 0, 0),
 ):
-    """Write a ROUND; return its length. Raises FrameError where a field is out of bounds.
+    """Write a ROUND, by which the host asks for a report; return its length.
 
-    parameters: classes x d int16 mantissas, or, in a collection, for each of d features whether it
-    is requested; k: values of a report; local: (epochs, rate, tau) for local training.
+    out: the buffer. key, device: of a client, or of the whole fleet. model: one of wire.LINEAR and
+    those after it. parameters: classes x d int16 mantissas, row by row; in a collection, for each
+    of d features whether it is requested. card: the bytes of the privacy mechanism's table. k: how
+    many values a report has. exponent: a mantissa m stands for m 2**exponent. range_: values are
+    scaled up by 2**range_. batch: records to use, 0 for all. local: (epochs, rate, tau) for local
+    training. Raises FrameError if a field is out of bounds.
     """
     frames.check_address(device, round_number)
     is_collection = model in wire.COLLECTIONS
     rows = 1 if is_collection else classes
     frames.require(classes >= 1 and len(parameters) % rows == 0, "parameters are not classes x d")
     d = len(parameters) // rows
-    shape = card[0] & 15 if card else 0
+    shape = card[0] & 15 if card else 0  # below the version
     frames.check_question(model, shape, (range_, exponent), (classes, d, k), batch, local)
     frames.require(1 <= len(card) <= wire.MAX_CARD, "card too long or missing")
     if is_collection:
         requested = [1 if value else 0 for value in parameters]
+        # A sum has one value more, the tally of its units; the comparison counts as 1.
         values = sum(requested) * classes + (shape == SUM)
         frames.require(k <= values <= wire.MAX_VALUES + 1, "k larger than the features asked for")
-        # a bit for each feature, eight to a byte
-        variable_part = bytes(
-            [sum(requested[i + j] << j for j in range(min(8, d - i))) for i in range(0, d, 8)]
-        )
+        # A bit for each feature, eight to a byte, from the lowest bit up.
+        bits = bytearray(d + 7 >> 3)
+        for j in range(d):
+            bits[j >> 3] |= requested[j] << (j & 7)
+        variable_part = bytes(bits)
     else:
         variable_part = _int16(parameters)
     fields = (
@@ -73,9 +79,10 @@ def _encode(out, key, kind, layout, fields, rest=b""):
 
 
 def encode_model(out, key, device, round_number, model, parameters, exponent, classes=1):
-    """Write a MODEL of classes x d int16 mantissas; return its length.
+    """Write a MODEL, which brings the learned model to devices; return its length.
 
-    device: a client's, with its key, or FLEET with the fleet's. Raises FrameError.
+    device, key: those of a client; or FLEET and the fleet's. parameters: classes x d int16
+    mantissas m, each of which stands for m 2**exponent. Raises FrameError.
     """
     n = len(parameters)
     frames.require(not (device >> 32 or round_number >> 32), "device or round out of bounds")
@@ -85,7 +92,7 @@ def encode_model(out, key, device, round_number, model, parameters, exponent, cl
     frames.require(size <= wire.MAX_FRAME, "too many parameters")
     fields = device, round_number, model, exponent, classes, n // classes
     n = _encode(out, key, wire.MODEL, wire.MODEL_FIELDS, fields, _int16(parameters))
-    check_model(memoryview(out)[:n], key)
+    check_model(memoryview(out)[:n], key)  # raises FrameError if a device would refuse it
     return n
 
 
@@ -151,9 +158,10 @@ HELLO_NAMES = (
 
 
 class Hello:
-    """A decoded HELLO, with the fields of wire.md; release: (major, minor, patch).
+    """A decoded HELLO, by which a board describes itself, with the fields of wire.md.
 
-    In another schema, only the first three fields are set.
+    release: (major, minor, patch) of the board's tern. A board with another schema, another version
+    of wire.py, may have other fields: then only the first three are set, and all others are None.
     """
 
     nonce: int
@@ -178,6 +186,7 @@ class Hello:
 
     def __init__(self, frame):
         """Decode `frame`. Raises FrameError."""
+        # The first three fields, nonce, version and schema, are the same in all schemas.
         fields = struct.calcsize("<IB8s")
         frames.require(
             frames.kind(frame) == wire.HELLO and len(frame) >= 1 + fields + wire.TAG_BYTES,
@@ -191,11 +200,11 @@ class Hello:
         if self.schema != wire.SCHEMA:
             return
         fields = frames.fields_of(frame, wire.HELLO, wire.HELLO_FIELDS)
-        n = fields[-1]
+        n = fields[-1]  # the length of the text, which ends the frame
         frames.check_length(frame, wire.HELLO_FIELDS, n)
         for name, value in zip(HELLO_NAMES, fields):
             setattr(self, name, value)
-        self.release = tuple(fields[-2])
+        self.release = tuple(fields[-2])  # three bytes become three numbers
         start = frames.end_of(wire.HELLO_FIELDS)
         try:
             self.text = str(bytes(frame[start : start + n]), "utf-8")

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 MODEL = "/model.bin"
 
-_ONE = const(16384)
-_AT = const(7)  # of a MODEL: at this int16 begin the parameters,
-_AT_BYTES = const(14)  # this byte,
-_AFTER = const(4)  # and this number of int16 follow them
-# Where a MODEL has its device, the file has the first of these, or the fleet key's epoch, which is
-# at least the second.
+_ONE = const(16384)  # 1 in Q1.14
+# Where the parameters of a MODEL begin, in int16s and in bytes, and how many int16s, the tag, follow
+# them. The model is kept as an image of such a frame.
+_AT = const(7)
+_AT_BYTES = const(14)
+_AFTER = const(4)
+# Where a MODEL has its device, the file has one of these: _OF_A_ROUND if the model is that of a
+# ROUND; else the epoch of the fleet's key, or _NO_EPOCH if that is smaller.
 _OF_A_ROUND = const(1)
 _NO_EPOCH = const(2)
 
@@ -53,22 +55,22 @@ def decode_model(frame: "Buffer", key: bytes) -> "tuple[int, int, int, int, int,
 
 
 class Model:
-    """The device's model: that of the last MODEL, or, before the first, of the last ROUND.
+    """The device's model, for predictions by the program: that of the last MODEL frame.
 
-    kind: LINEAR, LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final:
-    whether its frame was a MODEL. d: features of a row, the constant included. A prediction
+    Before the first MODEL, it is that of the last ROUND, whose parameters are not final. kind: LINEAR,
+    LOGISTIC, SVM or SOFTMAX of wire.py. round: the number in its frame. final: whether its frame was a
+    MODEL. ready: whether there is a model. d: features of a row, the constant included. A prediction
     allocates nothing after the first call.
     """
 
     def __init__(self, every: int = 8) -> None:
         """every: parameters of ROUNDs are written to flash once in this many rounds.
 
-        Those of a MODEL are written always.
+        Those of a MODEL are always written.
         """
         self.every = every
-        self.in_place = (
-            False  # whether the file may be written over, which is quicker: tern.ledger.Ledger
-        )
+        # Whether the file may be written over, which is quicker; see tern.ledger.Ledger.
+        self.in_place = False
         self.ready = self.final = False
         self.round = self.kind = self.exponent = self.classes = self.d = 0
         self._epoch = _NO_EPOCH
@@ -88,6 +90,7 @@ class Model:
                 frame = file.read()
             fields = check_model(frame, b"")
             self._put(fields, frame[_AT_BYTES : -wire.TAG_BYTES], False)
+            # Of another epoch than the fleet's key now: a MODEL of any round may follow.
             if self.final and fields[0] != self._epoch:
                 self.round = 0
         except Exception:  # whatever is wrong with it: as if there were none
@@ -96,7 +99,7 @@ class Model:
     def forget_round(self) -> None:
         """Accept a MODEL of any round next, since the fleet has a new key.
 
-        After a restart, fleet.bin has its epoch.
+        After a restart, the epoch in fleet.bin tells the same.
         """
         self.round = 0
         self._epoch = max(_NO_EPOCH, read_fleet(self._directory + "/" + FLEET)[4])
@@ -119,8 +122,11 @@ class Model:
         model = request.model
         number = request.round
         if not self.final and number > self.round and model not in wire.COLLECTIONS:
+            # The kind of the model itself, whether it is trained by gradients or locally. Other
+            # numbers up to SOFTMAX are such kinds already.
             if model > wire.SOFTMAX:
                 model = wire.SOFTMAX if request.classes > 1 else model - wire.LOCAL
+            # Once in `every` rounds, and whenever it is another kind of model.
             must_write = number // self.every > self.round // self.every or (
                 (model, request.classes, request.d) != (self.kind, self.classes, self.d)
             )
@@ -128,16 +134,18 @@ class Model:
             self._put(fields, request.parameters, must_write)
 
     def score(self, row: "array[int]", label: int = 0) -> int:
-        """Return w.x of a row (array('h')) in 2**-14 units; for softmax, that of class `label`.
+        """Return w.x of a row (array('h')) in units of 2**-14; for softmax, that of class `label`.
 
-        Raises RuntimeError.
+        Raises RuntimeError if there is no model, or not for such a row.
         """
         d = self.d
         if len(row) < d or not 0 <= label < self.classes:
             raise RuntimeError("no model for this row")
         sums = self._sums
-        # factors change places, which changes no sum
+        # dot() takes features and parameters the other way round, which changes no sum.
         dot(self._image, _AT + label * d, row, sums, d)
+        # w.x = (256 sums[0] + sums[1]) 2**exponent, without the last 8 bits, shifted right by d,
+        # rounded to nearest; see Gradient.add().
         d = -8 - self.exponent
         return sums[0] + (sums[1] >> 8) + (1 << d - 1) >> d
 
@@ -150,6 +158,8 @@ class Model:
         kind = self.kind
         score = self.score(row, label if kind == wire.SOFTMAX else 0)
         if kind == wire.LOGISTIC:
+            # The sigmoid of a positive score is 1 - tail, that of a negative one is the tail; for
+            # the label -1 it is the other way round.
             tail = sigmoid_tail(abs(score))
             return _ONE - tail if (score >= 0) == (label > 0) else tail
         if kind != wire.SOFTMAX:
@@ -181,11 +191,12 @@ class Model:
         return label
 
     def _put(self, values, parameters, write):
-        """Use a model, and write it to its file if `write` is set and it is another one.
+        """Use a model, unless it is the one in use; write it to its file if `write` is set.
 
-        values: the fields of a MODEL, with the file's first field in place of the device;
+        values: the fields of a MODEL, with _OF_A_ROUND or the epoch in place of the device.
         parameters: their bytes. Raises LedgerError and OSError.
         """
+        # The image of a MODEL frame with the empty key, whose tag serves as a check.
         frame = bytearray(_AT_BYTES) + bytes(parameters) + bytes(wire.TAG_BYTES)
         frame[0] = wire.MODEL
         pack_into(wire.MODEL_FIELDS, frame, 1, *values)

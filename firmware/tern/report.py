@@ -14,13 +14,15 @@ from tern.shapes import PROJECTION, SUM
 
 
 class Answerers:
-    """The answerers: what computes values and draws symbols, each made when it is first needed.
+    """The answerers: objects that compute values and draw symbols, each made when first needed.
 
-    An answerer has cost(card), values(client, records, card) and draw(card, entropy, inputs, out,
-    k). Sums and projections are those of a card's shape, all others those of a model.
+    An answerer has cost(card), the price of a report; values(client, records, card); and draw(card,
+    entropy, inputs, out, k). Some have steps(client, records) as well, which yields in between. Sums
+    and projections have answerers of a card's shape, all other requests those of a model.
     """
 
     def __init__(self, session, policy):
+        """session: the Session of the frame under way. policy: the board's Policy."""
         self.gradients = Gradients(session.round)  # of the small models
         self._session = session
         self._policy = policy
@@ -74,13 +76,17 @@ class Answerers:
 
 
 class Report:
-    """The report under way, written into `reply` under the key of the session.
+    """The report under way: prepare(), choose() and draw(), in this order.
 
-    card: the tern.card.Card of the ROUND; packed_bytes: of its symbols; answerer: see Answerers;
-    sealed: a view of all its bytes.
+    card: the tern.card.Card of the ROUND, the table of the privacy mechanism. answerer: what
+    computes and draws its values, see Answerers. packed_bytes: how many bytes its symbols take.
+    sealed: a view of the whole frame.
     """
 
     def __init__(self, session, policy, reply):
+        """session: the Session of the frame under way. policy: the board's Policy. reply: the buffer
+        for the frame.
+        """
         self.card = None
         self.answerer = None
         self.answerers = Answerers(session, policy)
@@ -113,14 +119,15 @@ class Report:
             self.decode(request.card, request.k)
 
     def decode(self, data, k):
-        """Take the card `data` for a report of k values. Raises CardError."""
-        self._k = 0
+        """Decode the card `data` for a report of k values, and size the report. Raises CardError."""
+        self._k = 0  # until all went well
         card = decode(data)
         size = frames.packed_size(card.symbols, k)
         if size > wire.MAX_PACKED:
             raise CardError("too many symbols for one report")
         if k > len(self._symbols):
             self._make_room(k)
+        # The length of the report, and so the views of it, stay the same from round to round.
         n = frames.REPORT_BYTES + size
         view = memoryview(self._reply)
         self._unsealed = view[:n]
@@ -130,18 +137,22 @@ class Report:
         self._k = k
 
     def price(self, measure):
-        """Return the price of the report in the `measure` of a ledger, millionths.
+        """Return the price of the report in millionths of a ledger's measure.
 
-        Raises FrameError.
+        measure: EPSILON (0) or RHO of tern.ledger. Raises FrameError.
         """
         card = self.card
         cost = self.answerer.cost(card)
+        # The module of sums converts epsilon to rho, and knows the cards that cost rho.
         if measure or card.shape == SUM:
             cost = self.answerers.of_shape(SUM).price(measure, cost, card)
         return cost
 
     def choose(self, values):
-        """Take the k of `values` (array('h'), Q1.14) that the question chooses, for draw()."""
+        """Choose the k of `values` to report, for draw().
+
+        values: array('h'), Q1.14. The question, not the data, decides which they are.
+        """
         k = self._k
         session = self._session
         choose(session.question, session.round.values, k, self._chosen)

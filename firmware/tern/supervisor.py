@@ -1,7 +1,7 @@
-"""Serves the host for main.py.
+"""Serves the host for main.py, for as long as the board has power.
 
-After an exception it serves again in the same interpreter, so that a host keeps its port; after the
-longest pause it resets the board, since a driver may hang or the heap be fragmented.
+After an exception it serves again in the same interpreter, so that a host keeps its port. Pauses
+grow; after the longest one it resets the board, since a driver may hang or the heap be fragmented.
 """
 
 import gc
@@ -10,24 +10,27 @@ from tern import compat
 from tern.client import Client
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 
-_MOST = const(0xFFFF)  # that is counted
-_LONGEST = const(300)  # s
-_LONGEST_AT_CONSOLE = const(8)  # s; tools wait about as long for their prompt
-_QUIET_MS = const(3600000)  # after which a pause is short again
-_STEP_MS = const(2000)  # a watchdog may be fed so seldom
+_MOST = const(0xFFFF)  # a count goes no further, since it has 16 bits
+_LONGEST = const(300)  # pause (s)
+_LONGEST_AT_CONSOLE = const(8)  # the same at a console; tools wait about as long for their prompt
+_QUIET_MS = const(3600000)  # after so long without an exception, a pause is short again
+_STEP_MS = const(2000)  # of waiting for a frame: a watchdog may be fed so seldom
 
 
 def run(board):
-    """Serve until the other end has gone or somebody interrupts; a locked board for ever.
+    """Serve the host of `board` until the other end has gone or somebody interrupts.
 
-    Counts its restarts.
+    A locked board, which nobody may interrupt, serves for ever. The numbers of exceptions and of
+    restarts since power on are counted in a word that survives resets.
     """
     kept = board.keep()
-    board.exceptions = kept >> 16
+    board.exceptions = kept >> 16  # in its high 16 bits, restarts in its low ones
     board.restarts = kept & _MOST
-    pause = 1
+    pause = 1  # s
     try:
         while True:
+            # A reset that is not ours ends this loop, and counts as a restart. Nobody may see one in
+            # HELLO before it has happened, so board.restarts follows later.
             restarts = min(board.restarts + 1, _MOST)
             board.keep(board.exceptions << 16 | restarts)
             start = ticks_ms()
@@ -37,12 +40,13 @@ def run(board):
                     return
             except Exception as error:
                 board.failed(error)
+            # After long service begin with a short pause. The clock wraps around after even longer.
             if not 0 <= ticks_diff(ticks_ms(), start) < _QUIET_MS:
                 pause = 1
             for _ in range(min(pause, board.longest_pause)):
                 compat.feed()
                 sleep_ms(1000)
-            if pause >= _LONGEST == board.longest_pause:
+            if pause >= _LONGEST == board.longest_pause:  # not at a console
                 board.reset()
             pause = min(2 * pause, _LONGEST)
             board.restarts = restarts

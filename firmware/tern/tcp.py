@@ -20,9 +20,10 @@ except ImportError:
 
 _SLICE_MS = const(2000)  # of a wait, for the watchdog
 _STEP_MS = const(10)  # between two steps of connecting
-_TLS = -1000  # above the errors of Mbed TLS
+_TLS = -1000  # numbers of errors below this are those of Mbed TLS
 _BROKEN = select.POLLERR | select.POLLHUP
-_WAIT = ()  # how CPython says that it would have to wait; MicroPython returns None
+# The exceptions by which CPython says that a call would have to wait; MicroPython returns None.
+_WAIT = ()
 if not MICROPYTHON:
     _WAIT = (
         (BlockingIOError, tls.SSLWantReadError, tls.SSLWantWriteError) if tls else BlockingIOError
@@ -55,21 +56,24 @@ def client_context(authority):
 
 
 class Connection:
-    """One connection; writing makes it, step by step.
+    """One connection to a host, without waiting: each write() goes a step further to make it.
 
-    Every method raises Lost once it is of no more use.
+    Every method raises Lost once the connection is of no more use.
     """
 
     def __init__(self, host, port, context=None, name=None, query=None):
-        """Connect to any address of `host`.
+        """Prepare to connect to any address of `host`.
 
-        context: for TLS, with the server's `name`; query: a dns.Query for `host`, or None.
+        context: for TLS, else None; then `name` is the one that the server's certificate must have.
+        query: a dns.Query for `host`; None to let the interpreter look it up.
         """
         self.host = host  # its address, once that has been asked for
         self._port = port
         self._context = context
         self._name = name
         self._query = query
+        # The addresses that are still to be tried; the socket under way; how to read, once it is
+        # connected.
         self._addresses = self._socket = self._read = None
         self._reason = absence.SILENT  # why the last address did not serve
 
@@ -84,6 +88,7 @@ class Connection:
             self.host = address
         if not self._socket and not self._try_next():
             return False
+        # A connected socket can be written to; one that failed has an error instead.
         for _, event in self._poll.poll(0):
             if event & select.POLLOUT and not event & _BROKEN:
                 self._begin(self._socket)
@@ -162,15 +167,16 @@ class Connection:
         return self._try(self._send, view) or 0
 
     def _try(self, act, view):
-        """Return act(view), or None where it would have to wait. Raises Lost."""
+        """Return act(view), or None where it would have to wait. Raises Lost.
+
+        act: the function of the socket that reads or writes.
+        """
         try:
             return act(view)
         except _WAIT:
             return None
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # ValueError: a certificate that MicroPython does not accept
+        except (OSError, ValueError) as error:
+            # ValueError: MicroPython does not accept the certificate.
             text = str(error).strip()
             raise Lost("connection lost: " + text, _why(text, getattr(error, "errno", None) or 0))
 
@@ -198,12 +204,14 @@ class Connection:
 def _why(text, number):
     """Return why the other end, or Mbed TLS, ended a connection: a reason of tern.absence.
 
-    text, number: of the error. No broker had accepted the connection yet.
+    text, number: of the error. The reason tells most before a broker has accepted the connection.
     """
+    # "certificate", with a capital letter or not. Mbed TLS lists all that is wrong with it: only
+    # its dates, or whom it is from, or for which name it is.
     if "ertificate" in text:
         dates = "validity" in text and "trusted" not in text and "Name" not in text
         return absence.DATES if dates else absence.CERTIFICATE
     if "ALLOC" in text or number == errno.ENOMEM:
         return absence.FAULT
-    # any error of Mbed TLS but its CONN_EOF, -29312
+    # Any error of Mbed TLS but its CONN_EOF, -29312: what answered is no broker with TLS.
     return absence.NO_BROKER if -29312 != number < _TLS else absence.CLOSED

@@ -9,10 +9,11 @@ from ternhost.reach.driver import BoardBudget
 
 
 def rows_of(budgets: Sequence[BoardBudget]) -> list[BudgetRow]:
-    """Return these budgets as at most MOST_BUDGETS rows.
+    """Return these budgets as at most MOST_BUDGETS rows for a message.
 
-    Where there are more different budgets, similar ones share a row, which states the least that is
-    left and the most that is spent.
+    Each different budget gets a row, with the number of devices that have it. If that were too
+    many rows, similar budgets share one, which states the least that is left and the most that is
+    spent.
     """
     rows = _distinct_rows(budgets)
     if len(rows) <= MOST_BUDGETS:
@@ -20,13 +21,16 @@ def rows_of(budgets: Sequence[BoardBudget]) -> list[BudgetRow]:
 
     groups = _by_measure_and_unit(rows)
     if len(groups) > MOST_BUDGETS:  # then the rows leave out the units
-        rows = [(measure, None, left, spent, count) for measure, _, left, spent, count in rows]
-        groups = _by_measure_and_unit(rows)
+        rows_without_unit: list[BudgetRow] = []
+        for measure, _unit, left, spent, count in rows:
+            rows_without_unit.append((measure, None, left, spent, count))
+        groups = _by_measure_and_unit(rows_without_unit)
 
+    # Each group gets the same number of rows.
     rows_per_group = MOST_BUDGETS // len(groups)
     merged = []
     for group in groups:
-        rows_to_merge = -(-len(group) // rows_per_group)  # rounded up
+        rows_to_merge = -(-len(group) // rows_per_group)  # the division, rounded up
         for start in range(0, len(group), rows_to_merge):
             merged.append(_merge(group[start : start + rows_to_merge]))
     return merged
@@ -34,19 +38,24 @@ def rows_of(budgets: Sequence[BoardBudget]) -> list[BudgetRow]:
 
 def _distinct_rows(budgets: Iterable[BoardBudget]) -> list[BudgetRow]:
     """Return one row for each different budget, with the number of devices that have it."""
-    devices: Counter[tuple[int, int | None, int, int]] = Counter()
+    devices_by_budget: Counter[tuple[int, int | None, int, int]] = Counter()
     for budget in budgets:
-        devices[budget.measure, budget.unit, budget.left, budget.spent] += budget.count
+        key = (budget.measure, budget.unit, budget.left, budget.spent)
+        devices_by_budget[key] += budget.count
 
     rows: list[BudgetRow] = []
-    for (measure, unit, left, spent), count in devices.items():
-        if count:
-            rows.append((measure, unit, left, spent, count))
+    for (measure, unit, left, spent), devices in devices_by_budget.items():
+        if devices:
+            rows.append((measure, unit, left, spent, devices))
     return rows
 
 
 def _by_measure_and_unit(rows: Iterable[BudgetRow]) -> list[list[BudgetRow]]:
-    """Group the rows by measure and unit, and sort each group by lifetime budget, then by the rest."""
+    """Group the rows by measure and unit, since only budgets that share both can be merged.
+
+    Each group is sorted by lifetime budget, and then by what is left of it, so that similar
+    budgets are neighbours.
+    """
     groups: defaultdict[tuple[int, int | None], list[BudgetRow]] = defaultdict(list)
     for row in rows:
         measure, unit, *_ = row
@@ -63,24 +72,26 @@ def _lifetime_and_left(row: BudgetRow) -> tuple[int, int]:
 
 
 def _merge(rows: Sequence[BudgetRow]) -> BudgetRow:
-    """Return one row for several rows of the same measure and unit.
+    """Return one row that stands for several rows of the same measure and unit.
 
-    It states the least that is left, at least the most that is spent, and as lifetime budget (left
-    and spent together) at least the largest one.
+    It is never better than one of them: it states the least that is left, at least the most that is
+    spent, and a lifetime budget (left and spent together) that is at least the largest one.
     """
-    measure, unit, least_left, most_spent, devices = rows[0]
-    largest_lifetime = least_left + most_spent
-    for _, _, left, spent, count in rows[1:]:
-        least_left = min(least_left, left)
-        most_spent = max(most_spent, spent)
-        largest_lifetime = max(largest_lifetime, left + spent)
-        devices += count
-    return measure, unit, least_left, max(most_spent, largest_lifetime - least_left), devices
+    measure, unit, *_ = rows[0]
+    least_left = min(left for _, _, left, _, _ in rows)
+    most_spent = max(spent for _, _, _, spent, _ in rows)
+    largest_lifetime = max(left + spent for _, _, left, spent, _ in rows)
+    devices = sum(count for *_, count in rows)
+    spent_by_lifetime = largest_lifetime - least_left
+    return measure, unit, least_left, max(most_spent, spent_by_lifetime), devices
 
 
 def budgets_of(devices: Integers, rows: Sequence[BudgetRow]) -> list[BoardBudget]:
-    """Return the budgets in the rows of a gateway's HERE. devices: all devices of that gateway."""
-    return [
-        BoardBudget(devices, count, measure, left, spent, unit=unit)
-        for measure, unit, left, spent, count in rows
-    ]
+    """Return the budgets in the rows of a gateway's message.
+
+    devices: the ids of all devices of that gateway, since a row does not say whose budget it is.
+    """
+    budgets = []
+    for measure, unit, left, spent, count in rows:
+        budgets.append(BoardBudget(devices, count, measure, left, spent, unit=unit))
+    return budgets

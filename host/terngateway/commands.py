@@ -19,7 +19,7 @@ from ternhost.text import counted, visible
 if TYPE_CHECKING:
     from terngateway.nats.directories import Server
 
-_CHECK_EVERY = 0.5  # seconds
+_CHECK_EVERY = 0.5  # seconds between two looks at the condition of the server
 _STATUS = 5.0  # seconds for the sites to answer
 _ANSWER_CHECK = 0.1  # seconds between two looks at which sites have answered
 _JSON_LINES = "print one JSON object per line"
@@ -72,6 +72,7 @@ def _add_init(actions: Any) -> None:
 
 
 def _add_remove(actions: Any) -> None:
+    """Add `tern gateway remove`."""
     summary = "exclude a site: its key is refused at once, and its ids are free"
     example = "tern gateway remove my-sites north"
     remove = add_command(actions, "remove", summary, example, run_remove)
@@ -103,6 +104,7 @@ def _add_run(actions: Any) -> None:
 
 
 def _add_status(actions: Any) -> None:
+    """Add `tern gateway status`."""
     summary = "show which sites are connected to a server, or whether the gateway of a site runs"
     example = "tern gateway status my-sites --json"
     status = add_command(actions, "status", summary, example, run_status)
@@ -112,19 +114,20 @@ def _add_status(actions: Any) -> None:
 def run_init(args: argparse.Namespace) -> int:
     """`tern gateway init`: write the directories of a server and its sites, and print what is next.
 
-    Raises UsageError and StorageError.
+    Returns the exit status. Raises UsageError and StorageError.
     """
     from terngateway.nats import directories
 
-    before = set(directories.sites_of(args.directory))
-    if not before and not args.site:
+    sites_before = set(directories.sites_of(args.directory))
+    if not sites_before and not args.site:
         hint = f"such as: tern gateway init {args.directory} --site north"
         raise UsageError("--site must name a site", hint)
     server = directories.write_gateways(
         args.directory, args.site, args.name, args.address, args.port
     )
     sites = directories.sites_of(args.directory)
-    new_sites = [site for site in sites if site not in before]
+    new_sites = [site for site in sites if site not in sites_before]
+
     result = {
         "server": str(server.directory),
         "hosts": list(server.hosts),
@@ -141,7 +144,11 @@ def run_init(args: argparse.Namespace) -> int:
 def _next_steps(
     directory: str, server: Server, sites: list[str], new_sites: list[str]
 ) -> list[str]:
-    """Return the lines that say what was written, and what to copy and to start now."""
+    """Return the lines that say what was written, and what to copy and to start now.
+
+    directory: that of the server and its sites. sites: the names of all sites. new_sites: the names
+    of those that were written now.
+    """
     hosts = ", ".join(server.hosts)
     number = counted(len(sites), "site")
     lines = [f"{server.directory}: the host of {number}, over {hosts} port {server.port}"]
@@ -185,7 +192,10 @@ def run_remove(args: argparse.Namespace) -> int:
 
 
 def run_server(args: argparse.Namespace) -> int:
-    """`tern gateway server`: run the NATS server until Ctrl-C, and print changes of its condition."""
+    """`tern gateway server`: run the NATS server until Ctrl-C, and print changes of its condition.
+
+    The condition is a sentence about what is wrong, or "" if nothing is. Returns the exit status.
+    """
     from terngateway.nats.server import NatsServer, node_of
 
     with heeding_interrupts(), NatsServer(node_of(args.directory)) as server:
@@ -203,7 +213,10 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    """`tern gateway run`: answer the host for a site until Ctrl-C, and print what happens."""
+    """`tern gateway run`: answer the host for a site until Ctrl-C, and print what happens.
+
+    Returns the exit status. Raises TernError if the gateway cannot start, or its disk fails.
+    """
     from terngateway.nats import serve_site
     from terngateway.nats.directories import GatewaySite
 
@@ -211,10 +224,15 @@ def run_run(args: argparse.Namespace) -> int:
     directory = Path(args.directory)
 
     def report(message: str, event: str = "note") -> None:
+        """Print a message, as text or as JSON."""
         print_result({"event": event, "message": message}, visible(message), args.json)
 
+    def report_connection(state: str) -> None:
+        """Print how the connection to the server is."""
+        report(state, "connection")
+
     def report_when_ready() -> None:
-        """Report the devices and the bound of the site once the gateway has opened its fleet."""
+        """Print the devices and the bound of the site once the gateway has opened its fleet."""
         devices = gateway.ready()
         if devices is None:
             return
@@ -230,7 +248,7 @@ def run_run(args: argparse.Namespace) -> int:
         with (
             heeding_interrupts(),
             opened(directory, site_fleet, report) as gateway,
-            serve_site(directory, gateway.handle, lambda state: report(state, "connection")),
+            serve_site(directory, gateway.handle, report_connection),
         ):
             threading.Thread(target=report_when_ready, daemon=True).start()
             gateway.run()
@@ -253,25 +271,34 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def _site_status(directory: Path, as_json: bool) -> int:
-    """Print whether the gateway of a site runs here, and the state of its connection."""
+    """Print whether the gateway of a site runs here, and how its connection is.
+
+    Returns the exit status.
+    """
     from terngateway.nats.directories import GatewaySite, state_of
 
     site = GatewaySite.load(directory)
-    state = state_of(site)
+    connection_state = state_of(site)  # None if the gateway does not run
+    is_running = connection_state is not None
     result = {
         "site": site.name,
         "hosts": list(site.hosts),
         "port": site.port,
-        "runs": state is not None,
-        "connection": state,
+        "runs": is_running,
+        "connection": connection_state,
     }
-    status = "does not run" if state is None else f"runs; {visible(state)}"
+    status = "does not run"
+    if connection_state is not None:
+        status = f"runs; {visible(connection_state)}"
     print_result(result, f"{site.name}: the gateway {status}", as_json)
     return OK
 
 
 def _server_status(directory: Path, as_json: bool) -> int:
-    """Print which sites are connected, after up to _STATUS seconds for them to answer."""
+    """Print which sites are connected to a server; return the exit status.
+
+    Waits up to _STATUS seconds for the sites to answer.
+    """
     from terngateway.nats import NatsPost
     from terngateway.nats.directories import Server
 
@@ -281,16 +308,18 @@ def _server_status(directory: Path, as_json: bool) -> int:
         while not all(post.sites().values()) and time.monotonic() < end:
             time.sleep(_ANSWER_CHECK)
         condition = post.condition()
-        sites = dict(post.sites())
+        sites = dict(post.sites())  # whether each is connected, by name
+
     result = {
         "hosts": list(server.hosts),
         "port": server.port,
         "condition": condition,
         "sites": sites,
     }
-    lines = [condition or f"{counted(sum(sites.values()), 'site')} connected"]
-    for site, is_online in sites.items():
-        state = "connected" if is_online else "not connected"
+    number_connected = sum(sites.values())
+    lines = [condition or f"{counted(number_connected, 'site')} connected"]
+    for site, is_connected in sites.items():
+        state = "connected" if is_connected else "not connected"
         lines.append(f"  {site}: {state}")
     print_result(result, "\n".join(lines), as_json)
     return OK

@@ -1,8 +1,8 @@
 """Asks gateways for the counts of a round (shared_specs/gateways.md).
 
-Messages may be lost or arrive twice, and any part may fail at any time. So a round is stored before
-any gateway gets it, a gateway is asked again until it answers, and its answer is stored before it
-counts.
+A gateway is the program at a site that asks the devices there, and adds up their reports. Messages
+may be lost or arrive twice, and any part may fail at any time. So a round is stored before any
+gateway gets it, a gateway is asked again until it answers, and its answer is stored before it counts.
 """
 
 import time
@@ -30,7 +30,7 @@ from terngateway.messages import (
 )
 from terngateway.post import Post, Reply
 from terngateway.roster import HOLD, MOST_HOLD, GatewayRoster, KnownGateway, Registered
-from terngateway.round import RoundAtGateways, check, parts
+from terngateway.round import RoundAtGateways, check_answer, questions_by_gateway
 from terngateway.tables import GatewayTables
 from ternhost.count.members import Integers, integers
 from ternhost.count.questions import Averaged, round_body
@@ -57,9 +57,10 @@ from ternhost.store.store import Store
 from ternhost.text import counted
 
 GRACE = 150.0  # seconds beyond a round's deadline in which a lost gateway may come back
-_TICK = 0.25
-GREETING = 10.0  # seconds for unreachable gateways to come
-MOST_GREETING = 90.0  # where a site is connected: its gateway may still open its fleet
+_TICK = 0.25  # seconds for which one look for messages waits
+GREETING = 10.0  # seconds for gateways to come that cannot be reached at first
+MOST_GREETING = 90.0  # seconds for those that can be reached, which may still open their fleet
+# A gateway's account of the privacy loss may be larger than ours by this factor, since both round.
 _MORE_THAN_ROUNDING = 1.02
 _PUBLISHING = 10.0  # seconds for gateways to take a model
 _DRAWING = 20.0  # seconds for gateways to draw groups
@@ -91,26 +92,31 @@ class GatewaysDriver(Driver):
     ) -> None:
         """Prepare the connection to the gateways, which entering the context opens.
 
-        registered: by gateway, the ids that its devices may have; others may have any. bound: what
-        the counts of each gateway may disclose of a device, in all rounds of the store.
+        store: has the rounds, and what gateways have disclosed. post: the connection. terms: when a
+        round ends. registered: returns, by gateway, the ids that its devices may have; gateways
+        that are not in it may have any. bound: what the counts of each gateway may disclose of a
+        device, in all rounds of the store; None for no limit. options: as in `DriverOptions`.
         """
         super().__init__(terms, individual=options.get("individual", False))
         self._store = store
+        self._tables = GatewayTables(store)
         self._run = options.get("run")
         self._standing = options.get("standing", False)
+        self._bound = bound
+
         self._warn: Warn = options.get("warn", lambda message: None)
         self._refusals = Refusals(self._warn)
-        self._tables = GatewayTables(store)
+
         self._post = post
         self._roster = GatewayRoster(
             store, post, self._warn, standing=self._standing, registered=registered
         )
-        self._bound = bound
-        self._meeting = False
-        self._rounds: dict[int, RoundAtGateways] = {}
-        self._took_model: set[str] = set()  # gateways
+        self._meeting = False  # whether the context is being entered
+
+        self._rounds: dict[int, RoundAtGateways] = {}  # by number, those that have not ended
+        self._took_model: set[str] = set()  # names of gateways that have accepted the newest model
         self._drawing: DrawnGroups | None = None  # the groups that gateways are asked to draw now
-        self._drawn = DrawnGroups({}, self._warn)  # those of the newest round
+        self._drawn = DrawnGroups({}, self._warn)  # the groups of the newest round
 
     # Beginning
 
@@ -132,27 +138,29 @@ class GatewaysDriver(Driver):
             self._tables.gateways_offline()
 
     def _meet(self) -> None:
-        """Wait for the gateways, and compare their accounts of disclosures with those of the store.
+        """Wait for the gateways, and compare their accounts of the privacy loss with the store's.
 
         Raises DeviceError if none answers, and UsageError if two have devices with the same id.
         """
         self._greet_all()
-        self._roster.quiet = False
+        self._roster.quiet = False  # from now on, absent gateways are worth a warning
         if self.stopped:
             return
-        if not self._roster.there and not self._standing:
+        if not self._roster.present and not self._standing:
             text = "no gateway answers"
             if self._roster.condition:
                 text += f": {self._roster.condition}"
             raise DeviceError(text, "start one at each site: tern gateway run DIRECTORY")
+
         for gateway in self._roster.all.values():
-            if gateway.here is None and not gateway.refused:
-                self._roster.gone(gateway, "it has not said hello")
-            if self._bound and gateway.here is not None:
+            if gateway.here is None:
+                if not gateway.is_ignored:
+                    self._roster.warn_of_absence(gateway, "it has not said hello")
+            elif self._bound:
                 self._compare_accounts(gateway.name, gateway.here)
 
     def _greet_all(self) -> None:
-        """Say hello until all gateways that may come have answered, or the time is over."""
+        """Ask gateways about themselves until all that may come have answered, or time is over."""
         begun = time.monotonic()
         while not self.stopped:
             now = time.monotonic()
@@ -168,28 +176,31 @@ class GatewaysDriver(Driver):
     def _more_may_come(self, is_early: bool) -> bool:
         """Whether a registered gateway may still say hello.
 
-        is_early: it is too early to give up those that cannot be reached.
+        is_early: whether it is too early to give up gateways that cannot be reached.
         """
-        any_registered = False
-        absent = []  # have neither said hello nor been ignored
-        for gateway in self._roster.all.values():
-            if gateway.registered:
-                any_registered = True
-                if gateway.here is None and not gateway.refused:
-                    absent.append(gateway)
-        if not any_registered:
+        registered = [gateway for gateway in self._roster.all.values() if gateway.registered]
+        if not registered:
             return is_early
+        absent = []
+        for gateway in registered:
+            if gateway.here is None and not gateway.is_ignored:
+                absent.append(gateway)
         if is_early:
             return bool(absent)
         return any(gateway.reachable for gateway in absent)
 
     def _compare_accounts(self, name: str, here: Here) -> None:
-        """Warn if a gateway's counts have disclosed more than this store knows."""
+        """Warn if a gateway's counts have disclosed more than this store knows.
+
+        That may be if the store is new, or a copy. name: that of the gateway. here: its message
+        about itself, with the privacy loss by its own account.
+        """
         site_bound = Bound.read(here.toward_server)
         if site_bound is None:
             site_bound = Bound(0)  # for the default delta and share of honest devices
         delta = site_bound.delta
-        ours = self._tables.disclosures_of(name).largest_loss(delta, site_bound.honest).epsilon
+        disclosures = self._tables.disclosures_of(name)
+        ours = disclosures.largest_loss(delta, site_bound.honest).epsilon
         theirs = here.told / MICRO
         if theirs > _MORE_THAN_ROUNDING * ours:
             self._warn(
@@ -201,7 +212,7 @@ class GatewaysDriver(Driver):
     # Messages of gateways
 
     def _receive(self, timeout: float, round_: RoundAtGateways | None) -> None:
-        """Take the messages that arrive within `timeout` seconds.
+        """Act on the messages of gateways that arrive within `timeout` seconds.
 
         round_: the round under way; None if there is none.
         """
@@ -213,19 +224,24 @@ class GatewaysDriver(Driver):
     def _take_reply(
         self, gateway: KnownGateway, reply: Reply, round_: RoundAtGateways | None, now: float
     ) -> None:
-        """Decode a gateway's reply and act on it; a failure has the gateway asked again later."""
+        """Decode a gateway's reply and act on it; after a failure the gateway is asked again later.
+
+        round_: the round under way; None if there is none. now: the time of the monotonic clock.
+        """
         if reply.payload is None:
-            self._roster.failed(gateway, reply.error, now)
+            self._roster.note_failure(gateway, reply.error, now)
             return
         try:
             message = messages.decode(reply.payload)
         except MessageError as error:
-            self._roster.failed(gateway, str(error), now)
+            self._roster.note_failure(gateway, str(error), now)
             return
+
         if isinstance(message, (Answer, Refused)):
             gateway.unanswered = 0
-        if not isinstance(message, Still):  # a Still counts as news only with more reports
-            self._roster.heard(gateway, now)
+        # A message about progress shows life only if there are more reports (_take_progress).
+        if not isinstance(message, Still):
+            self._roster.note_message(gateway, now)
         self._take(gateway, message, round_, now)
 
     def _take(
@@ -235,12 +251,17 @@ class GatewaysDriver(Driver):
         round_: RoundAtGateways | None,
         now: float,
     ) -> None:
-        """Act on a gateway's message. Messages that nobody waits for are ignored."""
+        """Act on a gateway's message; one that nobody waits for is ignored.
+
+        round_: the round under way; None if there is none. now: the time of the monotonic clock.
+        """
+        is_drawing = self._drawing is not None and self._drawing.was_asked(gateway.name)
         if isinstance(message, Here):
-            self._roster.admit(gateway, message, now, strict=self._meeting and not self._standing)
+            is_strict = self._meeting and not self._standing
+            self._roster.admit(gateway, message, now, strict=is_strict)
         elif isinstance(message, Taken):
             self._took_model.add(gateway.name)
-        elif self._drawing is not None and self._drawing.was_asked(gateway.name):
+        elif self._drawing is not None and is_drawing:
             self._drawing.take(gateway.name, message)
         elif round_ is not None and gateway.name in round_.outstanding:
             self._take_of_round(gateway, message, round_, now)
@@ -259,32 +280,38 @@ class GatewaysDriver(Driver):
     def _take_progress(
         self, gateway: KnownGateway, still: Still, round_: RoundAtGateways, now: float
     ) -> None:
-        """Store how many reports a gateway has so far, and ask it again, for longer each time."""
+        """Store how many reports a gateway has so far, and have it asked again at once.
+
+        It may keep the next question twice as long before it replies. still: the gateway's message.
+        """
+        # No gateway can have more reports than devices.
         reports = min(still.reports, round_.asks[gateway.name].asked)
-        if reports != round_.under_way.get(gateway.name, 0):
+        reports_before = round_.under_way.get(gateway.name, 0)
+        if reports != reports_before:
             self._tables.save_progress(round_.number, gateway.name, reports)
-            self._roster.heard(gateway, now)
+            self._roster.note_message(gateway, now)
         round_.under_way[gateway.name] = reports
-        gateway.next = now
+        gateway.next_send = now
         gateway.hold = min(2 * gateway.hold, MOST_HOLD)
 
     def _take_answer(self, gateway: KnownGateway, answer: Answer, round_: RoundAtGateways) -> None:
         """Check an answer, store it with what it discloses, and count it.
 
-        A wrong answer is not counted, and the gateway is not waited for.
+        If it is wrong, it does not count, and the round goes on without the gateway.
         """
         name, number = gateway.name, round_.number
         try:
-            by_cohort = check(answer, round_.asks[name])
+            by_cohort = check_answer(answer, round_.asks[name])
         except MessageError as error:
             self._go_on_without(gateway, round_, f"does not get its answer counted: {error}")
             return
 
-        # The store expected a report of every device. Each one hides among fewer if some are missing.
-        disclosed = []
+        # Until now the store assumed a report of every device. Each report hides among fewer if
+        # some are missing, and a cohort without a report discloses nothing.
         expected = self._tables.disclosed_in_round(number, name)
+        disclosed = []
         for (report, devices), reports in zip(expected, answer.reports, strict=True):
-            if reports:
+            if reports > 0:
                 mixed = min(report.mixed, reports)
                 disclosed.append((replace(report, mixed=mixed), devices))
         exchange = round_.exchange(name, answer.encode())
@@ -296,17 +323,24 @@ class GatewaysDriver(Driver):
     def _take_refusal(
         self, gateway: KnownGateway, refused: Refused, round_: RoundAtGateways
     ) -> None:
-        """Let the round go on without a gateway that refuses it; its counts disclose nothing."""
-        hint = f" ({refused.hint})" if refused.hint else ""
-        self._go_on_without(gateway, round_, f"refuses: {refused.message}{hint}")
-        self._tables.save_disclosed(round_.number, gateway.name, ())
+        """Let the round go on without a gateway that refuses it, whose counts disclose nothing."""
+        why = f"refuses: {refused.message}"
+        if refused.hint:
+            why += f" ({refused.hint})"
+        self._go_on_without(gateway, round_, why)
+        nothing: CohortReports = ()
+        self._tables.save_disclosed(round_.number, gateway.name, nothing)
         round_.refused[gateway.name] = refused
-        self._post.send(gateway.name, Hello().encode())  # its HERE may have changed
+        # It may refuse since its devices have changed, so it is asked about itself.
+        self._post.send(gateway.name, Hello().encode())
 
     def _go_on_without(self, gateway: KnownGateway, round_: RoundAtGateways, why: str) -> None:
-        """Stop waiting for a gateway in this round, and warn. why: goes on after its name."""
-        if why != gateway.why:  # once for each reason
-            gateway.why = why
+        """Wait no longer for a gateway in this round, and warn, once for each reason.
+
+        why: the reason, a phrase of which the gateway is the subject.
+        """
+        if why != gateway.last_problem:
+            gateway.last_problem = why
             text = f"round {round_.number}: gateway {gateway.name} {why}"
             self._warn(f"{text}; the round goes on without it")
         round_.give_up(gateway.name)
@@ -316,12 +350,12 @@ class GatewaysDriver(Driver):
     ) -> None:
         """Send each of these gateways its message, and repeat it until all of them have answered.
 
-        payloads: by gateway. missing: returns the gateways that have not answered yet. seconds:
-        after which it gives up.
+        payloads: the message to each gateway, by its name. missing: returns the names of gateways
+        that have not answered yet. seconds: after how long it gives up.
         """
         end = time.monotonic() + seconds
         for name in payloads:
-            self._roster.all[name].next = 0.0
+            self._roster.all[name].next_send = 0.0  # at once
         while not self.stopped:
             now = time.monotonic()
             names = missing()
@@ -335,33 +369,45 @@ class GatewaysDriver(Driver):
 
     @property
     def sites(self) -> Mapping[str, Integers]:
-        """The devices of each known gateway, by name; in a served fleet, of each connected one."""
+        """The devices of each gateway, by name; in a served fleet, only of those that answer."""
         if self._standing:
             self._roster.look(time.monotonic())
         devices = {}
-        for gateway, _ in self._roster.there:
-            if not (self._standing and gateway.left_out):
+        for gateway, _ in self._roster.present:
+            is_absent = self._standing and gateway.left_out
+            if not is_absent:
                 devices[gateway.name] = gateway.devices
         return devices
 
     @property
     def devices(self) -> Integers:
-        return np.sort(np.concatenate([integers(()), *self.sites.values()]))
+        no_devices = integers(())  # for a fleet without gateways: NumPy joins at least one array
+        return np.sort(np.concatenate([no_devices, *self.sites.values()]))
 
     @property
     def status(self) -> FleetStatus:
-        """The number of boards of connected gateways, if these know it, and whether there are any."""
-        connected = [here for gateway, here in self._roster.there if not gateway.reported_gone]
-        boards = [here.boards for here in connected if here.boards is not None]
+        """How many boards the gateways that answer have, and whether any gateway answers.
+
+        The number is None if no gateway knows how many boards it has.
+        """
+        is_connected = False
+        boards = []
+        for gateway, here in self._roster.present:
+            if gateway.reported_gone:
+                continue
+            is_connected = True
+            if here.boards is not None:
+                boards.append(here.boards)
+        connection_works = not self._roster.condition
         return FleetStatus(
             boards=sum(boards) if boards else None,
-            connected=bool(connected) and not self._roster.condition,
+            connected=is_connected and connection_works,
         )
 
     @property
     def budgets(self) -> list[BoardBudget]:
         budgets: list[BoardBudget] = []
-        for gateway, here in self._roster.there:
+        for gateway, here in self._roster.present:
             budgets += budgets_of(gateway.devices, here.budgets)
         return budgets
 
@@ -385,14 +431,18 @@ class GatewaysDriver(Driver):
                 hint = "finish it with that version, or abandon it with --anew"
                 raise StorageError(text, hint) from error
             for name in round_.outstanding:
-                self._roster.all.setdefault(name, KnownGateway(name))
+                if name not in self._roster.all:
+                    self._roster.all[name] = KnownGateway(name)
             self._rounds[stored.number] = round_
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        """Return `planned`, or the first number that neither this store nor a gateway has used."""
+        """Return `planned`, or the first number after it that no gateway and not this store has used.
+
+        Warns if gateways were asked rounds that this store does not know.
+        """
         ours = last_number(self._store)
-        theirs = self._roster.believed()
+        theirs = self._roster.last_credible_round()
         if theirs > ours:
             self._warn(
                 f"gateways were asked round {theirs}, but this store knows of none after {ours}: if "
@@ -402,10 +452,14 @@ class GatewaysDriver(Driver):
         return max(planned, ours + 1, theirs + 1)
 
     def drawn(self, number: int, cohorts: Cohorts, pools: Sequence[Devices]) -> Cohorts:
-        """Have gateways draw their groups where a bound reckons with dishonest devices.
+        """Have gateways draw the devices of a round where a bound reckons with dishonest devices.
 
-        Returns the cohorts with the groups that were drawn. Of a gateway that draws none in time,
-        the devices stay as the host has chosen them.
+        Otherwise a host could ask only its own devices and a victim. Returns the cohorts with the
+        groups that were drawn. If a gateway draws none in time, its devices stay as the host has
+        chosen them.
+
+        number: that of the round. cohorts: the questions, each with the devices that the host has
+        chosen. pools: for each cohort, the devices from which its group is drawn.
         """
         drawing_sites = {}
         for name, devices in self.sites.items():
@@ -418,14 +472,20 @@ class GatewaysDriver(Driver):
             self._drawing = self._drawn
             self._ask_until_answered(payloads, self._drawn.missing, _DRAWING)
             self._drawing = None
-        if not self._drawn:
+
+        if not self._drawn:  # no gateway has drawn a group
             return cohorts
         return self._drawn.replace_devices(cohorts, self.devices, self.sites)
 
     def _may_be_dishonest(self, name: str) -> bool:
-        """Whether the run's or the site's bound assumes that some devices may be dishonest."""
+        """Whether a bound assumes that some devices of a gateway may be dishonest.
+
+        name: that of the gateway. There may be two bounds, that of the run and that of the site.
+        """
+        site_bound = None
         here = self._roster.all[name].here
-        site_bound = None if here is None else Bound.read(here.toward_server)
+        if here is not None:
+            site_bound = Bound.read(here.toward_server)
         return any(bound is not None and bound.honest < 1 for bound in (self._bound, site_bound))
 
     # A round
@@ -433,16 +493,19 @@ class GatewaysDriver(Driver):
     def open(self, number: int, cohorts: Cohorts) -> None:
         """Store a round with its questions to gateways, before any gateway is asked.
 
-        Gateways with which the round would break the run's bound are left out. Raises UsageError if
-        a device is asked twice, and RefusedError if no gateway is left.
+        Gateways with which the round would break the run's bound are left out. cohorts: the
+        questions, each with the ids of the devices that get it. Raises UsageError if a device is
+        asked twice, and RefusedError if no gateway is left.
         """
         round_ = self._new_round(number, cohorts)
         asks = self._questions(round_, cohorts)
-        disclosed: dict[str, CohortReports] = {}  # by gateway, if all devices report
+        # By gateway, what its counts disclose. Until it answers, every device is taken to report.
+        disclosed: dict[str, CohortReports] = {}
         for name, ask in asks.items():
             disclosed[name] = reports_of(ask.cohorts, self._groups(name, ask))
+
         if self._bound:
-            for name in self._spent(number, disclosed):
+            for name in self._gateways_with_spent_bound(number, disclosed):
                 del asks[name]
                 del disclosed[name]
             bound_fields = self._bound.fields
@@ -450,25 +513,36 @@ class GatewaysDriver(Driver):
                 asks[name] = replace(ask, toward_server=bound_fields)
 
         under_way = RoundAtGateways(round_, asks, time.monotonic())
+        questions = {name: under_way.exchange(name) for name in asks}
         with self._store.transaction():
             self._store.open_round(round_)
-            self._tables.save_questions(number, {name: under_way.exchange(name) for name in asks})
-            # As if all devices reported, until there is an answer.
-            for name, answered in disclosed.items():
-                self._tables.save_disclosed(number, name, answered)
+            self._tables.save_questions(number, questions)
+            for name, round_reports in disclosed.items():
+                self._tables.save_disclosed(number, name, round_reports)
         self._rounds[number] = under_way
 
     def _new_round(self, number: int, cohorts: Cohorts) -> StoredRound:
-        """Return the round in the form of the store. Raises UsageError if a device is in it twice."""
+        """Return the round in the form of the store. Raises UsageError if a device is in it twice.
+
+        cohorts: the questions, each with the ids of the devices that get it.
+        """
         stored_cohorts = []
-        for question, ids in cohorts:
-            stored_cohorts.append(StoredCohort(round_body(number, question), integers(ids)))
-        requested_devices = _require_distinct_devices(stored_cohorts)
-        quorum = self.terms.reports(requested_devices)
-        return StoredRound(number, stored_cohorts, quorum, self.terms.deadline, self._run)
+        for question, devices in cohorts:
+            stored_cohorts.append(StoredCohort(round_body(number, question), integers(devices)))
+        number_of_devices = _require_distinct_devices(stored_cohorts)
+        return StoredRound(
+            number=number,
+            cohorts=stored_cohorts,
+            quorum=self.terms.reports(number_of_devices),
+            deadline=self.terms.deadline,
+            run=self._run,
+        )
 
     def _questions(self, round_: StoredRound, cohorts: Cohorts) -> dict[str, Ask]:
-        """Return the question to each gateway that has devices in the round, by name."""
+        """Return the question to each gateway that has devices in the round, by name.
+
+        cohorts: the questions of the round, each with the ids of the devices that get it.
+        """
         devices = {}
         for gateway in self._roster.all.values():
             if len(gateway.devices):
@@ -476,36 +550,42 @@ class GatewaysDriver(Driver):
         categories = None
         if self.individual:
             categories = [question.categories for question, _ in cohorts]
-        return parts(round_, devices, self.terms, categories)
+        return questions_by_gateway(round_, devices, self.terms, categories)
 
     def _groups(self, name: str, ask: Ask) -> list[Group]:
-        """Return, for each cohort of a question to this gateway, the group that it is taken from."""
+        """Return, for each cohort of a question, the group of devices that it was taken from.
+
+        The privacy account needs it. name: that of the gateway that gets the question.
+        """
         gateway = self._roster.all[name]
         registered = len(gateway.devices)
         if gateway.here is not None:
             registered = max(registered, gateway.here.registered)
         return self._drawn.groups_in(ask, name, registered)
 
-    def _spent(self, number: int, disclosed: Mapping[str, CohortReports]) -> list[str]:
+    def _gateways_with_spent_bound(
+        self, number: int, disclosed: Mapping[str, CohortReports]
+    ) -> list[str]:
         """Return the gateways that are not asked, since earlier rounds have spent their bound.
 
-        A gateway that has too few devices even for this round alone is asked, and refuses.
-        disclosed: by gateway, the reports of the round. Raises RefusedError if no gateway is left.
+        A gateway that has too few devices even for this round alone is asked, and refuses. number:
+        that of the round. disclosed: by gateway, the reports of the round. Raises RefusedError if
+        no gateway is left.
         """
         assert self._bound
         spent: list[str] = []
-        for name, answered in disclosed.items():
-            why = self._bound.why_refused_after_earlier_rounds(
-                self._tables.disclosures_of(name), answered
-            )
+        for name, round_reports in disclosed.items():
+            earlier = self._tables.disclosures_of(name)
+            why = self._bound.why_refused_after_earlier_rounds(earlier, round_reports)
             if not why:
                 continue
             spent.append(name)
             text = f"round {number}: gateway {name} is not asked: {why}"
             if len(spent) == len(disclosed):
                 raise RefusedError(text, hint=MORE)
-            if why != self._roster.all[name].why:  # once for each reason
-                self._roster.all[name].why = why
+            gateway = self._roster.all[name]
+            if why != gateway.last_problem:  # warn once for each reason
+                gateway.last_problem = why
                 self._warn(text)
         return spent
 
@@ -514,16 +594,17 @@ class GatewaysDriver(Driver):
     ) -> RoundResult | None:
         """Ask the gateways until the round has ended; return its result, or None after `stop`.
 
-        on_progress: gets the number of reports whenever it changes. Raises AllRefused if all
-        devices or gateways refuse, and DeviceError if no gateway answers any more.
+        number: that of a round that was opened or resumed. on_progress: is called whenever there
+        are more reports. Raises AllRefused if all devices or gateways refuse, and DeviceError if no
+        gateway answers any more.
         """
         round_ = self._rounds[number]
         self._begin(round_, time.monotonic())
-        last_reports: int | None = None  # the number that on_progress has got
+        last_reports: int | None = None  # the number at the last call of on_progress
         while not self.stopped:
             now = time.monotonic()
             self._ask_outstanding(round_, now)
-            self._leave_out(round_, now)
+            self._leave_out_silent(round_, now)
             ended = self._ended(round_)
             if ended:
                 return self._end(round_, ended)
@@ -538,29 +619,34 @@ class GatewaysDriver(Driver):
         round_.begun = now
         for gateway in self._roster.all.values():
             gateway.hold = HOLD
-            gateway.next = now
+            gateway.next_send = now
             gateway.heard = max(gateway.heard, now)
-        unreached = round_.asked - sum(ask.asked for ask in round_.asks.values())
+        devices_at_gateways = sum(ask.asked for ask in round_.asks.values())
+        unreached = round_.asked - devices_at_gateways
         if unreached:
             devices = counted(unreached, "device")
             self._warn(f"round {round_.number}: no gateway is asked for {devices}")
 
     def _ask_outstanding(self, round_: RoundAtGateways, now: float) -> None:
-        """Send the question to gateways that are due, and greet those that have no part in it."""
+        """Send the question to the gateways that have not answered, as often as each needs it.
+
+        Gateways that have no part in the round, or have answered, are asked about themselves.
+        """
         self._roster.look(now)
-        self._roster.greet(now, frozenset(round_.outstanding))
+        self._roster.greet(now, besides=frozenset(round_.outstanding))
         for name in sorted(round_.outstanding):
             gateway = self._roster.all[name]
             question = replace(round_.asks[name], hold=gateway.hold)
             self._roster.send(gateway, question.encode(), now, gateway.hold)
 
-    def _leave_out(self, round_: RoundAtGateways, now: float) -> None:
-        """Leave out the gateways that have been silent for too long."""
+    def _leave_out_silent(self, round_: RoundAtGateways, now: float) -> None:
+        """Leave out the gateways that have been silent for too long, with a warning for each."""
         for name in sorted(round_.outstanding):
             gateway = self._roster.all[name]
             if gateway.left_out or now <= self._latest_answer(round_, gateway):
                 continue
-            gateway.left_out = gateway.reported_gone = True
+            gateway.left_out = True
+            gateway.reported_gone = True
             gateway.unanswered += 1
             self._tables.gateway_gone(name)
             devices = counted(round_.asks[name].asked, "device")
@@ -570,9 +656,14 @@ class GatewaysDriver(Driver):
             )
 
     def _latest_answer(self, round_: RoundAtGateways, gateway: KnownGateway) -> float:
-        """The time at which the wait for a gateway's answer ends."""
-        deadline = self.terms.deadline
-        return GRACE + (gateway.heard if deadline is None else round_.begun + deadline)
+        """Return when the wait for a gateway's answer ends, as a time of the monotonic clock.
+
+        That is GRACE seconds after the deadline of the round, by which the gateway itself ends its
+        part; without a deadline, GRACE seconds after its last message.
+        """
+        if self.terms.deadline is None:
+            return gateway.heard + GRACE
+        return round_.begun + self.terms.deadline + GRACE
 
     def _ended(self, round_: RoundAtGateways) -> str | None:
         """Return how the round has ended (COMPLETE, QUORUM or DEADLINE), or None if it goes on.
@@ -589,17 +680,19 @@ class GatewaysDriver(Driver):
     def _end(self, round_: RoundAtGateways, ended: str) -> RoundResult:
         """Return the result of a round that has ended.
 
-        Raises AllRefused if devices or a gateway have refused and nobody has reported, and
-        DeviceError if no gateway answers any more.
+        ended: how, such as COMPLETE. Raises AllRefused if devices or a gateway have refused and
+        nobody has reported, and DeviceError if no gateway answers any more.
         """
         del self._rounds[round_.number]
         result = round_.result(ended)
-        self._refusals.check(result, 0)
+        self._refusals.check(result, 0)  # raises AllRefused if all devices have refused
         if result.reports:
             return result
+
         for name, refused in round_.refused.items():
-            raise GatewaysRefuse(result, name, refused)
-        if not self._standing and all(gateway.left_out for gateway in self._roster.all.values()):
+            raise GatewaysRefuse(result, name, refused)  # with the reason of the first one
+        all_are_left_out = all(gateway.left_out for gateway in self._roster.all.values())
+        if all_are_left_out and not self._standing:
             hint = "see to the gateways, then go on with --resume: every accepted answer is safe"
             raise DeviceError("no gateway answers any more", hint)
         return result
@@ -607,21 +700,27 @@ class GatewaysDriver(Driver):
     # Beside rounds
 
     def publish(self, averaged: Averaged) -> None:
-        """Store the model, and send it to the connected gateways for their devices."""
+        """Store the model, and send it to the gateways that answer, for their devices.
+
+        Waits until all of them have accepted it, up to _PUBLISHING seconds, and warns of the others.
+        """
         kept_model.keep(self._store, averaged)
         self._took_model.clear()
         connected = set()
-        for gateway, _ in self._roster.there:
+        for gateway, _ in self._roster.present:
             if not gateway.reported_gone:
                 connected.add(gateway.name)
+
         payloads = dict.fromkeys(connected, Model(averaged).encode())
-        self._ask_until_answered(payloads, lambda: connected - self._took_model, _PUBLISHING)
+        self._ask_until_answered(
+            payloads, missing=lambda: connected - self._took_model, seconds=_PUBLISHING
+        )
         for name in sorted(connected - self._took_model):
             text = f"gateway {name} has not taken the model: its devices may have an earlier one"
             self._warn(text)
 
     def wait(self, seconds: float) -> None:
-        """Take messages of gateways between two rounds, for so long or until `stop`."""
+        """Act on messages of gateways between two rounds, for so many seconds or until `stop`."""
         end = time.monotonic() + seconds
         while not self.stopped:
             now = time.monotonic()
@@ -641,8 +740,9 @@ def _require_distinct_devices(cohorts: Sequence[StoredCohort]) -> int:
 
     Raises UsageError if there is no cohort, if one has no device, or if a device is in two.
     """
+    no_devices = integers(())  # for a round without cohorts: NumPy joins at least one array
     cohort_devices = [integers(cohort.devices) for cohort in cohorts]
-    devices = np.concatenate([integers(()), *cohort_devices])
+    devices = np.concatenate([no_devices, *cohort_devices])
     every_cohort_has_devices = all(len(ids) for ids in cohort_devices)
     has_duplicates = len(np.unique(devices)) < len(devices)
     if not len(devices) or not every_cohort_has_devices or has_duplicates:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ternhost.store.snapshot import OpenRound
     from ternhost.store.store import Store
 
-_RESULT = "toward_server"  # the member of a result
-_CHOOSE_EPSILON = ("epsilon", "epsilons", "card", "choices")  # options that say what a report costs
+_RESULT = "toward_server"  # the member of a run's result that this extension adds
+_COST_OPTIONS = ("epsilon", "epsilons", "card", "choices")  # each says what a report costs
 
 
 class Gateways(Extension):
@@ -38,10 +38,14 @@ class Gateways(Extension):
     # A run
 
     def options_from(self, named: Mapping[str, Any], own: Mapping[str, Any]) -> GatewayOptions:
-        """Return the options about gateways; a bound without an epsilon has tern choose the epsilon."""
+        """Return the options about gateways.
+
+        If a run sets a bound, but does not say what a report costs, the cost is chosen from the
+        bound. named: all options that the user has named. own: those about gateways.
+        """
         has_bound = own.get("toward_server") is not None
-        epsilon_is_named = any(name in named for name in _CHOOSE_EPSILON)
-        return GatewayOptions(**own, chooses_epsilon=has_bound and not epsilon_is_named)
+        cost_is_named = any(name in named for name in _COST_OPTIONS)
+        return GatewayOptions(**own, chooses_epsilon=has_bound and not cost_is_named)
 
     def check(self, options: RunOptions) -> None:
         """Raise UsageError for a wrong bound, or a bound of a fleet that has no gateways."""
@@ -49,7 +53,9 @@ class Gateways(Extension):
         from ternhost.reach import fleet
 
         own = options_of(options)
-        Bound.parse(own.toward_server or "1", options.delta, own.honest)
+        any_epsilon = "1"  # without a bound, only the other options are checked
+        epsilon = own.toward_server or any_epsilon
+        Bound.parse(epsilon, options.delta, own.honest)  # raises UsageError if one is wrong
         if own.toward_server is not None and not is_by_gateways(fleet.parse(options.fleet)):
             text = "--toward-server is about gateways, and this fleet has none: its host knows who sent a report"
             raise UsageError(text, hint="name a fleet of them: --fleet gateways:DIR")
@@ -59,22 +65,27 @@ class Gateways(Extension):
     ) -> RunOptions:
         """Return the options with the largest epsilon of a report that keeps --toward-server.
 
-        They stay as they are if the run names its epsilon, or sets no such bound. Raises UsageError
-        for a learner that protects less than a whole device.
+        They stay as they are if the run names what a report costs, or sets no such bound. learner:
+        the algorithm of the run. Raises UsageError for an algorithm that protects less than a whole
+        device.
         """
         from terngateway import planning
 
         own = options_of(options)
-        if own.toward_server is not None and learner.unit:
+        protects_devices = not learner.unit  # and not only so many consecutive records
+        if own.toward_server is not None and not protects_devices:
             text = f"--toward-server is about whole devices, and {learner.name} protects {protected(learner.unit)}"
             raise UsageError(text, hint="leave it out, or protect devices (--unit device)")
         if not own.chooses_epsilon:
             return options
-        sites = _sites_of(fleet, store, options.schedule is not None)
-        return planning.with_largest_epsilon(options, learner, store, sites)
+        devices = _devices_by_site(fleet, store, is_served=options.schedule is not None)
+        return planning.with_largest_epsilon(options, learner, store, devices)
 
     def before_first_round(self, run: Run, driver: Driver) -> list[str]:
-        """Return lines on what the counts of each site will have disclosed after the run."""
+        """Return lines on the privacy loss that the counts of each site will have caused in the end.
+
+        There are none if no gateways are asked, or if the run protects less than whole devices.
+        """
         from terngateway import planning
         from terngateway.driver import GatewaysDriver
 
@@ -83,12 +94,13 @@ class Gateways(Extension):
         return planning.words_before(run.algorithm, driver.sites, run.store, run.options)
 
     def result(self, run: Run) -> Mapping[str, Any]:
-        """Return the member of a run's result with what the counts of each gateway have disclosed."""
+        """Return what a run's result says about the privacy loss through each gateway's counts."""
         from terngateway import planning
 
-        if not is_by_gateways(run.fleet):
-            return {_RESULT: {}}
-        return {_RESULT: planning.disclosed_so_far(run.store, run.options)}
+        by_site: Mapping[str, Any] = {}
+        if is_by_gateways(run.fleet):
+            by_site = planning.disclosed_so_far(run.store, run.options)
+        return {_RESULT: by_site}
 
     def sentences(self, result: Mapping[str, Any]) -> list[str]:
         from terngateway import planning
@@ -103,13 +115,16 @@ class Gateways(Extension):
     # A store
 
     def may_have_reported(self, store: Store, number: int) -> bool | None:
-        """Whether a device may have reported in a round; None if no gateway was asked in it."""
+        """Whether a device may have reported in a round; None if no gateway was asked in it.
+
+        A gateway that has not answered yet may have reports. number: that of the round.
+        """
         answers = GatewayTables(store).answers(number).values()
         if not answers:
             return None
-        all_answered = all(answer.answered for answer in answers)
+        all_have_answered = all(answer.answered for answer in answers)
         reports = sum(answer.reports for answer in answers)
-        return reports > 0 or not all_answered
+        return reports > 0 or not all_have_answered
 
     def budgets(self, store: Store) -> Sequence[BoardBudget]:
         """Return the budgets that the boards of all gateways in the store have last reported."""
@@ -130,29 +145,42 @@ class Gateways(Extension):
     def statement_part(
         self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner | None = None
     ) -> StatementPart:
-        """Return what a privacy statement says about gateways, of one store or of a plan.
+        """Return what a privacy statement says about gateways.
 
-        learner: of a run that is planned; None: the statement is about the rounds in the store.
+        learner: the algorithm of a run that is planned; None if the statement is about the rounds
+        that the store already has.
         """
+        if learner is None:
+            return self._statement_of_store(store, fleet, options)
+        return self._statement_of_plan(store, fleet, options, learner)
+
+    def _statement_of_store(self, store: Store, fleet: Fleet, options: RunOptions) -> StatementPart:
+        """Return what a statement says about the rounds that a store has."""
         from terngateway import planning, statement
 
-        if learner is None:
-            not_real = ""
-            if store.has_tables_of(self):
-                not_real = statement.reason_of_made_sites(store)
-            if not is_by_gateways(fleet):
-                return StatementPart(not_real=not_real)
-            sites = planning.disclosed_so_far(store, options)
-            return statement.part(sites, options_of(options).honest, not_real)
+        not_real = ""
+        if store.has_tables_of(self):
+            not_real = statement.reason_of_made_sites(store)
+        if not is_by_gateways(fleet):
+            return StatementPart(not_real=not_real)
+        sites = planning.disclosed_so_far(store, options)
+        return statement.part(sites, options_of(options).honest, not_real)
+
+    def _statement_of_plan(
+        self, store: Store, fleet: Fleet, options: RunOptions, learner: Learner
+    ) -> StatementPart:
+        """Return what a statement says about a run that has not begun."""
+        from terngateway import planning, statement
 
         if not is_by_gateways(fleet):
             return StatementPart()
-        honest = options_of(options).honest
-        if learner.unit:  # the accounts of counts are about whole devices
-            return statement.part({}, honest)
-        devices = _sites_of(fleet, store, options.schedule is not None)
-        epsilons = planning.epsilons_after_run(learner, devices, store, options)
-        return statement.part(planning.as_result(epsilons, options), honest)
+        sites: Mapping[str, Mapping[str, Any]] = {}
+        protects_devices = not learner.unit  # the losses through counts are those of whole devices
+        if protects_devices:
+            devices = _devices_by_site(fleet, store, is_served=options.schedule is not None)
+            epsilons = planning.epsilons_after_run(learner, devices, store, options)
+            sites = planning.as_result(epsilons, options)
+        return statement.part(sites, options_of(options).honest)
 
     @property
     def evidence(self) -> Mapping[str, Evidence]:
@@ -168,12 +196,15 @@ def is_by_gateways(fleet: Fleet) -> bool:
     return isinstance(fleet, AtGateways)
 
 
-def _sites_of(fleet: Fleet, store: Store, standing: bool) -> Mapping[str, Any]:
-    """Return the devices of each gateway by name. standing: the fleet is served."""
+def _devices_by_site(fleet: Fleet, store: Store, is_served: bool) -> Mapping[str, Any]:
+    """Return the ids of the devices of each gateway, by the gateway's name.
+
+    is_served: whether the fleet is served, so that the store may know the devices.
+    """
     from terngateway.fleet import AtGateways
 
     assert isinstance(fleet, AtGateways)
-    return fleet.sites(store, standing)
+    return fleet.sites(store, standing=is_served)
 
 
 GATEWAYS = Gateways()

@@ -42,38 +42,40 @@ class AtGateways(Fleet):
 
     @property
     def default_store(self) -> Path:
+        """The store of the host in the directory of its NATS server."""
         from terngateway.nats.directories import Server
 
         return Server.load(self.directory).directory / store_file.NAME
 
     def registered(self) -> Mapping[str, range]:
-        """Return, by gateway, the ids that its devices may have; the devices of others may have any.
+        """Return the ids that the devices of each gateway may have, by the gateway's name.
 
-        Raises TernError.
+        Gateways that are not in the result may have devices with any other ids. Raises TernError.
         """
         from terngateway.nats.directories import registered
 
         return registered(self.directory)
 
     def post(self) -> Post:
-        """The way to the gateways. Raises TernError."""
+        """Return the connection to the gateways. Raises TernError."""
         from terngateway.nats import NatsPost
 
         return NatsPost(self.directory)
 
     def device_count(self, store: Store, standing: bool) -> int:
         """Return the number of devices of all gateways, as `sites` finds them."""
-        return sum(len(devices) for devices in self.sites(store, standing).values())
+        devices_by_site = self.sites(store, standing)
+        return sum(len(devices) for devices in devices_by_site.values())
 
     def sites(self, store: Store, standing: bool) -> Mapping[str, Integers]:
-        """Return the devices of each gateway, by name.
+        """Return the ids of the devices of each gateway, by the gateway's name.
 
-        Gateways are asked for them, except in a served fleet (`standing`) whose store knows them
-        from before. Raises TernError.
+        The gateways are asked for them, unless the fleet is served and the store knows them from
+        before. standing: whether it is served. Raises TernError.
         """
-        stored = GatewayTables(store).gateways()
-        if standing and stored:
-            return {gateway.name: gateway.devices for gateway in stored}
+        stored_gateways = GatewayTables(store).gateways()
+        if standing and stored_gateways:
+            return {gateway.name: gateway.devices for gateway in stored_gateways}
         with GatewaysDriver(store, self.post(), Terms(), registered=self.registered) as driver:
             return driver.sites
 

@@ -16,7 +16,11 @@ NAME = "gateways"  # of the extension, and of the fleet
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """Options of a run about the owner of the server, who sees only the counts of gateways."""
+    """Options of a run about the owner of the server, who sees only the counts of gateways.
+
+    chooses_epsilon: whether the epsilon of a report is to be the largest that `toward_server`
+    allows. It is not an option of the command, but follows from the others.
+    """
 
     toward_server: str | None = in_privacy(
         None,
@@ -30,17 +34,20 @@ class GatewayOptions:
         "with gateways: share of their devices that the owner of the server does not control",
         metavar="SHARE",
     )
-    chooses_epsilon: bool = False  # the epsilon of a report is to be what toward_server allows
+    chooses_epsilon: bool = False
 
 
 def options_of(options: RunOptions) -> GatewayOptions:
-    """The options about gateways of a run, by default no limit."""
+    """Return those options of a run that are about gateways; by default they set no limit."""
     own: GatewayOptions = options.extensions.get(NAME, GatewayOptions())
     return own
 
 
 def bound_of(options: RunOptions | None) -> Bound | None:
-    """The bound that a run sets to what counts disclose, if it sets one. Raises UsageError."""
+    """Return the bound that a run sets to what counts disclose; None if it sets none.
+
+    options: of the run; None if there is no run. Raises UsageError for a wrong bound.
+    """
     from terngateway.bound import Bound
 
     if options is None:

@@ -1,7 +1,8 @@
-"""A Post carries bytes between a host and the gateways of its sites; at a site a Handler turns a
-question into a reply.
+"""The connection between a host and the gateways of its sites, whatever carries the messages.
 
-A message may be lost, or be handled twice, but a reply comes from the site whose name it carries.
+At the host, a Post sends bytes to gateways and receives their replies. At a site, a Handler turns a
+message into a reply. A message may be lost, or be handled twice, but a reply comes from the site
+whose name it carries.
 """
 
 import queue
@@ -24,13 +25,15 @@ MOST_TEXT = 2000  # characters of an error
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 Handler = Callable[[bytes], bytes]
-"""Turns a question into a reply. A TernError reaches the host as the text of an error."""
+"""Turns a message into a reply. If it raises TernError, the host gets the text of the error."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply of the gateway at `site`; after a failure `payload` is None and `error` gives the
-    reason.
+    """A reply of a gateway, or the failure to get one.
+
+    site: the name of its site. payload: the bytes of the reply; None after a failure, for which
+    `error` gives the reason.
     """
 
     site: str
@@ -68,15 +71,19 @@ class Post(ABC):
         """A sentence about what is wrong with the connection itself; "" where all is well."""
 
     def receive(self, timeout: float) -> list[Reply]:
-        """The replies so far; if there are none, wait up to `timeout` seconds, or until `stop`."""
-        return [reply for reply in drain(self._replies, max(0.0, timeout)) if reply]
+        """Return the replies that have come since the last call.
+
+        If there are none, waits for the first one, up to `timeout` seconds or until `stop`.
+        """
+        replies = drain(self._replies, max(0.0, timeout))
+        return [reply for reply in replies if reply is not None]  # None is there to end the wait
 
     def stop(self) -> None:
         """Have `receive` return soon. For another thread, or a signal handler."""
         self._replies.put(None)
 
     def received(self, site: str, payload: bytes | None, error: str = "") -> None:
-        """Have `receive` return this Reply."""
+        """Have `receive` return a Reply with these fields."""
         self._replies.put(Reply(site, payload, error))
 
 
@@ -89,12 +96,13 @@ def check_site(name: str) -> None:
 
 def text_of(data: bytes) -> str:
     """Return the text of an error from another machine, of at most MOST_TEXT characters."""
-    most_bytes = 4 * MOST_TEXT  # a character has up to four in UTF-8
-    return data[:most_bytes].decode(errors="replace")[:MOST_TEXT]
+    bytes_of_character = 4  # at most, in UTF-8
+    text = data[: bytes_of_character * MOST_TEXT].decode(errors="replace")
+    return text[:MOST_TEXT]
 
 
 def handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
-    """Have a handler answer a question; return whether it has failed, and the reply.
+    """Have a handler turn a message into a reply; return whether it has failed, and the reply.
 
     After a failure the reply is the text of the error.
     """
@@ -102,7 +110,9 @@ def handled(handler: Handler, payload: bytes) -> tuple[bool, bytes]:
         return False, handler(payload)
     except TernError as error:
         return True, error.message.encode()
-    except Exception as error:  # a fault of the gateway, for the host and for the log at the site
-        details = type(error), error, error.__traceback__, threading.current_thread()
+    except Exception as error:
+        # A fault of the program. The host gets its text. The traceback is printed here, at the
+        # site, as for an exception that ends a thread.
+        details = (type(error), error, error.__traceback__, threading.current_thread())
         threading.excepthook(threading.ExceptHookArgs(details))
         return True, f"a fault of the gateway: {type(error).__name__}: {error}".encode()

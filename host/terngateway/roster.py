@@ -17,40 +17,64 @@ from ternhost.store.round_numbers import last_number
 from ternhost.store.store import Store
 from ternhost.text import counted
 
-# Seconds for which a gateway keeps a question: at first, and at most.
+# Seconds for which a gateway may keep a question before it reports its progress: at first, and at
+# most. They double, so that long rounds take few messages.
 HOLD = 2.0
 MOST_HOLD = 15.0
-# Seconds until a gateway that fails is asked again: at first, and at most.
+# Seconds until a gateway that fails is asked again: at first, and at most. They double, too.
 _PATIENCE = 2.0
 _MOST_PATIENCE = 30.0
-_LOST = 6.0  # seconds beyond `hold` after which a message, or its reply, was lost
-_LOOK = 0.25  # seconds between two looks at who can be reached
+_LOST = 6.0  # seconds, beyond `hold`, after which a message without a reply is sent again
+_LOOK = 0.25  # seconds between two looks at which gateways can be reached
 _AGAIN = 30.0  # seconds after which a gateway of a served fleet is asked for its devices again
 _UNWANTED = 150.0  # seconds until a gateway that claims the devices of another one is heard again
 
 Registered = Callable[[], Mapping[str, range]]
+"""Returns, by name of a gateway, the ids that its devices may have."""
 
 
 @dataclass
 class KnownGateway:
-    """A gateway as the host knows it. Times are of the monotonic clock."""
+    """A gateway as the host knows it. Times are in seconds of the monotonic clock.
+
+    Its devices:
+    devices: their ids, ascending; at first those in the store.
+    here: its latest message about itself since the driver was opened; None if there was none.
+    first_claim: the last round number in the first of these messages.
+
+    Whether it answers:
+    registered: the connection knows it, so it may come.
+    reachable: it can probably be reached now.
+    heard: when its last message came.
+    left_out: rounds do not wait for it until it is heard again.
+    unanswered: how many rounds have left it out since its last answer.
+    reported_gone: people were told that it does not answer.
+    is_ignored: its devices are those of another gateway, so its messages do not count.
+    last_problem: why a round last went on without it, so that the same reason is not repeated.
+
+    When it gets messages:
+    next_send: nothing is sent to it before that time.
+    greeted: when it was last asked about itself.
+    hold: for how many seconds it may keep the next question before it replies.
+    patience: after how many seconds it is asked again if it fails now.
+    """
 
     name: str
     devices: Integers = field(default_factory=lambda: integers(()))
-    here: Here | None = None  # its latest HERE since the driver was opened
-    heard: float = 0.0
-    registered: bool = True  # the post knows it
+    here: Here | None = None
+    first_claim: int | None = None
+    registered: bool = True
     reachable: bool = True
-    left_out: bool = False  # rounds do not wait for it until it is heard again
-    unanswered: int = 0  # rounds without it since its last answer
-    first: int | None = None  # the last round number in its first HERE
+    heard: float = 0.0
+    left_out: bool = False
+    unanswered: int = 0
     reported_gone: bool = False
-    refused: bool = False  # its messages are ignored
-    why: str = ""  # a round last went on without it
-    patience: float = _PATIENCE
-    hold: float = HOLD
+    is_ignored: bool = False
+    last_problem: str = ""
+    next_send: float = 0.0
     greeted: float = 0.0
-    next: float = 0.0  # when something is sent next
+    hold: float = HOLD
+    patience: float = _PATIENCE
 
 
 class GatewayRoster:
@@ -61,57 +85,68 @@ class GatewayRoster:
     ) -> None:
         """Begin with the gateways in the store.
 
-        standing: the fleet is served, so that devices come and go. registered: returns, by gateway,
-        the ids that its devices may have.
+        post: the connection to the gateways. warn: is called with the text of each warning.
+        standing: whether the fleet is served, so that devices come and go. registered: returns, by
+        gateway, the ids that its devices may have.
         """
-        self.all = {
-            known.name: KnownGateway(known.name, known.devices)
-            for known in GatewayTables(store).gateways()
-        }
-        self.condition = ""  # of the post
-        self.quiet = True  # do not warn of absent gateways yet
-        self._doubted: set[str] = set()  # gateways whose round numbers are not credible
         self._store = store
         self._tables = GatewayTables(store)
         self._post = post
         self._warn = warn
         self._standing = standing
         self._registered = registered
-        self._looked = 0.0
+
+        self.all: dict[str, KnownGateway] = {}
+        for stored in self._tables.gateways():
+            self.all[stored.name] = KnownGateway(stored.name, stored.devices)
+        self.condition = ""  # what is wrong with the connection; "" if all is well
+        self.quiet = True  # do not warn of absent gateways yet
+        self._doubted: set[str] = set()  # gateways whose round numbers are not credible
+        self._last_look = 0.0  # at which gateways can be reached
 
     @property
-    def there(self) -> list[tuple[KnownGateway, Here]]:
-        """The gateways that have said hello, with their latest HERE."""
-        return [
-            (gateway, gateway.here) for gateway in self.all.values() if gateway.here is not None
-        ]
+    def present(self) -> list[tuple[KnownGateway, Here]]:
+        """The gateways that have said hello, with their latest message about themselves."""
+        present = []
+        for gateway in self.all.values():
+            if gateway.here is not None:
+                present.append((gateway, gateway.here))
+        return present
 
     def look(self, now: float) -> None:
         """Update which gateways can be reached, at most once in _LOOK seconds.
 
-        A gateway that can be reached again is due at once. Warns of a new problem of the post.
+        A gateway that can be reached again may be sent something at once. Warns if something is
+        newly wrong with the connection. now: the time of the monotonic clock.
         """
-        if now - self._looked < _LOOK:
+        if now - self._last_look < _LOOK:
             return
-        self._looked = now
+        self._last_look = now
         sites = self._post.sites()
         condition = self._post.condition()
         if condition != self.condition:
             self.condition = condition
             if condition and not self.quiet:
                 self._warn(condition)
+
+        for name, is_reachable in sites.items():
+            if name not in self.all:
+                self.all[name] = KnownGateway(name)
+            gateway = self.all[name]
+            if is_reachable and not gateway.reachable:
+                gateway.next_send = now
+                gateway.patience = _PATIENCE
+            gateway.reachable = is_reachable
+            gateway.registered = True
         for name in self.all.keys() - sites.keys():  # removed, or about to restart
-            self.all[name].reachable = self.all[name].registered = False
-        for name, reachable in sites.items():
-            gateway = self.all.setdefault(name, KnownGateway(name))
-            if reachable and not gateway.reachable:
-                gateway.next, gateway.patience = now, _PATIENCE
-            gateway.reachable, gateway.registered = reachable, True
+            self.all[name].reachable = False
+            self.all[name].registered = False
 
     def greet(self, now: float, besides: frozenset[str] = frozenset()) -> None:
-        """Say hello to gateways that have not been heard; in a served fleet also to others at times.
+        """Ask gateways about themselves if they have not said, or were away.
 
-        besides: gateways that are not greeted.
+        In a served fleet the others are asked again from time to time, since devices come and go.
+        now: the time of the monotonic clock. besides: gateways that are not asked.
         """
         for gateway in self.all.values():
             if gateway.name in besides:
@@ -122,15 +157,16 @@ class GatewayRoster:
                 self.send(gateway, Hello().encode(), now)
 
     def send(self, gateway: KnownGateway, payload: bytes, now: float, hold: float = 0.0) -> None:
-        """Send to a gateway, if it can be reached and is due.
+        """Send a message to a gateway, unless it cannot be reached or got one a moment ago.
 
-        hold: seconds that the gateway may keep the message before it replies.
+        now: the time of the monotonic clock. hold: for how many seconds the gateway may keep the
+        message before it replies. Without a reply, the next message goes _LOST seconds after that.
         """
-        if gateway.reachable and now >= gateway.next:
-            gateway.next = now + hold + _LOST
+        if gateway.reachable and now >= gateway.next_send:
+            gateway.next_send = now + hold + _LOST
             self._post.send(gateway.name, payload)
 
-    def heard(self, gateway: KnownGateway, now: float) -> None:
+    def note_message(self, gateway: KnownGateway, now: float) -> None:
         """Note that a gateway has sent a message, and warn that it is back if it was gone.
 
         A gateway that has left two rounds without an answer stays left out until it answers one.
@@ -144,24 +180,24 @@ class GatewayRoster:
             if gateway.here is not None:
                 self._warn(f"gateway {gateway.name} is back")
 
-    def failed(self, gateway: KnownGateway, why: str, now: float) -> None:
+    def note_failure(self, gateway: KnownGateway, why: str, now: float) -> None:
         """Postpone the next message to a gateway that has failed, for longer after each failure."""
-        gateway.next = now + gateway.patience
+        gateway.next_send = now + gateway.patience
         gateway.patience = min(2 * gateway.patience, _MOST_PATIENCE)
-        self.gone(gateway, why)
+        self.warn_of_absence(gateway, why)
 
-    def gone(self, gateway: KnownGateway, why: str) -> None:
-        """Warn that a gateway does not answer and why, once until it is back."""
+    def warn_of_absence(self, gateway: KnownGateway, why: str) -> None:
+        """Warn that a gateway does not answer and why, once until it is back; store that, too."""
         if not gateway.reported_gone and not self.quiet:
             gateway.reported_gone = True
             self._tables.gateway_gone(gateway.name)
             self._warn(f"gateway {gateway.name} does not answer: {why}")
 
     def admit(self, gateway: KnownGateway, here: Here, now: float, strict: bool) -> None:
-        """Accept a HERE, unless it has devices that belong to another gateway; store it.
+        """Accept and store a gateway's message about itself, with its devices.
 
-        A gateway with such devices is ignored for a while. strict: raise UsageError instead, if
-        another gateway has one of them, too.
+        If it has devices that belong to another gateway, it is ignored for a while instead. strict:
+        raise UsageError instead of that, if another gateway has one of the devices, too.
         """
         problem = self._registered_elsewhere(gateway, here)
         if not problem:
@@ -175,45 +211,48 @@ class GatewayRoster:
 
         count = len(here.devices)
         count_before = len(gateway.devices)
-        if count_before and gateway.here is not None and count_before != count:
+        was_heard_before = gateway.here is not None
+        if was_heard_before and count_before and count_before != count:
             text = f"gateway {gateway.name} now has {counted(count, 'device')}, not {count_before}"
             self._warn(text)
-        if gateway.first is None:
-            gateway.first = here.last
+
+        if gateway.first_claim is None:
+            gateway.first_claim = here.last
         gateway.devices = here.devices
         gateway.here = here
-        gateway.next = now
-        gateway.refused = False
+        gateway.next_send = now
+        gateway.is_ignored = False
         fields = asdict(here)
-        del fields["devices"]
-        self._tables.gateway_seen(
-            gateway.name, here.devices, time.time(), {**fields, "clients": count}
-        )
+        del fields["devices"]  # which have a column of their own
+        fields["clients"] = count
+        self._tables.gateway_seen(gateway.name, here.devices, heard=time.time(), here=fields)
 
     def _shared_device(self, gateway: KnownGateway, here: Here) -> str:
         """Return a sentence on a device that another gateway has, too, or "" if there is none.
 
-        Devices of a gateway that was removed are free.
+        A gateway that was removed loses its devices, so that others may have them.
         """
         for other in self.all.values():
+            if other is gateway:
+                continue
             shared = np.intersect1d(other.devices, here.devices, assume_unique=True)
-            if other is gateway or not len(shared):
+            if not len(shared):
                 continue
             was_removed = other.here is None and not other.registered
             if was_removed:
                 other.devices = integers(())
-                continue
-            return f"gateways {other.name} and {gateway.name} both have device {shared[0]}"
+            else:
+                return f"gateways {other.name} and {gateway.name} both have device {shared[0]}"
         return ""
 
     def _registered_elsewhere(self, gateway: KnownGateway, here: Here) -> str:
         """Return a sentence on a device whose id the gateway may not have, or "" if there is none.
 
-        That is an id registered for another gateway, or one that is not among its own ids.
+        Ids may be registered for a gateway. Then it may have no others, and no other gateway may
+        have these.
         """
         for name, allowed in self._registered().items():
             is_in_range = (here.devices >= allowed.start) & (here.devices < allowed.stop)
-            ids = f"{allowed.start} to {allowed.stop - 1}"
             if name == gateway.name:
                 wrong_devices = here.devices[~is_in_range]
                 owner = "it is"
@@ -222,6 +261,7 @@ class GatewayRoster:
                 owner = f"gateway {name} is"
             if len(wrong_devices):
                 device = wrong_devices[0]
+                ids = f"{allowed.start} to {allowed.stop - 1}"
                 return (
                     f"gateway {gateway.name} has device {device}, and {owner} registered for {ids}"
                 )
@@ -230,19 +270,20 @@ class GatewayRoster:
     def _ignore(self, gateway: KnownGateway, now: float, problem: str) -> None:
         """Ignore a gateway for _UNWANTED seconds, and warn of its problem."""
         self._warn(f"{problem}: {gateway.name} is ignored")
-        gateway.next = now + _UNWANTED
-        gateway.refused = True
+        gateway.next_send = now + _UNWANTED
+        gateway.is_ignored = True
 
-    def believed(self) -> int:
-        """Return the last round number that credible gateways have used; 0 if there are none.
+    def last_credible_round(self) -> int:
+        """Return the last round number that gateways have used, as far as they are credible.
 
-        A dishonest gateway must not use up the numbers: the host ignores a gateway far ahead of all
-        others, and uses only the first number that each reports.
+        Round numbers only grow, and end at some point, so a dishonest gateway must not use them up.
+        Hence a gateway that is far ahead of all others is ignored, with a warning; and of each
+        gateway only the first number counts that it reported. Returns 0 if no gateway is credible.
         """
         first_claims = {}
         for gateway in self.all.values():
-            if gateway.first is not None:
-                first_claims[gateway.name] = gateway.first
+            if gateway.first_claim is not None:
+                first_claims[gateway.name] = gateway.first_claim
 
         largest_credible = self._largest_credible(list(first_claims.values()))
         last_used = 0
@@ -258,12 +299,16 @@ class GatewayRoster:
         return last_used
 
     def _largest_credible(self, claims: list[int]) -> int:
-        """Return the largest round number that a gateway may claim. claims: those of all gateways.
+        """Return the largest round number that is credible as the last one of a gateway.
 
-        All but a few numbers of it must be confirmed by this store, or by every other gateway.
+        It is at most FLEET_AHEAD beyond a number that this store confirms, or every gateway.
+        claims: the last round numbers that the gateways report.
         """
-        ours = last_number(self._store)
+        last_of_store = last_number(self._store)
         confirmed = min(claims, default=0)
-        if len(claims) == 1:  # nobody else confirms it
-            confirmed = ours if ours else min(confirmed, wire.CLIENT_AHEAD // 2)
-        return max(ours, confirmed) + wire.FLEET_AHEAD
+        if len(claims) == 1:  # no other gateway confirms the only claim
+            if last_of_store:
+                confirmed = last_of_store
+            else:  # a new store knows nothing, so a claim is believed if it is not large
+                confirmed = min(confirmed, wire.CLIENT_AHEAD // 2)
+        return max(last_of_store, confirmed) + wire.FLEET_AHEAD

@@ -25,16 +25,23 @@ from ternhost.reach.driver import is_label
 from ternhost.store.tallies import pack_counts
 
 Rows = npt.NDArray[np.int64]
-_ROUNDING = 1e-9  # relative, of the length of a vector
+_ROUNDING = 1e-9  # the relative error that the computed length of a vector may have
 
 
 def is_vector(question: Question) -> bool:
-    """Whether the host may need each device's result: counts say nothing of whole vectors."""
+    """Whether a device answers with several values that belong together.
+
+    Then the host may need the result of each device, since counts of the single values do not say
+    which of them came from the same device.
+    """
     return question.model == wire.SOFTMAX and question.k > 1
 
 
 def is_hashed(question: Question) -> bool:
-    """Whether a device answers by the hash of its category, made from its id and the round."""
+    """Whether a device answers with a hash of its category, made from its id and the round.
+
+    Only who knows the id of the device can tell which categories the answer may stand for.
+    """
     return question.model == wire.CATEGORIES and question.range > 0
 
 
@@ -42,14 +49,19 @@ def is_hashed(question: Question) -> bool:
 
 
 def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
-    """Return the answer of a gateway to the host, from the result of its round."""
-    reports, counts, results = [], [], []
+    """Return the message that a gateway sends to the host after a round.
+
+    ask: the question of the host. result: the counted reports of the gateway's devices.
+    """
+    reports = []
+    counts = []
+    beside_counts = []
     for index, cohort in enumerate(result.cohorts):
         reports.append(cohort.reports)
         counts.append(pack_counts(cohort.counts))
-        results.append(_beside_counts(ask, index, cohort))
-    if not any(results):
-        results = []
+        beside_counts.append(_beside_counts(ask, index, cohort))
+    if not any(beside_counts):
+        beside_counts = []
     return Answer(
         number=ask.number,
         digest=ask.digest,
@@ -57,52 +69,61 @@ def answer_to(ask: Ask, result: rounds.RoundResult) -> Answer:
         reports=reports,
         refusals=_refusal_counts(result.refusals),
         counts=counts,
-        results=results,
+        results=beside_counts,
     )
 
 
 def _beside_counts(ask: Ask, index: int, cohort: rounds.CohortCounts) -> bytes:
-    """Return what the answer holds about a cohort beside its counts, packed alike; b"" for nothing.
+    """Return what an answer holds about a cohort beside its counts; b"" for nothing.
 
-    That is the support of each category for hashed answers, the sum of vectors for a projection,
-    and otherwise the single results, if the host has asked for them.
+    That is how many hashed answers support each category, or the sum of the vectors of a
+    projection, or else the results of single devices, if the host has asked for them. It is packed
+    like counts. index: the position of the cohort in the question.
     """
     answers = cohort.answers
     if answers is not None and is_hashed(cohort.question):
-        hashes = answers.symbols[:, 0]
-        categories = ask.categories[index]
-        buckets = cohort.card.symbols
-        return pack_counts(
-            estimate.supports(answers.devices, hashes, ask.number, buckets, categories)
+        supports = estimate.supports(
+            devices=answers.devices,
+            symbols=answers.symbols[:, 0],
+            number=ask.number,
+            buckets=cohort.card.symbols,
+            categories=ask.categories[index],
         )
+        return pack_counts(supports)
     if cohort.vectors is not None:
         return pack_counts(cohort.vectors)
     if answers is not None and is_vector(cohort.question):
-        # Without device ids, and sorted, so that their order reveals nothing.
-        order = np.lexsort(answers.symbols.T[::-1])
+        # Without device ids, and sorted, so that the order tells nothing about who reported. The
+        # last key of lexsort counts most, so the columns are reversed.
+        columns = answers.symbols.T
+        order = np.lexsort(columns[::-1])
         return pack_counts(answers.symbols[order])
     return b""
 
 
 def _refusal_counts(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, int, int]]:
-    """Count the devices for each reason to refuse: (code, detail, devices), most frequent first.
+    """Count the devices that refused for each reason; return rows (code, detail, devices).
 
-    There are at most MOST_REASONS. Rarer ones are counted under the most frequent reason with the
-    same code, or under the most frequent of all if there is none.
+    A reason is a code with a detail. The most frequent reasons come first, and there are at most
+    MOST_REASONS. Devices with a rarer reason are counted under the most frequent one with the same
+    code, or under the most frequent of all if no other has that code.
+
+    refusals: by device, why it refused.
     """
-    frequencies = Counter((refusal.code, refusal.detail) for refusal in refusals.values())
-    by_frequency = frequencies.most_common()
-    devices_by_reason = dict(by_frequency[:MOST_REASONS])
-    for (rare_code, _detail), devices in by_frequency[MOST_REASONS:]:
-        substitute = by_frequency[0][0]
-        for reason in devices_by_reason:
+    devices_by_reason = Counter((refusal.code, refusal.detail) for refusal in refusals.values())
+    by_frequency = devices_by_reason.most_common()
+    kept_reasons = dict(by_frequency[:MOST_REASONS])  # most frequent first
+    rare_reasons = by_frequency[MOST_REASONS:]
+    for (rare_code, _detail), devices in rare_reasons:
+        substitute, _ = by_frequency[0]
+        for reason in kept_reasons:
             code, _ = reason
             if code == rare_code:
                 substitute = reason
                 break
-        devices_by_reason[substitute] += devices
+        kept_reasons[substitute] += devices
 
-    return [(code, detail, devices) for (code, detail), devices in devices_by_reason.items()]
+    return [(code, detail, devices) for (code, detail), devices in kept_reasons.items()]
 
 
 # At the host
@@ -110,35 +131,47 @@ def _refusal_counts(refusals: Mapping[int, rounds.Refusal]) -> list[tuple[int, i
 
 @dataclass(frozen=True)
 class CohortAnswer:
-    """A gateway's checked answer for a cohort."""
+    """What a gateway's answer says about a cohort, after it was checked.
+
+    reports: how many devices have reported. counts: how often each symbol was reported (coordinates
+    x symbols). Of the others, at most one is there:
+    results: the k symbols of each report (reports x k).
+    supports: how many hashed answers support each category.
+    vectors: the sum of the vectors of a projection (d values).
+    """
 
     reports: int
     counts: rounds.Counts
-    results: Rows | None = None  # reports x k
-    supports: rounds.Counts | None = None  # by category, for hashed answers
-    vectors: rounds.Counts | None = None  # of a projection
+    results: Rows | None = None
+    supports: rounds.Counts | None = None
+    vectors: rounds.Counts | None = None
 
 
-def check(answer: Answer, ask: Ask) -> list[CohortAnswer]:
-    """Check a gateway's answer to a question; return it by cohort. Raises MessageError."""
+def check_answer(answer: Answer, ask: Ask) -> list[CohortAnswer]:
+    """Check a gateway's answer to a question; return what it says about each cohort.
+
+    Raises MessageError if no gateway that is honest could send it.
+    """
     _require(answer.number == ask.number, "is of another round")
     _require(answer.digest == ask.digest, "answers another question")
     _require(len(answer.reports) == len(ask.cohorts), "has other cohorts")
-    refusals = sum(count for _, _, count in answer.refusals)
-    _require(sum(answer.reports) + refusals <= ask.asked, "tells of more devices than were asked")
+    refusals = sum(devices for _code, _detail, devices in answer.refusals)
+    devices_heard = sum(answer.reports) + refusals
+    _require(devices_heard <= ask.asked, "tells of more devices than were asked")
     return [_check_cohort(answer, ask, index) for index in range(len(ask.cohorts))]
 
 
 def _check_cohort(answer: Answer, ask: Ask, index: int) -> CohortAnswer:
     """Check what an answer says about the cohort at `index`, and return that.
 
-    Beside its counts, an answer has vectors for a projection; and if the host has asked for single
-    results, the support of categories for hashed answers, or the symbols of each device.
+    Beside its counts, an answer has vectors for a projection. If the host has asked for single
+    results, it has the support of categories for hashed answers, or the symbols of each device for
+    answers of several values. Raises MessageError.
     """
     cohort = ask.cohorts[index]
     reports = answer.reports[index]
     _require(reports <= len(cohort.devices), "has more reports than devices were asked")
-    expected = Cohort(cohort.body)  # of the question, with the sizes of its counts
+    expected = Cohort(cohort.body)  # knows how many counts the question has
     question = expected.question
     counts = _checked_counts(answer.counts[index], reports, expected)
 
@@ -156,31 +189,39 @@ def _check_cohort(answer: Answer, ask: Ask, index: int) -> CohortAnswer:
     has_results = bool(answer.results) and bool(answer.results[index])
     _require(not has_results, "has single results that nobody asked for")
     if ask.individual and is_label(question):
-        # The counts of one symbol from each device are its single results, in any order.
+        # Each device reports one symbol. So the counts say what the single results are, but for
+        # their order, which does not matter.
         symbols = np.repeat(np.arange(expected.card.symbols), counts[0])
         return CohortAnswer(reports, counts, results=symbols.reshape(-1, 1))
     return CohortAnswer(reports, counts)
 
 
 def _checked_counts(packed: bytes, reports: int, expected: Cohort) -> rounds.Counts:
-    """Return the counts (rows x symbols) of so many reports, checked. Raises MessageError.
+    """Unpack and check how often each symbol was reported for each coordinate.
 
-    A report names k coordinates, none of them twice. No sum overflows, since no summand is above
-    `reports`.
+    A report names k coordinates, none of them twice, and a symbol for each. The result has a row
+    for each coordinate and a column for each symbol. reports: how many reports were counted.
+    expected: a cohort with the same question. Raises MessageError if no such reports could have
+    these counts.
     """
     counts = _integers(packed, expected.size).reshape(expected.rows, expected.card.symbols)
     _require(counts >= 0, "has counts below 0")
+    # From here on no sum overflows, since no summand is above the number of reports.
     _require(counts <= reports, "has counts beyond its reports")
     total = expected.k * reports
     _require(int(counts.sum()) == total, "has counts that are not those of its reports")
-    reports_of_coordinate = counts.sum(axis=1)
-    within_reports = reports_of_coordinate <= reports
+    reports_by_coordinate = counts.sum(axis=1)
+    within_reports = reports_by_coordinate <= reports
     _require(within_reports, "counts a coordinate more often than there are reports")
     return counts
 
 
 def _checked_supports(answer: Answer, index: int, categories: int) -> rounds.Counts:
-    """Return how many of the hashed answers support each category. Raises MessageError."""
+    """Unpack and check how many hashed answers support each category.
+
+    index: the position of the cohort in the question. categories: how many there are. Raises
+    MessageError.
+    """
     _require(bool(answer.results), "lacks the support of hashed answers")
     supports = _integers(answer.results[index], categories)
     is_possible = (supports >= 0) & (supports <= answer.reports[index])
@@ -189,44 +230,67 @@ def _checked_supports(answer: Answer, index: int, categories: int) -> rounds.Cou
 
 
 def _checked_vectors(answer: Answer, index: int, expected: Cohort) -> rounds.Counts:
-    """Return the sum of the vectors that a projection's symbols stand for. Raises MessageError."""
+    """Unpack and check the sum of the vectors of a projection (d values).
+
+    Each symbol of a projection stands for a vector. All of them have the length N^1.5, where the
+    card has 2 N symbols (cards.md, Decoding). The sum is longest if they have one direction.
+
+    index: the position of the cohort in the question. expected: a cohort with the same question.
+    Raises MessageError.
+    """
     _require(bool(answer.results), "lacks the vectors of a projection")
     vector_sum = _integers(answer.results[index], expected.d)
-    length = float(np.sqrt(np.square(vector_sum.astype(np.float64)).sum()))
-    length_of_report = (expected.card.symbols // 2) ** 1.5
-    longest = length_of_report * answer.reports[index]  # if all of them have one direction
+    squares = np.square(vector_sum.astype(np.float64))
+    length = float(np.sqrt(squares.sum()))
+    length_of_one = (expected.card.symbols // 2) ** 1.5
+    longest = length_of_one * answer.reports[index]
     is_possible = length <= longest * (1 + _ROUNDING)
     _require(is_possible, "has vectors that are longer than its reports together")
     return vector_sum
 
 
 def _checked_results(answer: Answer, index: int, expected: Cohort, counts: rounds.Counts) -> Rows:
-    """Return the symbols of each report (reports x k), which must add up to the counts.
+    """Unpack the symbols of each report (reports x k), and check that they add up to the counts.
 
-    Raises MessageError.
+    index: the position of the cohort in the question. expected: a cohort with the same question.
+    counts: how often each symbol was reported for each coordinate (k x symbols). Raises
+    MessageError.
     """
     _require(bool(answer.results), "lacks the single results")
-    reports, symbols = answer.reports[index], expected.card.symbols
+    reports = answer.reports[index]
+    symbols = expected.card.symbols
     rows = _integers(answer.results[index], reports * expected.k).reshape(reports, expected.k)
+    # Each report is about all coordinates: else nobody knows to which one a symbol belongs.
     _require(expected.d == expected.k, "has single results of unknown coordinates")
     _require((rows >= 0) & (rows < symbols), "has symbols that the card has not")
-    cells = rows + np.arange(expected.k) * symbols  # of the counts, numbered row by row
-    recounted = np.bincount(cells.reshape(-1), minlength=expected.size).reshape(counts.shape)
+
+    # Number the entries of the matrix of counts row by row, and count how often each occurs.
+    first_entries = np.arange(expected.k) * symbols  # of each row of the matrix
+    entries = rows + first_entries
+    recounted = np.bincount(entries.reshape(-1), minlength=expected.size).reshape(counts.shape)
     _require(recounted == counts, "has single results that are not those of its counts")
     return rows
 
 
 def _integers(packed: bytes, count: int) -> Rows:
-    """Unpack exactly `count` numbers (int64, little-endian, deflated). Raises MessageError."""
+    """Return exactly `count` numbers from deflated bytes (little-endian int64).
+
+    Raises MessageError if there are more or fewer.
+    """
+    bytes_expected = 8 * count
     try:
-        data = inflate(packed, 8 * count)
+        data = inflate(packed, bytes_expected)
     except ValueError as error:
         raise MessageError(f"it has another number of counts: {error}") from error
-    _require(len(data) == 8 * count, "has another number of counts")
+    _require(len(data) == bytes_expected, "has another number of counts")
     return np.frombuffer(data, "<i8").astype(np.int64)
 
 
 def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
+    """Raise MessageError unless a condition holds, for each entry if it is an array.
+
+    what: the error, a phrase of which the answer is the subject.
+    """
     if not np.all(condition):
         raise MessageError(f"it {what}")
 
@@ -234,38 +298,42 @@ def _require(condition: bool | npt.NDArray[np.bool_], what: str) -> None:
 def without_names(
     number: int, reasons: Sequence[Sequence[int]], first: int
 ) -> dict[int, rounds.Refusal]:
-    """Return refusals of unknown devices, by keys that no device has: from `-first` down.
+    """Return the refusals of devices that a gateway has counted but not named, by made-up ids.
 
-    number: of the round. reasons: (code, detail, devices) each.
+    The ids go from `-first` down; no device has such an id. number: that of the round. reasons:
+    rows (code, detail, devices): why so many devices refused.
     """
     refusals: dict[int, rounds.Refusal] = {}
-    for code, detail, count in reasons:
-        for _ in range(count):
-            refusals[-first - len(refusals)] = rounds.Refusal(wire.BOARD, number, code, detail)
+    for code, detail, devices in reasons:
+        for _ in range(devices):
+            made_up_id = -first - len(refusals)
+            refusals[made_up_id] = rounds.Refusal(wire.BOARD, number, code, detail)
     return refusals
 
 
-def parts(
+def questions_by_gateway(
     round_: rounds.StoredRound,
     gateways: Mapping[str, Integers],
     terms: Terms,
     categories: Sequence[int] | None = None,
 ) -> dict[str, Ask]:
-    """Return the question to each gateway that has devices in the round, by name.
+    """Return the question to each gateway that has devices in the round, by its name.
 
-    gateways: by name, their devices, ascending. categories: if single results are wanted, the
-    number of categories for each cohort of hashed answers, and 0 for others; else None.
+    gateways: by name, the ids of their devices, ascending. terms: when the round ends. categories:
+    if single results are wanted, for each cohort the number of categories that devices answer with
+    a hash of, or 0 if they do not hash; None if no single results are wanted.
     """
     cohort_devices = [np.sort(integers(cohort.devices)) for cohort in round_.cohorts]
     asks = {}
-    for name, devices in gateways.items():
-        members = Members(devices)
-        cohorts, numbers_of_categories = [], []
-        for index, ids in enumerate(cohort_devices):
-            gateway_ids = ids[members.find(ids) >= 0]
-            if not len(gateway_ids):
+    for name, gateway_devices in gateways.items():
+        members = Members(gateway_devices)
+        cohorts = []
+        numbers_of_categories = []
+        for index, device_ids in enumerate(cohort_devices):
+            ids_at_gateway = device_ids[members.find(device_ids) >= 0]  # others are not found: -1
+            if not len(ids_at_gateway):
                 continue
-            cohorts.append(rounds.StoredCohort(round_.cohorts[index].body, gateway_ids))
+            cohorts.append(rounds.StoredCohort(round_.cohorts[index].body, ids_at_gateway))
             if categories is not None:
                 numbers_of_categories.append(categories[index])
         if cohorts:
@@ -281,21 +349,29 @@ def parts(
 
 
 class RoundAtGateways:
-    """The questions of a round by gateway (`asks`), and their answers, each of which counts once."""
+    """A round at the host: its question to each gateway, and the answers that have come so far.
+
+    The answer of a gateway counts only once, however often it comes.
+    """
 
     def __init__(self, round_: rounds.StoredRound, asks: Mapping[str, Ask], now: float) -> None:
-        """Begin with no answers. asks: by gateway. now: of the monotonic clock."""
+        """Begin with no answers.
+
+        asks: the question to each gateway, by its name. now: the time of the monotonic clock.
+        """
         self.begun = now
         self.asks = dict(asks)
-        self.asked = sum(len(cohort.devices) for cohort in round_.cohorts)
-        self.under_way: dict[str, int] = {}  # by gateway, its reports so far
-        self.outstanding = set(self.asks)  # gateways that have neither answered nor been given up
-        self.refused: dict[str, Refused] = {}
+        self.asked = sum(len(cohort.devices) for cohort in round_.cohorts)  # devices
+        # Gateways that have neither answered nor been given up, and what some of them have so far.
+        self.outstanding = set(self.asks)
+        self.under_way: dict[str, int] = {}  # by gateway, its number of reports
+        self.refused: dict[str, Refused] = {}  # by gateway, why it does not ask its devices
+
         self._round = round_
-        self._devices = [Members(cohort.devices) for cohort in round_.cohorts]
-        self._answers: dict[str, list[CohortAnswer]] = {}
-        self._refusals: dict[int, rounds.Refusal] = {}
-        self._ends: set[str] = set()  # how the round has ended at gateways
+        self._members = [Members(cohort.devices) for cohort in round_.cohorts]
+        self._answers: dict[str, list[CohortAnswer]] = {}  # by gateway, for each cohort it asked
+        self._refusals: dict[int, rounds.Refusal] = {}  # of devices, by made-up ids
+        self._ends: set[str] = set()  # how the round has ended at gateways, such as COMPLETE
 
     @property
     def number(self) -> int:
@@ -304,84 +380,101 @@ class RoundAtGateways:
     # In a store
 
     def exchange(self, gateway: str, answer: bytes = b"") -> bytes:
-        """Return a gateway's question in this round and its answer, in the format of the store."""
+        """Return a gateway's question and answer in this round, in the format of the store.
+
+        That is the length of the question, the question, and the answer; b"" if there is none yet.
+        """
         ask = self.asks[gateway].encode()
         return LENGTH.pack(len(ask)) + ask + answer
 
     @classmethod
     def stored(cls, round_: rounds.StoredRound, exchanges: Mapping[str, bytes], now: float) -> Self:
-        """Return the round as its exchanges in the store (by gateway) describe it.
+        """Return a round with the questions and answers that the store has of it.
 
+        exchanges: by gateway, what `exchange` has returned. now: the time of the monotonic clock.
         Raises MessageError for data of another version.
         """
         asks: dict[str, Ask] = {}
         answers: dict[str, bytes] = {}
         for name, exchange in exchanges.items():
             (length,) = LENGTH.unpack_from(exchange)
-            end = LENGTH.size + length
-            asks[name] = messages.decode_ask(exchange[LENGTH.size : end])
-            if len(exchange) > end:
-                answers[name] = exchange[end:]
+            end_of_ask = LENGTH.size + length
+            asks[name] = messages.decode_ask(exchange[LENGTH.size : end_of_ask])
+            if len(exchange) > end_of_ask:
+                answers[name] = exchange[end_of_ask:]
 
         restored = cls(round_, asks, now)
         for name, data in answers.items():
             answer = messages.decode(data)
             if not isinstance(answer, Answer):
                 raise MessageError("this is not an answer of a gateway")
-            restored.take(name, answer, check(answer, asks[name]))
+            restored.take(name, answer, check_answer(answer, asks[name]))
         return restored
 
     # Answers
 
     def take(self, gateway: str, answer: Answer, by_cohort: list[CohortAnswer]) -> None:
-        """Count an answer that was checked and stored."""
-        if gateway not in self._answers:
-            self._answers[gateway] = by_cohort
-            self._ends.add(answer.ended)
-            self._refusals |= without_names(self.number, answer.refusals, len(self._refusals) + 1)
-            self.give_up(gateway)
+        """Count an answer that was checked and stored, unless the gateway's answer counts already.
+
+        by_cohort: what `check_answer` has returned for it.
+        """
+        if gateway in self._answers:
+            return
+        self._answers[gateway] = by_cohort
+        self._ends.add(answer.ended)
+        first_made_up_id = len(self._refusals) + 1
+        self._refusals |= without_names(self.number, answer.refusals, first_made_up_id)
+        self.give_up(gateway)
 
     def give_up(self, gateway: str) -> None:
-        """Wait no longer for the answer of a gateway."""
+        """Wait no longer for the answer of a gateway, whose reports so far do not count."""
         self.outstanding.discard(gateway)
         self.under_way.pop(gateway, None)
 
     @property
     def reports(self) -> int:
-        """The number of reports that count."""
-        return sum(answer.reports for by_cohort in self._answers.values() for answer in by_cohort)
+        """The number of reports in the answers that count."""
+        total = 0
+        for by_cohort in self._answers.values():
+            total += sum(answer.reports for answer in by_cohort)
+        return total
 
     @property
     def so_far(self) -> int:
-        """The number of reports that count, and of those at gateways that have not answered yet."""
+        """The number of reports in answers, and so far at gateways that have not answered yet."""
         return self.reports + sum(self.under_way.values())
 
     def ended(self, waiting: Iterable[str]) -> str | None:
-        """Return how the round has ended, or None if it goes on.
+        """Return how the round has ended (COMPLETE, QUORUM or DEADLINE), or None if it goes on.
 
-        waiting: the gateways whose answers it still waits for.
+        waiting: the gateways whose answers the host still waits for, if they are outstanding.
         """
         if self._round.quorum <= self.reports < self.asked:
             return rounds.QUORUM
         if self.outstanding.intersection(waiting):
             return None
-        # It ends like its part at any gateway that has not heard every device.
+        # If the round ended early at any gateway, it has ended in that way.
         for end in (rounds.DEADLINE, rounds.QUORUM):
             if end in self._ends:
                 return end
         return rounds.COMPLETE
 
     def result(self, ended: str) -> rounds.RoundResult:
-        """Return the sum of all answers that count. ended: how the round has ended."""
-        answers: list[list[tuple[rounds.StoredCohort, CohortAnswer]]]
-        answers = [[] for _ in self._round.cohorts]
+        """Return the result of the round: the sum of all answers that count.
+
+        ended: how the round has ended, such as COMPLETE.
+        """
+        # For each cohort of the round, the parts of it at gateways, with their answers.
+        parts_of_cohorts: list[list[tuple[rounds.StoredCohort, CohortAnswer]]] = []
+        for _ in self._round.cohorts:
+            parts_of_cohorts.append([])
         for name, by_cohort in self._answers.items():
-            for cohort, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
-                answers[self._index(cohort)].append((cohort, answer))
+            for part, answer in zip(self.asks[name].cohorts, by_cohort, strict=True):
+                parts_of_cohorts[self._index_of(part)].append((part, answer))
 
         cohorts = []
-        for whole_cohort, cohort_answers in zip(self._round.cohorts, answers, strict=True):
-            cohorts.append(_sum_of(whole_cohort, cohort_answers))
+        for whole_cohort, parts in zip(self._round.cohorts, parts_of_cohorts, strict=True):
+            cohorts.append(_sum_of(whole_cohort, parts))
         return rounds.RoundResult(
             number=self.number,
             ended=ended,
@@ -391,37 +484,45 @@ class RoundAtGateways:
             cohorts=cohorts,
         )
 
-    def _index(self, part: rounds.StoredCohort) -> int:
-        """Return the index of the round's cohort that a cohort of a gateway's question is part of.
+    def _index_of(self, part: rounds.StoredCohort) -> int:
+        """Return the index of the round's cohort to which a cohort of a gateway's question belongs.
 
-        Two cohorts may have the same question, but never the same devices.
+        Two cohorts may have the same question, but never the same devices, so the first device
+        tells them apart.
         """
         first_device = integers(part.devices[:1])
         for index, cohort in enumerate(self._round.cohorts):
-            if cohort.body == part.body and self._devices[index].find(first_device)[0] >= 0:
+            has_device = self._members[index].find(first_device)[0] >= 0
+            if cohort.body == part.body and has_device:
                 return index
         raise LookupError("a gateway was asked about a cohort that the round does not have")
 
 
 def _sum_of(
-    whole_cohort: rounds.StoredCohort, answers: Sequence[tuple[rounds.StoredCohort, CohortAnswer]]
+    whole_cohort: rounds.StoredCohort, parts: Sequence[tuple[rounds.StoredCohort, CohortAnswer]]
 ) -> rounds.CohortCounts:
-    """Add up the answers of gateways, each with its part of a cohort, to the result of the cohort."""
+    """Return the result of a cohort: the sum of the answers of all gateways about it.
+
+    parts: for each gateway, its part of the cohort and its answer about that.
+    """
     total = Cohort(whole_cohort.body, len(whole_cohort.devices))
     supports = None
-    devices, symbols = [], []
-    for cohort, answer in answers:
+    devices = []
+    symbols = []
+    for part, answer in parts:
         total.counts += answer.counts.reshape(-1)
         total.reports += answer.reports
         if answer.vectors is not None and total.vectors is not None:
             total.vectors += answer.vectors
-        if (
-            answer.results is not None
-        ):  # whose device is unknown: any of the gateway's stands for it
-            devices.append(integers(cohort.devices)[: len(answer.results)])
+        if answer.results is not None:
+            # A gateway does not say whose results these are. Any of its devices may stand for them.
+            devices.append(integers(part.devices)[: len(answer.results)])
             symbols.append(answer.results)
         if answer.supports is not None:
-            supports = answer.supports if supports is None else supports + answer.supports
+            if supports is None:
+                supports = answer.supports
+            else:
+                supports = supports + answer.supports
 
     single_answers = None
     if symbols:

@@ -16,7 +16,7 @@ import numpy as np
 from tern import ledger, wire
 from terngateway.bound import Bound
 from terngateway.fleet import AtGateways
-from terngateway.site import Gateway
+from terngateway.site import Gateway, GatewaySettings
 from ternhost import datasets
 from ternhost.datasets import Fixed, Holdings
 from ternhost.errors import StorageError, UsageError
@@ -41,18 +41,23 @@ from ternhost.store.store import Store
 
 FILE = "gateway.json"
 _RUNS = "runs"  # the member with these options; others belong to the connection to the server
-_CLIENTS = 1000  # on emulated boards, by default
+_CLIENTS = 1000  # the default number on emulated boards
+# Declare an option of one of two groups, for the help of the command.
 _what = partial(option, group="what the gateway runs")
 _made = partial(option, group="clients that tern makes: simulated, or on emulated boards")
 _NEW = "new"  # directory of boards whose keys are in no store yet
-_NAME = "gateway"  # stands for the run in a gateway's store
+_NAME = "gateway"  # stands for the name of a run in a gateway's store
 # Modules of the device library for emulated boards: all that a host may ask for.
 _MODULES = ("inference", "local", "collect", "lhp", "softmax", "sums", "projection")
 
 
 @dataclass(frozen=True)
 class SiteFleet:
-    """Options of a gateway. tern makes boards and clients at the first start, and keeps them later."""
+    """The options of a gateway, which gateway.json keeps from one start to the next.
+
+    The devices are real boards, boards that tern emulates, or clients that it simulates. tern makes
+    the latter two at the first start. A client is one device with its records.
+    """
 
     fleet: str = _what("", "the devices: see 'tern fleet kinds'", metavar="KIND:...", shown="")
     store: str | None = _what(
@@ -101,28 +106,39 @@ class SiteFleet:
         if isinstance(kind, AtGateways):
             text = "a gateway asks its own devices, and no other gateways"
             raise UsageError(text, hint="such as port:a0")
+
         require(self.clients is None or self.clients >= 1, "clients", "1 or more", self.clients)
-        largest_id = wire.FLEET - (self.count(kind) or 1)  # so that every client has an id
-        require(1 <= self.first_id <= largest_id, "first_id", f"1 to {largest_id}", self.first_id)
+        number_of_clients = self.client_count(kind) or 1
+        largest_first_id = wire.FLEET - number_of_clients  # so that every client has an id
+        require(
+            1 <= self.first_id <= largest_first_id,
+            "first_id",
+            f"1 to {largest_first_id}",
+            self.first_id,
+        )
         require(1 <= self.records <= 0xFFFF, "records", "1 to 65535", self.records)
         require(self.seed >= 0, "seed", "0 or more", self.seed)
         is_a_day_or_less = 0 < self.silence <= 86_400
         require(is_a_day_or_less, "silence", "above 0 and at most 86400 seconds", self.silence)
-        _ = self.policy  # raises UsageError
+        _ = self.policy  # raises UsageError for a wrong budget
 
     @property
     def policy(self) -> Policy:
-        """The policy of each client on emulated boards. Raises UsageError."""
+        """The privacy budget of each client on emulated boards. Raises UsageError."""
         budget = parse_epsilon(self.budget, ledger.MAX_BUDGET, "--budget")
-        if self.largest is None:
-            return Policy(budget, budget)
-        return Policy(parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest"), budget)
+        largest_report = budget
+        if self.largest is not None:
+            largest_report = parse_epsilon(self.largest, ledger.MAX_BUDGET, "--largest")
+        return Policy(largest_report, budget)
 
-    def count(self, kind: Fleet) -> int | None:
-        """Return the number of clients that tern makes; None if it makes none."""
+    def client_count(self, kind: Fleet) -> int | None:
+        """Return the number of clients that tern makes; None if the devices are real.
+
+        kind: the fleet that the option `fleet` names.
+        """
         if kind.simulated:
             return self.clients or kind.clients
-        if kind.provisions:
+        if kind.provisions:  # emulated boards
             return self.clients or _CLIENTS
         return None
 
@@ -142,34 +158,39 @@ class SiteFleet:
 
     @classmethod
     def of(cls, directory: Path, named: Mapping[str, Any]) -> Self:
-        """Return the stored options of the directory, replaced by those that are named now.
+        """Return the options of a gateway: the stored ones, replaced by those that are named now.
 
-        named: options of the command, by name. Raises UsageError if one of them changes an option
-        that was settled at the first start.
+        directory: that of the gateway. named: options of the command, by name. Raises UsageError if
+        one of them changes an option that was settled at the first start.
         """
         saved = _read(directory).get(_RUNS)
         if saved is None:
-            return cls(**named)._anywhere()
+            return cls(**named)._with_absolute_paths()
 
-        stored = {name: value for name, value in saved.items() if name in names_of(cls)}
-        options = cls(**{**stored, **named})._anywhere()
+        known_names = names_of(cls)
+        stored = {name: value for name, value in saved.items() if name in known_names}
+        options = cls(**{**stored, **named})._with_absolute_paths()
         for name in named.keys() & _SETTLED:
             new_value = getattr(options, name)
             old_value = stored.get(name)
             if new_value == old_value:
                 continue
             flag = f"--{name.replace('_', '-')}"
-            begun = f"without {flag}" if old_value is None else f"with {flag} {old_value}"
+            if old_value is None:
+                begun = f"without {flag}"
+            else:
+                begun = f"with {flag} {old_value}"
             hint = "its devices and their answers stay; for others write another directory"
             raise UsageError(f"{directory} was begun {begun}, not with {new_value}", hint)
         return options
 
-    def _anywhere(self) -> Self:
+    def _with_absolute_paths(self) -> Self:
         """Return these options with paths that are valid in any working directory."""
         store = self.store
         if store:
             store = os.path.abspath(Path(store).expanduser())
-        return replace(self, fleet=fleet.parse(self.fleet).absolute_name, store=store)
+        absolute_fleet = fleet.parse(self.fleet).absolute_name
+        return replace(self, fleet=absolute_fleet, store=store)
 
     def save(self, directory: Path) -> None:
         """Write the options into gateway.json, whose other members stay. Raises StorageError."""
@@ -198,33 +219,33 @@ def opened(
 ) -> Iterator[Gateway]:
     """Open the gateway of a directory with its store, and close the store at the end.
 
-    runs: the options; those that work are saved. Makes emulated boards and simulated clients at the
-    first start. Raises TernError.
+    Makes emulated boards and simulated clients at the first start. runs: the options, which are
+    saved once they have proved to work. warn: is called with the text of each warning. Raises
+    TernError.
     """
     directory = Path(directory)
     bound = Bound.of_site(directory)
     kind = fleet.parse(runs.fleet)
     is_made = kind.provisions or kind.simulated
-    path = Path(runs.store) if runs.store else kind.default_store
-    if path is None and not is_made:
+    named_store = Path(runs.store) if runs.store else kind.default_store
+    if named_store is None and not is_made:
         raise UsageError("--store must name the store with the devices' keys")
+    store_path = named_store or directory / store_file.NAME
     with storage_errors():
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    with Store(path or directory / store_file.NAME, create=is_made) as store:
+    with Store(store_path, create=is_made) as store:
         if kind.provisions:
             _provision(directory, kind, runs, store, warn)
         driver = kind.driver(_context(directory, kind, runs, store, warn))
         runs.save(directory)  # not before: wrong options can still be corrected
-        yield Gateway(
-            store,
-            driver,
+        settings = GatewaySettings(
             fleet=kind.word,
             single_results=runs.single_results,
             silence=runs.silence,
             bound=bound,
-            warn=warn,
         )
+        yield Gateway(store, driver, settings, warn)
 
 
 def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
@@ -243,16 +264,23 @@ def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: 
 
 def _simulated_clients(kind: Fleet, runs: SiteFleet, warn: Warn) -> SimulatedClients:
     """Return the simulated clients of a site; without records if its devices are not simulated."""
-    holdings = _holdings(kind, runs, warn) if kind.simulated else None
-    # The first id is part of the seed: clients of two gateways must not draw the same noise.
+    holdings = None
+    if kind.simulated:
+        holdings = _holdings(kind, runs, warn)
+    # The first id is part of the seed: clients of two gateways must not draw the same noise. It is
+    # above the lowest 32 bits, where small seeds are.
     seed = runs.seed + (runs.first_id << 32)
-    return SimulatedClients(holdings, runs.count(kind), seed, runs.first_id)
+    return SimulatedClients(holdings, runs.client_count(kind), seed, runs.first_id)
 
 
 def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
-    """Return the records of all clients; warn if the data set has too few for those of this site."""
+    """Return the records of all clients with this data set, at this site and others.
+
+    Warns if the data set has too few records for the clients of this site.
+    """
     holdings = runs.holdings()
-    last_id = runs.first_id + (runs.count(kind) or 1) - 1
+    number_of_clients = runs.client_count(kind) or 1
+    last_id = runs.first_id + number_of_clients - 1
     if last_id > holdings.clients:
         first_repeated = max(runs.first_id, holdings.clients + 1)
         warn(
@@ -263,18 +291,21 @@ def _holdings(kind: Fleet, runs: SiteFleet, warn: Warn) -> Holdings:
 
 
 def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> None:
-    """Make the boards of a first start, or complete an interrupted one.
+    """Make the emulated boards at the first start, or complete what an interrupted start began.
 
-    Boards are below `new` until the store has their keys. Raises StorageError, UsageError.
+    The boards are written below the directory `new`, then the store gets their keys, and then they
+    are moved to their place. So each board that may run has its keys in the store. Raises
+    StorageError, and UsageError for a wrong number of boards.
     """
-    count = runs.count(kind)
+    count = runs.client_count(kind)
     assert count is not None
     ids = range(runs.first_id, runs.first_id + count)
     fleet_directory = directory / FLEET_NAME
     new_fleet_directory = directory / _NEW / FLEET_NAME
     known_devices = store.keys()
-    if ids.start in known_devices:  # not the first start, or that one was interrupted at its end
-        if new_fleet_directory.exists():
+    was_provisioned = ids.start in known_devices
+    if was_provisioned:
+        if new_fleet_directory.exists():  # the start was interrupted before the last step
             new_fleet_directory.rename(fleet_directory)
         return
     if fleet_directory.exists():
@@ -284,13 +315,16 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
         text = f"{kind.count} boards for {count} clients leave boards without one"
         raise UsageError(text, "ask for fewer boards")
 
-    # clients x records x values; client i holds part i, and parts count from 0.
-    rows = _holdings(kind, runs, warn).rows(np.arange(ids.start - 1, ids.stop - 1))
+    # The records of the clients (clients x records x values). Client i holds part i of the data
+    # set, where parts count from 0 and ids from 1.
+    parts = np.arange(ids.start - 1, ids.stop - 1)
+    records = _holdings(kind, runs, warn).rows(parts)
     runs.save(directory)  # before its devices exist
-    # Left by an interrupted start: none of its boards ever ran.
+    # An interrupted start may have left boards, none of which ever ran.
     shutil.rmtree(directory / _NEW, ignore_errors=True)
     keys = new_keys(ids)
-    _write_boards(board_directories(directory / _NEW, kind.count), keys, rows, runs, store)
+    boards = board_directories(directory / _NEW, kind.count)
+    _write_boards(boards, keys, records, runs.policy, last_round=last_number(store))
     store.add_devices(keys)  # now that the boards are written
     new_fleet_directory.rename(fleet_directory)
 
@@ -298,18 +332,21 @@ def _provision(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn
 def _write_boards(
     boards: Sequence[Path],
     keys: Mapping[int, bytes],
-    rows: Fixed,
-    runs: SiteFleet,
-    store: Store,
+    records: Fixed,
+    policy: Policy,
+    last_round: int,
 ) -> None:
     """Write the boards' directories, among which the clients are divided as equally as possible.
 
-    keys: by device, in ascending order. rows: clients x records x values.
+    keys: those of the clients, by their ids, in ascending order. records: clients x records x
+    values. policy: the privacy budget of each client. last_round: the last round number that the
+    store has used, which the boards must not answer again.
     """
     ids = list(keys)
-    settings = BoardSettings(last_round=last_number(store))
-    first_clients = [len(ids) * board // len(boards) for board in range(len(boards) + 1)]
-    for board, (start, end) in zip(boards, pairwise(first_clients), strict=True):
-        board_rows = rows[start:end].reshape(-1, rows.shape[2])
+    settings = BoardSettings(last_round=last_round)
+    # Where the clients of each board begin, and at last where those of the last board end.
+    limits = [len(ids) * board // len(boards) for board in range(len(boards) + 1)]
+    for board, (start, end) in zip(boards, pairwise(limits), strict=True):
+        board_records = records[start:end].reshape(-1, records.shape[2])
         board_keys = [keys[device] for device in ids[start:end]]
-        provision_board(board, ids[start], board_keys, board_rows, runs.policy, settings)
+        provision_board(board, ids[start], board_keys, board_records, policy, settings)

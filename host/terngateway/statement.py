@@ -35,13 +35,10 @@ def part(
 ) -> StatementPart:
     """Return what a privacy statement says about the counts of these sites.
 
-    sites: as in a result (`planning.as_result`). honest: the share of their devices that the owner
-    of the server does not control. not_real: as of StatementPart.
+    sites: the privacy loss through the counts of each, as from `planning.as_result`. honest: the
+    share of their devices that the owner of the server does not control. not_real: a sentence that
+    says that some devices are simulated or emulated; "" if none are.
     """
-    keys = (_COUNTS, _DRAWS) if honest < 1 else (_COUNTS,)
-    guarantees = guarantees_of(sites)
-    unbounded = unbounded_sites(sites)
-
     against = [
         Sentence(
             "The gateway of a site sees each report of its devices. The numbers below hold against it, too.",
@@ -53,13 +50,21 @@ def part(
             (_COUNTS,),
         ),
     ]
+
+    # The evidence for what is said about single sites. Where all devices are honest, it does not
+    # matter who has chosen them.
+    evidence: tuple[str, ...] = (_COUNTS,)
+    if honest < 1:
+        evidence = (_COUNTS, _DRAWS)
+    guarantees = guarantees_of(sites)
     for guarantee in guarantees:
         words = guarantee.words()
-        text = f"{words[0].upper()}{words[1:]}, against {guarantee.against}."
-        against.append(Sentence(text, keys))
-    for name in unbounded:
+        sentence_start = words[0].upper() + words[1:]
+        text = f"{sentence_start}, against {guarantee.against}."
+        against.append(Sentence(text, evidence))
+    for name in unbounded_sites(sites):
         text = f"The counts of {name} tell the owner of the server as much as single reports would."
-        against.append(Sentence(text, keys))
+        against.append(Sentence(text, evidence))
     if not sites:
         text = "Nothing better than the numbers below is proved of these counts so far."
         against.append(Sentence(text, (_COUNTS, Key.FACT)))
@@ -69,7 +74,7 @@ def part(
 def reason_of_made_sites(store: Store) -> str:
     """Return a sentence on the sites whose devices are not real, or "" if all are.
 
-    Such sites simulate their devices or emulate them.
+    The gateways of such sites simulate their devices, or emulate boards.
     """
     names = []
     for gateway in GatewayTables(store).gateways():
@@ -84,9 +89,10 @@ def reason_of_made_sites(store: Store) -> str:
 
 
 def _is_made(word: str | None) -> bool:
-    """Whether tern simulates or emulates the devices of this kind of fleet; False if it is unknown.
+    """Whether tern simulates or emulates the devices of this kind of fleet.
 
-    word: of the kind, such as "simulated".
+    word: the name of the kind, such as "simulated"; None if the gateway has not said it. Returns
+    False for a kind that is unknown here.
     """
     if word is None or word not in fleet.KINDS:
         return False

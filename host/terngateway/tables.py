@@ -55,34 +55,55 @@ _DRAWS = "draws"  # in the table state: how many groups a gateway has ever drawn
 
 @dataclass(frozen=True)
 class StoredGateway:
-    """A gateway that has connected to this host."""
+    """A gateway that has connected to this host, now or earlier.
+
+    devices: the ids of its devices, ascending. heard: when its last message came, in seconds since
+    1970. here: the fields of its latest message about itself (`messages.Here`), other than the
+    devices.
+    """
 
     name: str
-    devices: Integers  # ascending
+    devices: Integers
     online: bool
-    heard: float  # seconds since 1970
-    here: Mapping[str, Any]  # the fields of its HERE
+    heard: float
+    here: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """How many reports a gateway has in a round, and whether that is its answer."""
+    """How far a gateway is with a round.
+
+    reports: how many reports it has. answered: whether it has sent its answer; else the reports are
+    those that have come so far.
+    """
 
     reports: int
     answered: bool
 
 
 def read_gateways(query: Query) -> list[StoredGateway]:
-    """All gateways that ever connected, by name."""
+    """Return all gateways that ever connected, in the order of their names.
+
+    query: reads rows of the store by an SQL statement.
+    """
     gateways = []
-    for name, devices, online, heard, here in query(_GATEWAYS):
-        ids = integers(unpack_ids(devices))
-        gateways.append(StoredGateway(name, ids, bool(online), heard, json.loads(here)))
+    for name, packed_devices, online, heard, here in query(_GATEWAYS):
+        gateway = StoredGateway(
+            name=name,
+            devices=integers(unpack_ids(packed_devices)),
+            online=bool(online),
+            heard=heard,
+            here=json.loads(here),
+        )
+        gateways.append(gateway)
     return gateways
 
 
 def read_answers(query: Query, number: int) -> dict[str, StoredAnswer]:
-    """The gateways that were asked in a round, by name, with what they have reported."""
+    """Return how far each gateway is that was asked in a round, by its name.
+
+    query: reads rows of the store by an SQL statement. number: that of the round.
+    """
     answers = {}
     for name, reports, answered in query(_ANSWERS, number):
         answers[name] = StoredAnswer(reports, bool(answered))
@@ -99,18 +120,25 @@ class GatewayTables:
     # At a host: gateways
 
     def gateways(self) -> list[StoredGateway]:
-        """All gateways that ever connected, by name."""
+        """Return all gateways that ever connected, in the order of their names."""
         return read_gateways(self._store.rows)
 
     def gateway_seen(
         self, name: str, devices: Integers, heard: float, here: Mapping[str, Any]
     ) -> None:
-        """Store a gateway that is connected, in place of what was stored of it.
+        """Store that a gateway is connected, with its devices, in place of what was stored of it.
 
-        heard: seconds since 1970. here: the fields of its HERE.
+        heard: when its message came, in seconds since 1970. here: the fields of that message.
         """
-        statement = "INSERT OR REPLACE INTO gateway VALUES (?, ?, 1, ?, ?)"
-        self._store.write(statement, name, pack_ids(devices), heard, json.dumps(here))
+        is_online = 1
+        self._store.write(
+            "INSERT OR REPLACE INTO gateway VALUES (?, ?, ?, ?, ?)",
+            name,
+            pack_ids(devices),
+            is_online,
+            heard,
+            json.dumps(here),
+        )
 
     def gateway_gone(self, name: str) -> None:
         """Store that a gateway is not connected."""
@@ -123,19 +151,28 @@ class GatewayTables:
     # At a host: questions and answers
 
     def save_questions(self, number: int, messages: Mapping[str, bytes]) -> None:
-        """Store the question to each of these gateways in a round, before it is sent."""
-        rows = [(number, gateway, body) for gateway, body in messages.items()]
-        self._store.write_rows("INSERT INTO answer VALUES (?, ?, 0, 0, ?)", rows)
+        """Store the question to each of these gateways in a round, before it is sent.
+
+        number: that of the round. messages: the questions by name of the gateway.
+        """
+        reports, answered = 0, 0  # so far
+        rows = []
+        for gateway, message in messages.items():
+            rows.append((number, gateway, reports, answered, message))
+        self._store.write_rows("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", rows)
 
     def save_answer(self, number: int, gateway: str, reports: int, message: bytes) -> None:
-        """Replace the question to a gateway by its answer, which has `reports` reports."""
+        """Store a gateway's answer in a round, in place of the question to it.
+
+        reports: how many reports the answer has.
+        """
         statement = (
             "UPDATE answer SET reports = ?, answered = 1, body = ? WHERE round = ? AND gateway = ?"
         )
         self._store.write(statement, reports, message, number, gateway)
 
     def save_progress(self, number: int, gateway: str, reports: int) -> None:
-        """Store how many reports a gateway has so far, by its own account, for observers."""
+        """Store how many reports a gateway has so far, as it says, for those who watch a round."""
         statement = "UPDATE answer SET reports = ? WHERE round = ? AND gateway = ?"
         self._store.write(statement, reports, number, gateway)
 
@@ -145,20 +182,21 @@ class GatewayTables:
         return dict(self._store.rows(statement, number))
 
     def answers(self, number: int) -> dict[str, StoredAnswer]:
-        """As `read_answers`."""
+        """Return how far each gateway is that was asked in a round, by its name."""
         return read_answers(self._store.rows, number)
 
     # At both: what counts have disclosed
 
-    def save_disclosed(self, number: int, gateway: str, answered: CohortReports) -> None:
+    def save_disclosed(self, number: int, gateway: str, round_reports: CohortReports) -> None:
         """Store what the counts of a gateway disclose in a round, in place of what was stored.
 
-        gateway: its name at a host; "" in the gateway's own store.
+        number: that of the round. gateway: its name, in the store of a host; "" in the gateway's
+        own store. round_reports: the kind of the reports and the devices, for each cohort.
         """
         rows = []
-        for position, (report, devices) in enumerate(answered):
-            text = json.dumps(report.as_json())
-            rows.append((number, gateway, position, text, pack_ids(devices)))
+        for position, (report, devices) in enumerate(round_reports):
+            report_json = json.dumps(report.as_json())
+            rows.append((number, gateway, position, report_json, pack_ids(devices)))
         with self._store.transaction():
             self._store.write("DELETE FROM told WHERE round = ? AND gateway = ?", number, gateway)
             self._store.write_rows("INSERT INTO told VALUES (?, ?, ?, ?, ?)", rows)
@@ -166,29 +204,39 @@ class GatewayTables:
     def disclosed_in_round(self, number: int, gateway: str) -> CohortReports:
         """Return what `save_disclosed` has stored for a gateway in this round."""
         where = "WHERE gateway = ? AND round = ? ORDER BY position"
-        return self._reports(where, gateway, number)
+        return self._disclosed_reports(where, gateway, number)
 
     def disclosures_of(self, gateway: str) -> Disclosures:
-        """Return what the counts of a gateway have disclosed in all rounds, oldest first."""
+        """Return what the counts of a gateway have disclosed of each device in all rounds.
+
+        gateway: as in `save_disclosed`. The reports are in the order of the rounds, since the first
+        one of a device matters for bounds.
+        """
         disclosures = Disclosures()
-        for report, devices in self._reports("WHERE gateway = ? ORDER BY round, position", gateway):
+        where = "WHERE gateway = ? ORDER BY round, position"
+        for report, devices in self._disclosed_reports(where, gateway):
             disclosures.add(report, devices)
         return disclosures
 
-    def _reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
-        """Return the disclosed reports with their devices. where: condition and order, in SQL."""
+    def _disclosed_reports(self, where: str, *values: Any) -> list[tuple[ReportKind, Integers]]:
+        """Return kinds of reports that were disclosed, each with the devices that made one.
+
+        where: the condition and the order, in SQL with a "?" for each of the values.
+        """
         reports = []
-        for text, devices in self._store.rows(f"SELECT report, devices FROM told {where}", *values):
-            report = ReportKind.from_json(json.loads(text))
-            reports.append((report, integers(unpack_ids(devices))))
+        rows = self._store.rows(f"SELECT report, devices FROM told {where}", *values)
+        for report_json, packed_devices in rows:
+            report = ReportKind.from_json(json.loads(report_json))
+            reports.append((report, integers(unpack_ids(packed_devices))))
         return reports
 
     # At a gateway: the last question
 
     def save_question(self, number: int, digest: bytes, message: bytes) -> None:
-        """Store a question before any device hears of it, and later its answer in its place.
+        """Store a question before any device gets it, and later its answer in its place.
 
-        Those of earlier rounds are deleted.
+        Questions of earlier rounds are deleted. number: that of the round. digest: the SHA-256 of
+        the question. message: the question, or its answer.
         """
         with self._store.transaction():
             self._store.write("DELETE FROM question WHERE round < ?", number)
@@ -196,9 +244,9 @@ class GatewayTables:
             self._store.write(statement, number, digest, message)
 
     def last_question(self) -> tuple[int, bytes, bytes] | None:
-        """Return (number, digest, message) of the last question; None if there was none.
+        """Return the round number, digest and message of the last question; None if there is none.
 
-        message: the answer, or the question as long as there is no answer.
+        The message is the answer, or the question itself as long as there is no answer.
         """
         statement = "SELECT round, digest, answer FROM question ORDER BY round DESC LIMIT 1"
         rows = self._store.rows(statement)
@@ -206,30 +254,38 @@ class GatewayTables:
 
     # At a gateway: groups that it draws
 
-    def deal(self, hand: bytes, groups: Sequence[Integers]) -> None:
-        """Store groups that were drawn together from one pool; every device is in one of them.
+    def save_groups(self, hand: bytes, groups: Sequence[Integers]) -> None:
+        """Store groups of devices that were drawn together from one pool, for later rounds.
 
-        hand: the digest of the pool and the number of groups, by which `take_group` finds them.
+        hand: the digest by which `take_group` finds them. groups: the ids of their devices; each
+        device of the pool is in one of them.
         """
+        # Draws are numbered from 1 on, over the whole life of the gateway.
         stored_draws = self._store.value("SELECT value FROM state WHERE name = ?", _DRAWS)
-        draws_before = 0 if stored_draws is None else int(stored_draws)
+        draws_before = 0
+        if stored_draws is not None:
+            draws_before = int(stored_draws)
+        last_draw = draws_before + len(groups)
+
         pool_size = sum(len(group) for group in groups)
         no_round = None  # has got the group yet
         rows = []
-        for draw, group in enumerate(groups, draws_before + 1):
+        for draw, group in enumerate(groups, start=draws_before + 1):
             rows.append((draw, hand, pool_size, pack_ids(group), no_round))
-        last = draws_before + len(groups)
+
         with self._store.transaction():
-            self._store.write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DRAWS, str(last))
+            self._store.write("INSERT OR REPLACE INTO state VALUES (?, ?)", _DRAWS, str(last_draw))
             self._store.write_rows("INSERT INTO dealt VALUES (?, ?, ?, ?, ?)", rows)
-            self._store.write("DELETE FROM dealt WHERE draw <= ?", last - _MOST_GROUPS)
+            self._store.write("DELETE FROM dealt WHERE draw <= ?", last_draw - _MOST_GROUPS)
 
     def take_group(self, hand: bytes, number: int) -> tuple[int, Integers] | None:
-        """Return the number of a draw and its devices for a round; None if no group is left.
+        """Return a group for a round: the number of its draw and its devices; None if none is left.
 
-        That is the group that the round has got before, or else the next one of the hand, which no
-        other round gets. Groups of earlier rounds are deleted.
+        That is the group that the round has got before, or else the next one that no round has got.
+        From then on it belongs to this round. Groups of earlier rounds are deleted. hand: the
+        digest with which the groups were stored. number: that of the round.
         """
+        # A group of this round comes first, since "round IS NULL" is 0 for it and 1 for the others.
         rows = self._store.rows(
             "SELECT draw, devices FROM dealt WHERE hand = ? AND (round = ? OR round IS NULL)"
             " ORDER BY round IS NULL, draw LIMIT 1",
@@ -238,16 +294,17 @@ class GatewayTables:
         )
         if not rows:
             return None
-        draw, devices = rows[0]
+        draw, packed_devices = rows[0]
         with self._store.transaction():
             self._store.write("UPDATE dealt SET round = ? WHERE draw = ?", number, draw)
             self._store.write("DELETE FROM dealt WHERE round < ?", number)
-        return draw, integers(unpack_ids(devices))
+        return draw, integers(unpack_ids(packed_devices))
 
     def drawn(self, number: int, devices: Integers) -> tuple[int, int] | None:
-        """Return (size of the pool, number of the draw) of a group that a round has got.
+        """Return the size of the pool and the number of the draw from which a group came.
 
-        None if this gateway has not drawn exactly these devices for this round.
+        Returns None if this gateway has not drawn exactly these devices for this round. number:
+        that of the round.
         """
         statement = "SELECT pool, draw FROM dealt WHERE round = ? AND devices = ?"
         rows = self._store.rows(statement, number, pack_ids(devices))

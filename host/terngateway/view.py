@@ -56,23 +56,30 @@ class GatewaysView(View):
             progress = f"{answer.reports:,} reports, has answered"
         else:
             progress = f"{answer.reports:,} reports so far"
+
+        state = "online" if gateway.online else "offline"
+        said = [f"{name} {value}" for name, value in gateway.here.items()]  # about itself
         return [
             gateway.name,
-            "online" if gateway.online else "offline",
+            state,
             words.ago(gateway.heard),
             len(gateway.devices),
             progress,
-            ", ".join(f"{name} {value}" for name, value in gateway.here.items()),
+            ", ".join(said),
         ]
 
     def gauges(self) -> list[Gauges]:
-        """Return the figures of gateways for Prometheus."""
-        devices, reports, answered = {}, {}, {}
+        """Return the metrics about gateways for Prometheus, most of which have a value for each."""
+        devices = {}
+        reports = {}
+        answered = {}
         for gateway in self.gateways:
             answer = self._answer(gateway.name)
             devices[gateway.name] = len(gateway.devices)
             reports[gateway.name] = answer.reports
             answered[gateway.name] = int(answer.answered)
+
+        # The arguments are the metric's name, its help text, its label, and its value by label.
         of_reports = "Reports that each gateway has counted in the current round"
         of_answers = "1 where a gateway has answered in the current round"
         return [
@@ -83,16 +90,22 @@ class GatewaysView(View):
         ]
 
     def lines(self) -> list[Line]:
-        """Return the lines about gateways for the terminal; those about missing ones are warnings."""
+        """Return the lines about gateways for the terminal.
+
+        They are a line with numbers, and warnings about gateways that a round waits for or that are
+        offline.
+        """
         if not self.gateways:
             return []
         lines = [Line("Gateways", breakdown(self._counts()))]
-        for heading, names in (("waits for", self._waiting()), ("offline", self._offline())):
+        missing = {"waits for": self._waiting(), "offline": self._offline()}
+        for heading, names in missing.items():
             if names:
                 lines.append(Line(heading, _listed(names), warns=True))
         return lines
 
     def summary(self) -> dict[str, Any]:
+        """Return the numbers of gateways, and the names of those that are missing, for JSON."""
         return {
             "gateways": self._counts() if self.gateways else {},
             "waiting": self._waiting(),
@@ -100,44 +113,57 @@ class GatewaysView(View):
         }
 
     def _states(self) -> dict[str, int]:
+        """Return the number of gateways that are online, and of those that are not."""
         online = sum(gateway.online for gateway in self.gateways)
         return {"online": online, "offline": len(self.gateways) - online}
 
     def _counts(self) -> dict[str, int]:
+        """Return the numbers of gateways by state, and of those that have answered."""
         answered = sum(self._answer(gateway.name).answered for gateway in self.gateways)
         return {**self._states(), "answered": answered}
 
     def _answer(self, name: str) -> StoredAnswer:
-        """What a gateway has answered in the newest open round."""
+        """Return what a gateway has answered in the newest open round."""
         return self._newest_answers().get(name, _NOT_ASKED)
 
     def _newest_answers(self) -> Mapping[str, StoredAnswer]:
-        return self.answers[max(self.answers)] if self.answers else {}
+        """Return the answers in the newest open round, by gateway; none without such a round."""
+        if not self.answers:
+            return {}
+        newest_round = max(self.answers)
+        return self.answers[newest_round]
 
     def _waiting(self) -> list[str]:
-        """The gateways that the newest open round waits for."""
+        """Return the names of the gateways that the newest open round waits for."""
         answers = self._newest_answers()
-        names = [gateway.name for gateway in self.gateways if gateway.name in answers]
-        return [name for name in names if not answers[name].answered]
+        names = []
+        for gateway in self.gateways:
+            was_asked = gateway.name in answers
+            if was_asked and not answers[gateway.name].answered:
+                names.append(gateway.name)
+        return names
 
     def _offline(self) -> list[str]:
+        """Return the names of the gateways that are not connected."""
         return [gateway.name for gateway in self.gateways if not gateway.online]
 
 
 def read(query: Query | None, open_rounds: Sequence[int]) -> GatewaysView:
-    """Read the gateways of a store, and their answers in these rounds.
+    """Return what observers see of the gateways in a store.
 
-    query: reads the store; None if the store has no gateways.
+    query: reads rows of the store by an SQL statement; None if the store has no gateways.
+    open_rounds: the numbers of the rounds under way.
     """
     if query is None:
-        return GatewaysView((), {})
+        return GatewaysView(gateways=(), answers={})
     answers = {number: read_answers(query, number) for number in open_rounds}
     return GatewaysView(read_gateways(query), answers)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Join the names with commas; of more than _MOST_NAMES, only count the others."""
+    """Return the names with commas between them; of more than _MOST_NAMES, the others' number."""
     text = ", ".join(names[:_MOST_NAMES])
-    if len(names) > _MOST_NAMES:
-        text += f", and {len(names) - _MOST_NAMES:,} more"
+    others = len(names) - _MOST_NAMES
+    if others > 0:
+        text += f", and {others:,} more"
     return text

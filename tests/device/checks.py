@@ -44,6 +44,37 @@ class replaced:
                 delattr(self._owner, name)
 
 
+class FakeClock:
+    """Stands in for the clock of modules: a test sets `ms`, and no time passes by itself."""
+
+    def __init__(self, *users):
+        self.ms = 0
+        clock = {"ticks_ms": lambda: self.ms, "ticks_diff": lambda later, earlier: later - earlier}
+        self._replaced = [replaced(user, **clock) for user in users]
+
+    def __enter__(self):
+        for each in self._replaced:
+            each.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        for each in self._replaced:
+            each.__exit__()
+
+
+class FakeMachine:
+    """Stands in for `machine` and `micropython`, and records what is done to the console.
+
+    MicroPython imports an attribute of an object, and no method.
+    """
+
+    def __init__(self):
+        calls = []
+        self.calls = calls
+        self.kbd_intr = lambda byte: calls.append("kbd_intr %d" % byte)
+        self.reset = lambda: calls.append("reset")
+
+
 class modules:
     """A context manager within which imports find these modules, by name.
 

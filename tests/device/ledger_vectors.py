@@ -1,32 +1,27 @@
-"""Checks a module against the vectors of ledger.md.
-
-The module is tern.ledger, or one that is wrong on purpose (test_mutants_arithmetic).
-"""
+"""Checks ledgers against the vectors of ledger.md."""
 
 from scratch import read, write
 
+from tern import ledger
 from tern.frames import FrameError
 
 QUESTION = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 REPORT = "826465666768696a6b6c6d6e6f7071727374"
 
 
-def check(ledger, path, cases):
-    """Check `ledger`, a module, against the cases of ledger.json; path: of the file that it uses.
-
-    Raises AssertionError where they differ.
-    """
+def check(path, cases):
+    """Check the cases of ledger.json. path: of the file that ledgers use."""
     # one for all cases: what an earlier file left in RAM must not help a later one
     book = ledger.Ledger()
     for case in cases["files"]:
-        check_file(ledger, book, path, case)
+        check_file(book, path, case)
     for case in cases["transitions"]:
-        check_transition(ledger, path, case)
+        check_transition(path, case)
     for case in cases["counters"]:
-        check_counter(ledger, path, case)
+        check_counter(path, case)
 
 
-def check_file(ledger, book, path, case):
+def check_file(book, path, case):
     """Check that a file loads with the fields of the case, or that it is refused."""
     data = bytes.fromhex(case["ledger"])
     write(path, data)
@@ -63,7 +58,7 @@ class Fuses:
         self.burnt[n] = 1
 
 
-def check_counter(ledger, path, case):
+def check_counter(path, case):
     """Check a ledger that is bound to fuses: loading it, then paying from it."""
     write(path, bytes.fromhex(case["ledger"]))
     fuses = Fuses(case["fuses"])
@@ -77,7 +72,7 @@ def check_counter(ledger, path, case):
     assert case["result"] == "valid" and fuses.burnt == fuses_of(case["loaded"]), case["comment"]
     assert (book.spent == book.budget) == (not case["file"]), case["comment"]
     event = {"round": book.round + 1, "question": QUESTION, "cost": 5, "report": REPORT, "ahead": 1}
-    assert ask(ledger, book, event) == ("paid" if case["file"] else "refused"), case["comment"]
+    assert ask(book, event) == ("paid" if case["file"] else "refused"), case["comment"]
     assert read(path) == bytes.fromhex(case["file"] or case["ledger"]), case["comment"]
     assert fuses.burnt == fuses_of(case["paid"]), case["comment"]
 
@@ -87,7 +82,7 @@ def fuses_of(digits):
     return bytearray([int(digit) for digit in digits])
 
 
-def check_transition(ledger, path, case):
+def check_transition(path, case):
     """Check the events of a case, one after the other: the answer, the fields and the file.
 
     Both ways to write a ledger are checked.
@@ -104,7 +99,7 @@ def check_transition(ledger, path, case):
                 book = ledger.Ledger(in_place)
                 book.load(path)
                 continue
-            assert ask(ledger, book, event) == event["answer"], where
+            assert ask(book, event) == event["answer"], where
             assert book.spent == event["spent"], where
             if event["answer"] in ("paid", "again"):
                 expected = bytes.fromhex(event["report"]), event["round"]
@@ -115,7 +110,7 @@ def check_transition(ledger, path, case):
         book.close()
 
 
-def ask(ledger, book, event):
+def ask(book, event):
     """Return the outcome of an event of a case: paid, again, old, changed or refused."""
     number, question = event["round"], bytes.fromhex(event["question"])
     if number < book.round:

@@ -20,14 +20,16 @@ from tern.ledger import LedgerError
 from tern.recorder import Recorder
 
 D = 4
-ROUNDS = (  # readings of the seven records, fields
+TRAINING = {"k": 3, "batch": 2, "local": (2, 1, 1 << 20)}  # two epochs, rate 1, tau
+# How often the seven records are read for a report, and the fields of its ROUND.
+ROUNDS = (
     (7, {"model": wire.LINEAR}),
     (1, {"model": wire.LOGISTIC, "batch": 1}),
     (7, {"model": wire.LOGISTIC}),
     (7, {"model": wire.SVM, "batch": 7}),
     (7, {"model": wire.SOFTMAX_GRADIENT, "k": 3, "classes": 3}),
-    (14, {"model": wire.LOCAL + wire.LOGISTIC, "k": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
-    (14, {"model": wire.LOCAL_SOFTMAX, "k": 3, "classes": 3, "batch": 2, "local": (2, 1, 1 << 20)}),
+    (14, dict(TRAINING, model=wire.LOCAL + wire.LOGISTIC)),
+    (14, dict(TRAINING, model=wire.LOCAL_SOFTMAX, classes=3)),
 )
 
 
@@ -109,21 +111,19 @@ def test_a_program_answers_as_a_client_with_the_same_records():
         assert ask(live, frame) == expected  # the stored one
 
 
-def test_work_that_might_not_fit_the_slot_is_refused_with_the_time_to_find_records_in_segments():
+def test_the_slot_must_have_room_for_finding_records_in_segments():
     # 240 ms, and 196/256 ms for each of 64 records and of 4 batches, and once more.
     without_segments = 240 + ((64 + 4 + 1) * (D + 64 + 128) >> 8)
-    files = 2  # of 64 records each, so that 64 records may lie in both
-    needed = without_segments + files * 5 + files
+    segments = 2  # of 64 records each, so that 64 records may lie in both
+    needed = without_segments + segments * 5 + segments
+    training = {"k": 1, "model": wire.LOCAL + wire.SVM, "exponent": -12, "local": (1, 1, 9)}
     for slot in (needed - 1, needed):
         board = provision(scratch.folder())
         put_fleet(board.directory, slot=slot, records=64)
         recorder = Recorder(D, capacity=64, hold=32)
         recorder.open(board.directory)
         live = Live(board, recorder, FakeModel())
-        frame = round_frame(
-            1, THREE, k=1, model=wire.LOCAL + wire.SVM, exponent=-12, batch=16, local=(1, 1, 9)
-        )
-        answer = ask(live, frame)
+        answer = ask(live, round_frame(1, THREE, batch=16, **training))
         if slot == needed:
             assert answer[0] == wire.REPORT
         else:
@@ -200,7 +200,7 @@ def test_a_report_is_sent_although_the_model_cannot_be_stored():
     assert answer[0] == wire.REPORT
 
 
-def test_the_model_gets_verified_frames_only():
+def test_the_model_gets_verified_rounds_only():
     model = FakeModel()
     live = live_with_records(model=model)
     frame = round_frame(3, THREE, shift=5)
@@ -209,15 +209,19 @@ def test_the_model_gets_verified_frames_only():
     in_steps(live, memoryview(damaged))
     assert model.rounds == []
     in_steps(live, frame)
-    assert model.rounds[-1] == (3, [5, 105, 205, 305])
+    assert model.rounds == [(3, [5, 105, 205, 305])]  # 100 j + shift
+
+
+def test_a_model_for_the_client_or_the_fleet_has_no_answer():
+    model = FakeModel()
+    live = live_with_records(model=model)
     out = bytearray(wire.MAX_FRAME)
     for device, key in ((7, key_of(7)), (wire.FLEET, None)):
-        parameters = array("h", range(D))
-        n = host_frames.encode_model(
-            out, key or bytes(32), device, 3, wire.LOGISTIC, parameters, -14
-        )
-        assert in_steps(live, memoryview(out)[:n]) == ([], 0)  # a MODEL has no answer
-        assert model.models[-1] == (bytes(memoryview(out)[:n]), key)
+        seal, parameters = key or bytes(32), array("h", range(D))
+        n = host_frames.encode_model(out, seal, device, 3, wire.LOGISTIC, parameters, -14)
+        frame = memoryview(out)[:n]
+        assert in_steps(live, frame) == ([], 0)
+        assert model.models[-1] == (bytes(frame), key)
 
 
 def link_with(*given):
@@ -232,10 +236,10 @@ def app_on(link):
     return App(board, Recorder(D, capacity=64, hold=4), FakeModel())
 
 
-def test_a_node_runs_beside_other_tasks():
+def test_a_node_answers_beside_other_tasks_and_opens_its_link_again():
     link = link_with(None, round_frame(1, THREE), None, OSError, EOFError)
     node = app_on(link)
-    ticks = []
+    reports_so_far = []  # at each turn of the other task
     fed = []
 
     class Watchdog:
@@ -244,8 +248,8 @@ def test_a_node_runs_beside_other_tasks():
 
     async def other():
         while True:
-            if len(ticks) < 99:
-                ticks.append(node.reports)
+            if len(reports_so_far) < 99:
+                reports_so_far.append(node.reports)
             await app.sleep_ms(0)
 
     async def main():
@@ -263,12 +267,12 @@ def test_a_node_runs_beside_other_tasks():
     with replaced(app.compat, feed=app.compat.feed):  # run() replaces it
         with replaced(app, ticks_ms=slow):
             asyncio.run(main())
-    assert len(link.sent) == 1 and link.sent[0][0] == wire.REPORT
-    assert ticks.count(0) >= 6  # also between the records
-    assert (
-        node.reports == 1 and isinstance(node.error, OSError) and node.board.last_error == "OSError"
-    )
-    assert link.closed == 2 and link.admitted == [wire.MODEL, wire.UPDATE] * 2 and len(fed) > 5
+    assert [answer[0] for answer in link.sent] == [wire.REPORT]
+    assert reports_so_far.count(0) >= 6  # also between the records
+    assert node.reports == 1
+    assert isinstance(node.error, OSError) and node.board.last_error == "OSError"
+    assert link.closed == 2 and link.admitted == [wire.MODEL, wire.UPDATE] * 2
+    assert len(fed) > 5
     scratch.remove(node.board.directory)  # small boards have no room for many
 
 
@@ -303,26 +307,31 @@ def test_pauses_count_from_public_moments_alone_and_begin_anew_after_an_exceptio
     scratch.remove(node.board.directory)
 
 
-def test_once_answers_one_round_and_ends_in_time():
+def test_once_answers_one_round_and_leaves():
     link = link_with(round_frame(1, THREE))
     node = app_on(link)
     assert node.once(3000)
     assert link.sent[0][0] == wire.REPORT and link.left == link.closed == 1
+
     link.given.append(round_frame(1, THREE))
     assert node.once(3000)  # answered again, as after a lost acknowledgement
     assert link.sent[1] == link.sent[0]
-    assert not node.once(600)  # no round comes
-    link.given.append(OSError)
-    before = link.left
-    assert not node.once(600) and isinstance(node.error, OSError)
-    assert link.left == before + 1  # the radio is then off, too
+
+
+def test_once_switches_the_radio_off_after_an_error_of_the_link():
+    link = link_with(OSError)
+    node = app_on(link)
+    assert not node.once(600)
+    assert isinstance(node.error, OSError) and link.left == 1
+
+
+def test_once_ends_in_time_whatever_comes():
+    silent = link_with()
     flood = link_with()
     flood.receive = lambda timeout_ms: b"\x04 no MODEL"
-    node.board.link = lambda: flood
-    start = ticks_ms()
-    assert not node.once(300)  # endless frames keep no board awake
-    assert ticks_diff(ticks_ms(), start) < 3000
-    node.board.link = lambda: link
-    start = ticks_ms()
-    assert not node.once(700)  # without any frame it takes its time, and no more
-    assert 600 <= ticks_diff(ticks_ms(), start) < 3000
+    node = app_on(silent)
+    for link, limit_ms, least_ms in ((silent, 700, 600), (flood, 300, 0)):
+        node.board.link = lambda link=link: link
+        start = ticks_ms()
+        assert not node.once(limit_ms)
+        assert least_ms <= ticks_diff(ticks_ms(), start) < 3000

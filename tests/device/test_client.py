@@ -2,62 +2,83 @@
 of request.
 """
 
-import time
-
 import scratch
 import small_board
-from checks import modules, no_memory, raises, replaced, taken_by
+from checks import modules, no_memory, replaced, taken_by
 from fake_link import Link
 from small_board import EPSILON, THREE, TWO, ask, error_of, provision, put_fleet, round_frame, spent
 from spec.cards import laplace, projection_card
 
-from tern import bench, frames, ledger, supervisor, wire
+from tern import frames, ledger, supervisor, wire
 from tern import gradient as gradient_module
 from tern import policy as policy_module
 from tern import report as report_module
-from tern.card import CardError
 from tern.client import Client
-from tern.compat import MICROPYTHON
 
 
-def test_each_card_is_certified_once():
+class CountedCertificates(replaced):
+    """A context manager that keeps the cards that are certified within it."""
+
+    def __init__(self):
+        certify = policy_module.certify
+        self.cards = []
+
+        def counted(card):
+            self.cards.append(card)
+            return certify(card)
+
+        super().__init__(policy_module, certify=counted)
+
+
+def test_a_card_is_certified_once_for_all_clients_of_a_board():
     client = Client(provision(scratch.folder(), clients=5))
-    cards = []
-    certify = policy_module.certify
-
-    def counted(card):
-        cards.append(card)
-        return certify(card)
-
-    with replaced(policy_module, certify=counted):
+    with CountedCertificates() as certificates:
         for device in range(7, 12):
             assert ask(client, round_frame(1, THREE, device=device))[0] == wire.REPORT
-        client.answer(round_frame(2, TWO))
-        for _ in range(2):  # the second time from the client's memory
+        assert ask(client, round_frame(2, TWO))[0] == wire.REPORT
+    assert len(certificates.cards) == 2
+
+
+def test_a_card_that_leaks_is_refused_from_memory_the_second_time():
+    client = Client(provision(scratch.folder()))
+    with CountedCertificates() as certificates:
+        for _ in range(2):
             answer = ask(client, round_frame(3, small_board.LEAKING))
             assert error_of(answer) == (wire.ERR_NOT_CERTIFIED, EPSILON)
-    assert len(cards) == 3
+    assert len(certificates.cards) == 1
 
 
-def test_a_full_heap_costs_nothing_before_the_draw_and_the_round_from_then_on():
-    for owner, name, cost in (
-        (report_module, "decode", 0),
-        (report_module, "gather", 0),
-        (gradient_module, "array", 0),
-        (gradient_module, "Gradient", 0),
-        (None, "draw", 4 * EPSILON),
+COST = 4 * EPSILON  # of a report about four values
+
+
+def test_a_full_heap_before_the_draw_costs_nothing():
+    for owner, name in (
+        (report_module, "decode"),
+        (report_module, "gather"),
+        (gradient_module, "array"),
+        (gradient_module, "Gradient"),
     ):
         folder = scratch.folder()
         client = Client(provision(folder))
         frame = round_frame(1, THREE)
-        with replaced(owner or client.report.answerers.gradients, **{name: no_memory}):
+        with replaced(owner, **{name: no_memory}):
             assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
-        assert spent(folder) == cost
-        if cost:
-            assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)
-            frame = round_frame(2, THREE)
+        assert spent(folder) == 0, name
         assert ask(client, frame)[0] == wire.REPORT
-        assert spent(folder) == cost + 4 * EPSILON
+        assert spent(folder) == COST
+
+
+def test_a_full_heap_at_the_draw_costs_the_round():
+    """Random bytes may have been used: they are never drawn again for the same question."""
+    folder = scratch.folder()
+    client = Client(provision(folder))
+    frame = round_frame(1, THREE)
+    with replaced(client.report.answerers.gradients, draw=no_memory):
+        assert error_of(ask(client, frame)) == (wire.ERR_FRAME, 0)
+    assert spent(folder) == COST
+    assert error_of(ask(client, frame)) == (wire.ERR_CHANGED_ROUND, 1)
+    assert ask(client, round_frame(2, THREE))[0] == wire.REPORT
+    assert spent(folder) == 2 * COST
 
 
 def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
@@ -85,30 +106,6 @@ def test_the_loop_goes_on_when_there_is_no_memory_even_for_an_error():
     assert spent(folder) == 4 * EPSILON
 
 
-def test_the_bench_times_every_case():
-    if not MICROPYTHON:
-        return  # there is no ticks_us
-    client = Client(provision(scratch.folder()))
-    plain = [("plain", card) for card in (TWO, THREE, small_board.WINDOW)]
-    for case, card in [("sample", THREE), ("entropy", TWO)] + plain:
-        units, times = bench.run(case, 3, card, client, time.ticks_us)
-        assert units > 0 and len(times) == 3, case
-    raises(CardError, bench.run, "sample", 3, b"no card", client, time.ticks_us)
-
-
-def test_a_buffer_is_read_anew_for_each_request():
-    client = Client(provision(scratch.folder()))
-    buffer = bytearray(round_frame(1, TWO))  # links pass the same object each time
-    for number in (1, 2):
-        buffer[:] = round_frame(number, TWO)
-        client.answer(buffer)
-        assert client.reply[0] == wire.REPORT
-        assert frames.address(client.reply) == (7, number)
-    buffer[10] ^= 1  # the tag is that of another question
-    client.answer(buffer)
-    assert client.reply[0] == wire.ERROR and client.reply[9] == wire.ERR_TAG
-
-
 def garbage_of_reports(card, count=24):
     """The mean number of bytes of garbage that a report leaves."""
     board = provision(scratch.folder(), d=28)
@@ -129,26 +126,6 @@ def garbage_of_reports(card, count=24):
 def test_a_report_leaves_little_garbage():
     assert garbage_of_reports(THREE) <= 500
     assert garbage_of_reports(projection_card(EPSILON)) <= 700  # it hashes once more
-
-
-def local_round(model, epochs):
-    """A ROUND of local training."""
-    return round_frame(1, THREE, k=1, model=wire.LOCAL + model, exponent=-12, local=(epochs, 1, 9))
-
-
-def test_work_that_might_not_fit_the_slot_is_refused_at_no_cost_whatever_the_records():
-    # 240 ms, 196/256 ms for each record of four features, and 1 ms for each batch, by the public
-    # bound on the records; the records that there are do not matter.
-    for slot, bound, most_epochs in ((500, 16, 20), (500, 1, 170), (241, 1, 1), (240, 1, 0)):
-        for records in (1, 200):
-            folder = scratch.folder()
-            client = Client(provision(folder, records=records))
-            put_fleet(folder, slot=slot, records=bound)
-            refused = local_round(wire.SVM, most_epochs + 1)
-            assert error_of(ask(client, refused)) == (wire.ERR_SLOT, 0)
-            assert spent(folder) == 0
-            if most_epochs:
-                assert ask(client, local_round(wire.SVM, most_epochs))[0] == wire.REPORT
 
 
 LOCAL_ROUND = {"k": 1, "model": wire.LOCAL + wire.LINEAR, "exponent": -12, "local": (1, 1, 9)}

@@ -9,18 +9,45 @@ from tern import policy, storage, wire
 from tern.client import Client
 
 FLEET_KEY = bytes(range(100, 132))
+PAUSE = 60  # s
+STARTED = 1000  # ms
 
 
-def client_of(count):
-    """A client of a new board with this number of clients, and a pause of 60 s."""
-    folder = scratch.folder()
-    board = provision(folder, clients=count)
-    put_fleet(folder, FLEET_KEY, pause=60)
-    return Client(board)
+class Fleet:
+    """A board of two clients, 7 and 8, that pause for PAUSE, by a clock of the test (ms)."""
+
+    def __init__(self):
+        folder = scratch.folder()
+        self.board = provision(folder, clients=2)
+        put_fleet(folder, FLEET_KEY, pause=PAUSE)
+        self.now = STARTED
+        self.start()
+
+    def start(self):
+        self.client = Client(self.board)
+
+    def ask(self, number):
+        """The answers of both clients to a round for the fleet."""
+        return self.answers_to(announcement(number))
+
+    def answers_to(self, frame):
+        difference = replaced(policy, ticks_diff=lambda later, earlier: later - earlier)
+        with difference:
+            return ask_all(self.client, frame, self.now)
+
+    def ask_after_the_pause(self, number):
+        """The answers after a first question, with which the board's clock begins, and a pause."""
+        self.ask(number)
+        self.now += 1000 * PAUSE
+        return self.ask(number)
 
 
 def announcement(number):
     return round_frame(number, small_board.THREE, device=wire.FLEET, key=FLEET_KEY)
+
+
+def too_soon(seconds):
+    return wire.ERR_TOO_SOON, seconds
 
 
 def test_a_client_still_pauses_when_memory_runs_out():
@@ -35,37 +62,52 @@ def test_a_client_still_pauses_when_memory_runs_out():
             pass
 
     for frame in (round_frame(1, small_board.THREE), announcement(1)):
-        client = client_of(1)
+        fleet = Fleet()
         with replaced(storage, Clients=Starved):
-            (error,) = ask_all(client, frame)
+            (error,) = fleet.answers_to(frame)
         assert error[0] == wire.ERROR
-        (error,) = ask_all(client, frame)
+        (error, *_) = fleet.answers_to(frame)
         assert error_of(error)[0] == wire.ERR_TOO_SOON
 
 
-def test_a_client_pauses_between_two_payments():
-    now = [1000]  # ms
-    with replaced(policy, ticks_diff=lambda later, earlier: later - earlier):
-        client = client_of(2)
-        for device, error in zip((7, 8), ask_all(client, announcement(1), now[0])):
-            assert error_of(error, device) == (wire.ERR_TOO_SOON, 60)
-        now[0] += 59_001
-        assert error_of(ask_all(client, announcement(1), now[0])[0]) == (wire.ERR_TOO_SOON, 1)
-        now[0] += 999
-        (first,) = ask_all(client, round_frame(1, small_board.THREE), now[0])
-        assert first[0] == wire.REPORT
-        now[0] += 30_000
-        one, other = ask_all(client, announcement(1), now[0])
-        assert one == first and other[0] == wire.REPORT, (
-            "a report that is paid for may be sent again"
-        )
-        now[0] += 30_000
-        one, other = ask_all(client, announcement(2), now[0])
-        assert one[0] == wire.REPORT and error_of(other, 8) == (wire.ERR_TOO_SOON, 30)
-        client = Client(client.board)
-        assert error_of(ask_all(client, announcement(3), now[0])[0]) == (wire.ERR_TOO_SOON, 60), (
-            "started again"
-        )
+def test_every_client_pauses_from_the_start_of_its_board():
+    fleet = Fleet()
+    for device, error in zip((7, 8), fleet.ask(1)):
+        assert error_of(error, device) == too_soon(PAUSE)
+    fleet.now += 59_001
+    error, _ = fleet.ask(1)
+    assert error_of(error) == too_soon(1), "a second that has begun counts"
+    fleet.now += 999
+    assert [answer[0] for answer in fleet.ask(1)] == [wire.REPORT] * 2
+
+
+def test_a_report_that_is_paid_for_is_sent_again_within_the_pause():
+    fleet = Fleet()
+    reports = fleet.ask_after_the_pause(1)
+    fleet.now += 1
+    assert fleet.ask(1) == reports
+
+
+def test_each_client_pauses_from_its_own_payment():
+    fleet = Fleet()
+    fleet.ask(1)
+    fleet.now += 1000 * PAUSE
+    fleet.answers_to(round_frame(1, small_board.THREE))  # device 7 alone
+    fleet.now += 30_000
+    fleet.ask(1)  # device 8 pays 30 s later
+    fleet.now += 30_000
+    one, other = fleet.ask(2)
+    assert one[0] == wire.REPORT
+    assert error_of(other, 8) == too_soon(30)
+
+
+def test_a_client_pauses_again_after_a_restart():
+    fleet = Fleet()
+    fleet.ask_after_the_pause(1)
+    fleet.now += 1000 * PAUSE
+    fleet.start()
+    error, _ = fleet.ask(2)
+    assert error_of(error) == too_soon(PAUSE)
 
 
 def test_a_refusal_does_not_tell_how_long_the_work_took():
@@ -73,33 +115,29 @@ def test_a_refusal_does_not_tell_how_long_the_work_took():
     records, to a ms.
     """
     for asked_ms in (1_000, 59_400, 59_999, 60_000):
-        details = set()
+        refusals = []
         for work_ms in (0, 3, 400):
-            now = [1000]
-            with replaced(
-                policy,
-                ticks_diff=lambda later, earlier: later - earlier,
-            ):
-                client = client_of(2)
-                ask_all(client, announcement(1), now[0])
-                now[0] += 60_000
-                came = now[0]
-                gradients = client.report.answerers.gradients
-                gradient = gradients.values
+            fleet = Fleet()
+            fleet.ask(1)
+            fleet.now += 1000 * PAUSE
+            came = fleet.now
+            gradients = fleet.client.report.answerers.gradients
+            gradient = gradients.values
 
-                def values(*arguments, now=now, work_ms=work_ms, gradient=gradient):
-                    now[0] += work_ms
-                    return gradient(*arguments)
+            def slow_values(*arguments, fleet=fleet, work_ms=work_ms, gradient=gradient):
+                fleet.now += work_ms
+                return gradient(*arguments)
 
-                gradients.values = values
-                reports = ask_all(client, announcement(2), now[0])
-                assert [report[0] for report in reports] == [wire.REPORT] * 2
-                now[0] = came + asked_ms
-                answer = ask_all(client, announcement(3), now[0])
-                details.add(
-                    tuple(
-                        one[0] if one[0] == wire.REPORT else error_of(one, 7 + i)
-                        for i, one in enumerate(answer)
-                    )
-                )
-        assert len(details) == 1, (asked_ms, details)
+            gradients.values = slow_values
+            assert [report[0] for report in fleet.ask(2)] == [wire.REPORT] * 2
+            fleet.now = came + asked_ms
+            refusals.append(reports_or_errors(fleet.ask(3)))
+        assert refusals == refusals[:1] * 3, asked_ms
+
+
+def reports_or_errors(answers):
+    """For each client: that it sent a REPORT, or its error."""
+    return [
+        answer[0] if answer[0] == wire.REPORT else error_of(answer, device)
+        for device, answer in zip((7, 8), answers)
+    ]

@@ -113,14 +113,6 @@ def test_pack_refuses_a_symbol_that_is_not_below_base():
         assert frames.pack(array("H", (0, base, 0)), 3, base, out, 0, 8) == -1
 
 
-def test_reports_are_short():
-    out = bytearray(wire.MAX_FRAME)
-    for k, most in ((1, 20), (28, 26)):  # of 28 coordinates with three levels
-        symbols = array("H", (2 for _ in range(k)))
-        n = frames.encode_report(out, bytes(32), 7, 9, symbols, k, 3, frames.packed_size(3, k))
-        assert n <= most, (k, n)
-
-
 def test_the_schema_is_that_of_the_specification():
     (case,) = vectors.cases("frames.json", "schema")
     assert wire.schema_text() == case["text"] and unhex(case["hash"]) == wire.SCHEMA

@@ -5,7 +5,7 @@ with its files.
 import os
 
 import scratch
-from checks import modules, plain
+from checks import FakeMachine, modules, plain
 
 from tern import client
 
@@ -18,18 +18,6 @@ STATES = 200  # of the files of a board
 CLOSED = ["kbd_intr -1", "reset"]  # Ctrl-C off; a reset instead of the prompt
 OPEN = ["kbd_intr -1", "kbd_intr 3"]  # Ctrl-C off, and on again before anything else
 ERRORS = (SystemExit, MemoryError, UnicodeError, ValueError, RuntimeError, TypeError, OSError)
-
-
-class FakeMachine:
-    """Stands in for `machine` and `micropython`, and records what is done to the console.
-
-    MicroPython imports an attribute of an object, and no method."""
-
-    def __init__(self):
-        calls = []
-        self.calls = calls
-        self.kbd_intr = lambda byte: calls.append("kbd_intr %d" % byte)
-        self.reset = lambda: calls.append("reset")
 
 
 class FakeClient:

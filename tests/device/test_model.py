@@ -20,10 +20,7 @@ from tern.frames import FrameError
 from tern.ledger import LedgerError
 from tern.model import Model
 
-NEEDS = {
-    "test_power_cut_at_every_write_of_the_model": "endurance",
-    "test_a_model_wears_little_flash": "endurance",
-}
+NEEDS = {"test_power_cut_at_every_write_of_the_model": "endurance"}
 ONE = 16384
 KEY = bytes(range(32))
 OTHER = bytes(32)
@@ -93,26 +90,32 @@ def test_the_parameters_of_rounds_are_used_until_a_model_comes():
     assert model.score(row) == 80 and model.round == 2 and model.final
 
 
+# A kind of question -> the kind of model whose parameters it holds.
+MODEL_OF_QUESTION = {
+    wire.LINEAR: wire.LINEAR,
+    wire.LOGISTIC: wire.LOGISTIC,
+    wire.SVM: wire.SVM,
+    wire.LOCAL + wire.LINEAR: wire.LINEAR,
+    wire.LOCAL + wire.SVM: wire.SVM,
+    wire.SOFTMAX: wire.SOFTMAX,
+    wire.SOFTMAX_GRADIENT: wire.SOFTMAX,
+    wire.LOCAL_SOFTMAX: wire.SOFTMAX,
+}
+
+
 def test_questions_hold_the_parameters_of_their_kind_of_model():
     parameters = (1, 2, 3, 4, 5, 6)
-    for question, kind in (
-        (1, 1),
-        (2, 2),
-        (3, 3),
-        (5, 1),
-        (6, 2),
-        (7, 3),
-        (4, 4),
-        (10, 4),
-        (11, 4),
-    ):
+    for question, kind in MODEL_OF_QUESTION.items():
         model = opened(scratch.folder())
         classes = 2 if kind == wire.SOFTMAX else 1
         model.take_round(Question(1, parameters, question, -16, classes))
         assert (model.kind, model.classes, model.d) == (kind, classes, 6 // classes)
+
+
+def test_a_collection_holds_no_parameters():
     for question in (wire.VALUES, wire.CATEGORIES):
         model = opened(scratch.folder())
-        model.take_round(Question(1, parameters, question, 0))
+        model.take_round(Question(1, (1, 2), question, 0))
         assert not model.ready
 
 
@@ -208,22 +211,6 @@ def test_a_model_that_is_received_again_is_not_written_again():
     assert os.listdir(folder) == ["model.bin"]
 
 
-def test_a_damaged_file_counts_as_none():
-    folder = scratch.folder()
-    path = folder + model_module.MODEL
-    opened(folder).take_model(frame_of(7, (1, 2, 3)), KEY)
-    good = scratch.read(path)
-    bad = [good[:n] for n in range(len(good))] + [good + b"\0", good * 2, bytes(5000)]
-    for at in range(len(good)):
-        bad.append(good[:at] + bytes((good[at] ^ 1,)) + good[at + 1 :])
-    for data in bad:
-        scratch.write(path, data)
-        model = opened(folder)
-        assert not model.ready and model.round == 0
-    model.take_model(frame_of(1, (4,)), KEY)
-    assert opened(folder).ready
-
-
 def test_a_model_that_cannot_be_written_is_used_nevertheless():
     folder = scratch.folder()
     model = opened(folder)
@@ -265,81 +252,61 @@ def test_hostile_models_change_nothing():
 
 
 def test_power_cut_at_every_write_of_the_model():
-    cut_at_every_write()
-
-
-def cut_at_every_write():
-    """Return the number of cuts; after each the old or the new model is whole, and the next model
-    is taken.
-    """
     if not MICROPYTHON:
-        return 0
+        return
     image, start = bytearray(flash_chip.BYTES), bytearray(flash_chip.BYTES)
-    cuts = 0
+    small, large = model_frames(13), model_frames(600, wire.SOFTMAX, classes=6)
     # Within a block of the chip, and over several; with a new file, and in place.
-    for n, in_place in ((13, False), (600, False), (13, True), (600, True)):
-        flash = flash_chip.Flash(image)
-        flash_chip.format(flash)
-        kind, classes = (wire.SOFTMAX, 6) if n == 600 else (wire.LOGISTIC, 1)
-        models = []
-        for number in (1, 2, 3):
-            parameters = [number * 100 + j % 9 for j in range(n)]
-            models.append(frame_of(number, parameters, kind, -13, classes))
-        expected = [state_after(frame) for frame in models]
-        opened("/flash").take_model(models[0], KEY)
-        flash_chip.unmount()
+    for models, in_place in ((small, False), (large, False), (small, True), (large, True)):
+        cut_at_every_write(image, start, models, in_place)
 
-        def prepare(in_place=in_place):
-            model = opened("/flash")
-            model.in_place = in_place
-            return model
 
-        def take(model, frame=models[1]):
-            try:
-                model.take_model(frame, KEY)
-            except (LedgerError, OSError):
-                pass
+def model_frames(n, kind=wire.LOGISTIC, classes=1):
+    """MODELs of rounds 1, 2 and 3 with n parameters each."""
+    models = []
+    for number in (1, 2, 3):
+        parameters = [number * 100 + j % 9 for j in range(n)]
+        models.append(frame_of(number, parameters, kind, -13, classes))
+    return models
 
-        rounds = set()
-        for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
-            model = opened("/flash")
-            assert kept(model) == expected[model.round - 1], cut
-            rounds.add(model.round)
-            model.take_model(models[2], KEY)
-            assert opened("/flash").round == 3
-        assert rounds == {1, 2} and cut > 3
-        cuts += cut
-    return cuts
+
+def cut_at_every_write(image, start, models, in_place):
+    """After each cut the first or the second model is whole, and the third is taken.
+
+    image, start: buffers for the chip and its content before a cut.
+    """
+    flash = flash_chip.Flash(image)
+    flash_chip.format(flash)
+    first, second, third = models
+    expected = [state_after(frame) for frame in (first, second)]
+    opened("/flash").take_model(first, KEY)
+    flash_chip.unmount()
+
+    def prepare():
+        model = opened("/flash")
+        model.in_place = in_place
+        return model
+
+    def take(model):
+        try:
+            model.take_model(second, KEY)
+        except (LedgerError, OSError):
+            pass
+
+    rounds = set()
+    for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
+        model = opened("/flash")
+        assert kept(model) == expected[model.round - 1], cut
+        rounds.add(model.round)
+        model.take_model(third, KEY)
+        assert opened("/flash").round == 3
+    assert rounds == {1, 2} and cut > 3
 
 
 def state_after(frame):
     model = opened(scratch.folder())
     model.take_model(frame, KEY)
     return kept(model)
-
-
-def test_a_model_wears_little_flash():
-    if not MICROPYTHON:
-        return
-    try:
-        chip = flash_chip.chip(12)
-    except MemoryError:  # a small board
-        return
-    flash_chip.format(chip)
-    try:
-        # A file of its own blocks costs at most 1.3 of them a write; a small one lies in the folder's.
-        for n, classes, most in ((13, 1, 60), (78, 6, 130), (1020, 10, 130)):
-            kind = wire.SOFTMAX if classes > 1 else wire.LOGISTIC
-            model = opened("/flash")
-            model.forget_round()
-            chip.erased = 0
-            for number in range(1, 101):
-                parameters = array("h", [number] * n)
-                model.take_model(frame_of(number, parameters, kind, -13, classes), KEY)
-            assert chip.erased <= most, (n, chip.erased)
-            os.remove("/flash" + model_module.MODEL)
-    finally:
-        flash_chip.unmount()
 
 
 # --- Predictions

@@ -8,9 +8,9 @@ from array import array
 from checks import raises
 from small_board import EPSILON
 from spec.cards import projection_card
-from spec.projection import length, ranked, rotated, symbol
+from spec.projection import length, ranked, rotated
 from spec.sums import bits
-from streams import Drip, Keyed, Replay, Words
+from streams import Drip, Replay
 from vectors import cases
 
 from tern import projection
@@ -20,7 +20,6 @@ from tern.entropy import POSITION, EntropyError
 from tern.fixed import ONE
 from tern.rotation import find, rotate
 
-LESS = 4 if MICROPYTHON else 1  # emulated boards are slow
 CARD = projection_card(EPSILON, 2, 2)  # for the four values of small_board
 
 
@@ -68,37 +67,6 @@ def test_vectors():
             bytes.fromhex(case[name]) for name in ("card", "question", "stream")
         )
         check_draws(data, case["values"], question, stream, case["symbols"], case["bytes_used"])
-
-
-def some_values(words, d):
-    """Values with many zeros, ties or extremes, or any."""
-    kind = words.below(6)
-    if kind == 0:
-        return [words.one_of((-ONE, ONE)) for _ in range(d)]
-    if kind == 1:
-        at = words.below(d)
-        return [ONE - words.below(2 * ONE + 1) if i == at else 0 for i in range(d)]
-    size = words.one_of((0, 1, 3, 4, 5, 100, ONE))
-    return [words.between(-size, size) for _ in range(d)]
-
-
-def test_random_draws_are_those_of_the_specification():
-    words = Words(7)
-    stream = Keyed(b"projection", b"draws")
-    for turn in range(60 // LESS):
-        n = 1 + turn % 7
-        size = 1 << n
-        values = some_values(words, 1 + words.below(size))
-        k = words.one_of((1, size, 1 + words.below(size)))
-        b = 1 + words.below((1 << 20) // (2 * size))
-        a = b + words.below(((1 << 20) - 2 * size * b) // k + 1)
-        radius = words.one_of((1, 1 << 15, max(1, length(values)), 1 + words.below(1 << 12)))
-        data = projection_card(20_000_000, n, k, a, b, radius)
-        question = bytes([words.below(256) for _ in range(32)])
-        data_drawn = bytes([stream.byte() for _ in range(200)])
-        plain = Replay(data_drawn)
-        symbols = [symbol(plain.byte, values, question, *fields(data)) for _ in range(3)]
-        check_draws(data, values, question, data_drawn, symbols, plain.cursor[POSITION])
 
 
 # The law

@@ -8,7 +8,6 @@ from fake_link import Link
 from tern import storage, wire
 from tern.boards.emulated import Board
 from tern.client import Client
-from tern.compat import sleep_ms, ticks_diff, ticks_ms
 from tern.links import slot as module
 from tern.links.slot import Slotted
 
@@ -18,57 +17,7 @@ QUESTION = memoryview(bytes((wire.ROUND,)) + b"frame")
 HELLO = memoryview(bytes((wire.HELLO_REQUEST,)))
 
 
-class TimedLink(Link):
-    """Receives a frame in each call, and keeps its answers, looks and end with their times (ms)."""
-
-    def __init__(self, now, frame=QUESTION):
-        super().__init__(console=True, end=frame)
-        self.now = now
-        self.looks = []
-
-    def receive(self, timeout_ms=-1):
-        self.looks.append(self.now())
-        return super().receive(timeout_ms)
-
-    def send(self, frame, n):
-        self.sent.append((bytes(frame[:n]), self.now()))
-        return True
-
-    def disconnect(self):
-        self.left = self.now()
-
-
-def unlit(on):
-    pass
-
-
-def test_answers_are_sent_at_multiples_of_the_slot_by_the_clock_of_this_machine():
-    link = TimedLink(ticks_ms)
-    slotted = Slotted(link, 20, unlit)
-    for work_ms, slots in ((5, 1), (25, 2)):
-        slotted.receive()
-        start = slotted.last
-        sleep_ms(work_ms)
-        slotted.send(bytearray(REPORT), 3)
-        slotted.send(ERROR, 4)
-        slotted.disconnect()
-        (report, sent), (error, sent_next) = link.sent[-2:]
-        assert (report, error) == (REPORT[:3], ERROR)
-        # Never early; late only if this machine was busy elsewhere.
-        assert ticks_diff(sent, start) >= 20 * slots
-        assert ticks_diff(sent_next, start) >= 20 * (slots + 1)
-
-
-def test_an_answer_that_waits_is_a_copy():
-    link = TimedLink(ticks_ms)
-    slotted = Slotted(link, 20, unlit)
-    slotted.receive()
-    reply = bytearray(REPORT)
-    slotted.send(reply, 3)
-    reply[:3] = bytes(3)  # the client's next answer
-    assert slotted.waiting()
-    slotted.disconnect()
-    assert link.sent[0][0] == REPORT[:3] and not slotted.waiting()
+SLOT = 500  # ms
 
 
 class Clock:
@@ -83,6 +32,38 @@ class Clock:
 
     def sleep_ms(self, ms):
         self.us += 1000 * ms
+
+    def work(self, ms):
+        """Let the board work for so long."""
+        self.us += 1000 * ms
+
+    @property
+    def ms(self):
+        return self.us // 1000
+
+
+class TimedLink(Link):
+    """Receives a frame in each call, and keeps its answers, looks and end with their times (ms)."""
+
+    def __init__(self, clock, frame=QUESTION):
+        super().__init__(console=True, end=frame)
+        self.clock = clock
+        self.looks = []
+
+    def receive(self, timeout_ms=-1):
+        self.looks.append(self.clock.ms)
+        return super().receive(timeout_ms)
+
+    def send(self, frame, n):
+        self.sent.append((bytes(frame[:n]), self.clock.ms))
+        return True
+
+    def disconnect(self):
+        self.left = self.clock.ms
+
+
+def unlit(on):
+    pass
 
 
 def with_a_clock(function):
@@ -100,16 +81,36 @@ def with_a_clock(function):
 
 
 def answering(clock, work_ms=0, frame=QUESTION):
-    """(link, Slotted on it, time when the frame came): a slot of 500 ms, and an answer that waits
-    for its end.
-    """
-    link = TimedLink(lambda: clock.us // 1000, frame)
-    slotted = Slotted(link, 500, unlit)
+    """(link, Slotted on it, time when the frame came): an answer waits for the end of its slot."""
+    link = TimedLink(clock, frame)
+    slotted = Slotted(link, SLOT, unlit)
     slotted.receive()
     start = slotted.last
-    clock.us += 1000 * work_ms
-    slotted.send(REPORT, 3)
+    clock.work(work_ms)
+    slotted.send(REPORT, len(REPORT))
     return link, slotted, start
+
+
+@with_a_clock
+def test_each_answer_is_sent_at_the_end_of_a_slot_of_its_own(clock):
+    for work_ms, slots in ((5, 1), (SLOT + 5, 2)):
+        link, slotted, start = answering(clock, work_ms)
+        slotted.send(ERROR, len(ERROR))
+        slotted.disconnect()
+        assert link.sent == [(REPORT, start + slots * SLOT), (ERROR, start + (slots + 1) * SLOT)]
+
+
+@with_a_clock
+def test_an_answer_that_waits_is_a_copy(clock):
+    link = TimedLink(clock)
+    slotted = Slotted(link, SLOT, unlit)
+    slotted.receive()
+    reply = bytearray(REPORT)
+    slotted.send(reply, len(reply))
+    reply[:] = bytes(len(reply))  # the client's next answer
+    assert slotted.waiting()
+    slotted.disconnect()
+    assert link.sent[0][0] == REPORT and not slotted.waiting()
 
 
 @with_a_clock
@@ -131,7 +132,7 @@ def test_receive_blocks_a_task_only_shortly_before_the_answer_is_due(clock):
             calls += 1
             assert clock.us - before <= 8100
             assert frame is None
-            clock.us += 5000  # the task sleeps
+            clock.work(5)  # the task sleeps
         assert link.sent[0][1] - start == 500, work_ms  # whatever the work, the same
         assert 80 < calls < 110
 
@@ -143,7 +144,7 @@ def test_an_answer_is_in_time_beside_a_busy_task(clock):
             link, slotted, start = answering(clock, work_ms)
             while not link.sent:
                 slotted.receive(0)
-                clock.us += 1000 * busy_ms
+                clock.work(busy_ms)
             assert link.sent[0][1] - start == 500, (busy_ms, work_ms)
 
 
@@ -151,7 +152,7 @@ def test_an_answer_is_in_time_beside_a_busy_task(clock):
 def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
     link, slotted, start = answering(clock)
     assert slotted.receive(0) is None
-    clock.us += 700000
+    clock.work(700)
     assert slotted.receive(0) is None
     slotted.receive(-1)
     assert link.sent[0][1] - start == 1000
@@ -160,12 +161,12 @@ def test_an_answer_that_missed_its_slot_is_sent_at_the_end_of_the_next(clock):
 @with_a_clock
 def test_a_frame_takes_its_slot_with_or_without_an_answer(clock):
     for work_ms in (0, 60, 499):
-        link = TimedLink(lambda: clock.us // 1000)
+        link = TimedLink(clock)
         lit = []
         slotted = Slotted(link, 500, lit.append)
         slotted.receive()  # a MODEL
         (start,) = link.looks
-        clock.us += 1000 * work_ms
+        clock.work(work_ms)
         assert lit == [False, True] and slotted.waiting()
         slotted.receive()
         assert link.looks[1] - start == 500 and not link.sent and lit == [False, True] * 2
@@ -176,7 +177,7 @@ def test_a_frame_takes_its_slot_with_or_without_an_answer(clock):
 @with_a_clock
 def test_only_a_hello_is_sent_at_once(clock):
     link, slotted, _ = answering(clock, 30, HELLO)
-    assert link.sent == [(REPORT[:3], clock.us // 1000)]
+    assert link.sent == [(REPORT, clock.ms)]
     assert slotted.waiting() == 0
 
 
@@ -185,7 +186,7 @@ def test_a_damaged_frame_takes_its_slot_too(clock):
     link, slotted, start = answering(clock, 30, memoryview(b""))
     assert not link.sent
     slotted.receive()
-    assert link.sent == [(REPORT[:3], start + 500)]
+    assert link.sent == [(REPORT, start + 500)]
 
 
 @with_a_clock
@@ -197,25 +198,25 @@ def test_what_a_link_does_by_itself_takes_a_slot_from_when_it_began(clock):
             frame = super().receive(timeout_ms)
             if frame is None or frame[0] == wire.HELLO_REQUEST:
                 self.hold()
-                clock.us += 70_000
+                clock.work(70)
             return frame
 
         def send(self, frame, n):
             super().send(frame, n)
             self.hold()  # it has lost the connection
-            clock.us += 70_000
+            clock.work(70)
 
     for frame in (None, HELLO):
         lit = []
-        link = Writing(lambda: clock.us // 1000, frame)
+        link = Writing(clock, frame)
         slotted = Slotted(link, 500, lit.append)
         for _ in range(3):
             assert slotted.receive() is frame
         looks = link.looks
         assert slotted.waiting() and [looks[1] - looks[0], looks[2] - looks[1]] == [500] * 2
         assert lit == [False] * 3
-    slotted.send(REPORT, 3)
-    assert slotted.receive() is None and link.sent == [(REPORT[:3], looks[2] + 500)]
+    slotted.send(REPORT, len(REPORT))
+    assert slotted.receive() is None and link.sent == [(REPORT, looks[2] + 500)]
     slotted.receive()
     assert looks[3] == looks[2] + 1000, "nothing is read before the next slot is over"
 

@@ -94,18 +94,6 @@ def test_hello_names_the_class_of_the_last_exception_but_not_its_message():
     assert (hello.exceptions, hello.restarts) == (1, 1)
 
 
-def test_the_supervisor_goes_on_when_the_client_cannot_be_made():
-    def fail_once(board):
-        supervisor.Client = client.Client
-        raise MemoryError
-
-    supervisor.Client = fail_once
-    first, last = Link([round_frame(1)]), Link([round_frame(1)])
-    board = run(first, last)
-    assert first.closed and not first.sent
-    assert last.sent[0][0] == wire.REPORT and board.last_error == "MemoryError"
-
-
 def test_pauses_grow_to_5_minutes_and_then_the_board_is_reset():
     board = run(*([ValueError] * 11 + [Link()]))
     assert clock.pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 0]
@@ -141,10 +129,12 @@ def test_the_console_stays_open_while_the_client_cannot_be_made():
     failures = []
     supervisor.Client = fail
     try:
-        board = run(*[Link(console=True) for _ in range(4)])
+        last = Link([round_frame(1)], console=True)
+        board = run(*[Link(console=True) for _ in range(3)], last)
     finally:
         supervisor.Client = client.Client
     assert board.log == ["end"] * 3 + ["begin", "unwatch", "end"]
+    assert last.sent[0][0] == wire.REPORT and board.last_error == "MemoryError"
 
 
 def test_the_console_stays_open_while_no_link_can_be_opened():

@@ -18,7 +18,9 @@ from update_rig import (
     boot,
     files,
     frame,
+    library,
     load,
+    offer,
     package,
     program,
     provision,
@@ -26,11 +28,11 @@ from update_rig import (
     send,
     state_of,
     tree,
+    update_of,
+    updated,
 )
 
 from tern import frames, host_frames, update, wire
-from tern.boards.emulated import Board
-from tern.update import Update
 
 
 def test_frames_of_the_specification():
@@ -56,14 +58,12 @@ def test_frames_of_the_specification():
             out = bytearray(wire.MAX_FRAME)
             n = host_frames.encode_update(out, key, *(values + [bytes.fromhex(case["data"])]))
             assert out[:n] == data
-            _, state = ask(Update(Board(folder)), memoryview(data))
+            _, state = ask(update_of(folder), memoryview(data))
             assert state in (wire.RECEIVING, wire.OLD)
         else:
             before = before or tree(folder)
             reply = bytearray(wire.MAX_FRAME)
-            error = raises(
-                frames.FrameError, Update(Board(folder)).take, memoryview(data), key, reply
-            )
+            error = raises(frames.FrameError, update_of(folder).take, memoryview(data), key, reply)
             assert error.code == case["error"], case["comment"]
             assert not any(reply)
     assert tree(folder) == before
@@ -73,7 +73,7 @@ def test_packages_of_the_specification():
     folder = provision()
     before = tree(folder)
     for case in vectors.cases("update.json", "packages"):
-        board_update = Update(Board(folder))
+        board_update = update_of(folder)
         state = send(board_update, case["number"], bytes.fromhex(case["package"]))
         if case["result"] == "valid":
             assert state == wire.RESTARTING and board_update.restart, case["comment"]
@@ -95,121 +95,134 @@ def test_data_at_a_wrong_offset_is_answered_with_the_wanted_offset():
     folder = provision()
     new = package(3, files("new"))
     total = len(new)
-    board_update = Update(Board(folder))
-    assert ask(board_update, frame(3, 10, total, new[10:20])) == (0, wire.RECEIVING)
-    assert ask(board_update, frame(3, 0, total, new[:20])) == (20, wire.RECEIVING)
+
+    def ask_for(board_update, offset, end):
+        data = new[offset:end]
+        return ask(board_update, frame(number=3, offset=offset, total=total, data=data))
+
+    board_update = update_of(folder)
+    assert ask_for(board_update, 10, 20) == (0, wire.RECEIVING)
+    assert ask_for(board_update, 0, 20) == (20, wire.RECEIVING)
     for offset in (0, 10, 19, 21, 40):
-        assert ask(board_update, frame(3, offset, total, new[offset : offset + 20])) == (
-            20,
-            wire.RECEIVING,
-        )
-    board_update = Update(Board(folder))  # a restart
-    assert ask(board_update, frame(3, 20, total, new[20:])) == (total, wire.RECEIVING)
+        assert ask_for(board_update, offset, offset + 20) == (20, wire.RECEIVING)
+
+    board_update = update_of(folder)  # a restart
+    assert ask_for(board_update, 20, total) == (total, wire.RECEIVING)
     assert send(board_update, 3, new) == wire.RESTARTING
-    assert read(folder + "/lib2/main.py") == files("new")[1][1]
+    assert read(folder + "/lib2/main.py") == program("new")
 
 
 def test_a_board_without_a_loader_is_reset_once():
-    folder = provision()
-    assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
-    board_update = Update(Board(folder))  # the old program runs again
+    folder = updated()
+    board_update = update_of(folder)  # the old program runs again
     assert (board_update.state, board_update.restart) == (wire.RESTARTING, False)
-    board_update.confirm()
+    board_update.confirm()  # of the old program, which changes nothing
     assert state_of(folder) == (0, wire.RESTARTING, 3)
-    assert (
-        send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
-        and not board_update.restart
-    )
-    assert (
-        send(board_update, 4, package(4, files("newer"))) == wire.RESTARTING
-        and board_update.restart
-    )
+
+    assert offer(board_update, 3, "new") == wire.RESTARTING
+    assert not board_update.restart
+    assert offer(board_update, 4, "newer") == wire.RESTARTING
+    assert board_update.restart
     assert state_of(folder) == (0, wire.RESTARTING, 4)
 
 
 def test_data_beyond_the_end_of_the_package_is_not_taken():
     folder = provision()
-    request = bytearray(frame(3, 0, 100, bytes(60)))
+    request = bytearray(frame(number=3, offset=0, total=100, data=bytes(60)))
     struct.pack_into("<I", request, 13, 50)  # a total smaller than the data
     frames.seal(KEY, request, len(request) - wire.TAG_BYTES)
-    assert ask(Update(Board(folder)), memoryview(request)) == (0, wire.RECEIVING)
-    assert len(read(folder + "/update.bin")) == 8
+    assert ask(update_of(folder), memoryview(request)) == (0, wire.RECEIVING)
+    assert len(read(folder + "/update.bin")) == 8  # the header alone
+
+
+def test_an_older_package_does_not_interrupt_the_one_on_its_way():
+    board_update = update_of(provision())
+    third = package(3, files("third"))
+    total = len(third)
+    ask(board_update, frame(number=3, offset=0, total=total, data=third[:30]))
+
+    assert offer(board_update, 2, "second") == wire.OLD
+    # Another package of the same number.
+    other = frame(number=3, offset=0, total=total + 1, data=third[:30])
+    assert ask(board_update, other) == (0, wire.OLD)
+    assert ask(board_update, frame(number=3, offset=0, total=total)) == (30, wire.RECEIVING)
+
+
+def test_no_package_comes_in_before_the_one_on_trial_is_confirmed():
+    folder = provision()
+    board_update = update_of(folder)
+    assert offer(board_update, 3, "new") == wire.RESTARTING
+    assert offer(board_update, 4, "four") == wire.BUSY
+    load(folder)
+    with running(folder + "/lib2"):
+        board_update = update_of(folder)
+        assert offer(board_update, 3, "new") == wire.TRIAL
+        assert offer(board_update, 2, "second") == wire.OLD
+        assert offer(board_update, 4, "four") == wire.BUSY
 
 
 def test_an_older_package_never_comes_back():
-    folder = provision()
-    second = package(2, files("second"))
-    third = package(3, files("third"))
-    board_update = Update(Board(folder))
-    ask(board_update, frame(3, 0, len(third), third[:30]))
-    # An older package, and another one of the same number, do not interrupt the one on its way.
-    assert ask(board_update, frame(2, 0, len(second), second)) == (0, wire.OLD)
-    assert ask(board_update, frame(3, 0, len(third) + 1, third[:30])) == (0, wire.OLD)
-    assert ask(board_update, frame(3, 0, len(third), b"")) == (30, wire.RECEIVING)
-    assert send(board_update, 3, third) == wire.RESTARTING
-    assert send(board_update, 4, package(4, files("four"))) == wire.BUSY
+    folder = updated()
     load(folder)
     with running(folder + "/lib2"):
-        board_update = Update(Board(folder))
-        assert send(board_update, 3, third) == wire.TRIAL
-        assert send(board_update, 2, second) == wire.OLD
-        assert send(board_update, 4, package(4, files("four"))) == wire.BUSY
+        board_update = update_of(folder)
         board_update.confirm()
         assert state_of(folder) == (1, wire.CONFIRMED, 3)
-        for an_update in (board_update, Update(Board(folder))):
-            assert send(an_update, 3, third) == wire.CONFIRMED
-            assert send(an_update, 2, second) == wire.OLD
-        assert send(board_update, 4, package(4, files("fourth"))) == wire.RESTARTING
-        assert read(folder + "/lib/main.py") == files("fourth")[1][1]
-        assert read(folder + "/lib2/tern/part.py") == files("third")[0][1]
+        for each in (board_update, update_of(folder)):
+            assert offer(each, 3, "new") == wire.CONFIRMED
+            assert offer(each, 2, "second") == wire.OLD
+
+        assert offer(board_update, 4, "fourth") == wire.RESTARTING
+        assert read(folder + "/lib/main.py") == program("fourth")
+        assert read(folder + "/lib2/tern/part.py") == library("new")
 
 
 def test_a_package_that_was_rolled_back_is_not_tried_again():
-    folder = provision()
-    new = package(3, files("new"))
-    assert send(Update(Board(folder)), 3, new) == wire.RESTARTING
+    folder = updated()
     load(folder)
     load(folder)
-    board_update = Update(Board(folder))
-    assert send(board_update, 3, new) == wire.ROLLED_BACK
+    board_update = update_of(folder)
+    assert offer(board_update, 3, "new") == wire.ROLLED_BACK
     board_update.confirm()  # the program that runs is not the one that was on trial
     assert state_of(folder) == (0, wire.ROLLED_BACK, 3)
-    assert send(board_update, 4, package(4, files("new"))) == wire.RESTARTING
+    assert offer(board_update, 4, "new") == wire.RESTARTING
 
 
 def test_only_the_program_on_trial_can_confirm_it():
     # The loader could not write the end of the trial: the old program runs, but boot.bin names the
     # new one.
-    folder = provision()
-    assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
+    folder = updated()
     load(folder)
-    board_update = Update(Board(folder))  # from /lib
+    board_update = update_of(folder)  # from /lib
     assert board_update.state == wire.ROLLED_BACK
     board_update.confirm()
     assert state_of(folder) == (0, wire.TRIAL, 3)
 
 
 def test_the_folder_that_runs_is_never_overwritten():
-    for path in ("/lib", "/lib2"):
+    for path, number_of_folder in (("/lib", 0), ("/lib2", 1)):
         folder = provision()
         # A program may insert other paths before its own.
         with running(folder + path), running(folder + "/drivers"):
-            board_update = Update(Board(folder))
-        assert send(board_update, 3, package(3, files("new"))) == wire.RESTARTING
+            board_update = update_of(folder)
+        assert offer(board_update, 3, "new") == wire.RESTARTING
         assert ("lib2" in os.listdir(folder)) == (path == "/lib")
-        assert state_of(folder)[0] == (path == "/lib2")
+        proven_folder, _, _ = state_of(folder)
+        assert proven_folder == number_of_folder
 
 
 def test_an_install_that_runs_out_of_memory_begins_anew():
     folder = provision()
-    board_update = Update(Board(folder))
+    board_update = update_of(folder)
     new = package(3, files("new"))
-    ask(board_update, frame(3, 0, len(new), new))
-    for _ in range(2):
-        with replaced(update, sha256=no_memory):
-            raises(MemoryError, ask, board_update, frame(3, 0, len(new)))
+    total = len(new)
+    ask(board_update, frame(number=3, offset=0, total=total, data=new))
+
+    question = frame(number=3, offset=0, total=total)  # all is there: the board installs it
+    with replaced(update, sha256=no_memory):
+        raises(MemoryError, ask, board_update, question)
     assert send(board_update, 3, new) == wire.RESTARTING
-    assert read(folder + "/lib2/main.py") == files("new")[1][1]
+    assert read(folder + "/lib2/main.py") == program("new")
 
 
 def test_an_update_removes_the_files_of_the_earlier_library():
@@ -218,8 +231,9 @@ def test_an_update_removes_the_files_of_the_earlier_library():
         os.mkdir(folder + path)
     for path in ("tern/old.py", "tern/links/old.py", "driver.py"):
         write(folder + "/lib2/" + path, b"1\n")
-    assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
-    names = sorted(path[len(folder) + 6 :] for path in tree(folder + "/lib2"))
+    assert offer(update_of(folder), 3, "new") == wire.RESTARTING
+    start = len(folder + "/lib2/")
+    names = sorted(path[start:] for path in tree(folder + "/lib2"))
     assert names == ["driver.py", "main.py", "tern/part.py"]
 
 
@@ -231,10 +245,9 @@ def test_a_program_that_does_not_confirm_itself_is_rolled_back():
         (b"raise ValueError\n", ""),
         (b"while\n", ""),
         (silent, "silent"),
-        (b"", "old"),
+        (b"", "old"),  # a program that is missing
     ):
-        folder = provision()
-        assert send(Update(Board(folder)), 3, package(3, (("main.py", text),))) == wire.RESTARTING
+        folder = updated(content=(("main.py", text),))
         if not text:
             os.remove(folder + "/lib2/main.py")
         assert load(folder) == ran
@@ -286,16 +299,15 @@ def test_the_loaders_timer_ends_the_trial_of_a_program_that_hangs():
     # It resets the board unless the program has confirmed itself by then.
     if not LOADER:
         return
-    del board.timers[:]
-    for confirmed in (False, True):
-        folder = provision()
-        assert send(Update(Board(folder)), 3, package(3, files("new"))) == wire.RESTARTING
+    for confirmed, calls, next_program in ((False, ["reset"], "old"), (True, [], "new")):
+        folder = updated()
+        del board.timers[:]
         assert load(folder) == "new"
         assert board.timers.pop() == (600_000, FakeTimer.ONE_SHOT)
         if confirmed:
             with running(folder + "/lib2"):
-                Update(Board(folder)).confirm()
-        load(folder, board.callback)
-        assert board.calls == ([] if confirmed else ["reset"])
-        assert load(folder) == ("new" if confirmed else "old")
+                update_of(folder).confirm()
+        load(folder, start=board.callback)
+        assert board.calls == calls
+        assert load(folder) == next_program
         assert not board.timers

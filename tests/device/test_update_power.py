@@ -6,13 +6,22 @@ import tern.entropy  # noqa: F401  # isort: skip  # at the top: deep within othe
 
 import flash_chip
 from flash_chip import mount, unmount
-from update_rig import LOADER, board, files, load, package, provision, running, send, tree
+from update_rig import (
+    LOADER,
+    board,
+    files,
+    load,
+    package,
+    provision,
+    running,
+    send,
+    tree,
+    update_of,
+)
 
 from tern import update, wire
-from tern.boards.emulated import Board
 from tern.compat import MICROPYTHON
 from tern.ledger import LedgerError
-from tern.update import Update
 
 if MICROPYTHON:
     IMAGE = bytearray(40 * flash_chip.BLOCK)  # here, while the heap is in one piece
@@ -40,7 +49,7 @@ class Device:
                     return -1
                 assert self.ran[-1], board.error
                 with running("/flash/lib2" if board.path[0] == "/flash/lib2" else "/flash/lib"):
-                    board_update = Update(Board("/flash"))
+                    board_update = update_of("/flash")
                     if board_update.state == wire.TRIAL:
                         board_update.confirm()
                     state = send(board_update, number, content, 150)

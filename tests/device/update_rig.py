@@ -9,11 +9,13 @@ import sys
 
 import scratch
 import small_board
-from checks import modules, plain
+from checks import FakeMachine, modules, plain
 from scratch import read, write
 from small_board import KEY
 
 from tern import frames, host_frames, update, wire
+from tern.boards.emulated import Board
+from tern.update import Update
 
 _out = bytearray(wire.MAX_FRAME)
 _reply = bytearray(wire.MAX_FRAME)
@@ -50,6 +52,24 @@ def provision(folder=None):
     for path, data in files("old"):
         write(folder + "/lib/" + path, data)
     return folder
+
+
+def update_of(folder):
+    """Return the Update of the board in `folder`, which has just started."""
+    return Update(Board(folder))
+
+
+def updated(number=3, content=None):
+    """Return the folder of a board that has taken a package, "new" by default, and will restart."""
+    folder = provision()
+    data = package(number, content or files("new"))
+    assert send(update_of(folder), number, data) == wire.RESTARTING
+    return folder
+
+
+def offer(board_update, number, name):
+    """Send the package of the program `name`; return the state in which it ends."""
+    return send(board_update, number, package(number, files(name)))
 
 
 def frame(number, offset, total, data=b""):
@@ -111,9 +131,14 @@ if name == "%s":
     return (text % name).encode()
 
 
+def library(name):
+    """Return the library that the program `name` needs."""
+    return ("name = '%s'\n" % name).encode()
+
+
 def files(name):
     """Return the (path, content) pairs of a program and its library."""
-    return (("tern/part.py", ("name = '%s'\n" % name).encode()), ("main.py", program(name)))
+    return (("tern/part.py", library(name)), ("main.py", program(name)))
 
 
 class running:
@@ -140,20 +165,13 @@ def boot(proven, state, number):
     return data + struct.pack("<I", update.crc32(data))
 
 
-class FakeBoard:
-    """Stands in for `machine`, `micropython` and `seen`.
-
-    The loader calls the first two, and programs the last. MicroPython imports an attribute of an
-    object, and no method.
-    """
+class FakeBoard(FakeMachine):
+    """Stands in for `machine` and `micropython`, which the loader calls, and for `seen`."""
 
     def __init__(self):
-        calls = []
+        super().__init__()
         self.ran = []
-        self.calls = calls
         self.timers = []
-        self.kbd_intr = lambda byte: calls.append("kbd_intr %d" % byte)
-        self.reset = lambda: calls.append("reset")
 
 
 class FakeTimer:

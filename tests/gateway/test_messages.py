@@ -12,7 +12,7 @@ from tern import card as cards
 from tern import wire
 from terngateway import messages
 from terngateway.messages import Answer, Ask, Hello, Here, Model, Refused, Still, Taken
-from terngateway.round import answer_to, check, without_names
+from terngateway.round import answer_to, check_answer, without_names
 from ternhost.count.cohort import Cohort
 from ternhost.count.members import pack_ids
 from ternhost.count.questions import Averaged, Question, round_body
@@ -194,7 +194,7 @@ NONE = [0, 0, 0]  # of a coordinate, no report
 def test_an_impossible_answer_of_four_devices_does_not_count(reports, counts):
     question = ask(1, 2, 3, 4)
     with pytest.raises(messages.MessageError):
-        check(answer(question, counts, reports), question)
+        check_answer(answer(question, counts, reports), question)
 
 
 def test_more_refusals_than_devices_do_not_count():
@@ -202,14 +202,14 @@ def test_more_refusals_than_devices_do_not_count():
     two_reports = [[2, 0, 0], NONE, NONE]
     three_refuse = [(wire.ERR_BUDGET, 0, 3)]
     with pytest.raises(messages.MessageError):
-        check(answer(question, two_reports, 2, three_refuse), question)
+        check_answer(answer(question, two_reports, 2, three_refuse), question)
 
 
 def test_a_device_that_reports_a_coordinate_twice_does_not_count():
     question = ask(1, 2, question=Question(wire.LOGISTIC, [100] * 3, -14, CARD, 2))
-    check(answer(question, [[1, 0, 0], [1, 0, 0], NONE], 1), question)
+    check_answer(answer(question, [[1, 0, 0], [1, 0, 0], NONE], 1), question)
     with pytest.raises(messages.MessageError, match="more often"):
-        check(answer(question, [[1, 1, 0], NONE, NONE], 1), question)
+        check_answer(answer(question, [[1, 1, 0], NONE, NONE], 1), question)
 
 
 @pytest.mark.parametrize(
@@ -223,16 +223,16 @@ def test_a_device_that_reports_a_coordinate_twice_does_not_count():
 )
 def test_the_answer_to_another_question_does_not_count(change):
     right = answer(ask(1, 2), np.zeros((3, 3), int), 0)
-    check(right, ask(1, 2))
+    check_answer(right, ask(1, 2))
     with pytest.raises(messages.MessageError):
-        check(replace(right, **change), ask(1, 2))
+        check_answer(replace(right, **change), ask(1, 2))
 
 
 def test_single_results_that_nobody_asked_for_do_not_count():
     question, counts = ask(1), [[1, 0, 0], NONE, NONE]
-    check(answer(question, counts, 1), question)
+    check_answer(answer(question, counts, 1), question)
     with pytest.raises(messages.MessageError, match="nobody asked for"):
-        check(answer(question, counts, 1, results=[np.array([[0]])]), question)
+        check_answer(answer(question, counts, 1, results=[np.array([[0]])]), question)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_single_results_must_add_up_to_the_counts(results):
     counts = np.zeros((2, cards.decode(LAPLACE).symbols), int)
     counts[0, 2] = 1
     counts[1, 4] = 1
-    check(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
+    check_answer(answer(question, counts, 1, results=[np.array([[2, 4]])]), question)
 
     with pytest.raises(messages.MessageError):
-        check(answer(question, counts, 1, results=map(np.array, results)), question)
+        check_answer(answer(question, counts, 1, results=map(np.array, results)), question)
 
 
 def test_refusals_are_sent_by_reason_without_device_ids():

@@ -32,7 +32,7 @@ def check(data):
     assert messages.decode(again).encode() == again
     if isinstance(message, Answer):
         with suppress(MessageError):
-            (cohort,) = round_.check(replace(message, number=HERE, digest=_ASK.digest), _ASK)
+            (cohort,) = round_.check_answer(replace(message, number=HERE, digest=_ASK.digest), _ASK)
             assert cohort.counts.shape == (3, 3)
             assert cohort.counts.min() >= 0
             assert cohort.counts.sum() == cohort.reports <= 8

@@ -227,7 +227,7 @@ WIDE = """() => [...document.querySelectorAll("body :not(svg *)")].filter(e => e
 def test_texts_of_a_hostile_fleet_are_text_and_leave_the_page_as_it_is(tmp_path, visit):
     phone = 390  # pixels
     store = sample_store.make(tmp_path / "runs", 50) / store_file.NAME
-    sample_store.spoil(store)
+    sample_store.fill_with_hostile_text(store)
     with dashboard(store) as url:
         opened = visit(url, viewport={"width": phone, "height": 900})
         page = opened.open()

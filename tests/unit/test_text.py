@@ -104,7 +104,7 @@ class HostileBoard(Port):
 def test_the_texts_in_a_store_are_escaped(tmp_path, command, tern):
     """The names in this store clear the screen, and add a line that begins as tern's own do."""
     path = sample_store.make(tmp_path, 50) / store_file.NAME
-    sample_store.spoil(path)
+    sample_store.fill_with_hostile_text(path)
 
     printed = tern(*command.format(path).split()).out
 

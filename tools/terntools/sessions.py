@@ -1,4 +1,4 @@
-"""A session of measurements or tests: a folder sessions/<time>/ with its log and its results."""
+"""The folder sessions/<time>/ in which a command of measurements or tests leaves its results."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The folder of one session.
+    """The folder of one run of a command, with a log and the results.
 
-    It is made with the first line of the log, so that a command that is refused leaves none.
+    It is made when the first line of the log is written, so that a command that is refused leaves none.
     """
 
     def __init__(self, parent: str | Path = "sessions") -> None:
@@ -47,8 +47,8 @@ class Session:
     ) -> None:
         """Write the result as NAME.json and NAME.txt, write the pictures, and print the result.
 
-        text: the result for people. pictures: by the names of their files. as_json: print the
-        result for programs. Raises StorageError.
+        text: the result for people. pictures: by the names of their files, without ".png". as_json: print
+        the result as JSON instead of the text. Raises StorageError.
         """
         from ternhost.plots import canvas  # takes long to import
 
@@ -61,10 +61,14 @@ class Session:
 
 
 class SessionProgress(Progress):
-    """The progress of a session, on standard error and in its log."""
+    """Shows the progress of a session on standard error, and writes it to the session's log."""
 
     def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
-        """plan: relative durations of the steps that say() begins, to estimate the time left."""
+        """Show and log the steps of a session.
+
+        plan: how long the steps that say() begins take relative to each other, to estimate the time that is
+        left; empty: no estimate.
+        """
         super().__init__()
         self._session = session
         self._plan = plan
@@ -80,7 +84,7 @@ class SessionProgress(Progress):
         super().say(text)
 
     def _seconds_left(self) -> float | None:
-        """Estimate the time left by the share of the plan that is done.
+        """Estimate the seconds that are left, by how much of the plan is done.
 
         The result is None before the second step, and without a plan.
         """
@@ -88,10 +92,12 @@ class SessionProgress(Progress):
         planned_so_far = sum(self._plan[:steps_done])
         if not planned_so_far:
             return None
+        planned_still = sum(self._plan[steps_done:])
         elapsed = self._step_starts[-1] - self._step_starts[0]
-        return elapsed * (sum(self._plan) - planned_so_far) / planned_so_far
+        return elapsed * planned_still / planned_so_far
 
 
 def _log(directory: Path, line: str) -> None:
+    """Append a line with the time of day to the log in a session's folder."""
     with open(directory / "log.txt", "a", encoding="utf-8") as log:
         log.write(f"{time.strftime('%H:%M:%S')} {line}\n")

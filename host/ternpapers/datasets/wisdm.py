@@ -17,10 +17,10 @@ FILES = ("WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1/WISDM_ar_v1.1_raw.txt")
 SOURCE = "https://www.cis.fordham.edu/wisdm/dataset.php (Activity Prediction, WISDM_ar_v1.1)"
 USERS = tuple(str(user) for user in range(1, 37))
 ACTIVITIES = ("Downstairs", "Jogging", "Sitting", "Standing", "Upstairs", "Walking")
-_RANGE = 20.0  # m/s**2: range of the sensors
-_WINDOW = 200  # samples: 10 s
+_RANGE = 20.0  # the sensors measure -20 to 20 m/s**2
+_WINDOW = 200  # samples of a window, which takes 10 s
 _BINS = 10
-_MOST_MALFORMED = 0.05  # share of records
+_MOST_MALFORMED = 0.05  # the largest share of malformed records
 _EMPTY = " \r\n\t\0,"  # characters that are no record
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

@@ -73,7 +73,8 @@ class Ppk2(Instrument):
         # The counter is incremented with each sample: it tells how many were lost before a sample.
         counter_steps = np.diff(samples >> _COUNTER_SHIFT)
         lost_before_sample = (counter_steps - 1) % _COUNTER_PERIOD
-        _require_complete(len(samples), seconds * RATE, np.count_nonzero(lost_before_sample))
+        jump_count = int(np.count_nonzero(lost_before_sample))
+        _require_complete(len(samples), expected=seconds * RATE, jump_count=jump_count)
 
         microamperes = self._kit.get_samples(samples.astype("<u4").tobytes())[0]
         # The time of each sample since the first one, counted in samples.

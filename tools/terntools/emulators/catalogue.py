@@ -1,4 +1,4 @@
-"""The emulated boards, by name: the Pico, and the machines of QEMU."""
+"""The emulated boards by name: the Pico, and the machines of QEMU."""
 
 from pathlib import Path
 
@@ -9,29 +9,34 @@ from terntools.emulators.process import EmulatedMachine
 PICO = "pico"
 NAMES = (PICO, *qemu.MACHINES)
 
-_PLATFORM = "-emulated"  # in a hardware map
+_PLATFORM = "-emulated"  # ends the platform of an emulated board in a hardware map
 
 
 def platform_of(name: str) -> str:
+    """Return what a hardware map, a file that lists boards to test, calls an emulated board."""
     return name + _PLATFORM
 
 
 def name_of(platform: str) -> str | None:
-    """Return the emulated board that a hardware map calls `platform`.
+    """Return the name of the emulated board that a hardware map calls `platform`.
 
     The result is None if the platform is not an emulated board.
     """
-    name, suffix, text_after = platform.partition(_PLATFORM)
-    return name if suffix and not text_after and name in NAMES else None
+    name = platform.removesuffix(_PLATFORM)
+    if name == platform or name not in NAMES:
+        return None
+    return name
 
 
 def boot(
     name: str, flash: Path | None = None, *, seed: int | None = None, skip_idle: bool = False
 ) -> EmulatedMachine:
-    """Start an emulated board on a `flash` file; without one its flash is lost at the end.
+    """Start an emulated board.
 
-    seed: makes random bits repeatable. skip_idle: a Pico's waiting time passes at once; that of
-    QEMU's machines is this machine's. Raises DeviceError and UsageError.
+    name: one of NAMES. flash: the file that keeps its flash memory; None: the flash is lost at the end.
+    seed: makes its random numbers the same in each run; None: they are not. skip_idle: time in which a
+    Pico only waits passes at once; on QEMU's machines it passes as on this machine. Raises DeviceError
+    and UsageError.
     """
     if name == PICO:
         return boot_pico(flash, seed=seed, skip_idle=skip_idle)

@@ -1,4 +1,4 @@
-"""Debian packages: those to install, and the sources of those that tern builds."""
+"""Installs Debian packages, and downloads the sources of those from which tern builds emulators."""
 
 import os
 import shutil
@@ -11,11 +11,10 @@ from pathlib import Path
 from ternhost.cache import Progress, cache_root, sha256_of
 from ternhost.errors import TernError, UsageError
 
-# The release whose sources are built on any machine; one whose sources fit older compilers; the
-# testing release.
-RELEASE = "trixie"
-OLDER = "bookworm"
-NEXT = "forky"
+RELEASE = "trixie"  # the release of Debian whose sources are built, on any machine
+OLDER = "bookworm"  # one whose sources fit older compilers
+NEXT = "forky"  # the testing release
+# The file of Debian's signing keys has the first name in newer releases, or the second.
 _KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 
 # The date that is built in: that of MicroPython's package, so that the same source gives the same
@@ -42,7 +41,11 @@ _SHOWN_LINES = 12  # of the output of a step that failed
 
 @dataclass(frozen=True)
 class Requirement:
-    """A Debian package. It is not needed if its `command` is on PATH, wherever that is from."""
+    """A Debian package that a build needs.
+
+    command: if the user has this program on PATH, from wherever, the package is not needed; None: the
+    package is always needed.
+    """
 
     package: str
     command: str | None = None
@@ -54,66 +57,85 @@ class Requirement:
         try:
             command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", self.package]
             answer = subprocess.run(command, capture_output=True, text=True)
-        except FileNotFoundError:
+        except FileNotFoundError:  # not a Debian
             return False
         return answer.returncode == 0 and answer.stdout == "installed"
 
 
 class BuildError(TernError):
-    """A step of a build failed; its log is kept."""
+    """A step of a build failed. Its log is kept."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs the steps of a build, with their output in a log."""
+    """Runs the steps of a build, and appends their output to a log.
+
+    progress: shows the user a line about a step.
+    """
 
     log: Path
     progress: Progress
 
     def run(self, *command: str | Path, cwd: Path | None = None) -> None:
         """Run a command to its end; raise BuildError with the end of its output if it fails."""
-        environment = {name: value for name, value in os.environ.items() if name not in _LEAKS}
-        environment.update(
-            LC_ALL="C.UTF-8", DEBIAN_FRONTEND="noninteractive", SOURCE_DATE_EPOCH=_SOURCE_DATE
-        )
         with self.log.open("ab") as log:
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
             output_start = log.tell()
             try:
-                exit_code = subprocess.run(
+                finished = subprocess.run(
                     command,
                     cwd=cwd,
-                    env=environment,
+                    env=_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                ).returncode
+                )
             except FileNotFoundError as error:
                 raise BuildError(f"{command[0]} is not installed") from error
-        if exit_code:
-            output = (
-                self.log.read_bytes()[output_start:].decode(errors="replace").strip().splitlines()
-            )
-            kept_log = cache_root() / "failed-build.log"
-            kept_log.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.log, kept_log)
-            last_lines = "\n    ".join(output[-_SHOWN_LINES:])
-            text = f"{Path(command[0]).name} failed with exit code {exit_code}:\n    {last_lines}"
-            raise BuildError(text, hint=f"log: {kept_log}")
+        if finished.returncode != 0:
+            output = self.log.read_bytes()[output_start:].decode(errors="replace")
+            last_lines = "\n    ".join(output.strip().splitlines()[-_SHOWN_LINES:])
+            name = Path(command[0]).name
+            text = f"{name} failed with exit code {finished.returncode}:\n    {last_lines}"
+            raise BuildError(text, hint=f"log: {self._keep_log()}")
+
+    def _keep_log(self) -> Path:
+        """Copy the log into the cache, where it outlives the folder of the build; return the copy."""
+        kept_log = cache_root() / "failed-build.log"
+        kept_log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.log, kept_log)
+        return kept_log
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment variables of a build step.
+
+    They are this process's without those that would change what is built, and with some that make
+    the same source give the same binary.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _LEAKS}
+    environment["LC_ALL"] = "C.UTF-8"
+    environment["DEBIAN_FRONTEND"] = "noninteractive"
+    environment["SOURCE_DATE_EPOCH"] = _SOURCE_DATE
+    return environment
 
 
 def install(requirements: Collection[Requirement], progress: Progress) -> None:
-    """`require` outside of a build."""
+    """Install the required packages that are missing, as `require` does, without a build's log.
+
+    Raises UsageError and BuildError.
+    """
+    needed = sorted(requirements, key=lambda requirement: requirement.package)
     with tempfile.TemporaryDirectory() as folder:
-        needed = sorted(requirements, key=lambda requirement: requirement.package)
         require(needed, Shell(Path(folder, "log"), progress))
 
 
 def require(requirements: Iterable[Requirement], shell: Shell) -> None:
-    """Install the packages that are missing, as root.
+    """Install the required packages that are missing.
 
-    Raises UsageError with their names if the user is not root, or if there is no apt.
+    Only root can install packages. Raises UsageError with the names of the packages for any other
+    user, and on a machine without apt.
     """
     missing = [requirement.package for requirement in requirements if not requirement.is_met()]
     if not missing:
@@ -137,9 +159,11 @@ def download(
     shell: Shell,
     release: str = RELEASE,
 ) -> None:
-    """Download source and binary packages of `release` into `folder`, checked by apt's signatures.
+    """Download source and binary packages into `folder`; apt checks their signatures.
 
-    A separate state of apt beside them needs no root and leaves the system's alone.
+    sources, binaries: names of packages as apt takes them, such as "qemu" or "pioasm=2.1.1-1".
+    release: of Debian. apt gets a state of its own in the folder, so that it needs no root and
+    leaves that of the system alone.
     """
     state = folder / f"apt-{release}"
     for subfolder in ("lists/partial", "cache/archives/partial"):
@@ -151,16 +175,8 @@ def download(
     if sources:
         lines.append(f"deb-src {archive}\n")
     (state / "sources.list").write_text("".join(lines))
-    settings = {
-        "Dir::Etc::SourceList": state / "sources.list",
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": state / "lists",
-        "Dir::Cache": state / "cache",
-        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
-        "Acquire::Languages": "none",
-        "Acquire::Retries": 3,
-    }
-    apt_command = ["apt-get", *(f"--option={name}={value}" for name, value in settings.items())]
+
+    apt_command = ["apt-get", *_apt_options(state)]
     shell.run(*apt_command, "update")
     if binaries:
         shell.run(*apt_command, "download", *binaries, cwd=folder)
@@ -168,8 +184,23 @@ def download(
         shell.run(*apt_command, "source", "--download-only", *sources, cwd=folder)
 
 
+def _apt_options(state: Path) -> list[str]:
+    """Return the options that let apt-get keep its state in a folder, and read only its sources."""
+    settings = {
+        "Dir::Etc::SourceList": state / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": state / "lists",
+        "Dir::Cache": state / "cache",
+        # Root's apt would download as another user, who cannot write here.
+        "APT::Sandbox::User": "root" if os.geteuid() == 0 else "",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": 3,
+    }
+    return [f"--option={name}={value}" for name, value in settings.items()]
+
+
 def only(folder: Path, pattern: str) -> Path:
-    """Return the only file of `folder` that fits `pattern`. Raises BuildError."""
+    """Return the only file of `folder` whose name fits `pattern`. Raises BuildError."""
     files = list(folder.glob(pattern))
     if len(files) != 1:
         text = (
@@ -180,7 +211,10 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
-    """Raise BuildError where a file of `folder` is not the one whose SHA-256 is `wanted`."""
+    """Raise BuildError unless these files of `folder` are those that tern was made for.
+
+    wanted: SHA-256 checksums by the file's name.
+    """
     for name, checksum in wanted.items():
         path = folder / name
         if not path.exists() or sha256_of(path) != checksum:
@@ -189,7 +223,7 @@ def require_checksums(folder: Path, wanted: Mapping[str, str]) -> None:
 
 
 def _keyring() -> Path:
-    """The file of Debian's signing keys. Raises UsageError."""
+    """Return the file of Debian's signing keys. Raises UsageError if it is not installed."""
     for name in _KEYRINGS:
         path = Path("/usr/share/keyrings", name)
         if path.exists():
@@ -199,21 +233,26 @@ def _keyring() -> Path:
 
 
 def _mirror() -> str:
-    """Return the address of a mirror of Debian: $TERN_DEBIAN_MIRROR, or one that apt knows.
+    """Return the address of a mirror of Debian.
 
-    Raises UsageError if apt knows none.
+    It is $TERN_DEBIAN_MIRROR if that is set, else one that the apt of this machine uses. Raises
+    UsageError if there is none.
     """
     override = os.environ.get("TERN_DEBIAN_MIRROR")
     if override:
         return override
+    # A line for each repository: its address, a space, and its label, which may be empty.
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)"]
     output = subprocess.run(command, capture_output=True, text=True).stdout
-    rows = [line.partition(" ") for line in output.splitlines()]
-    for uri, _, label in rows:
+    addresses = []
+    for line in output.splitlines():
+        address, _, label = line.partition(" ")
         if label == "Debian":
-            return uri
-    for uri, _, _ in rows:  # before the lists have been read there is no label
-        if uri.rstrip("/").endswith("/debian"):
-            return uri
+            return address
+        addresses.append(address)
+    # Before the lists of packages have been read there are no labels.
+    for address in addresses:
+        if address.rstrip("/").endswith("/debian"):
+            return address
     hint = "set TERN_DEBIAN_MIRROR to one, or TERN_MICROPYTHON to a suitable interpreter"
     raise UsageError("apt knows no Debian mirror on this machine", hint=hint)

@@ -14,8 +14,11 @@ from terntools.emulators import catalogue, micropython, pico, qemu
 from terntools.emulators.process import EmulatedMachine
 from terntools.emulators.qemu.build import BUILDS
 
+# What `tern emulator build --what` can name. Each function builds it, if it is not there yet, and
+# returns where it is; its argument shows the user a line about a step.
 _BUILDERS = {"device": micropython.build_device, "pico": pico.build_pico}
-_BUILDERS |= {what: build.make for what, build in BUILDS.items()}
+for _name, _build_of_qemu in BUILDS.items():
+    _BUILDERS[_name] = _build_of_qemu.make
 
 
 def add_parser(subparsers: Any) -> None:
@@ -57,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    """Build the emulators that --what names, as far as they are missing."""
+    """Build the emulators that --what names and that are not there yet, and print where they are."""
     names = args.what.split(",")
     for name in names:
         if name not in _BUILDERS:
@@ -66,15 +69,18 @@ def _build(args: argparse.Namespace) -> int:
     built_paths = {}
     with Progress() as progress:
         for name in names:
-            built_paths[name] = str(_BUILDERS[name](progress.say))
-    print_result(
-        built_paths, "\n".join(f"{name}: {path}" for name, path in built_paths.items()), args.json
-    )
+            build = _BUILDERS[name]
+            built_paths[name] = str(build(progress.say))
+    lines = [f"{name}: {path}" for name, path in built_paths.items()]
+    print_result(built_paths, "\n".join(lines), args.json)
     return errors.OK
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run an emulated board until Ctrl-C, and print its port."""
+    """Run an emulated board until Ctrl-C, and print the port at which it is.
+
+    Raises DeviceError if the board ends by itself.
+    """
     if args.what != catalogue.PICO and (args.blank or args.volume is not None):
         text = f"--blank and --volume need a Pico, not {args.what}"
         raise UsageError(text, hint="no other emulated board has a boot loader")
@@ -90,25 +96,28 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _booted(args: argparse.Namespace) -> EmulatedMachine:
-    """The emulated board that the options describe. Raises DeviceError and UsageError."""
+    """Start the emulated board that the options describe. Raises DeviceError and UsageError."""
     if args.what == catalogue.PICO:
         return pico.boot_pico(args.flash, volume=args.volume, blank=args.blank)
     return catalogue.boot(args.what, args.flash)
 
 
 def _info(args: argparse.Namespace) -> int:
-    """List the builds, and the interpreters with what they lack."""
+    """Print which emulators are built, and which MicroPython interpreters there are."""
     info = {**micropython.info(), "pico": pico.info(), **qemu.info()}
-    has_pico = info["pico"]["firmware"] and info["pico"]["machine"]
-    lines = [f"cache        {info['cache']}"]
-    lines.append(f"micropython  {info['micropython'] or 'none: tern emulator build'}")
+    used_interpreter = info["micropython"] or "none: tern emulator build"
+    lines = [f"cache        {info['cache']}", f"micropython  {used_interpreter}"]
     for candidate in info["candidates"]:
         suitability = "suitable"
         if candidate["faults"]:
             suitability = f"unsuitable: {'; '.join(candidate['faults'])}"
         candidate_words = f"{candidate['path']} ({candidate['origin']}) {candidate['version']}"
         lines.append(f"  {candidate_words}: {suitability}")
-    lines.append(f"pico         {'built' if has_pico else 'none: tern emulator build --what pico'}")
+
+    pico_state = "none: tern emulator build --what pico"
+    if info["pico"]["firmware"] and info["pico"]["machine"]:
+        pico_state = "built"
+    lines.append(f"pico         {pico_state}")
     for name in BUILDS:
         build_state = f"none: tern emulator build --what {name}"
         if info[name]:
@@ -119,6 +128,11 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _source(record: dict[str, Any]) -> str:
-    """The version of MicroPython that a build was made of, by its record."""
+    """Return the version of MicroPython from which something was built.
+
+    record: of the build. Its "built_with" has the file names of Debian's source packages, such as
+    "micropython_1.25.0+ds-1.debian.tar.xz".
+    """
     packages = [name for name in record["built_with"] if name.startswith("micropython_")]
-    return str(min(packages)).removesuffix(".debian.tar.xz").replace("_", " ")
+    first_package = str(min(packages))
+    return first_package.removesuffix(".debian.tar.xz").replace("_", " ")

@@ -1,8 +1,9 @@
 """A fleet of emulated boards that run a board's firmware: Picos or machines of QEMU.
 
-A board's directory has what provisioning made, and its flash, `flash.bin`, made at the first start
-and kept. Ledgers are copied back when the fleet is closed, for people and tools; those in the flash
-count.
+A board's directory has the files that provisioning made (keys, records, ledgers of spent budget),
+and the board's flash, `flash.bin`, which is made at the first start and kept. The board works with
+the files in its flash. When the fleet is closed, its ledgers are copied into the directory, where
+people and tools can read them.
 """
 
 import contextlib
@@ -23,12 +24,13 @@ from terntools.emulators.process import EmulatedMachine
 FLASH_NAME = "flash.bin"
 _READY_NAME = "flash.ready"  # made last: a flash without it is filled again
 _AT_ONCE = 2  # boards that start at the same time
-# Kinds of boards, each with one firmware, and the compilers whose code was found to be right there.
+# Pairs of a kind of board and a version of mpy-cross whose code was found to be right there, by
+# this process.
 _tried: set[tuple[str, str]] = set()
 
 
 class FirmwareFleet:
-    """Emulated boards of one kind, one a directory, from entering the context until leaving it."""
+    """Emulated boards of one kind, one for each directory, from entering the context until leaving it."""
 
     def __init__(
         self,
@@ -39,10 +41,11 @@ class FirmwareFleet:
         more: Sequence[str] = (),
         program: str | Path | None = None,
     ) -> None:
-        """Prepare a fleet of emulated boards, one for each directory.
+        """Prepare a fleet with a board for each directory; nothing is started yet.
 
-        name: one of catalogue.NAMES. whole, more: see deploy.library_files. program: runs instead
-        of tern's main.py.
+        name: the kind of board, one of catalogue.NAMES. whole: install every module of the device library
+        instead of the needed ones. more: names of extra modules to install. program: a file of MicroPython
+        that the boards run instead of tern's main.py.
         """
         self._name = name
         self._directories = [Path(directory) for directory in directories]
@@ -57,7 +60,7 @@ class FirmwareFleet:
         return [board.url for board in self._boards]
 
     def failed(self) -> dict[str, DeviceError]:
-        """Return the errors of boards whose processes have ended, by their ports."""
+        """Return the errors of the boards whose processes have ended, by the boards' ports."""
         failures = {}
         for board, directory in zip(self._boards, self._directories, strict=True):
             if not board.is_running:
@@ -66,12 +69,13 @@ class FirmwareFleet:
         return failures
 
     def __enter__(self) -> Self:
-        """Start all boards. The library is compiled once, since the boards are alike."""
+        """Start all boards with the library and their files on them."""
         try:
             for directory in self._directories:
                 self._boards.append(self._boot(directory))
                 close_to_others(directory)
-            self._library = self._compile_library(self._boards[0])  # once: they are alike
+            # Once for all, since the boards are alike.
+            self._library = self._compile_library(self._boards[0])
             self._each(self._start)
         except BaseException:
             self._close()
@@ -85,7 +89,10 @@ class FirmwareFleet:
             self._close()
 
     def _compile_library(self, board: EmulatedMachine) -> dict[str, bytes]:
-        """Return the files of the library for these boards. Raises MiscompiledError."""
+        """Return the files of the device library, compiled for boards like this one, by path.
+
+        Raises MiscompiledError if the board computes something else than the source says.
+        """
         with Repl(board.url) as repl:
             machine = deploy.Machine.of(repl)
             kind_and_compiler = self._name, mpy.compiler_version()
@@ -99,18 +106,21 @@ class FirmwareFleet:
         return catalogue.boot(self._name, directory / FLASH_NAME)
 
     def _each(self, action: Callable[[EmulatedMachine, Path], None]) -> None:
-        """Call `action` for each board and its directory, _AT_ONCE at a time."""
+        """Call `action` with each board and its directory, for _AT_ONCE boards at a time."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(action, list(self._boards), self._directories))
+            outcomes = pool.map(action, list(self._boards), self._directories)
+            list(outcomes)  # raises the error of an action, if there was one
 
     def _start(self, board: EmulatedMachine, directory: Path) -> None:
-        """Bring library and provisioned files to a board, and start its program.
+        """Bring the library and the provisioned files to a board, and start its program.
 
         A new flash is filled while the board is off, which is quicker than over its console.
         """
-        if (directory / _READY_NAME).exists():
+        is_filled = (directory / _READY_NAME).exists()
+        if is_filled:
             with Repl(board.url) as repl:
-                deploy.apply(repl, deploy.compare(repl, self._library, prune=deploy.LIBRARY))
+                changes = deploy.compare(repl, self._library, prune=deploy.LIBRARY)
+                deploy.apply(repl, changes)
                 repl.start_main()
         else:
             board.close()
@@ -118,7 +128,7 @@ class FirmwareFleet:
             (directory / _READY_NAME).touch(0o600)
             board = self._boot(directory)
             position = self._directories.index(directory)
-            self._boards[position] = board  # so that it is closed, whatever comes
+            self._boards[position] = board  # so that it is closed even if it does not answer
         deploy.wait_for_hello(board.url)
 
     def _close(self) -> None:
@@ -127,7 +137,10 @@ class FirmwareFleet:
 
 
 def _provisioned(directory: Path) -> dict[str, bytes]:
-    """Return the files that provisioning made in a board's directory, by their paths on the board."""
+    """Return the files that provisioning made in a board's directory, by their paths on the board.
+
+    A board does not have all kinds of them.
+    """
     names = [storage.RECORDS, storage.FLEET, storage.CLIENTS]
     for ledger in sorted((directory / storage.LEDGERS).glob("*")):
         names.append(f"{storage.LEDGERS}/{ledger.name}")
@@ -140,7 +153,7 @@ def _provisioned(directory: Path) -> dict[str, bytes]:
 
 
 def _save_ledgers(board: EmulatedMachine, directory: Path) -> None:
-    """Copy the ledgers of a board, if it answers, into its directory."""
+    """Copy the ledgers of a board into its directory. A board that does not answer is left alone."""
     with contextlib.suppress(TernError), Repl(board.url) as repl:
         for path in repl.directory("/" + storage.LEDGERS):
             with open(directory / path.lstrip("/"), "wb", opener=private) as file:

@@ -1,4 +1,4 @@
-"""`tern fleet`: emulated boards that stay, for other commands and programs to talk to."""
+"""`tern fleet`: runs emulated boards that stay, for other commands and programs to talk to."""
 
 import argparse
 import json
@@ -33,10 +33,10 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 if TYPE_CHECKING:
     from terntools.emulators.at_broker import AtBroker
 
-_CHECK_EVERY = 0.5  # seconds
+_CHECK_EVERY = 0.5  # seconds between two looks at the boards
 _MAX_RECORDS = 0xFFFF  # of a client
 _AMPLE = "1000"  # the largest that a ledger holds: a trial may ask round after round
-# Options of boards when they are made.
+# Options with which new boards are made; the file _MADE_NAME keeps them.
 _MADE = ("dataset", "classes", "clients", "records", "unit", "budget", "delta", "largest", "seed")
 _MADE_NAME = "made.json"
 
@@ -57,6 +57,11 @@ def add_parser(subparsers: Any) -> None:
         tern fleet emulate 20 --clients 20 --records 500 --unit record --budget 4 --delta 1e-6"""
     emulate = add_command(actions, "emulate", summary, example, run_emulate)
     add_command(actions, "kinds", "list the values of --fleet", "tern fleet kinds", run_kinds)
+    _add_options_of_emulate(emulate)
+
+
+def _add_options_of_emulate(emulate: argparse.ArgumentParser) -> None:
+    """Add the options of `tern fleet emulate` to its parser."""
     emulate.add_argument("boards", type=int, metavar="N", help="number of boards")
     text = "data set of the clients' records (default: flights)"
     add_option(emulate, "--dataset", text, choices=datasets.held_names())
@@ -86,6 +91,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_kinds(args: argparse.Namespace) -> int:
+    """Print what --fleet can name: the form of each name, and what it stands for."""
     kinds = [{"form": kind.form, "about": kind.about} for kind in KINDS.available()]
     text = "\n".join(f"{kind['form']:24} {kind['about']}" for kind in kinds)
     print_result({"kinds": kinds}, text, args.json)
@@ -93,7 +99,7 @@ def run_kinds(args: argparse.Namespace) -> int:
 
 
 def run_emulate(args: argparse.Namespace) -> int:
-    """Run emulated boards until Ctrl-C, on a broker if one is named."""
+    """Run emulated boards until Ctrl-C, connected to a broker if --broker names one."""
     _check(args)
     interpreter = find_micropython()
     with heeding_interrupts(), ExitStack() as stack:
@@ -113,31 +119,38 @@ def run_emulate(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that do not fit each other."""
+    """Raise UsageError for options of `tern fleet emulate` that do not fit, or are out of range.
+
+    An option that the user has not given is None.
+    """
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
-        if args.clients is not None or args.classes or args.records is not None:
+        names_records = args.clients is not None or args.classes or args.records is not None
+        if names_records:
             text = "boards with a --program have one client each, and collect their own records"
             raise UsageError(text, hint="leave --clients, --classes and --records out")
         if not Path(args.program).is_file():
             hint = "name a file of MicroPython"
             raise UsageError(f"there is no program {args.program}", hint)
 
-    clients, records = args.clients, args.records
-    has_enough_clients = clients is None or clients >= args.boards
-    require(has_enough_clients, "clients", f"{args.boards} or more, one a board", clients)
-    is_possible = records is None or 1 <= records <= _MAX_RECORDS
-    require(is_possible, "records", f"1 to {_MAX_RECORDS}", records)
-    require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
+    if args.clients is not None:
+        has_enough = args.clients >= args.boards
+        require(has_enough, "clients", f"{args.boards} or more, one a board", args.clients)
+    if args.records is not None:
+        is_possible = 1 <= args.records <= _MAX_RECORDS
+        require(is_possible, "records", f"1 to {_MAX_RECORDS}", args.records)
+    if args.seed is not None:
+        require(args.seed >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
 
 
 def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
-    """Return the store of the keys of --broker, which is started on request.
+    """Return the store with the device keys of the broker of --broker, which is started on request.
 
-    The result is None without a broker, or if its store is not known.
+    stack: ends a broker that was started. The result is None without --broker, or if the broker's store
+    is not known.
     """
     if not args.broker:
         return None
@@ -152,7 +165,10 @@ def _open_broker(args: argparse.Namespace, stack: ExitStack) -> Path | None:
 def _print_fleet(
     args: argparse.Namespace, fleet: EmulatedFleet, store: Path, board_folders: list[Path]
 ) -> None:
-    """Print where the boards and their keys are."""
+    """Print at which ports or on which broker the boards are, and where their keys are.
+
+    store: of the keys. board_folders: the directories of the boards.
+    """
     if args.broker:
         lines = [f"on the broker of {args.broker}: {counted(len(board_folders), 'board')}"]
     else:
@@ -161,13 +177,16 @@ def _print_fleet(
     result = {
         "ports": fleet.ports,
         "store": str(store),
-        "directory": str(board_folders[0].parent.parent),
+        "directory": str(board_folders[0].parent.parent),  # DIRECTORY/fleet/board-000
     }
     print_result(result, "\n".join(lines), args.json)
 
 
 def _watch(fleet: EmulatedFleet, watch: "AtBroker | None") -> NoReturn:
-    """Look after the boards until Ctrl-C. Raises DeviceError if one ends."""
+    """Watch over the boards and their broker until Ctrl-C. Raises DeviceError if a board ends.
+
+    watch: of the broker; None if the boards are at ports.
+    """
     while True:
         for error in fleet.failed().values():
             raise error
@@ -177,9 +196,10 @@ def _watch(fleet: EmulatedFleet, watch: "AtBroker | None") -> NoReturn:
 
 
 def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, list[Path]]:
-    """Return the store of the keys and the directories of the boards, made if there are none.
+    """Return the store of the boards' keys and the directories of the boards, made if there are none.
 
-    broker_store: the store of the broker's keys; None if the store is to be beside the boards.
+    broker_store: the store with the keys of the broker; None if the boards are to have a store of
+    their own.
     """
     directory: Path | None = None
     if args.dir:
@@ -187,22 +207,28 @@ def _boards(args: argparse.Namespace, broker_store: Path | None) -> tuple[Path, 
     elif broker_store:
         directory = broker_store.parent
 
-    if directory is not None and (directory / FLEET_NAME).exists():
+    are_made = directory is not None and (directory / FLEET_NAME).exists()
+    if directory is not None and are_made:
         board_folders = _existing_boards(args, directory)
+        store = broker_store or directory / store_file.NAME
     else:
         _set_defaults(args)
         unit = parse_unit(args.unit)
         clients = _Clients(limits=_limits(args), dataset=_dataset(args), unit=unit)
         directory = directory or run_directory.new_directory()
+        store = broker_store or directory / store_file.NAME
         board_folders = board_directories(directory, args.boards)
-        _provision(args, broker_store or directory / store_file.NAME, board_folders, clients)
+        _provision(args, store, board_folders, clients)
         made_options = {name: getattr(args, name) for name in _MADE}
         run_directory.write_json(board_folders[0].parent / _MADE_NAME, made_options)
-    return broker_store or directory / store_file.NAME, board_folders
+    return store, board_folders
 
 
 def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
-    """Return the directories of boards that were made before. Raises UsageError if they do not fit."""
+    """Return the directories of boards that an earlier call made.
+
+    directory: of the fleet. Raises UsageError if there are too few, or others than the options say.
+    """
     board_folders = board_directories(directory, args.boards)
     for board_folder in board_folders:
         if not board_folder.is_dir():
@@ -213,7 +239,7 @@ def _existing_boards(args: argparse.Namespace, directory: Path) -> list[Path]:
 
 
 def _set_defaults(args: argparse.Namespace) -> None:
-    """Set the options of new boards that are not given."""
+    """Set the options of new boards that the user has not given."""
     defaults = {
         "dataset": "flights",
         "clients": args.boards if args.program else 1000,
@@ -228,7 +254,7 @@ def _set_defaults(args: argparse.Namespace) -> None:
 
 
 def _limits(args: argparse.Namespace) -> Policy:
-    """What a client may spend. Raises UsageError."""
+    """Return the limits of a client's privacy budget by the options. Raises UsageError."""
     if args.largest or args.delta:
         return policy(args.largest, args.budget, args.delta)
     budget = parse_epsilon(args.budget, ledger.MAX_BUDGET, "--budget")
@@ -236,19 +262,26 @@ def _limits(args: argparse.Namespace) -> Policy:
 
 
 def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | None:
-    """The records of the clients; None if a program collects them. Raises UsageError."""
+    """Return the data set whose records the clients get; None if a program collects records.
+
+    Raises UsageError if it is too small.
+    """
     if args.program:
         return None
     dataset = datasets.held(args.dataset, classes=args.classes)
-    most = len(dataset.training) // args.records
-    bound = f"at most {most}, by the records of {args.dataset}"
-    require(args.clients <= most, "clients", bound, args.clients)
+    most_clients = len(dataset.training) // args.records  # with so many records each
+    bound = f"at most {most_clients}, by the records of {args.dataset}"
+    require(args.clients <= most_clients, "clients", bound, args.clients)
     return dataset
 
 
 @dataclass(frozen=True)
 class _Clients:
-    """What new boards hold for their clients. dataset: None if a program collects the records."""
+    """What the clients of new boards get.
+
+    dataset: the source of their records; None if a program collects them. limits: of a client's privacy
+    budget. unit: how many consecutive records a guarantee protects; 0: all of a client.
+    """
 
     dataset: datasets.Dataset | datasets.Table | None
     limits: Policy
@@ -258,9 +291,13 @@ class _Clients:
 def _provision(
     args: argparse.Namespace, store: Path, boards: list[Path], clients: _Clients
 ) -> None:
-    """Make the files of new boards, and put their keys into the store."""
-    rows = np.zeros((args.boards, 2), np.int16)  # its own are elsewhere: tern.recorder
-    each = 1
+    """Make the files of new boards, and put the keys of their clients into a store.
+
+    boards: their directories. Each gets the same number of clients.
+    """
+    # A client has a record at least. With a program it is never read: tern.recorder keeps others.
+    rows = np.zeros((args.boards, 2), np.int16)
+    each = 1  # records of a client
     if clients.dataset is not None:
         each = args.records
         rows = dealt_records(clients.dataset, args.clients, each, args.seed)
@@ -269,13 +306,21 @@ def _provision(
 
 
 def _require_the_same(args: argparse.Namespace, directory: Path) -> None:
-    """Raise UsageError for an option that boards which were made before do not have."""
+    """Raise UsageError for an option that differs from what existing boards were made with.
+
+    directory: of the fleet. An option that the user has not given is None or False.
+    """
     path = directory / FLEET_NAME / _MADE_NAME
-    made = json.loads(path.read_text()) if path.exists() else {}
+    made = {}
+    if path.exists():
+        made = json.loads(path.read_text())
     for name in _MADE:
         value = getattr(args, name)
-        if value not in (None, False, made.get(name)):
-            option = flag(name) if value is True else f"{flag(name)} {value}"
-            text = f"{option} changes nothing about the boards that {directory} holds already"
-            new = f"tern fleet emulate {args.boards} {option} --dir NEW-DIR"
-            raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")
+        if value in (None, False, made.get(name)):
+            continue
+        option = flag(name)
+        if value is not True:
+            option += f" {value}"
+        text = f"{option} changes nothing about the boards that {directory} holds already"
+        new = f"tern fleet emulate {args.boards} {option} --dir NEW-DIR"
+        raise UsageError(text, hint=f"leave it out to run those again, or make new ones: {new}")

@@ -1,5 +1,6 @@
-"""Fleets of emulated boards, as the command line names them; pyproject.toml registers them with the
-host.
+"""The fleets of emulated boards, by the names that they have on the command line.
+
+pyproject.toml registers them with the host.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from terntools.emulators.unix_fleet import EmulatedFleet
 
 
 class Emulated(BoardFleet):
-    """MicroPython processes, each with a directory of its own."""
+    """A fleet of MicroPython processes on this machine, each with a directory of its own."""
 
     form = "emulated:N"
     about = "N emulated boards: MicroPython processes on this machine"
@@ -34,9 +35,9 @@ class Emulated(BoardFleet):
 
 
 class OnFirmware(Emulated):
-    """Emulated boards that run a board's firmware, from a flash of their own."""
+    """A fleet of emulated boards that run a board's firmware, each from a flash of its own."""
 
-    firmware: ClassVar[str]  # the board (terntools.emulators.catalogue)
+    firmware: ClassVar[str]  # the board's name in terntools.emulators.catalogue
     MOST: ClassVar[int] = 16  # each takes a core while it computes
 
     def boards(
@@ -46,28 +47,24 @@ class OnFirmware(Emulated):
 
 
 class Pico(OnFirmware):
-    form, about, firmware = "pico-emulated:N", "N emulated Picos", "pico"
+    form = "pico-emulated:N"
+    about = "N emulated Picos"
+    firmware = "pico"
 
 
 class Rv32(OnFirmware):
-    form, about, firmware = (
-        "rv32-emulated:N",
-        "N emulated boards with an ESP32-C3's instruction set",
-        "rv32",
-    )
+    form = "rv32-emulated:N"
+    about = "N emulated boards with an ESP32-C3's instruction set"
+    firmware = "rv32"
 
 
 class Xtensa(OnFirmware):
-    form, about, firmware = (
-        "xtensa-emulated:N",
-        "N emulated boards with an ESP32's instruction set",
-        "xtensa",
-    )
+    form = "xtensa-emulated:N"
+    about = "N emulated boards with an ESP32's instruction set"
+    firmware = "xtensa"
 
 
 class M33(OnFirmware):
-    form, about, firmware = (
-        "m33-emulated:N",
-        "N emulated boards with a Pico 2's instruction set",
-        "m33",
-    )
+    form = "m33-emulated:N"
+    about = "N emulated boards with a Pico 2's instruction set"
+    firmware = "m33"

@@ -1,7 +1,8 @@
-"""The emulated device's interpreter: a 32-bit MicroPython with single-precision floats.
+"""Finds or builds the emulated device's interpreter.
 
-Small ints, floats and viper's 32-bit wrap are as on boards. It is found on this machine, or built
-from the source of Debian's package, which has 64 bits.
+It is a 32-bit MicroPython with single-precision floats, so that small integers, floats and the
+32-bit arithmetic of viper code are as on boards. Debian's own package has 64 bits; the interpreter
+is built from the package's source, unless a suitable one is on this machine.
 """
 
 import contextlib
@@ -34,9 +35,9 @@ _OPTIONS = {"make": _MAKE_OPTIONS, "frozen": _FROZEN, "tls": "lib/mbedtls"}
 RECIPE = Recipe("micropython-device", MICROPYTHON_VERSION, _OPTIONS, ("micropython",))
 
 _TREE = "micropython.tar"
-_LIBRARIES = ("mbedtls", "lwip")  # emptied in Debian's MicroPython, packages of their own
-# A security update of Debian changes the version of a package and not the release that it is made
-# from.
+_LIBRARIES = ("mbedtls", "lwip")  # not in Debian's MicroPython: they are packages of their own
+# SHA-256 of the libraries' own releases. A security update of Debian changes the version of its
+# package, but not the release that the package is made from.
 _CHECKSUMS = {
     "lwip_2.2.1+dfsg1.orig.tar.xz": "83729c274c499d3348e9fbbe043a3113f3fa8953e7efddc7c21c7fcbb1f2b7b1"
 }
@@ -86,7 +87,11 @@ for name in modules.split():
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A MicroPython of this machine. faults: why it cannot be an emulated device."""
+    """A MicroPython of this machine.
+
+    origin: where its path is from, such as "PATH". faults: why it cannot be an emulated device; empty
+    if it can.
+    """
 
     path: Path
     origin: str
@@ -95,12 +100,15 @@ class Interpreter:
 
 
 def device_command(interpreter: Path, *arguments: str | Path, heap: str = DEVICE_HEAP) -> list[str]:
-    """The command that runs `interpreter` with a board's heap."""
+    """Return the command that runs an interpreter with as much heap as a board has.
+
+    arguments: of the interpreter.
+    """
     return [str(interpreter), "-X", f"heapsize={heap}", *map(str, arguments)]
 
 
 def probe(path: Path, origin: str) -> Interpreter:
-    """Run an interpreter, and find out why it cannot be an emulated device.
+    """Run an interpreter, and find out whether it can be an emulated device.
 
     origin: where the path is from, for people.
     """
@@ -110,18 +118,22 @@ def probe(path: Path, origin: str) -> Interpreter:
             command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Interpreter(path, origin, "", (f"does not run: {error}",))
-    first_line, *faults = answer.stdout.splitlines() or [""]
+        return Interpreter(path, origin, version="", faults=(f"does not run: {error}",))
+
+    # A MicroPython prints its version, and then a line for each fault.
+    first_line, _, other_lines = answer.stdout.partition("\n")
+    faults = other_lines.splitlines()
     if not first_line.startswith("tern-probe "):
-        last_line = (answer.stderr.strip() or "no output").splitlines()[-1]
-        faults = [f"is not a MicroPython that works: {last_line}"]
-    return Interpreter(path, origin, first_line.removeprefix("tern-probe "), tuple(faults))
+        error_output = answer.stderr.strip() or "no output"
+        faults = [f"is not a MicroPython that works: {error_output.splitlines()[-1]}"]
+    version = first_line.removeprefix("tern-probe ")
+    return Interpreter(path, origin, version, tuple(faults))
 
 
 def candidates() -> list[Interpreter]:
-    """Return the interpreters of this machine, the best first: on PATH, and in the cache.
+    """Return the interpreters of this machine: first that on PATH, then that in the cache.
 
-    If the environment names one in TERN_MICROPYTHON, it is the only candidate.
+    If the environment variable TERN_MICROPYTHON names one, it is the only candidate.
     """
     named = os.environ.get("TERN_MICROPYTHON")
     if named:
@@ -138,9 +150,9 @@ def candidates() -> list[Interpreter]:
 
 
 def find_micropython() -> Path:
-    """Return the path of the emulated device's interpreter.
+    """Return the path of an interpreter that can be an emulated device.
 
-    Raises UsageError for an unfit $TERN_MICROPYTHON, DeviceError if there is none.
+    Raises UsageError if the one that TERN_MICROPYTHON names cannot, and DeviceError if there is none.
     """
     interpreters = candidates()
     for interpreter in interpreters:
@@ -159,9 +171,10 @@ def find_micropython() -> Path:
 
 
 def build_device(progress: Progress) -> Path:
-    """Return the path of the interpreter, built into the cache if none is found.
+    """Return the path of an interpreter that can be an emulated device; build one if there is none.
 
-    As root, missing Debian packages are installed. Raises UsageError.
+    As root, Debian packages that the build needs are installed. progress: shows the user a line about a
+    step. Raises UsageError.
     """
     with contextlib.suppress(DeviceError):
         return find_micropython()
@@ -170,44 +183,56 @@ def build_device(progress: Progress) -> Path:
         raise UsageError(
             f"the emulated device is built on x86 only, and this is {platform.machine()}", hint
         )
-    cache.build_entry(RECIPE, lambda work, out: _compile(work, out, progress), progress)
+
+    def build(work: Path, out: Path) -> dict[str, str]:
+        return _compile(work, out, progress)
+
+    cache.build_entry(RECIPE, build, progress)
     return find_micropython()
 
 
 @dataclass(frozen=True)
 class Source:
-    """MicroPython's source package: a release of Debian, and the version; None: the release's."""
+    """The source of MicroPython: Debian's package.
+
+    release: of Debian. version: of the package; None: the one that the release has.
+    """
 
     release: str
     version: str | None
 
     @property
     def recipe(self) -> Recipe:
-        return Recipe(
-            "micropython-source", self.version or self.release, {"libraries": _LIBRARIES}, (_TREE,)
-        )
+        """What names the source in the cache: it is fetched again if any of this changes."""
+        version = self.version or self.release
+        options = {"libraries": _LIBRARIES}
+        return Recipe("micropython-source", version, options, products=(_TREE,))
 
     def unpack(self, work: Path, shell: Shell) -> tuple[Path, dict[str, str]]:
-        """Unpack the source, fetched once, into `work`.
+        """Unpack the source into the folder `work`; it is downloaded unless the cache has it.
 
-        Returns its folder and the sha256 of every package.
+        shell: runs the steps. Returns the folder of the source, and the SHA-256 of each package that it
+        is from, by the package's file name.
         """
         progress = shell.progress
-        entry = cache.build_entry(
-            self.recipe, lambda into, out: self._fetch(into, out, progress), progress
-        )
+
+        def fetch(build_folder: Path, out: Path) -> dict[str, str]:
+            return self._fetch(build_folder, out, progress)
+
+        entry = cache.build_entry(self.recipe, fetch, progress)
         shell.run("tar", "-xf", entry / _TREE, "-C", work)
         record = cache.read_record(self.recipe)
-        assert record is not None
+        assert record is not None  # the entry was just made or found
         return work / "micropython", record["built_with"]
 
     def _fetch(self, work: Path, out: Path, progress: Progress) -> dict[str, str]:
-        """Make the tarball of the source, with the compiler mpy-cross in it.
+        """Download the source, compile mpy-cross in it, and make a tarball of it.
 
-        Returns the sha256 of every package.
+        work: folder to work in. out: folder of the tarball. Returns the SHA-256 of each package.
         """
         shell = Shell(work / "build.log", progress)
-        packages, source = work / "packages", work / "micropython"
+        packages = work / "packages"
+        source = work / "micropython"
         packages.mkdir()
         self._download(packages, shell)
         shell.run("dpkg-source", "--extract", debian.only(packages, "micropython_*.dsc"), source)
@@ -218,24 +243,33 @@ class Source:
         return checksums_in(packages)
 
     def _download(self, packages: Path, shell: Shell) -> None:
-        """Download the packages of the source. Raises BuildError if one is not as expected."""
-        source_words, package = "the newest MicroPython", "micropython"
+        """Download the packages of the source into a folder.
+
+        Raises BuildError if one is not as expected.
+        """
+        source_words = "the newest MicroPython"
+        package = "micropython"
         if self.version:
             source_words = f"MicroPython {self.version}"
             package = f"micropython={self.version}"
         shell.progress(f"fetching the source of {source_words} from Debian {self.release}")
         if self.release == debian.RELEASE:
-            debian.download((package, *_LIBRARIES), (), packages, shell)
+            sources = (package, *_LIBRARIES)
+            debian.download(sources, binaries=(), folder=packages, shell=shell)
         else:
-            debian.download((package,), (), packages, shell, self.release)
-            debian.download(_LIBRARIES, (), packages, shell)
+            debian.download(
+                (package,), binaries=(), folder=packages, shell=shell, release=self.release
+            )
+            # The libraries are always those of RELEASE, whose checksums are known.
+            debian.download(_LIBRARIES, binaries=(), folder=packages, shell=shell)
         debian.require_checksums(packages, _CHECKSUMS)
 
 
 def _bundle_libraries(source: Path, packages: Path, shell: Shell) -> None:
-    """Put libraries into the source that Debian took out of it.
+    """Put the libraries into MicroPython's source that Debian took out of it.
 
-    Debian links its own, 64-bit Mbed TLS. A board has the source of it.
+    Debian's MicroPython is linked with its own, 64-bit Mbed TLS. That of a board is compiled with
+    MicroPython. source: the folder of the source. packages: that of Debian's packages.
     """
     change = debian.only(source / "debian/patches", "*Use-system-mbedtls.patch")
     shell.run("patch", "-R", "-p1", "-i", change, cwd=source)
@@ -254,12 +288,12 @@ PINNED = Source(debian.RELEASE, MICROPYTHON_VERSION)
 
 
 def make(shell: Shell, *arguments: str | Path) -> None:
-    """Run make on all cores. Raises BuildError."""
+    """Run make with as many jobs as this machine has cores. Raises BuildError."""
     shell.run("make", "-s", f"-j{os.cpu_count()}", *arguments)
 
 
 def checksums_in(packages: Path) -> dict[str, str]:
-    """The sha256 of every package in a folder, for the record of a build."""
+    """Return the SHA-256 of each file in a folder of packages by name, for the record of a build."""
     checksums = {}
     for path in sorted(packages.iterdir()):
         if path.is_file():
@@ -268,9 +302,10 @@ def checksums_in(packages: Path) -> dict[str, str]:
 
 
 def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
-    """Build the interpreter of the emulated device, and return what it was built with.
+    """Build the emulated device's interpreter, and return what it was built with.
 
-    work: folder to build in. out: folder of the product.
+    work: folder to build in. out: folder of the product. progress: shows the user a line about a step.
+    Returns the compiler's version and the SHA-256 of each source package.
     """
     shell = Shell(work / "build.log", progress)
     debian.require(_REQUIREMENTS, shell)
@@ -287,7 +322,7 @@ def _compile(work: Path, out: Path, progress: Progress) -> dict[str, str]:
 
 
 def version_of(command: str) -> str:
-    """The first line of what `command --version` prints; empty if it is not installed."""
+    """Return the first line of what `command --version` prints; "" if it is not installed."""
     if not shutil.which(command):
         return ""
     answer = subprocess.run([command, "--version"], capture_output=True, text=True)
@@ -295,17 +330,22 @@ def version_of(command: str) -> str:
 
 
 def info() -> dict[str, Any]:
-    """Return the interpreter in use, every candidate with its faults, and the record of the build."""
-    used_interpreter: Interpreter | None = None
+    """Return what `tern emulator info --json` says of the emulated device.
+
+    That is the interpreter in use, every candidate with its faults, and the record of the build.
+    """
+    used_path: str | None = None
+    used_version: str | None = None
     rows = []
     for interpreter in candidates():
         rows.append({**asdict(interpreter), "path": str(interpreter.path)})
-        if used_interpreter is None and not interpreter.faults:
-            used_interpreter = interpreter
+        if used_path is None and not interpreter.faults:
+            used_path = str(interpreter.path)
+            used_version = interpreter.version
     return {
         "cache": str(cache.cache_root()),
-        "micropython": str(used_interpreter.path) if used_interpreter else None,
-        "version": used_interpreter.version if used_interpreter else None,
+        "micropython": used_path,
+        "version": used_version,
         "candidates": rows,
         "record": cache.read_record(RECIPE),
     }

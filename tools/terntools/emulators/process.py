@@ -1,4 +1,4 @@
-"""A board emulated by a process of this machine, and the lock of its flash."""
+"""A board that a process of this machine emulates, and the lock of its flash."""
 
 import contextlib
 import os
@@ -10,16 +10,22 @@ from pathlib import Path
 from ternhost.errors import UsageError
 from ternhost.files import Closing, close_to_others, require_one_name
 
-_LOCK_SECONDS = 3.0  # the board of a host that was killed ends a little after it
+_LOCK_SECONDS = 3.0  # to wait for a lock: a board ends a little after a host that was killed
 
 
 class EmulatedMachine(Closing):
-    """A running emulated board; a context manager. Its console is at `url`, for serial_for_url."""
+    """A running emulated board; a context manager.
+
+    url: of its console, which serial_for_url of pyserial opens.
+    """
 
     def __init__(
         self, process: subprocess.Popen[str], url: str, clean: Callable[[], None] = lambda: None
     ) -> None:
-        """clean: is called once the process has ended."""
+        """Take over the process of an emulated board that has started.
+
+        clean: is called once the process has ended, to remove its files.
+        """
         self._process = process
         self._clean = clean
         self.url = url
@@ -29,12 +35,15 @@ class EmulatedMachine(Closing):
         return self._process.poll() is None
 
     def cut_power(self) -> None:
-        """Kill it: the flash stays as it was at the last erase or program that was complete."""
+        """Kill the process, as a power cut ends a board.
+
+        The flash stays as it was after the last operation that was complete.
+        """
         self._process.kill()
         self.close()
 
     def close(self) -> None:
-        """End the process, and call `clean`."""
+        """End the process, and remove its files."""
         self._process.terminate()
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
@@ -45,7 +54,10 @@ class EmulatedMachine(Closing):
 
 @contextlib.contextmanager
 def beyond_9(descriptor: int) -> Iterator[int]:
-    """A duplicate of a descriptor that a shell between does not use: those up to 9 are its own."""
+    """Yield a duplicate of a file descriptor whose number is 10 or more.
+
+    A shell that starts the process which is to get the descriptor uses those up to 9 itself.
+    """
     import fcntl  # absent on Windows, where other tools import this module
 
     duplicate = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
@@ -56,9 +68,9 @@ def beyond_9(descriptor: int) -> Iterator[int]:
 
 
 def lock_within(lock: int, seconds: float) -> bool:
-    """Try to lock an open file for some seconds; return whether it is locked.
+    """Try to lock an open file for so many seconds; return whether it is locked.
 
-    lock: its descriptor. The processes that inherit the file hold the lock until they end.
+    lock: descriptor of the file. The processes that inherit it hold the lock until they end.
     """
     import fcntl
 
@@ -75,22 +87,23 @@ def lock_within(lock: int, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
-    """Lock the flash, of `size` bytes, until the process that inherits the descriptors ends.
+    """Lock a flash file until the process that inherits the yielded descriptors has ended.
 
-    Yields the descriptors to pass on. Two boards on one flash would spend one device's budget
-    twice. Raises UsageError for a flash in use, and for a file of another size, which is another
-    kind of board's. Raises StorageError for a flash with hard links: the lock lies beside one name.
+    Two boards on one flash would spend one device's privacy budget twice. flash: None needs no lock.
+    size: that a flash of this kind of board has, in bytes. Raises UsageError for a flash in use, and
+    for a file of another size, which belongs to another kind of board. Raises StorageError for a flash
+    with hard links: the lock is a file beside one of its names, and does not protect the others.
     """
     if flash is None:
         yield ()
         return
     flash = flash.resolve()  # it may be known by several names
     try:
-        # Beside it: to be there, the flash has to hold a firmware.
+        # The lock is a file of its own: the flash must not be there before it has a firmware.
         descriptor = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    with beyond_9(descriptor) as lock:
+    with beyond_9(descriptor) as lock:  # a duplicate, as a shell can pass it on
         os.close(descriptor)
         if not lock_within(lock, _LOCK_SECONDS):
             hint = "end that one, or name another file"
@@ -98,7 +111,8 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         if flash.exists():
             require_one_name(flash)
             close_to_others(flash)  # it holds keys
-            if flash.stat().st_size not in (0, size):
+            has_size = flash.stat().st_size in (0, size)  # a new one is empty
+            if not has_size:
                 text = f"{flash} does not have the size of this board's flash: "
                 raise UsageError(f"{text}is it another board's?", hint="name another file")
         yield (lock,)

@@ -1,8 +1,7 @@
-"""Emulated boards that run a user's program beside tern, on a broker of this machine: for examples
-and tests.
+"""Emulated boards that run a user's program, on a broker of this machine: for examples and tests.
 
-`micropython PROGRAM DIRECTORY SEED ...` runs with a Pico's heap and keeps its state as JSON in its
-directory.
+Each board is a process `micropython PROGRAM DIRECTORY SEED ...` with as much heap as a Pico has.
+The program uses tern to take part in training, and keeps its own state as JSON in its directory.
 """
 
 import json
@@ -10,8 +9,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,40 +30,48 @@ from terntools.boards import attach
 from terntools.emulators.micropython import device_command, find_micropython
 from terntools.emulators.unix_fleet import FIRMWARE, LOG_NAME
 
-_PATIENCE = 300  # seconds
+_PATIENCE = 300  # seconds that wait_until() waits
+
+
+@dataclass(frozen=True)
+class UserProgram:
+    """A MicroPython program that boards run.
+
+    path: its file. state_file: the name of the file, in a board's directory, in which the program
+    keeps its state as JSON. arguments: of the program, after the board's directory and seed.
+    """
+
+    path: Path
+    state_file: str
+    arguments: Sequence[object] = ()
 
 
 class ProgramFleet:
-    """A broker, and boards that run `program` with `arguments`, from entering the context until
-    leaving it.
-    """
+    """A broker and boards that run a user's program, from entering the context until leaving it."""
 
     def __init__(
         self,
         folder: Path,
-        program: Path,
+        program: UserProgram,
         boards: int,
         features: int,
         policy: Policy,
-        *arguments: object,
-        tells: str,
         unit: int = 0,
         **network: Any,
     ) -> None:
-        """Prepare a fleet of `boards` boards in a folder, which run a user's program.
+        """Prepare a fleet; nothing is started or written yet.
 
-        features: of a record, zeros at first. arguments: of the program. tells: the name of the
-        file in which the program keeps its state. unit: records of a run that is protected; 0 for
-        the device. network: options of `attach.write_network`.
+        folder: for the files of the broker and of the boards. boards: how many there are. features:
+        of a record. policy: the limits of each board's privacy budget. unit: how many consecutive
+        records of a board a guarantee protects; 0: all records of the board. network: options of
+        `attach.write_network`, such as wake_s.
         """
         self.broker = folder / "broker"
         self.directories = board_directories(folder, boards)
         self._folder = folder
-        self._program = program.resolve()
-        self._d = features
+        self._program = program
+        self._features = features
         self._policy = policy
-        self._arguments = [str(argument) for argument in arguments]
-        self._tells = tells
         self._unit = unit
         self._network = network
         self._stack = ExitStack()
@@ -71,31 +79,39 @@ class ProgramFleet:
 
     def __enter__(self) -> Self:
         """Start the broker if necessary, give the boards keys, and start them."""
-        with self._stack:
+        with self._stack:  # ends what has started, if something fails
             self._stack.enter_context(ensure_running(self.broker, warn))
-            store_path = Access.load(host_file(self.broker)).store
-            assert store_path is not None
-            rows = np.zeros((len(self.directories), self._d + 1), np.int16)
-            with Store(store_path, beside=True) as store:
-                provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
-            configuration.configure(self.broker)
-            reload(self.broker)
-            attach.attach(self.directories, self.broker, store_path, **self._network)
-            for seed, directory in enumerate(self.directories, 1):
+            self._provision()
+            for seed, directory in enumerate(self.directories, start=1):
                 close_to_others(directory)
                 self._start(directory, seed)
-            self._stack = self._stack.pop_all()
+            self._stack = self._stack.pop_all()  # nothing failed: it ends with the context
         return self
+
+    def _provision(self) -> None:
+        """Give each board keys, a record of zeros and the address of the broker.
+
+        The broker gets the keys, too.
+        """
+        store_path = Access.load(host_file(self.broker)).store
+        assert store_path is not None  # a broker that was just made has one
+        rows = np.zeros((len(self.directories), self._features + 1), np.int16)
+        with Store(store_path, beside=True) as store:
+            provision_fleet(store, self.directories, rows, self._policy, unit=self._unit)
+        configuration.configure(self.broker)
+        reload(self.broker)
+        attach.attach(self.directories, self.broker, store_path, **self._network)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _start(self, directory: Path, seed: int) -> None:
-        """Start the program of a board. seed: of its random numbers."""
-        command = device_command(
-            find_micropython(), self._program, directory, str(seed), *self._arguments
-        )
-        module_path = os.pathsep.join([str(FIRMWARE), str(self._program.parent), ".frozen"])
+        """Start the program on the board of a directory. seed: of the program's random numbers."""
+        program = self._program.path.resolve()
+        arguments = [str(argument) for argument in self._program.arguments]
+        command = device_command(find_micropython(), program, directory, str(seed), *arguments)
+        # Where MicroPython looks for modules: the device library, beside the program, what is built in.
+        module_path = os.pathsep.join([str(FIRMWARE), str(program.parent), ".frozen"])
         with open(directory / LOG_NAME, "ab", opener=private) as log:
             process = subprocess.Popen(
                 command,
@@ -107,60 +123,58 @@ class ProgramFleet:
                 start_new_session=True,  # Ctrl-C is for the host
             )
         self._processes.append(process)
+        # Callbacks run in the reverse order: kill, then wait.
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
 
     def states(self) -> list[dict[str, Any]]:
-        """Return the last state of each board.
+        """Return the last state of each board's program.
 
-        It is empty while there is none, or while it is being written.
+        A state is empty while there is none, or while it is being written.
         """
         states: list[dict[str, Any]] = []
         for directory in self.directories:
             try:
-                states.append(json.loads((directory / self._tells).read_text()))
+                text = (directory / self._program.state_file).read_text()
+                states.append(json.loads(text))
             except (OSError, ValueError):
                 states.append({})
         return states
 
     def wait_until(self, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Wait until `holds` is true of each board's state, and return all states.
+        """Wait until `holds` is true of the state of each board's program; return the states.
 
-        Raises DeviceError if a program ends, or if it takes too long.
+        Raises DeviceError if a program ends, or if it takes longer than _PATIENCE.
         """
         give_up_at = time.monotonic() + _PATIENCE
         while True:
             states = self.states()
             if all(state and holds(state) for state in states):
                 return states
-            for directory, process in zip(self.directories, self._processes, strict=True):
-                if process.poll() is not None:
-                    raise DeviceError(
-                        "a board's program has ended", hint=f"see {directory / LOG_NAME}"
-                    )
+            self._require_running()
             if time.monotonic() > give_up_at:
                 hint = f"see {LOG_NAME} in {self._folder}"
                 raise DeviceError(f"not all boards got there within {_PATIENCE} s", hint)
             time.sleep(0.2)
 
-    def tern(self, command: str, options: str) -> dict[str, Any]:
-        """Run `tern train` or `tern serve` with these options, and return its result.
+    def _require_running(self) -> None:
+        """Raise DeviceError if the program of a board has ended."""
+        for directory, process in zip(self.directories, self._processes, strict=True):
+            if process.poll() is not None:
+                hint = f"see {directory / LOG_NAME}"
+                raise DeviceError("a board's program has ended", hint=hint)
 
-        Raises DeviceError if it fails.
+    def tern(self, command: str, options: str) -> dict[str, Any]:
+        """Run `tern train` or `tern serve` on this fleet, and return its result.
+
+        command: "train" or "serve". options: of the command, separated by spaces. Raises DeviceError
+        if it fails.
         """
-        arguments = [
-            sys.executable,
-            "-m",
-            "ternhost",
-            command,
-            "--fleet",
-            f"mqtt:{self.broker}",
-            *options.split(),
-            "--no-report",
-            "--json",
-        ]
+        arguments = [sys.executable, "-m", "ternhost", command, "--fleet", f"mqtt:{self.broker}"]
+        arguments += [*options.split(), "--no-report", "--json"]
         process = subprocess.run(arguments, cwd=self._folder, capture_output=True, text=True)
-        if process.returncode:
+        if process.returncode != 0:
             raise DeviceError(f"tern {command} failed: {process.stdout}{process.stderr}")
-        result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+        last_line = process.stdout.splitlines()[-1]
+        result: dict[str, Any] = json.loads(last_line)
         return result

@@ -1,7 +1,7 @@
-"""A fleet of emulated boards: MicroPython processes on ptys, each with a directory of its own.
+"""A fleet of emulated boards: MicroPython processes, each with a directory of its own.
 
-This process keeps both ends of each pty open. So a port outlives restarts of its board and of the
-host.
+Each is at the end of a pty, a pair of connected terminals, the other end of which is its port. This
+process keeps both ends open, so that a port outlives restarts of its board and of the host.
 """
 
 import os
@@ -18,13 +18,16 @@ from terntools.emulators.process import lock_within
 
 LOG_NAME = "board.log"
 _LOCK_NAME = "board.lock"
-_LOCK_TIMEOUT = 10.0
+_LOCK_TIMEOUT = 10.0  # seconds
 
-FIRMWARE = Path(tern.__path__[0]).resolve().parent
+FIRMWARE = Path(tern.__path__[0]).resolve().parent  # the folder of the device library
 
 
 class EmulatedBoard:
-    """One MicroPython process on a pty, which runs the firmware on the files of `directory`."""
+    """A MicroPython process that runs the device library on the files of a directory.
+
+    port: the path of the terminal at which it answers.
+    """
 
     def __init__(
         self,
@@ -35,8 +38,9 @@ class EmulatedBoard:
     ) -> None:
         """Start the board.
 
-        binary: the interpreter. firmware: the device library's folder. program: runs instead of
-        tern's main.py. Raises DeviceError.
+        binary: the MicroPython interpreter. directory: of the board's files. firmware: the folder of the
+        device library. program: a file of MicroPython that runs instead of tern's main.py. Raises
+        DeviceError.
         """
         self.binary = Path(binary)
         self.program: tuple[str | Path, ...] = ("-m", "tern.boards.emulated")
@@ -46,6 +50,7 @@ class EmulatedBoard:
         self.firmware = firmware
         import tty  # absent on Windows
 
+        # The process has the far end. The near end is the port, which the host opens by its path.
         self._far, self._near = os.openpty()
         tty.setraw(self._near)
         self.port = os.ttyname(self._near)
@@ -58,10 +63,11 @@ class EmulatedBoard:
 
     @property
     def pid(self) -> int | None:
+        """The id of the process; None if the board is switched off."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start the process; its messages go to board.log in its directory. Raises DeviceError."""
+        """Start the process. Its messages go to board.log in its directory. Raises DeviceError."""
         lock = self._lock()
         try:
             with open(self.directory / LOG_NAME, "ab", opener=private) as log:
@@ -84,10 +90,10 @@ class EmulatedBoard:
             os.close(lock)
 
     def _lock(self) -> int:
-        """Lock the directory, and return the descriptor of the lock, which the process then holds.
+        """Lock the board's directory, and return the descriptor of the lock, which the process inherits.
 
-        A board itself starts beside no other, but waits for none. Raises StorageError if there is
-        no directory, DeviceError if another process runs its board.
+        The process takes no lock itself. Raises StorageError if there is no directory, and DeviceError if
+        another process runs the board.
         """
         try:
             lock = os.open(self.directory / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o600)
@@ -108,13 +114,15 @@ class EmulatedBoard:
             self._process = None
 
     def restart(self) -> None:
-        """Cut the power and give it back: same port, same directory."""
+        """End the process and start another one, as a power cut restarts a board. The port stays the same."""
         self.kill()
         self.start()
 
     def failure(self) -> DeviceError | None:
-        """Return why the process has ended by itself; None if it has not."""
-        status = self._process.poll() if self._process else None
+        """Return an error that says why the process has ended by itself; None if it has not."""
+        status = None
+        if self._process is not None:
+            status = self._process.poll()
         if status is None:
             return None
         log = self.directory / LOG_NAME
@@ -125,19 +133,16 @@ class EmulatedBoard:
         return DeviceError(text, hint=f"see {log}")
 
     def close(self) -> None:
-        """End the process and take its port away.
-
-        A board is made to lose its power at any time, so that the process is killed.
-        """
+        """Kill the process, which a board survives as it does a power cut, and close its port."""
         self.kill()
         for descriptor in (self._far, self._near):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._far = self._near = -1
+        self._far = self._near = -1  # closed
 
 
 class EmulatedFleet:
-    """Emulated boards, one a directory, from entering the context until leaving it."""
+    """Emulated boards, one for each directory, from entering the context until leaving it."""
 
     def __init__(
         self,
@@ -145,9 +150,10 @@ class EmulatedFleet:
         directories: Sequence[str | Path],
         program: str | Path | None = None,
     ) -> None:
-        """Prepare a fleet with a board for each directory.
+        """Prepare a fleet with a board for each directory; nothing is started yet.
 
-        binary: the interpreter. program: runs instead of tern's main.py.
+        binary: the MicroPython interpreter. program: a file of MicroPython that runs instead of tern's
+        main.py.
         """
         self._binary = binary
         self._directories = directories
@@ -159,7 +165,7 @@ class EmulatedFleet:
         return [board.port for board in self.boards]
 
     def failed(self) -> dict[str, DeviceError]:
-        """Return the errors of boards whose processes have ended, by their ports."""
+        """Return the errors of the boards whose processes have ended, by the boards' ports."""
         failures = {}
         for board in self.boards:
             failure = board.failure()

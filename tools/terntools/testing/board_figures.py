@@ -1,7 +1,8 @@
-"""Figures of a board that a hardware map can set expectations on, and how each is measured.
+"""Figures of a board, such as "latency-us": their names, and the functions that measure them.
 
-A package adds a figure by an entry point in the group `tern.board_figures`: the figure's name, which
-ends with its unit, and a function that measures it. The package ternbench measures STANDARD.
+A hardware map, which lists boards to test, can say what to expect of a figure. A package adds a
+figure by an entry point in the group `tern.board_figures`: the figure's name, which ends with its
+unit, and a function that measures it. The package ternbench measures those in STANDARD.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ STANDARD = (
 
 
 def names() -> list[str]:
-    """The figures that a hardware map may name."""
+    """Return the names of all figures that a hardware map may name."""
     return list(dict.fromkeys((*STANDARD, *MEASUREMENTS)))
 
 
 def why_not_measured(figure: str, board: MappedBoard) -> str | None:
     """Return why a figure of a board cannot be measured here; None if it can."""
     try:
-        MEASUREMENTS[figure]
+        MEASUREMENTS[figure]  # raises if no installed package measures it
     except (KeyError, ModuleNotFoundError):
         return f"{figure} is measured by the package ternbench, which is not installed"
 

@@ -1,4 +1,4 @@
-"""Bring the device library to a board, and a program that is compiled as the library is."""
+"""Brings the device library to a board, and a test's program that is compiled as the library is."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,11 @@ from terntools.boards.repl import Repl
 
 
 def install_library(repl: Repl, more: Sequence[str] = ()) -> deploy.Machine:
-    """Deploy the device library with the modules `more`. Raises UsageError and DeviceError."""
+    """Install the device library on a board, and return what kind of board it is.
+
+    repl: the board's console. more: names of extra modules to install. Raises UsageError and
+    DeviceError.
+    """
     machine, changes = deploy.plan(repl, more=more)
     hiding.require_none(repl, changes.move)
     deploy.install(repl, machine, changes)
@@ -16,13 +20,15 @@ def install_library(repl: Repl, more: Sequence[str] = ()) -> deploy.Machine:
 
 
 def install(repl: Repl, program: Path, more: Sequence[str] = ()) -> deploy.Machine:
-    """Deploy the device library with the modules `more`, and put `program` beside it.
+    """Install the device library on a board, and a program that the board can import by its file's name.
 
-    The board can import the program by the name of its file. Raises UsageError and DeviceError.
+    repl: the board's console. more: names of extra modules to install. Returns what kind of board it
+    is. Raises UsageError and DeviceError.
     """
     machine = install_library(repl, more)
 
-    # The library's constants are folded on a board, so the program's uses of them are, too.
+    # On a board the names of the library's constants are replaced by their values, to save memory.
+    # So they have to be replaced in the program, too.
     source = fold.fold_program(program.read_text(), mpy.library(machine.processor))
     compiled = mpy.compiled(source, machine.processor, program.name, optimise=True)
     changes_to_program = deploy.compare(repl, {f"/lib/{program.stem}.mpy": compiled})

@@ -1,6 +1,7 @@
-"""The device's side of a test, on MicroPython. Lines that begin with `mark` are for the host.
+"""Runs a test function on a device (MicroPython), and prints its outcome for the host.
 
-`mark start NAME` precedes the test's output, `mark pass NAME` or `mark fail NAME` follows.
+The lines for the host begin with `mark`, a word that no test prints. `mark start NAME` precedes
+the test's output, and `mark pass NAME` or `mark fail NAME` follows it.
 """
 
 import gc
@@ -12,8 +13,11 @@ _FOLDER = "tern-tests"
 
 
 def run(mark, module_name, name):
-    """Run the function `name` of a module, whatever it raises."""
-    remove(_FOLDER)  # of a test that was cut off
+    """Run the function `name` of a module in an empty folder; print whether it passes or raises an error.
+
+    mark: begins the lines that are for the host.
+    """
+    remove(_FOLDER)  # it is there if an earlier test was cut off
     os.mkdir(_FOLDER)
     os.chdir(_FOLDER)
     module = __import__(module_name)
@@ -31,9 +35,12 @@ def run(mark, module_name, name):
 
 
 def remove(path):
-    """Remove a file, or a folder with its content, if it is there. path: text or bytes."""
+    """Remove a file, or a folder with all that is in it. It need not be there.
+
+    path: text or bytes.
+    """
     try:
-        is_folder = os.stat(path)[0] & 0x4000
+        is_folder = os.stat(path)[0] & 0x4000  # a bit of the mode
     except OSError:  # nothing there
         return
     if not is_folder:
@@ -47,9 +54,11 @@ def remove(path):
 
 
 def _unlock_heap():
-    """Undo what a test that failed under micropython.heap_lock() left behind."""
+    """Let the heap be used again after a test that failed under micropython.heap_lock()."""
     import micropython
 
+    # heap_unlock() returns how often the heap is still locked. Locking it once more makes sure
+    # that there is a lock to undo.
     micropython.heap_lock()
     while micropython.heap_unlock():
         pass

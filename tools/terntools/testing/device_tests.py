@@ -1,4 +1,8 @@
-"""Runs tests/device/test_*.py on MicroPython: the same files, plain functions, as under pytest."""
+"""Runs the tests of the device library on MicroPython.
+
+They are the functions in tests/device/test_*.py, which pytest also runs on CPython. A target is
+something that runs them: MicroPython on this machine, an emulated board, or a real one.
+"""
 
 import ast
 import os
@@ -26,13 +30,14 @@ from terntools.testing import prepared_flash
 from terntools.testing.folders import SPEC, VECTORS
 
 _RUNNER = Path(__file__).with_name("device_runner.py")
-TIMEOUT = 120.0
-_EMULATION = 5  # times as long as a board, where other work keeps this machine busy
+TIMEOUT = 120.0  # seconds for a test
+# An emulated board gets so many times as long, since other work may keep this machine busy.
+_EMULATION = 5
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one test function, its output, and the seconds that it took."""
+    """The outcome of one test function, what it printed, and the seconds that it took."""
 
     name: str
     passed: bool
@@ -42,9 +47,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Output of a target in one test.
+    """What a target printed in one test.
 
-    timed_out: the test had to be stopped. gone: the target runs no other test of the file.
+    timed_out: the test took too long and was stopped. gone: the target does not answer any more, and
+    can run no other test of the file.
     """
 
     text: str
@@ -52,30 +58,35 @@ class Transcript:
     gone: bool = False
 
 
-# Runs one function of a test file with terntools.testing.device_runner: run(mark, name, timeout).
 RunTest = Callable[[str, str, float], Transcript]
+"""Runs a test function of a file on a target: run(mark, name, timeout).
+
+mark: a word that begins the lines about the outcome, see device_runner. name: of the function.
+timeout: seconds.
+"""
 
 
 class Target(ABC):
     """Something with MicroPython on it that runs test files.
 
-    Each test has an interpreter of its own: it finds the same heap whichever tests ran before, and
-    wherever the files are.
+    Each test has an interpreter of its own, so that it finds the same heap whichever tests ran before,
+    and wherever the files are. name: of the target, on the command line. one_of: of each group of test
+    vectors it runs one of so many cases; 1: all.
     """
 
     name: str
-    one_of = 1  # it runs one of this number of cases in each group of vectors
+    one_of = 1
 
     @abstractmethod
     def prepared(self, path: Path) -> AbstractContextManager[RunTest]:
-        """A context with what runs the functions of the test file `path`."""
+        """Return a context in which the target has a test file; it yields what runs the file's functions."""
 
     def close(self) -> None:
-        """Give its port back, if it holds one."""
+        """Close the target's port, if it has one."""
 
 
 class UnixTarget(Target):
-    """The 32-bit MicroPython of the emulated device, with a board's heap; a process a test."""
+    """The emulated device: a 32-bit MicroPython process with as much heap as a board has, one for a test."""
 
     name = "unix"
 
@@ -84,10 +95,13 @@ class UnixTarget(Target):
 
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
-        """Yield a function that runs a test of the file in a process of its own."""
+        """Yield a function that runs a test of the file in a process of its own.
+
+        path: of the test file.
+        """
         with tempfile.TemporaryDirectory(prefix="tern-test-") as folder:
-            # MicroPython keeps the path of each module on the heap. So it sees links, whose names
-            # have one length.
+            # MicroPython keeps the path of each module on the heap. The files have links, so that
+            # their paths are as long on every machine.
             links = {
                 _RUNNER.name: _RUNNER,
                 "library": FIRMWARE,
@@ -96,7 +110,7 @@ class UnixTarget(Target):
             }
             for name, target in links.items():
                 Path(folder, name).symlink_to(target)
-            # The runner works in a folder of its own, one below.
+            # The paths are relative to the folder in which the runner works, one below.
             module_path = os.pathsep.join(["../library", "../device", "../tests", ".frozen"])
 
             def run(mark: str, name: str, timeout: float) -> Transcript:
@@ -123,13 +137,13 @@ class UnixTarget(Target):
 class BoardTarget(Target):
     """A board at a serial port.
 
-    The library and the tests are put on it as .mpy for its processor.
+    The device library and the tests are put on it, compiled for its processor.
     """
 
     name = "board"
 
     def __init__(self, port: str, baud: int = BAUD) -> None:
-        """Deploy the library on the board at a port, which this target then keeps open."""
+        """Install the device library on the board at a port, which this target then keeps open."""
         self._repl = Repl(port, baud, visits=True)
         try:
             self._repl.enter()
@@ -144,6 +158,7 @@ class BoardTarget(Target):
 
     @contextmanager
     def prepared(self, path: Path) -> Iterator[RunTest]:
+        """Put a test file on the board; yield a function that runs a test of it there."""
         files = test_files(path, self._machine.processor, self.one_of)
         deploy.apply(self._repl, deploy.compare(self._repl, files))
         yield partial(_run, self._repl, path)
@@ -153,11 +168,16 @@ class BoardTarget(Target):
 
 
 def _program(mark: str, path: Path, name: str) -> str:
+    """Return the Python source that runs the test function `name` of a file with device_runner."""
     return f"from device_runner import run\nrun({mark!r}, {path.stem!r}, {name!r})\n"
 
 
 def _run(repl: Repl, path: Path, mark: str, name: str, timeout: float) -> Transcript:
-    """Run a test in the fresh interpreter after a soft reset; one that hangs is interrupted."""
+    """Run a test function on a board, in a fresh interpreter after a soft reset.
+
+    A test that takes too long is interrupted. repl: the board's console. path: of the test file.
+    mark: a word that begins the lines about the outcome. timeout: seconds.
+    """
     output = ""
     try:
         repl.soft_reset()
@@ -167,6 +187,7 @@ def _run(repl: Repl, path: Path, mark: str, name: str, timeout: float) -> Transc
         return Transcript(output + gone.output, gone=True)
     except SilenceError as silence:
         output += silence.output
+    # The test took too long. A board that does not come back to its prompt is gone, too.
     try:
         repl.enter()
     except SilenceError:
@@ -178,7 +199,11 @@ class EmulatedTarget(Target):
     """An emulated board: a new one for each file, with the library and the tests on its flash."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
-        """processor: the one whose code it runs instead of its own."""
+        """Prepare the flash of the boards, with the device library on it.
+
+        name: of the board, see catalogue. processor: compile the code for this one, as mpy-cross calls it,
+        which the board's own processor can run as well; None: for the board's own.
+        """
         self.name = name
         self._deployed = prepared_flash.deployed(name, processor)
 
@@ -199,16 +224,19 @@ class EmulatedTarget(Target):
 
 
 def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
-    """Return the files that a board needs for the test file `path`, by their paths on it.
+    """Return the files that a board needs for the test file `path`, contents by path on the board.
 
-    These are the file itself, helpers beside it, encoders of SPEC, and a `sample` of its vectors.
-    processor: as mpy-cross calls it.
+    They are the test file, the modules with helpers beside it, the shared encoders of tests/spec that
+    it imports, and the files of test vectors that it names. processor: to compile for, as mpy-cross
+    calls it. one_of: of each group of vectors one of so many cases is there; 1: all.
     """
     source_files = [_RUNNER, path]
     for source in path.parent.glob("*.py"):
         if not source.name.startswith(("test_", "conftest")):
             source_files.append(source)
-    files = {f"/lib/{source.stem}.mpy": _compile(source, processor) for source in source_files}
+    files = {}
+    for source in source_files:
+        files[f"/lib/{source.stem}.mpy"] = _compile(source, processor)
 
     all_text = "".join(source.read_text() for source in source_files)
     for source in SPEC.glob("*.py"):
@@ -222,26 +250,31 @@ def test_files(path: Path, processor: str, one_of: int) -> dict[str, bytes]:
 
 
 def sample(vectors: str, one_of: int) -> str:
-    """Return a vector file, which has a case in each line, with one of every `one_of` cases.
+    """Return the text of a file of test vectors with only one of every `one_of` cases.
 
-    Cases are left out group by group. Of a group of few cases there are more: at least _FEW of
-    them.
+    vectors: the text of the whole file, JSON with a case in each line. Cases are left out group by
+    group; a group is an array in the file. At least _FEW cases of a group are kept, if it has as
+    many.
     """
 
     def sample_group(group: re.Match[str]) -> str:
-        """Return some lines of a group, with commas between them."""
-        cases = group[0].replace("},\n", "}\n").splitlines()
-        every = max(1, min(one_of, len(cases) // _FEW))
-        return ",\n".join(cases[::every]) + "\n"
+        """Return some of a group's lines, with commas between them."""
+        # The comma after a case is added again between those that are kept.
+        lines = group[0].replace("},\n", "}\n").splitlines()
+        every = min(one_of, len(lines) // _FEW)
+        kept_lines = lines[:: max(1, every)]
+        return ",\n".join(kept_lines) + "\n"
 
+    # A group is a series of lines that begin with two spaces and a brace.
     return re.sub(r"(?:^  \{.*\n)+", sample_group, vectors, flags=re.MULTILINE)
 
 
 def _compile(source: Path, processor: str) -> bytes:
+    """Return a source file compiled for a processor, as mpy-cross calls it."""
     return mpy.compiled(source.read_text(), processor, source.name)
 
 
-# Features that not every target has; a test file says in NEEDS which it needs.
+# Features that not every target has. A test file says in its constant NEEDS which it needs.
 SOCKETS = "sockets"
 ENDURANCE = "endurance"
 _NEEDS = (SOCKETS, ENDURANCE)
@@ -249,11 +282,12 @@ _NEEDS = (SOCKETS, ENDURANCE)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of target.
+    """A kind of target, and what does not run on it.
 
-    make: makes one. lacks: features that it has not, and why. The others hold without --exhaustive:
-    spared: features whose tests do not run, and why. only_vectors: of each file, only the tests of
-    vectors run. one_of: it runs one of this number of cases of vectors.
+    make: returns a new target. lacks: features that the target does not have, with the reason. The
+    others apply unless --exhaustive is given. spared: features whose tests are skipped, with the
+    reason. only_vectors: only the tests of test vectors run. one_of: of each group of vectors, one of
+    so many cases runs; 1: all.
     """
 
     make: Callable[[], Target]
@@ -263,7 +297,7 @@ class Kind:
     one_of: int = 1
 
 
-_FEW = 4  # cases that a sample() leaves
+_FEW = 4  # the least number of cases that sample() keeps of a group
 _THOUSANDS = "thousands of rounds, which faster targets run"
 _IF_EXHAUSTIVE = {ENDURANCE: f"{_THOUSANDS}: --exhaustive"}
 _NO_NETWORK = {SOCKETS: "the emulated Cortex-M33 has no network"}
@@ -271,11 +305,15 @@ _PICO_LACKS = {SOCKETS: "a Pico without Wi-Fi has no sockets", ENDURANCE: _THOUS
 
 
 def _sampled(name: str, lacks: Mapping[str, str]) -> Kind:
-    """An emulated board that runs a sample of the vectors and, with --exhaustive, every test."""
+    """Return a kind of emulated board that runs a sample of the vectors and, with --exhaustive, all tests.
+
+    name: of the board, see catalogue. lacks: features that it does not have, with the reason.
+    """
     return Kind(partial(EmulatedTarget, name), lacks, only_vectors=True, one_of=16)
 
 
-# The slowest first. A board is made of a port, by the plugin.
+# The kinds of targets by name, the slowest first. The pytest plugin adds a real board, if --port
+# names one.
 KINDS = {
     "pico": _sampled("pico", _PICO_LACKS),
     "xtensa": _sampled("xtensa", {}),
@@ -296,29 +334,32 @@ BOARD_LACKS = {
 
 
 def absence(name: str) -> str | None:
-    """Why a target of OPTIONAL is not there; None where it is, or must be."""
+    """Return why a target of OPTIONAL is not there; None if it is there, and for all other targets."""
     if name in OPTIONAL and qemu.MACHINES[name].firmware() is None:
         return f"{name} is not built: {qemu.build_command(name)}"
     return None
 
 
 def needs(path: Path) -> dict[str, str]:
-    """Return the NEEDS of a test file by test; a text there is the need of all its tests.
+    """Return which feature each test of a file needs, by the name of the test.
 
-    Raises UsageError for a need that there is not.
+    The file says so in NEEDS: a table by test, or the name of one feature that all its tests need.
+    Raises UsageError for a feature that does not exist.
     """
     names, value = _read_tests(path.read_text())
-    needed: dict[str, str] = dict.fromkeys(names, value) if isinstance(value, str) else value
-    for need in sorted(needed.values()):
-        if need not in _NEEDS:
-            raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {need}")
+    needed: dict[str, str] = value
+    if isinstance(value, str):
+        needed = dict.fromkeys(names, value)
+    for feature in sorted(needed.values()):
+        if feature not in _NEEDS:
+            raise UsageError(f"{path}: NEEDS knows {', '.join(_NEEDS)}, and not {feature}")
     return needed
 
 
 def selected(path: Path, only_vectors: bool = False) -> list[str]:
     """Return the names of the tests of a file.
 
-    only_vectors: only those whose name says that they run vectors.
+    only_vectors: leave out all but the tests of test vectors, which have "vectors" in their names.
     """
     names, _ = _read_tests(path.read_text())
     if only_vectors:
@@ -328,7 +369,10 @@ def selected(path: Path, only_vectors: bool = False) -> list[str]:
 
 @cache
 def _read_tests(text: str) -> tuple[list[str], Any]:
-    """Return the names of the test functions in a file's text, and its NEEDS."""
+    """Return the names of the test functions in the text of a file, and the value of its NEEDS.
+
+    The value is empty if the file has no NEEDS.
+    """
     names: list[str] = []
     needs: Any = {}
     for node in ast.parse(text).body:
@@ -343,8 +387,12 @@ def _read_tests(text: str) -> tuple[list[str], Any]:
 def run_file(
     target: Target, path: Path, names: Sequence[str], timeout: float = TIMEOUT
 ) -> list[Outcome]:
-    """Run the functions `names` of a test file on `target`; return an outcome for each, in order."""
-    # new for each run, so that stale output cannot pass for an answer
+    """Run test functions of a file on a target; return the outcome of each, in order.
+
+    names: of the functions. timeout: seconds for each. If the target is gone after one of them, the
+    others fail without being run.
+    """
+    # A new word each time, so that nothing that the target printed before passes for an outcome.
     mark = f"@tern-{secrets.token_hex(4)}"
     outcomes: list[Outcome] = []
     stopped_in = ""
@@ -363,7 +411,10 @@ def run_file(
 
 
 def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
-    """Find the outcome of a test in the lines of `mark` in a transcript; without one it has failed."""
+    """Find the outcome of a test in what the target printed.
+
+    mark: a word that begins the lines about outcomes. A test without such a line has failed.
+    """
     started = False
     output: list[str] = []
     for line in transcript.text.splitlines():
@@ -383,7 +434,7 @@ def _outcome(mark: str, name: str, transcript: Transcript) -> Outcome:
 def with_source(output: str, path: Path) -> str:
     """Add the line of source under each line of a traceback in MicroPython's output.
 
-    Only lines that point into the test file `path` get one.
+    path: of the test file. Only lines of the traceback that point into it get one.
     """
     source = path.read_text().splitlines()
     lines = []

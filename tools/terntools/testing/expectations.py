@@ -1,6 +1,7 @@
 """What a hardware map expects of a board's figures, and the history of figures across commits.
 
-firmware/BOARDS.md describes both.
+A figure is a measured value, such as the latency of a report. firmware/BOARDS.md describes both
+files.
 """
 
 import json
@@ -16,19 +17,19 @@ from ternhost.errors import UsageError
 from ternhost.files import storage_errors
 from terntools.testing import board_figures
 
-# Which is better, and the bounds that it has.
+# Which values of a figure are better, and which bounds an expectation of it then has.
 DIRECTIONS = {"lower": ["at most"], "higher": ["at least"], "equal": ["at least", "at most"]}
 
 Record = dict[str, Any]
-"""A line of the history: commit, date, board, figure, value, expectation, passed."""
+"""A measured value in the history: commit, date, board, figure, value, expectation, passed."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The expected value of a figure, and what still passes.
+    """The expected value of a figure, and by how much a measured value may differ from it.
 
-    tolerance: in the unit of the figure, or a share such as "10%". direction: which values are
-    better, a key of DIRECTIONS.
+    tolerance: in the unit of the figure, or a percentage of the value, such as "10%". direction: which
+    values are better, a key of DIRECTIONS.
     """
 
     figure: str
@@ -38,32 +39,38 @@ class Expectation:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds of what passes: "at least" and "at most", as far as the direction has them.
+        """The bounds of the values that pass: "at least" and "at most", or one of them.
 
-        Raises ValueError for a value or a tolerance that is no finite number, or below 0.
+        Raises ValueError for a value or a tolerance that is not a finite number, or is below 0.
         """
         tolerance_text = str(self.tolerance)
         if tolerance_text.endswith("%"):
             tolerance = self.value * float(tolerance_text[:-1]) / 100
         else:
             tolerance = float(tolerance_text)
-        if not (0 <= self.value < math.inf and 0 <= tolerance < math.inf):
-            raise ValueError
-        bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
-        return {name: bounds[name] for name in DIRECTIONS[self.direction]}
+        for number in (self.value, tolerance):
+            if not 0 <= number < math.inf:
+                raise ValueError
+        both_bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
+        # A value that is better than expected passes, however much it differs.
+        return {name: both_bounds[name] for name in DIRECTIONS[self.direction]}
 
     def allows(self, value: float) -> bool:
+        """Return whether a measured value passes."""
         bounds = self.bounds
-        return bounds.get("at least", value) <= value <= bounds.get("at most", value)
+        least = bounds.get("at least", value)
+        most = bounds.get("at most", value)
+        return least <= value <= most
 
     def __str__(self) -> str:
         return " and ".join(f"{name} {bound:,.6g}" for name, bound in self.bounds.items())
 
 
 def parse(table: Any, place: str) -> tuple[Expectation, ...]:
-    """Parse a table from YAML: figure -> value, or figure -> fields of an Expectation.
+    """Read the expectations of a board's figures from the hardware map.
 
-    place: begins messages. Raises UsageError.
+    table: the value of `expect` in the map: for each figure the expected value, or a table of the
+    fields of Expectation. place: where that is in the map, for errors. Raises UsageError.
     """
     if not isinstance(table, dict):
         hint = "such as expect: {heap-bytes: 70000}"
@@ -72,15 +79,21 @@ def parse(table: Any, place: str) -> tuple[Expectation, ...]:
 
 
 def _parse_one(figure: str, terms: Any, place: str) -> Expectation:
-    """Parse the expectation of one figure. terms: its value, or fields. Raises UsageError."""
+    """Read the expectation of one figure.
+
+    terms: the expected value, or a table of the fields of Expectation. place: where that is in the
+    map, for errors. Raises UsageError.
+    """
     figure_names = board_figures.names()
     if figure not in figure_names:
         hint = f"there are, with their units, {', '.join(figure_names)}"
         raise UsageError(f"{place}: there is no figure {figure!r}", hint)
-    fields = terms if isinstance(terms, dict) else {"value": terms}
+    fields = {"value": terms}
+    if isinstance(terms, dict):
+        fields = terms
     try:
         expectation = Expectation(figure, **fields)
-        expectation.allows(0.0)  # which needs its bounds
+        expectation.allows(0.0)  # raises for fields that make no bounds
     except (ValueError, TypeError, KeyError) as error:
         unit = figure.rpartition("-")[2]
         text = (
@@ -93,7 +106,10 @@ def _parse_one(figure: str, terms: Any, place: str) -> Expectation:
 
 
 def commit() -> str:
-    """The commit of the current directory, with "-dirty" if a file of it differs."""
+    """Return the Git commit of the current directory, or "no commit".
+
+    It ends with "-dirty" if a file in the directory differs from the commit.
+    """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True).stdout.strip()
@@ -105,35 +121,39 @@ def commit() -> str:
 def append(
     path: Path, board: str, expected: Sequence[Expectation], values: Mapping[str, float]
 ) -> list[Record]:
-    """Add the measured figures of a board to a history file, a JSON object a line.
+    """Append the measured figures of a board to a history file, and return what was added.
 
-    expected: the expectations of the board. values: by the names of figures. Returns the added
-    records. Raises StorageError.
+    path: of the file, which has a JSON object in each line. board: its id. expected: what the map
+    expects of the board. values: what was measured, by figure; a figure that was not measured gets
+    no line. Raises StorageError.
     """
     date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     records: list[Record] = []
     for expectation in expected:
         value = values.get(expectation.figure)
-        if value is not None:
-            record = {
-                "commit": commit(),
-                "date": date,
-                "board": board,
-                "figure": expectation.figure,
-                "value": value,
-                "expectation": asdict(expectation),
-                "passed": expectation.allows(value),
-            }
-            records.append(record)
+        if value is None:
+            continue
+        record = {
+            "commit": commit(),
+            "date": date,
+            "board": board,
+            "figure": expectation.figure,
+            "value": value,
+            "expectation": asdict(expectation),
+            "passed": expectation.allows(value),
+        }
+        records.append(record)
+    lines = [json.dumps(record) + "\n" for record in records]
     with storage_errors("name another place with --history-file", path), open(path, "a") as file:
-        file.writelines(json.dumps(record) + "\n" for record in records)
+        file.writelines(lines)
     return records
 
 
 def read(path: Path) -> dict[str, list[Record]]:
-    """Read a history file: its records by board and figure, the oldest first, each with its bounds.
+    """Read a history file: the values of each figure of each board, the oldest first.
 
-    Raises UsageError if it cannot be read.
+    The keys of the result are "BOARD: FIGURE". A record also has "bounds", those of its
+    expectation. Raises UsageError if the file cannot be read.
     """
     series: dict[str, list[Record]] = {}
     try:
@@ -141,7 +161,8 @@ def read(path: Path) -> dict[str, list[Record]]:
             record = json.loads(line)
             record["bounds"] = Expectation(**record["expectation"]).bounds
             name = f"{record['board']}: {record['figure']}"
-            series.setdefault(name, []).append(record)
+            records = series.setdefault(name, [])
+            records.append(record)
     except OSError as error:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
@@ -152,25 +173,26 @@ def read(path: Path) -> dict[str, list[Record]]:
 
 
 def describe(record: Record) -> str:
-    """A record for people."""
+    """Return a text about a measured value and what was expected, for people."""
     expectation = Expectation(**record["expectation"])
     return f"{record['figure']} {record['value']:,.6g}, expected {expectation}"
 
 
 def moves(series: Mapping[str, Sequence[Record]]) -> dict[str, str]:
-    """Return a sentence about the commit that last moved a figure beyond its tolerance.
+    """Return for each figure a sentence about the commit that last moved it out of its bounds.
 
-    series: records by board and figure, as from `read`; so is the result.
+    series: the records of `read`, with whose keys the sentences are returned. A figure that has
+    always passed has no sentence.
     """
-    lines = {}
+    sentences = {}
     for name, records in series.items():
         previous: Record | None = None
         for record in records:
-            had_passed = previous is None or previous["passed"]
-            if had_passed and not record["passed"]:
-                line = f"{record['board']}: {describe(record)}, since commit {record['commit']}"
+            passed_before = previous is None or previous["passed"]
+            if passed_before and not record["passed"]:
+                sentence = f"{record['board']}: {describe(record)}, since commit {record['commit']}"
                 if previous is not None:
-                    line += f"; it was {previous['value']:,.6g} at {previous['commit']}"
-                lines[name] = line
+                    sentence += f"; it was {previous['value']:,.6g} at {previous['commit']}"
+                sentences[name] = sentence  # of several the last one
             previous = record
-    return lines
+    return sentences

@@ -1,4 +1,4 @@
-"""The folders of tests for boards and of their vectors, in a checkout or an installed package."""
+"""The folders of tests for boards and of test vectors, in a checkout or an installed package."""
 
 import shlex
 from pathlib import Path
@@ -13,7 +13,7 @@ FIGURES = HIL / "figures.py"  # measures what a hardware map expects of a board
 SPEC = DEVICE.parent / "spec"  # encoders of cards and frames that tests share
 VECTORS = Path(next(iter(ternspecs.__path__)), "vectors")
 
-# Settings for DEVICE where pytest has no pyproject.toml.
+# Settings that DEVICE needs, for pytest in a folder without the pyproject.toml that has them.
 _FOLDERS = f"pythonpath={shlex.quote(str(DEVICE))} {shlex.quote(str(SPEC.parent))}"
 _DEVICE_TESTS = f"tern_device_tests={shlex.quote(str(DEVICE))}"
 PYTEST_OPTIONS = ("--import-mode=importlib", "-o", _DEVICE_TESTS, "-o", _FOLDERS)

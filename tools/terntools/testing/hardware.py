@@ -1,6 +1,7 @@
-"""The hardware map: which boards are on the desk, in the shape of Zephyr's twister; their power.
+"""Reads a hardware map, a file that lists the boards on a desk, and switches their power.
 
-firmware/BOARDS.md describes it.
+The file has the format of the hardware maps of twister, Zephyr's test runner, with some keys of
+tern's own. firmware/BOARDS.md describes it.
 """
 
 import shlex
@@ -19,7 +20,7 @@ from terntools.emulators import catalogue
 from terntools.testing import expectations
 from terntools.testing.expectations import Expectation
 
-# Those of twister, of which some say nothing to tern, and tern's own.
+# The keys of a board that twister knows, some of which mean nothing to tern, and tern's own.
 _TWISTER_KEYS = (
     "available",
     "baud",
@@ -37,16 +38,19 @@ _TWISTER_KEYS = (
 )
 _OWN_KEYS = ("expect", "meter", "power", "power_script")
 _KEYS = sorted((*_TWISTER_KEYS, *_OWN_KEYS))
-_OFF_SECONDS = 2.0
-_SWITCH_SECONDS = 60.0
+_OFF_SECONDS = 2.0  # that a board stays without power
+_SWITCH_SECONDS = 60.0  # that the command which switches power may take
 
 
 @dataclass(frozen=True)
 class MappedBoard:
-    """A connected board of a map.
+    """A connected board of a hardware map.
 
-    serial: its port; None for an emulated board. power: "hub" and "port" for uhubctl; power_script:
-    a command that gets "off" or "on". meter: options of `tern bench energy`.
+    serial: its port; None for an emulated board. baud: the speed of the port. fixtures: what is wired
+    to it, by names that tests ask for. notes: for people. power: "hub" and "port" of the USB socket
+    that uhubctl switches. power_script: another command that switches its power; it gets "off" or "on"
+    as its last argument. meter: options of `tern bench energy`. expect: what its figures, such as the
+    latency of a report, should be.
     """
 
     id: str
@@ -62,22 +66,29 @@ class MappedBoard:
 
     @property
     def fleet(self) -> str:
-        """The board as a fleet of one."""
+        """What --fleet calls a fleet that has only this board."""
         return f"{self.platform}:1" if self.serial is None else f"port:{self.serial}"
 
     @property
     def has_power_control(self) -> bool:
+        """Whether the map says how to switch the board's power."""
         return bool(self.power or self.power_script)
 
     def power_cycle(self) -> None:
-        """Switch the board off and on again. Raises UsageError if there is no way to, DeviceError."""
+        """Switch the board off and on again.
+
+        Raises UsageError if the map does not say how, and DeviceError if it fails.
+        """
         command = self._power_command()
         self._switch(command, "off")
         time.sleep(_OFF_SECONDS)
         self._switch(command, "on")
 
     def _power_command(self) -> list[str]:
-        """Return the command that is to get "off" or "on". Raises UsageError if there is none."""
+        """Return the command that switches the board, to which "off" or "on" is to be added.
+
+        Raises UsageError if the map names none, or if uhubctl is not installed.
+        """
         if self.power_script:
             return shlex.split(self.power_script)
         if not self.power:
@@ -86,10 +97,12 @@ class MappedBoard:
         if not shutil.which("uhubctl"):
             hint = "install it, or name a power_script in the map"
             raise UsageError("uhubctl is not installed", hint)
-        return ["uhubctl", "-l", str(self.power["hub"]), "-p", str(self.power["port"]), "-a"]
+        hub = str(self.power["hub"])
+        port = str(self.power["port"])
+        return ["uhubctl", "-l", hub, "-p", port, "-a"]
 
     def _switch(self, command: list[str], action: str) -> None:
-        """Run the command with the action "off" or "on". Raises DeviceError if it fails."""
+        """Run the command of `_power_command` with "off" or "on". Raises DeviceError if it fails."""
         try:
             subprocess.run(
                 [*command, action],
@@ -99,19 +112,33 @@ class MappedBoard:
                 timeout=_SWITCH_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error
-            text = f"cannot switch {self.id} {action}: {str(output).strip()}"
+            reason = str(error)
+            # A command that has failed or takes too long may have said why.
+            for stream in ("stderr", "stdout"):
+                output = getattr(error, stream, None)
+                if output:
+                    reason = str(output)
+                    break
+            text = f"cannot switch {self.id} {action}: {reason.strip()}"
             raise DeviceError(text) from error
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:
-    """Read the connected boards of a hardware map. Raises UsageError."""
+    """Read the connected boards of a hardware map, a YAML file that lists boards.
+
+    Raises UsageError for a wrong map, and DeviceError if the port of a board is not found.
+    """
     entries = _load(Path(path))
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+    is_list = isinstance(entries, list)
+    if not is_list or not all(isinstance(entry, dict) for entry in entries):
         hint = "see firmware/BOARDS.md for its format"
         raise UsageError(f"{path} is not a hardware map", hint)
-    boards = [_board(entry, path) for entry in entries if entry.get("connected")]
-    if len({board.id for board in boards}) < len(boards):
+    boards = []
+    for entry in entries:
+        if entry.get("connected"):
+            boards.append(_board(entry, path))
+    different_ids = {board.id for board in boards}
+    if len(different_ids) < len(boards):
         raise UsageError(f"{path} has two boards of one id")
     if not boards:
         raise UsageError(f"{path} has no connected board", hint="set connected: true")
@@ -119,7 +146,7 @@ def read_map(path: str | Path) -> list[MappedBoard]:
 
 
 def _load(path: Path) -> Any:
-    """Read a YAML file. Raises UsageError."""
+    """Read a YAML file, and return its content. Raises UsageError."""
     extras.require("yaml")
     import yaml
 
@@ -133,16 +160,16 @@ def _load(path: Path) -> Any:
 
 
 def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
-    """Read a board from its entry in the map.
+    """Read a board from its entry in a hardware map.
 
-    path: of the map. Raises UsageError for a wrong entry, and DeviceError if the board is not
-    found.
+    path: of the map. Raises UsageError for a wrong entry, and DeviceError if the map gives no port
+    and no board with this id is plugged in.
     """
     place = f"{path}, board {entry.get('id') or entry.get('serial') or '?'}"
-    unknown = sorted(entry.keys() - set(_KEYS))
-    if unknown:
+    unknown_keys = sorted(entry.keys() - set(_KEYS))
+    if unknown_keys:
         hint = f"there are {', '.join(_KEYS)}"
-        raise UsageError(f"{place}: there is no {unknown[0]!r}", hint)
+        raise UsageError(f"{place}: there is no {unknown_keys[0]!r}", hint)
     platform = entry.get("platform")
     if not isinstance(platform, str) or not entry.get("id"):
         raise UsageError(f"{place}: id and platform are missing")
@@ -152,16 +179,8 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
     if serial is None and not is_emulated:
         serial = names.resolve(f"id:{entry['id']}")
 
-    power = entry.get("power") or {}
-    if power and not ("hub" in power and "port" in power):
-        hint = "such as power: {hub: 1-1, port: 2}"
-        raise UsageError(f"{place}: power needs hub and port", hint)
-    meter = entry.get("meter") or {}
-    if not isinstance(meter, dict):
-        hint = "meter: {meter: ppk2}"
-        raise UsageError(f"{place}: meter has options of tern bench energy", hint)
     expect = entry.get("expect", {})
-    if isinstance(expect, str):
+    if isinstance(expect, str):  # the name of a file beside the map
         expect = _load(Path(path).parent / expect)
 
     return MappedBoard(
@@ -171,8 +190,33 @@ def _board(entry: dict[str, Any], path: str | Path) -> MappedBoard:
         baud=int(entry.get("baud", BAUD)),
         fixtures=tuple(entry.get("fixtures") or ()),
         notes=str(entry.get("notes", "")),
-        power=power,
+        power=_power_of(entry, place),
         power_script=entry.get("power_script"),
-        meter=meter,
+        meter=_meter_of(entry, place),
         expect=expectations.parse(expect, place),
     )
+
+
+def _power_of(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return how uhubctl switches a board; empty if its entry does not say.
+
+    place: where the entry is, for errors. Raises UsageError.
+    """
+    power: dict[str, Any] = entry.get("power") or {}
+    is_complete = "hub" in power and "port" in power
+    if power and not is_complete:
+        hint = "such as power: {hub: 1-1, port: 2}"
+        raise UsageError(f"{place}: power needs hub and port", hint)
+    return power
+
+
+def _meter_of(entry: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the options of a board's meter; empty if its entry names none.
+
+    place: where the entry is, for errors. Raises UsageError.
+    """
+    meter = entry.get("meter") or {}
+    if not isinstance(meter, dict):
+        hint = "meter: {meter: ppk2}"
+        raise UsageError(f"{place}: meter has options of tern bench energy", hint)
+    return meter

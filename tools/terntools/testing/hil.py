@@ -1,6 +1,7 @@
-"""Hardware in the loop: tests on every board of a map, side by side, and one report of all.
+"""`tern hil`, hardware in the loop: runs tests on all boards of a hardware map at once.
 
-Each board has its own pytest, which runs the device tests and tests/hil.
+A hardware map is a file that lists boards. Each board has a process of pytest, which runs the tests
+of the device library and those in tests/hil. There is one report about all boards.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from terntools.sessions import Session, SessionProgress
 from terntools.terminal import require_positive
 from terntools.testing import expectations, hil_report
 from terntools.testing.board_run import (
+    FAILED,
     LOST,
     PASSED,
     TESTS,
@@ -29,23 +31,23 @@ from terntools.testing.hardware import MappedBoard, read_map
 
 
 def boards_of(hardware_map: str | Path, only: Sequence[str] = ()) -> list[MappedBoard]:
-    """Return the boards of a map, or only those with these ids.
+    """Return the boards of a hardware map, or some of them.
 
-    Raises UsageError if the map has no such board.
+    only: ids of the boards to return; empty: all. Raises UsageError if the map has no such board.
     """
     boards = read_map(hardware_map)
-    ids = [board.id for board in boards]
-    missing = sorted(set(only).difference(ids))
-    if missing:
-        text = f"the map has no connected board {missing[0]}"
-        raise UsageError(text, hint=f"it has {', '.join(ids)}")
     if not only:
         return boards
+    ids = [board.id for board in boards]
+    missing_ids = sorted(set(only).difference(ids))
+    if missing_ids:
+        text = f"the map has no connected board {missing_ids[0]}"
+        raise UsageError(text, hint=f"it has {', '.join(ids)}")
     return [board for board in boards if board.id in only]
 
 
 def require_tests(tests: Sequence[Path]) -> None:
-    """Raise UsageError if pytest or one of the paths is not there."""
+    """Raise UsageError if pytest is not installed, or if one of these files or folders does not exist."""
     extras.require("pytest")
     for path in tests:
         if not path.exists():
@@ -55,9 +57,11 @@ def require_tests(tests: Sequence[Path]) -> None:
 def run(
     plan: Plan, only: Sequence[str] = (), progress: Progress | None = None
 ) -> list[BoardResult]:
-    """Run the tests on a map's boards; write junit.xml and report.html into `plan.directory`.
+    """Run the tests on the boards of a hardware map, all at the same time; return their results.
 
-    only: ids of boards, instead of all. Raises UsageError.
+    The report is written into `plan.directory`, as report.html and junit.xml. only: ids of the
+    boards to test; empty: all. progress: shows how far each board is; None: nothing is shown.
+    Raises UsageError.
     """
     boards = boards_of(plan.hardware_map, only)
     require_tests(plan.tests)
@@ -73,7 +77,7 @@ def run(
     with ThreadPoolExecutor(len(boards)) as pool:
         try:
             results = list(pool.map(run_and_say, boards))
-        except BaseException:  # Ctrl-C: no thread may wait for its board
+        except BaseException:  # such as Ctrl-C: the threads are to stop their boards' tests
             plan.stopped.set()
             raise
     hil_report.write(results, plan.directory)
@@ -81,15 +85,21 @@ def run(
 
 
 def _line_about(result: BoardResult) -> str:
+    """Return a line about a board that is done: its result, its time, and the numbers of tests."""
     counts = [f"{count} {state}" for state, count in result.counts.items() if count]
-    outcome = result.lost or ", ".join(counts) or "no tests"
+    outcome = ", ".join(counts) or "no tests"
+    if result.lost:
+        outcome = result.lost
     return f"{result.board.id}: {result.word} after {result.seconds:.0f} s ({outcome})"
 
 
 def worst(results: Sequence[BoardResult]) -> int:
-    """The exit code of all: failed before lost before passed."""
-    codes = [result.code for result in results if result.code != PASSED]
-    return min(codes, default=PASSED)
+    """Return the exit code for all boards: FAILED if one failed, else LOST if one is lost, else PASSED."""
+    codes = {result.code for result in results}
+    for code in (FAILED, LOST):
+        if code in codes:
+            return code
+    return PASSED
 
 
 def add_parser(subparsers: Any) -> None:
@@ -116,17 +126,22 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run the tests on the boards of a map, compare their figures, and print the outcome."""
+    """Run the tests on the boards of a hardware map, and print the outcome.
+
+    If the map says what to expect of figures, such as the latency of a report, they are measured
+    and appended to the history. With --history its picture is drawn instead.
+    """
     history = args.history_file or Path(args.hardware_map).with_suffix(".history.jsonl")
     if args.history:
         return _draw(history, args.json)
     require_positive(args, "timeout")
 
-    # Errors are reported before a session begins, those of the history too.
+    # Errors are reported before any board is tested, those of the history too.
     tests = tuple(args.tests or TESTS)
-    expects_figures = any(board.expect for board in boards_of(args.hardware_map, args.board))
+    boards = boards_of(args.hardware_map, args.board)
+    expects_figures = any(board.expect for board in boards)
     if expects_figures:
-        expectations.append(history, "", (), {})
+        expectations.append(history, board="", expected=(), values={})  # raises if not writable
         expectations.read(history)
     require_tests(tests)
 
@@ -135,26 +150,36 @@ def _run(args: argparse.Namespace) -> int:
         plan = Plan(args.hardware_map, session.directory, tests, args.timeout)
         results = run(plan, args.board, progress)
 
-    records: dict[str, list[expectations.Record]] = {}
-    for result in results:
-        board = result.board
-        records[board.id] = []
-        if expects_figures:
-            records[board.id] = expectations.append(history, board.id, board.expect, result.figures)
-    missed = _missed(history, records)
-    lines = _lines(results, records)
-    lines += [*missed, f"report: {session.directory / 'report.html'}"]
+    records_by_board = _append_figures(history, results)
+    missed = _missed(history, records_by_board)
+    report = session.directory / "report.html"
+    lines = [*_lines(results, records_by_board), *missed, f"report: {report}"]
     printed = {
         "directory": str(session.directory),
-        "boards": [_about(result, records[result.board.id]) for result in results],
+        "boards": [_about(result, records_by_board[result.board.id]) for result in results],
         "missed": missed,
     }
     print_result(printed, "\n".join(lines), args.json)
     return worst(results)
 
 
+def _append_figures(
+    history: Path, results: Sequence[BoardResult]
+) -> dict[str, list[expectations.Record]]:
+    """Append the measured figures of all boards to the history; return them by the board's id."""
+    records_by_board: dict[str, list[expectations.Record]] = {}
+    for result in results:
+        board = result.board
+        records_by_board[board.id] = []
+        if board.expect:
+            records_by_board[board.id] = expectations.append(
+                history, board.id, board.expect, result.figures
+            )
+    return records_by_board
+
+
 def _about(result: BoardResult, records: Sequence[expectations.Record]) -> dict[str, Any]:
-    """Return the outcome of a board for --json."""
+    """Return what --json prints about a board. records: its measured figures."""
     return {
         "id": result.board.id,
         "result": result.word.lower(),
@@ -168,7 +193,7 @@ def _about(result: BoardResult, records: Sequence[expectations.Record]) -> dict[
 def _lines(
     results: Sequence[BoardResult], records: dict[str, list[expectations.Record]]
 ) -> list[str]:
-    """Return lines for people about the boards and their figures."""
+    """Return lines for people about the boards and their figures. records: the figures by the board's id."""
     lines = []
     for result in results:
         lines.append(f"{result.board.id}: {result.word}")
@@ -178,7 +203,10 @@ def _lines(
 
 
 def _missed(history: Path, records: dict[str, list[expectations.Record]]) -> list[str]:
-    """Return a line for each figure that missed its expectation: since which commit."""
+    """Return a line about each figure that is not as expected: since which commit that is so.
+
+    records: the measured figures by the board's id. history: the file that has them and older ones.
+    """
     missed = []
     for board_id, board_records in records.items():
         for record in board_records:
@@ -191,7 +219,7 @@ def _missed(history: Path, records: dict[str, list[expectations.Record]]) -> lis
 
 
 def _draw(history: Path, as_json: bool) -> int:
-    """Draw the history of the figures beside its file, and print which commits moved them."""
+    """Draw the history of the figures into a picture beside its file, and print which commits moved them."""
     from terntools.testing import history_plot  # loads matplotlib
 
     series = expectations.read(history)

@@ -1,4 +1,4 @@
-"""The reports of `tern hil`: one page, and one JUnit file, of all boards."""
+"""Writes the reports of `tern hil` about all boards: a page, and an XML file in JUnit's format."""
 
 import html
 import time
@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement
 
 from terntools.testing.board_run import BoardResult
 
+# Of the table with a row for each board.
 _COLUMNS = (
     "board",
     "platform",
@@ -22,7 +23,7 @@ _COLUMNS = (
 
 
 def write(results: Sequence[BoardResult], directory: Path) -> None:
-    """Write report.html and junit.xml into a folder."""
+    """Write report.html and junit.xml about these boards into a folder."""
     (directory / "report.html").write_text(page(results), encoding="utf-8")
     root = Element("testsuites")
     for result in results:
@@ -32,7 +33,10 @@ def write(results: Sequence[BoardResult], directory: Path) -> None:
 
 
 def _suites(result: BoardResult) -> list[Element]:
-    """Return the suites of a board for JUnit; a lost board has one more, with an error."""
+    """Return the XML elements `testsuite` of a board for the JUnit file.
+
+    They get a property with the board's platform. A lost board has one more, with an error.
+    """
     suites = list(result.suites)
     for suite in suites:
         properties = suite.find("properties")
@@ -48,27 +52,29 @@ def _suites(result: BoardResult) -> list[Element]:
 
 
 def page(results: Sequence[BoardResult]) -> str:
-    """Return the HTML of a report on all boards."""
+    """Return the report on all boards as HTML: an overview, and then the tests of each board."""
     from ternhost.run.report import page as report  # loads matplotlib
 
     heading = f"<h1>Hardware in the loop</h1><p>{time.strftime('%Y-%m-%d %H:%M')}</p>"
     overview = report.table(_COLUMNS, [_row(result) for result in results])
     details = []
     for result in results:
-        details.append(f"<h2>{html.escape(f'{result.board.id}: {result.word}')}</h2>")
+        title = html.escape(f"{result.board.id}: {result.word}")
+        details.append(f"<h2>{title}</h2>")
         for note in (result.board.notes, result.lost):
             if note:
                 details.append(f"<p>{html.escape(note)}</p>")
         rows = [(case.name, case.state, case.message) for case in result.cases]
         details.append(report.table(("test", "result", "message"), rows))
 
+    # Messages are long and have several lines.
     style = f"{report.STYLE}td:last-child {{ white-space: pre-wrap; overflow-wrap: anywhere; }}"
     body = "\n".join((heading, overview, *details))
     return report.PAGE.format(title="tern: hardware in the loop", style=style, body=body)
 
 
 def _row(result: BoardResult) -> tuple[str, ...]:
-    """Return a board's row in the overview, by _COLUMNS."""
+    """Return a board's row in the overview: a text for each of _COLUMNS."""
     properties = result.properties
     return (
         result.board.id,
@@ -76,6 +82,6 @@ def _row(result: BoardResult) -> tuple[str, ...]:
         properties.get("firmware", "?"),
         properties.get("tern", "?"),
         result.word,
-        *(str(count) for count in result.counts.values()),
+        *map(str, result.counts.values()),
         f"{result.seconds:.0f}",
     )

@@ -1,4 +1,4 @@
-"""The picture of `tern hil --history`: figures of boards across commits."""
+"""Draws the picture of `tern hil --history`: measured figures of boards across commits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,22 @@ _LEGEND_COLUMNS = 4
 _MEASURED, _MISSED, _LIMIT = "#14406b", "#c46a1b", "#333333"
 
 Record = Mapping[str, Any]
+"""A measured value of the history, as `expectations.read` returns it."""
 
 
 def save(series: Mapping[str, Sequence[Record]], path: Path) -> None:
-    """Draw into a file. Raises StorageError."""
+    """Draw the history into a file. Raises StorageError.
+
+    series: records by a title, from `expectations.read`.
+    """
     canvas.save(draw(series), path)
 
 
 def draw(series: Mapping[str, Sequence[Record]]) -> Figure:
-    """Draw a panel for each entry of `expectations.read`: the measured values, and their limits."""
+    """Draw a panel for each figure of a board, with its measured values and their limits.
+
+    series: records by a title, from `expectations.read`.
+    """
     figure = blank(_WIDTH, _MARGIN + _HEIGHT * len(series))
     panels = figure.subplots(len(series), 1, squeeze=False)[:, 0]
     for axes, (title, records) in zip(panels, series.items(), strict=True):
@@ -42,16 +49,21 @@ def draw(series: Mapping[str, Sequence[Record]]) -> Figure:
 
 
 def _draw_values(axes: Axes, records: Sequence[Record]) -> None:
+    """Draw the measured values as a line, and a cross at each that missed its expectation."""
     values = [record["value"] for record in records]
     axes.plot(values, marker="o", color=_MEASURED, label="measured")
 
-    missed = [position for position, record in enumerate(records) if not record["passed"]]
-    missed_values = [values[position] for position in missed]
-    axes.plot(missed, missed_values, "X", markersize=11, color=_MISSED, label="missed")
+    missed_positions = []
+    missed_values = []
+    for position, record in enumerate(records):
+        if not record["passed"]:
+            missed_positions.append(position)
+            missed_values.append(record["value"])
+    axes.plot(missed_positions, missed_values, "X", markersize=11, color=_MISSED, label="missed")
 
 
 def _draw_limits(axes: Axes, records: Sequence[Record]) -> None:
-    """A dashed line for each limit of the last record, with gaps where a record had none."""
+    """Draw a dashed line for each limit that the last record has, with gaps where an earlier had none."""
     for limit in records[-1]["bounds"]:
         values = [record["bounds"].get(limit, math.nan) for record in records]
         axes.plot(values, linestyle="--", marker="_", color=_LIMIT, label=limit)

@@ -1,8 +1,10 @@
-"""Fixtures for tests with boards in the loop.
+"""Fixtures of pytest for tests with boards in the loop.
 
-The boards are those of `--hardware-map FILE`, of `--port PORT`, or the emulated ones of `--target`.
-`dut` is one board after the other, `fleet` all of them. `expectation` is each one of
-`mapped_board`, an entry of the map. `@pytest.mark.hardware(fixture="ppk2")` asks for a fixture.
+The boards are those of `--hardware-map FILE`, that of `--port PORT`, or the emulated ones of
+`--target`. A test with the fixture `dut` (device under test) runs once for each board, and one with
+`fleet` gets all boards together. A test with the fixtures `mapped_board` and `expectation` runs
+once for each figure that the map expects something of. With the mark
+`@pytest.mark.hardware(fixture="ppk2")` a test runs only on boards to which that is wired.
 """
 
 import contextlib
@@ -21,29 +23,36 @@ _NO_BOARDS = "no boards: --hardware-map FILE, --port PORT or --target pico,rv32,
 
 
 class Dut:
-    """A board under test: `board`, its entry in the map, and `port`, where it is."""
+    """A board under test: its entry in the hardware map, and the port at which it is."""
 
     def __init__(self, board: MappedBoard, port: str) -> None:
         self.board = board
         self.port = port
 
     def repl(self) -> Repl:
-        """The board's raw REPL, a context manager."""
+        """Return the board's console, the raw REPL of MicroPython, as a context manager."""
         return Repl(self.port, self.board.baud, visits=True)
 
     def deploy(self, *more: str) -> deploy.Machine:
-        """Put the device library on the board, with modules of mpy.ON_DEMAND."""
+        """Install the device library on the board, and return what kind of board it is.
+
+        more: names of extra modules to install, of mpy.ON_DEMAND.
+        """
         with self.repl() as repl:
             return board_program.install_library(repl, more)
 
     def start(self) -> host_frames.Hello:
-        """Start the program on the board, and wait for its HELLO. Raises DeviceError."""
-        with self.repl():  # which ends with a start
+        """Start the board's program, and return the first frame that it sends, its HELLO.
+
+        Raises DeviceError if there is none.
+        """
+        with self.repl():  # at the end the board starts anew
             pass
         return deploy.wait_for_hello(self.port)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that name a hardware map."""
     group = parser.getgroup("tern")
     boards = "boards to test, in the shape of twister's hardware map"
     group.addoption("--hardware-map", metavar="FILE", help=boards)
@@ -51,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks of tests with boards."""
     needs = "hardware(fixture=None): needs a board, with that fixture if one is named"
     config.addinivalue_line("markers", needs)
     config.addinivalue_line(
@@ -60,31 +70,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move tests with the mark `trial` to the front if there is a hardware map."""
     if config.getoption("hardware_map"):
+        # False sorts before True; the sort keeps the order of all others.
         items.sort(key=lambda item: item.get_closest_marker("trial") is None)
 
 
 def _boards(config: pytest.Config) -> list[MappedBoard]:
-    """Return the boards under test, by the options."""
+    """Return the boards that the options name: of a map, at a port, or emulated ones."""
     hardware_map = config.getoption("hardware_map")
     if hardware_map:
-        only = config.getoption("hardware_id")
         boards = hardware.read_map(hardware_map)
-        return [board for board in boards if only is None or board.id == only]
+        only_id = config.getoption("hardware_id")
+        if only_id is None:
+            return boards
+        return [board for board in boards if board.id == only_id]
 
     port = config.getoption("port")
     if port:
-        return [MappedBoard("board", "board", port, config.getoption("baud"))]
+        return [
+            MappedBoard(id="board", platform="board", serial=port, baud=config.getoption("baud"))
+        ]
 
     boards = []
     for target in config.getoption("target").split(","):
         if target in catalogue.NAMES and not device_tests.absence(target):
             platform = catalogue.platform_of(target)
-            boards.append(MappedBoard(platform, platform, None))
+            boards.append(MappedBoard(id=platform, platform=platform, serial=None))
     return boards
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat a test for each board or expectation, if it has one of the fixtures of this plugin."""
     if "expectation" in metafunc.fixturenames:
         _parametrize_expectations(metafunc)
     if "dut" in metafunc.fixturenames:
@@ -92,7 +109,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _parametrize_expectations(metafunc: pytest.Metafunc) -> None:
-    """Make a test for each expectation of each board."""
+    """Repeat a test for each figure of each board that the hardware map expects something of."""
     pairs = []
     ids = []
     for board in _boards(metafunc.config):
@@ -103,46 +120,52 @@ def _parametrize_expectations(metafunc: pytest.Metafunc) -> None:
 
 
 def _parametrize_boards(metafunc: pytest.Metafunc) -> None:
-    """Make a test for each board that has the fixtures of its marks, or a skipped one."""
-    needed = set()
+    """Repeat a test for each board that has the fixtures which the test's marks name.
+
+    If there is no such board, the test is skipped.
+    """
+    needed_fixtures = set()
     for mark in metafunc.definition.iter_markers("hardware"):
         if mark.kwargs.get("fixture"):
-            needed.add(mark.kwargs["fixture"])
+            needed_fixtures.add(mark.kwargs["fixture"])
 
     boards = _boards(metafunc.config)
     parameters = []
     for board in boards:
-        fixtures = {fixture.split(":")[0] for fixture in board.fixtures}  # `name:what` for some
-        if needed <= fixtures:
+        # A map may add to a fixture's name what it is, as in "ppk2:left".
+        fixtures = {fixture.split(":")[0] for fixture in board.fixtures}
+        if needed_fixtures <= fixtures:
             parameters.append(pytest.param(board, id=board.id))
     if not parameters:
-        reason = f"no board has {' and '.join(sorted(needed))}" if boards else _NO_BOARDS
+        reason = _NO_BOARDS
+        if boards:
+            reason = f"no board has {' and '.join(sorted(needed_fixtures))}"
         parameters.append(pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason)))
     metafunc.parametrize("dut", parameters, indirect=True, scope="module")
 
 
 @contextlib.contextmanager
 def _running(board: MappedBoard) -> Iterator[Dut]:
-    """Yield the board, booted if it is an emulated one."""
+    """Yield the board under test; an emulated one is booted, and ends with the context."""
     name = catalogue.name_of(board.platform)
     if name and board.serial is None:
         with catalogue.boot(name) as emulated:
             yield Dut(board, emulated.url)
     else:
-        assert board.serial is not None
+        assert board.serial is not None  # a map has a port for every real board
         yield Dut(board, board.serial)
 
 
 @pytest.fixture(scope="module")
 def dut(request: pytest.FixtureRequest) -> Iterator[Dut]:
-    """One board under test; the test runs once for each that fits."""
+    """Yield a board under test. The test runs once for each board that fits."""
     with _running(request.param) as board:
         yield board
 
 
 @pytest.fixture(scope="module")
 def fleet(request: pytest.FixtureRequest) -> Iterator[list[Dut]]:
-    """All boards under test."""
+    """Yield all boards under test together. The test is skipped if there are none."""
     boards = _boards(request.config)
     if not boards:
         pytest.skip(_NO_BOARDS)

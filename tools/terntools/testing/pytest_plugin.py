@@ -1,7 +1,9 @@
-"""The pytest plugin `tern`: collects device tests once more for every target.
+"""The pytest plugin `tern`: runs device tests also on MicroPython.
 
-Device tests are those in the folders of the setting `tern_device_tests`. Options are named as
-pytest-embedded's. With pytest-xdist, `--dist loadgroup` runs each file once on each target.
+Device tests are those in the folders that the setting `tern_device_tests` names. pytest runs them
+on CPython, and with this plugin once more on every target: MicroPython on this machine, an emulated
+board, or a real one. Options have the names of pytest-embedded's. With pytest-xdist,
+`--dist loadgroup` runs each file once on each target.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -34,14 +36,15 @@ class DeviceTestError(Exception):
 
 
 class Targets:
-    """The targets of a session.
+    """The targets of a test session, and the outcomes of the tests on them.
 
-    Each is made when a test first asks for it, and runs a file once for all its tests. wanted: the
-    functions of each file that run on each target.
+    A target is made when a test first needs it, and runs a file once for all its tests. names: of the
+    targets. kinds: how each is made, and what it leaves out. wanted: which functions of each file are
+    to run on each target.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        """Read the options; `--exhaustive` removes what a kind of target spares."""
+        """Read which targets the options name. With --exhaustive they run all their tests."""
         self.names: list[str] = [name for name in config.getoption("target").split(",") if name]
         self.kinds = dict(KINDS)
         port = config.getoption("port")
@@ -53,19 +56,22 @@ class Targets:
         _require_known(self.names, port)
         if config.getoption("exhaustive"):
             for name, kind in self.kinds.items():
+                # Nothing is left out, neither tests nor cases of test vectors.
                 self.kinds[name] = replace(kind, spared={}, only_vectors=False, one_of=1)
         self.wanted: dict[tuple[str, Path], list[str]] = {}
         self._made: dict[str, Future[Target]] = {}
         self._results: dict[tuple[str, Path], Future[dict[str, Outcome]]] = {}
 
     def outcomes(self, name: str, path: Path) -> dict[str, Outcome]:
-        """Return the outcomes of the `wanted` functions of a file, which runs once for all of them.
+        """Return the outcomes of the `wanted` functions of a file on a target, by the function's name.
 
-        name: of the target. Raises the error that kept the target from running it.
+        The file runs at the first call, once for all of them. name: of the target. path: of the file.
+        Raises the error that kept the target from running it, at each call.
         """
         return _once(self._results, (name, path), lambda: self._run(name, path))
 
     def _run(self, name: str, path: Path) -> dict[str, Outcome]:
+        """Run the `wanted` functions of a file on a target, which is made if it is not there yet."""
         target = _once(self._made, name, self.kinds[name].make)
         target.one_of = self.kinds[name].one_of
         outcomes = device_tests.run_file(target, path, self.wanted[name, path])
@@ -79,7 +85,10 @@ class Targets:
 
 
 def _require_known(names: list[str], port: str | None) -> None:
-    """Raise pytest.UsageError for an unknown target, and for a board without a port."""
+    """Raise pytest.UsageError for an unknown target, or for a board if --port does not name one.
+
+    names: of the targets. port: the value of --port.
+    """
     known_names = (*KINDS, _BOARD)
     for name in names:
         if name not in known_names:
@@ -90,7 +99,10 @@ def _require_known(names: list[str], port: str | None) -> None:
 
 
 def _once(results: dict[K, Future[V]], key: K, make: Callable[[], V]) -> V:
-    """Return the result of `make`, or raise its exception, from the first call with this key."""
+    """Return the result of the first call of `make` with this key, or raise that call's exception again.
+
+    results: keeps the result or the exception of each key.
+    """
     if key not in results:
         results[key] = Future()
         try:
@@ -119,6 +131,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Make the targets of the session. None of them starts yet."""
     config.addinivalue_line(
         "markers", "xdist_group(name): tests that run in one process of pytest-xdist"
     )
@@ -126,13 +139,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close the targets of the session."""
     targets = config.stash.get(_TARGETS_KEY, None)
     if targets is not None:
         targets.close()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a file of device tests for the targets, in addition to CPython."""
+    """Return a collector of the tests for the targets, if this is a file of device tests.
+
+    The result is None for other files, and without targets. pytest itself collects the tests on CPython.
+    """
     folders = parent.config.getini("tern_device_tests")
     if not file_path.match("test_*.py") or file_path.parent not in folders:
         return None
@@ -155,49 +172,63 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note which functions of each file are to run on each target."""
     wanted = session.config.stash[_TARGETS_KEY].wanted
     for item in session.items:
         if isinstance(item, DeviceItem) and not item.get_closest_marker("skip"):
-            wanted.setdefault((item.target, item.path), []).append(item.test_name)
+            names = wanted.setdefault((item.target, item.path), [])
+            names.append(item.test_name)
 
 
 class DeviceFile(pytest.File):
-    """A file of device tests; it runs once on each target."""
+    """A file of device tests, collected for the targets."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield an item for each test and target, skipped if the target lacks what the test needs."""
+        """Yield an item for each test function and target.
+
+        It is skipped if the target is not there or lacks a feature that the test needs.
+        """
         targets = self.config.stash[_TARGETS_KEY]
         needs = device_tests.needs(self.path)
         for target in targets.names:
             kind = targets.kinds[target]
             why_absent = device_tests.absence(target)
-            lacks = {**kind.lacks, **kind.spared}
+            reason_by_feature = {**kind.lacks, **kind.spared}
             for name in device_tests.selected(self.path, kind.only_vectors):
                 item: DeviceItem = DeviceItem.from_parent(
                     self, name=f"{name}[{target}]", test_name=name, target=target
                 )
-                reason = why_absent or lacks.get(needs.get(name, ""))
+                needed_feature = needs.get(name, "")
+                reason = why_absent or reason_by_feature.get(needed_feature)
                 if reason:
                     item.add_marker(pytest.mark.skip(reason=reason))
                 yield item
 
 
 class DeviceItem(pytest.Item):
-    """One test function on one target."""
+    """A test function on a target."""
 
     parent: DeviceFile
 
     def __init__(self, *, test_name: str, target: str, **kwargs: Any) -> None:
-        """Create the item of one test function for one target."""
+        """Make the item of a test function on a target.
+
+        test_name: of the function. target: the name of the target.
+        """
         super().__init__(**kwargs)
         self.test_name = test_name
         self.target = target
-        # Under xdist one process runs a file on a target; and the board's port is for one process.
-        group = _BOARD if target == _BOARD else f"{self.path.stem}-{target}"
+        # pytest-xdist runs a group in one process: a file on a target, which runs it only once.
+        # All tests on a real board are one group, since only one process can have its port.
+        group = f"{self.path.stem}-{target}"
+        if target == _BOARD:
+            group = _BOARD
         self.add_marker(pytest.mark.xdist_group(group))
 
     def runtest(self) -> None:
-        outcome = self.config.stash[_TARGETS_KEY].outcomes(self.target, self.path)[self.test_name]
+        """Raise DeviceTestError unless the function has passed; run the file if it has not run yet."""
+        targets = self.config.stash[_TARGETS_KEY]
+        outcome = targets.outcomes(self.target, self.path)[self.test_name]
         # The first test of a file takes the time of all; its own is a property in --junitxml.
         self.user_properties.append(("seconds", outcome.seconds))
         if not outcome.passed:
@@ -205,7 +236,11 @@ class DeviceItem(pytest.Item):
         self.add_report_section("call", f"{self.target} output", outcome.output)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show the target's output with lines of source, or the message of an error of tern."""
+        """Return what pytest shows for a failed test.
+
+        That is the target's output, with lines of source in its tracebacks, or the message of an error of
+        tern.
+        """
         error = excinfo.value
         if isinstance(error, DeviceTestError):
             return f"on {self.target}:\n{device_tests.with_source(error.outcome.output, self.path)}"
@@ -214,4 +249,5 @@ class DeviceItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return where the test is, as pytest shows it."""
         return self.path, 0, self.name

@@ -1,7 +1,9 @@
-"""The emulated Pico: the stock RPI_PICO firmware of MicroPython in rp2040js.
+"""Builds and boots the emulated Pico: MicroPython's stock firmware in the emulator rp2040js.
 
-The firmware is built from Debian's sources. Its time is simulated cycles. Floats take the time of
-our boot ROM. Flash timing, its cache and core 1 are not modelled.
+The firmware, for the board RPI_PICO, is built from Debian's sources. Time is counted in simulated
+cycles of the processor. A boot ROM of our own has the functions for floats, which take their time
+there and not that of a real Pico's ROM. The time of flash and its cache are not modelled, nor is
+the second core.
 """
 
 import json
@@ -9,7 +11,7 @@ import selectors
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,57 +54,73 @@ _FIRMWARE_REQUIREMENTS = (
 )
 _NODE = Requirement("nodejs", "node")
 _MACHINE_REQUIREMENTS = (*micropython.ARM_COMPILER, _NODE, Requirement("npm", "npm"))
-_BOOT_SECONDS = 60
+_BOOT_SECONDS = 60  # to wait for the board's port
 _BUILD = "make it: tern emulator build --what pico"
 _FLASH_BYTES = 2 << 20  # as runner.mjs has it
 
 
 def build_pico(progress: Progress) -> Path:
-    """Build firmware, machine and sampler in C into the cache; return the path of the firmware.
+    """Build whatever of the emulated Pico the cache lacks; return the path of the firmware.
 
-    What is there already is kept. As root, missing Debian packages are installed; as another user
-    they are named in a UsageError.
+    That is the firmware, the machine (emulator and boot ROM), and the sampler in C. As root, Debian
+    packages that the build needs are installed; for another user UsageError names them. progress:
+    shows the user a line about a step.
     """
+    needs_sampler = not cache.find_entry(SAMPLER)
+    needs_firmware = not cache.find_entry(FIRMWARE)
     requirements = {_NODE}  # to run it
-    if not cache.find_entry(SAMPLER):
+    if needs_sampler:
         extras.require("elftools")  # for MicroPython's linker of native modules
-    if not (cache.find_entry(FIRMWARE) and cache.find_entry(SAMPLER)):
+    if needs_sampler or needs_firmware:
         requirements.update(_FIRMWARE_REQUIREMENTS)
     if not cache.find_entry(MACHINE):
         requirements.update(_MACHINE_REQUIREMENTS)
     debian.install(requirements, progress)
-    firmware = cache.build_entry(
-        FIRMWARE, lambda work, out: _build_firmware(work, out, progress), progress
-    )
-    cache.build_entry(MACHINE, lambda work, out: _build_machine(work, out, progress), progress)
-    cache.build_entry(SAMPLER, lambda work, out: _build_sampler(work, out, progress), progress)
+
+    firmware = cache.build_entry(FIRMWARE, _with_progress(_build_firmware, progress), progress)
+    cache.build_entry(MACHINE, _with_progress(_build_machine, progress), progress)
+    cache.build_entry(SAMPLER, _with_progress(_build_sampler, progress), progress)
     return firmware / "firmware.bin"
+
+
+def _with_progress(
+    build: Callable[[Path, Path, Progress], Mapping[str, str]], progress: Progress
+) -> Callable[[Path, Path], Mapping[str, str]]:
+    """Return a build function as `cache.build_entry` calls it, without the argument `progress`."""
+
+    def build_entry(work: Path, out: Path) -> Mapping[str, str]:
+        return build(work, out, progress)
+
+    return build_entry
 
 
 def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
     """Build the stock firmware of a Pico, and return what it was built with.
 
-    work: folder to build in. out: folder of the product.
+    work: folder to build in. out: folder of the product. Returns the compiler's version and the
+    SHA-256 of each source package.
     """
     shell = Shell(work / "build.log", progress)
     source, checksums = micropython.PINNED.unpack(work, shell)
     progress("fetching the SDK of the Pico")
-    packages, sdk = work / "packages", work / "sdk"
+    packages = work / "packages"
+    sdk = work / "sdk"
     packages.mkdir()
-    debian.download((), _PACKAGES, packages, shell)
+    debian.download(sources=(), binaries=_PACKAGES, folder=packages, shell=shell)
     for package in packages.glob("*.deb"):
         shell.run("dpkg", "-x", package, sdk)
-    # Emptied in MicroPython's source, since they are packages of their own in Debian.
+    # Debian has taken these libraries out of MicroPython's source: they are packages of their own.
     for name in ("pico-sdk", "tinyusb"):
         library = source / "lib" / name
         shutil.rmtree(library, ignore_errors=True)
         library.symlink_to(sdk / "usr/src" / name)
     manifest = work / "manifest.py"
     manifest.write_text(_FROZEN)
+
     progress(f"compiling the stock firmware of the Pico ({_BOARD})")
     port = source / "ports/rp2"
     build = port / "build"
-    options = {
+    variables = {
         "MICROPY_BOARD": _BOARD,
         "MICROPY_BOARD_DIR": port / "boards" / _BOARD,
         "MICROPY_FROZEN_MANIFEST": manifest,
@@ -111,9 +129,8 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
         "PICO_NO_PICOTOOL": 1,
         "pioasm_DIR": sdk / "usr/lib/cmake/pioasm",
     }
-    shell.run(
-        "cmake", "-S", port, "-B", build, *(f"-D{name}={value}" for name, value in options.items())
-    )
+    options = [f"-D{name}={value}" for name, value in variables.items()]
+    shell.run("cmake", "-S", port, "-B", build, *options)
     micropython.make(shell, "-C", build)
     shutil.copy(build / "firmware.bin", out)
     compiler = micropython.version_of("arm-none-eabi-gcc")
@@ -121,14 +138,15 @@ def _build_firmware(work: Path, out: Path, progress: Progress) -> Mapping[str, s
 
 
 def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
-    """Build the boot ROM, install rp2040js, and return what they were built with.
+    """Build the boot ROM, install the emulator rp2040js, and return what they were built with.
 
-    work: folder to build in. out: folder of the products.
+    work: folder to build in. out: folder of the products. Returns the versions of compiler and Node.js.
     """
     shell = Shell(work / "build.log", progress)
     progress("compiling the boot ROM of the emulated Pico")
     elf = work / "bootrom.elf"
-    script, *sources = _HERE / "bootrom.ld", _HERE / "bootrom.c", _HERE / "tables.S"
+    linker_script = _HERE / "bootrom.ld"
+    sources = [_HERE / "bootrom.c", _HERE / "tables.S"]
     flags = [
         "-mcpu=cortex-m0plus",
         "-mthumb",
@@ -139,7 +157,7 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
         "-fno-builtin",
         "-nostdlib",
     ]
-    shell.run("arm-none-eabi-gcc", *flags, "-T", script, *sources, "-lgcc", "-o", elf)
+    shell.run("arm-none-eabi-gcc", *flags, "-T", linker_script, *sources, "-lgcc", "-o", elf)
     shell.run("arm-none-eabi-objcopy", "-O", "binary", elf, out / "bootrom.bin")
     progress(f"fetching rp2040js {MACHINE.version} with npm")
     for name in _NODE_FILES:
@@ -152,9 +170,10 @@ def _build_machine(work: Path, out: Path, progress: Progress) -> Mapping[str, st
 
 
 def _build_sampler(work: Path, out: Path, progress: Progress) -> Mapping[str, str]:
-    """Build the sampler in C as a native .mpy, and return what it was built with.
+    """Build the sampler in C as a native module of MicroPython, and return what it was built with.
 
-    work: folder to build in. out: folder of the product.
+    work: folder to build in. out: folder of the product. Returns the compiler's version and the SHA-256
+    of each source package.
     """
     shell = Shell(work / "build.log", progress)
     source, packages = micropython.PINNED.unpack(work, shell)
@@ -176,12 +195,14 @@ def boot_pico(
 ) -> EmulatedMachine:
     """Boot an emulated Pico.
 
-    flash: a file that keeps its flash. seed: makes the whole run repeatable. skip_idle: waiting
-    passes at once. volume: the folder of its USB boot loader. blank: a new flash holds no firmware,
+    flash: the file that keeps its flash; None: the flash is lost at the end. seed: makes the whole
+    run the same each time. skip_idle: time in which it only waits passes at once. volume: the
+    folder that stands for the drive of its USB boot loader. blank: a new flash holds no firmware,
     so that the boot loader waits for one. Raises DeviceError if it is not built or does not start,
-    UsageError for a flash in use.
+    and UsageError for a flash in use.
     """
-    firmware, machine = cache.find_entry(FIRMWARE), cache.find_entry(MACHINE)
+    firmware = cache.find_entry(FIRMWARE)
+    machine = cache.find_entry(MACHINE)
     if firmware is None or machine is None:
         raise DeviceError("the emulated Pico is not built yet", hint=_BUILD)
     command: list[str | Path] = ["node", machine / "runner.mjs", "--attached"]
@@ -196,11 +217,34 @@ def boot_pico(
         command.append("--skip-idle")
     if volume is not None:
         command += ["--volume", volume]
+
+    process = _start(command, flash)
+    first_line = _first_line(process)
+    if not first_line:
+        process.kill()
+        process.wait()
+        raise DeviceError(
+            "the emulated Pico does not start", hint="tern emulator info lists the builds"
+        )
+    port = Path(json.loads(first_line)["port"])  # a socket in a folder of its own
+
+    def remove_folder() -> None:
+        shutil.rmtree(port.parent, ignore_errors=True)
+
+    return EmulatedMachine(process, url=f"socket://{port}", clean=remove_folder)
+
+
+def _start(command: list[str | Path], flash: Path | None) -> subprocess.Popen[str]:
+    """Start the emulator, which locks the flash until it ends.
+
+    flash: the file of the flash; None: it needs no lock. Raises DeviceError if Node.js is not
+    installed, and UsageError for a flash in use.
+    """
     try:
         with locked(flash, _FLASH_BYTES) as lock:
-            # Its own session: Ctrl-C is the host's to handle. It ends when its stdin closes, even
-            # by a kill.
-            process = subprocess.Popen(
+            # A session of its own: Ctrl-C is the host's to handle. The emulator ends when its
+            # input closes, which happens even if this process is killed.
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -211,20 +255,13 @@ def boot_pico(
             )
     except FileNotFoundError as error:
         raise DeviceError("Node.js is not installed", hint=_BUILD) from error
-    first_line = _first_line(process)
-    if not first_line:
-        process.kill()
-        process.wait()
-        raise DeviceError(
-            "the emulated Pico does not start", hint="tern emulator info lists the builds"
-        )
-    port = Path(json.loads(first_line)["port"])
-    url = f"socket://{port}"
-    return EmulatedMachine(process, url, lambda: shutil.rmtree(port.parent, ignore_errors=True))
 
 
 def info() -> dict[str, Any]:
-    """Return the records of the builds (None if there is none), and Node's version."""
+    """Return what `tern emulator info --json` says of the emulated Pico.
+
+    That is the record of each build, None if there is none, and the version of Node.js.
+    """
     return {
         "firmware": cache.read_record(FIRMWARE),
         "machine": cache.read_record(MACHINE),
@@ -233,8 +270,10 @@ def info() -> dict[str, Any]:
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
-    """The first line that a process prints; "" if there is none in time."""
+    """Return the first line that a process prints; "" if there is none in _BOOT_SECONDS."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        return process.stdout.readline() if selector.select(_BOOT_SECONDS) else ""
+        if not selector.select(_BOOT_SECONDS):
+            return ""
+        return process.stdout.readline()

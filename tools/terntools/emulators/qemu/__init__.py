@@ -1,8 +1,10 @@
-"""Machines of QEMU that execute a board's instruction set: MicroPython with a port of our own.
+"""Boots machines of QEMU that execute a board's instruction set and run MicroPython.
 
-rv32: ESP32-C3 and C6; xtensa (windowed): ESP32, S2 and S3; m33 (Armv8-M): RP2350. The interpreter,
-LittleFS and console are real, on the first two TCP and TLS too. Caches, flash timing, memory that
-wants 32-bit access, radio and crypto hardware are not emulated.
+MicroPython has a port of our own for them, in port/. There are three instruction sets: rv32, of
+ESP32-C3 and C6; xtensa (with register windows), of ESP32, S2 and S3; m33 (Armv8-M), of RP2350. The
+interpreter, the file system and the console are the real ones, and on the first two so are TCP and
+TLS. Caches, the time of flash, memory that can only be read in 32 bits, radio and cryptographic
+hardware are not emulated.
 """
 
 import os
@@ -22,14 +24,16 @@ from terntools.emulators.micropython import version_of
 from terntools.emulators.process import EmulatedMachine, beyond_9, locked
 from terntools.emulators.qemu.build import BUILDS, ESP32, M33, NEWEST, Build
 
-# As port/Makefile has it; a Pico's MicroPython leaves as much to files.
+# The size of the flash, as port/Makefile has it. A Pico's MicroPython leaves as much to files.
 FLASH_BLOCKS, BLOCK_BYTES = 352, 4096
 _START_SECONDS = 20.0
+# Files in the temporary folder of a machine.
 _LOG = "qemu.log"
 _PID = "qemu.pid"
-_PORT = "port"
+_PORT = "port"  # the socket of the console
 
-# QEMU ends at once when its input closes, even if this process was killed. Its folder goes with it.
+# A shell script that runs QEMU with its arguments. It kills QEMU and removes the current folder
+# when its own input closes, which happens even if this process is killed.
 _SUPERVISED = """
 exec 9<&0 </dev/null
 "$@" 9<&- &
@@ -46,16 +50,21 @@ exit $code
 
 @dataclass(frozen=True)
 class MachineType:
-    """A machine of QEMU: its firmware, the instruction set, and how it is started."""
+    """A kind of machine: its firmware, and how QEMU is started.
+
+    command: the program of QEMU. arguments, network: its options. counts: whether the machine's clock
+    can count instructions.
+    """
 
     build: Build
     instruction_set: str
     command: str
     arguments: tuple[str, ...]
     network: tuple[str, ...] = ()
-    counts: bool = False  # whether its clock can count instructions
+    counts: bool = False
 
     def firmware(self) -> Path | None:
+        """Return the file of the firmware; None if it is not built."""
         return self.build.find(self.instruction_set)
 
 
@@ -93,7 +102,7 @@ class QemuMachine(EmulatedMachine):
     """A running machine of QEMU."""
 
     def cut_power(self) -> None:
-        """End it: that always cuts its power."""
+        """End the process: its flash is always as after a power cut."""
         self.close()
 
 
@@ -107,9 +116,11 @@ def boot(
 ) -> QemuMachine:
     """Start a machine of QEMU.
 
-    flash: a file that keeps its flash. seed: makes os.urandom repeatable. count_instructions: its
-    clock counts an instruction as a nanosecond; with skip_idle, waiting time passes at once. Raises
-    DeviceError if it is not built or does not start, UsageError for a flash in use.
+    name: a key of MACHINES. flash: the file that keeps its flash; None: the flash is lost at the
+    end. seed: makes os.urandom return the same in each run. count_instructions: its clock counts an
+    instruction as a nanosecond. skip_idle: if it counts instructions, time in which it only waits
+    passes at once. Raises DeviceError if it is not built or does not start, and UsageError for a
+    flash in use.
     """
     machine = MACHINES[name]
     firmware = machine.firmware()
@@ -119,17 +130,23 @@ def boot(
 
     options: list[str] = []
     if count_instructions:
-        options += ["-icount", "shift=0,sleep=off" if skip_idle else "shift=0"]
+        clock = "shift=0"  # an instruction takes 2**0 nanoseconds
+        if skip_idle:
+            clock += ",sleep=off"
+        options += ["-icount", clock]
     options += ["-kernel", str(firmware)]
     folder = Path(tempfile.mkdtemp(prefix=f"tern-{name}-"))
+
+    def remove_folder() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
     try:
         _fill(folder, flash, seed)
         process = _start(machine, options, folder, flash)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder()
         raise
-    url = f"socket://{folder / _PORT}"
-    running_machine = QemuMachine(process, url, lambda: shutil.rmtree(folder, ignore_errors=True))
+    running_machine = QemuMachine(process, url=f"socket://{folder / _PORT}", clean=remove_folder)
     try:
         _wait_until_started(running_machine, folder, name)
     except BaseException:
@@ -141,9 +158,10 @@ def boot(
 def _start(
     machine: MachineType, options: list[str], folder: Path, flash: Path | None
 ) -> subprocess.Popen[str]:
-    """Start QEMU in `folder`, with the console at a socket there.
+    """Start QEMU in `folder`, with the machine's console at a socket there.
 
-    options: of QEMU, in addition to those of the machine. Raises UsageError for a flash in use.
+    options: of QEMU, in addition to those of the machine. flash: its file, which stays locked until
+    QEMU ends; None: it needs no lock. Raises UsageError for a flash in use.
     """
     with (
         socket.socket(socket.AF_UNIX) as server,  # in a folder closed to other users
@@ -165,14 +183,18 @@ def _start(
                 stdout=log,
                 stderr=log,
                 text=True,
-                umask=0o077,
+                umask=0o077,  # its files are readable by their owner only
                 start_new_session=True,  # Ctrl-C is the host's to handle
                 pass_fds=(port, *lock),
             )
 
 
 def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
-    """Make the files of a machine in its folder, which port/board.h describes. Raises UsageError."""
+    """Make the files in a machine's folder from which port/board.h reads the time, an id and the flash.
+
+    flash: the file that keeps the flash; None: one in the folder. seed: see `boot`. Raises UsageError
+    if the flash cannot be made.
+    """
     (folder / "epoch").write_text(str(int(time.time())))
     if seed is None:
         (folder / "id").write_bytes(secrets.token_bytes(8))
@@ -190,7 +212,10 @@ def _fill(folder: Path, flash: Path | None, seed: int | None) -> None:
 
 
 def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
-    """Wait until a machine has written its process id. Raises DeviceError if it does not."""
+    """Wait until a machine runs, which is when QEMU has written its process id into `folder`.
+
+    name: of the machine, for the error. Raises DeviceError if it does not start in time.
+    """
     give_up_at = time.monotonic() + _START_SECONDS
     while not (folder / _PID).exists():
         is_late = time.monotonic() > give_up_at
@@ -203,15 +228,19 @@ def _wait_until_started(machine: QemuMachine, folder: Path, name: str) -> None:
 
 
 def build_command(name: str) -> str:
-    """The command that builds the firmware of a machine."""
-    what = next(what for what, build in BUILDS.items() if build == MACHINES[name].build)
-    return f"tern emulator build --what {what}"
+    """Return the command of tern that builds the firmware of a machine. name: a key of MACHINES."""
+    for what, build in BUILDS.items():
+        if build == MACHINES[name].build:
+            return f"tern emulator build --what {what}"
+    raise KeyError(name)
 
 
 def info() -> dict[str, Any]:
-    """Return the records of the builds (None if there is none), and QEMU's versions."""
-    commands = {machine.command for machine in MACHINES.values()}
-    return {
-        **{what: cache.read_record(build.recipe) for what, build in BUILDS.items()},
-        "qemu": {command: version_of(command) or None for command in sorted(commands)},
-    }
+    """Return what `tern emulator info --json` says of QEMU's machines.
+
+    That is the record of each build, None if there is none, and the versions of QEMU's programs.
+    """
+    records = {what: cache.read_record(build.recipe) for what, build in BUILDS.items()}
+    commands = sorted({machine.command for machine in MACHINES.values()})
+    versions = {command: version_of(command) or None for command in commands}
+    return {**records, "qemu": versions}
