@@ -13,21 +13,24 @@ from tern.compat import const, ticks_diff
 from tern.sampler import sample
 from tern.shapes import TABLE, T
 
-_COORDINATES = const(128)
-_SINGLES = const(256)
+_COORDINATES = const(128)  # values that are drawn in one call
+_SINGLES = const(256)  # blocks of the heap
 
 
 def run(case, repeats, card_bytes, client, clock):
-    """Time the work of a case; return (units of each run, list of ticks of `clock`).
+    """Time a piece of work; return (units of work in each run, list of the times of the runs).
 
-    case: a name of CASES; repeats: number of runs that count; card_bytes: the card; client: the
-    Client whose entropy is used. Raises CardError and EntropyError.
+    case: a name of CASES, which says what the work and its unit are. repeats: how many runs count.
+    card_bytes: the card, the table of the privacy mechanism. client: the Client whose random bytes
+    are used. clock: a function that returns ticks, in which the times are. Raises CardError and
+    EntropyError.
     """
     units, work = CASES[case](decode(card_bytes), client)
     times = []
     for i in range(repeats + 1):
         gc.collect()
-        # Room is looked for behind the last single block of the heap: as after some reports.
+        # MicroPython looks for memory behind the last single block that it gave. So take some: the
+        # heap is then as after some reports.
         for j in range(_SINGLES):
             _ = (j,)
         start = clock()
@@ -76,7 +79,8 @@ def _plain(card, client):
 def _duchi(exp_epsilon):
     """Return Duchi's mechanism of two outputs, -c and c (Duchi, Jordan, Wainwright, 2018).
 
-    exp_epsilon: e**epsilon.
+    exp_epsilon: e**epsilon. With c = (e**epsilon + 1) / (e**epsilon - 1), the output c has the
+    probability 1/2 + x / (2 c), so that its mean is x.
     """
     c = (exp_epsilon + 1) / (exp_epsilon - 1)
     uniform = random.random
@@ -90,8 +94,12 @@ def _duchi(exp_epsilon):
 def _three_outputs(card):
     """Return a mechanism of the outputs -c, 0 and c (Zhao et al., 2021) with the card's numbers.
 
-    The probability of each output is linear between the inputs 0 and 1, as in the card.
+    The probability of each output is linear between the inputs 0 and 1, as in the card. For |x| in
+    between, that of the output with the sign of x is at_zero + gain |x|, and that of the opposite
+    one is at_zero - loss |x|. With c = 1 / (gain + loss) the mean is x.
     """
+    # A table card of 2**p + 1 knots, the middle one for x = 0, and two thresholds for each knot:
+    # those of knot i are thresholds[2 i] and thresholds[2 i + 1], out of T.
     knot_of_zero = 1 << card.knot_bits - 1
     thresholds = card.thresholds
     at_zero = 1 - thresholds[2 * knot_of_zero + 1] / T
@@ -116,8 +124,8 @@ def _three_outputs(card):
 def _piecewise(exp_epsilon):
     """Return the piecewise mechanism PM-SUB (Zhao et al., 2021): outputs from -a to a.
 
-    With the probability `inside` the output is uniform in an interval around x, else uniform
-    outside of it. exp_epsilon: e**epsilon.
+    With the probability `inside` the output is uniform in an interval left .. right around a
+    multiple of x, else uniform outside of it. exp_epsilon: e**epsilon.
     """
     t = exp_epsilon ** (1 / 3)
     a = (exp_epsilon + t) * (t + 1) / (t * (exp_epsilon - 1))
@@ -130,6 +138,7 @@ def _piecewise(exp_epsilon):
         right = scale * (x * t + 1)
         if uniform() < inside:
             return left + (right - left) * uniform()
+        # Uniform outside: draw from an interval that is shorter by the inner one, and leave that out.
         output = -a + (2 * a - (right - left)) * uniform()
         return output if output < left else output + right - left
 
@@ -149,6 +158,8 @@ def _entropy(card, client):
     return 4 * (entropy.cursor[1] - entropy.cursor[0]), work
 
 
+# The pieces of work: functions of a card and a client, which return the number of units and the
+# function to time.
 CASES = {
     "sample": _sample,  # draw symbols of the card, entropy included; unit: a coordinate
     "plain": _plain,  # the card's mechanism in floats with random.random(); unit: a coordinate

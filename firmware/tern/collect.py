@@ -16,14 +16,14 @@ from tern.sampler import sample, sample_categories
 from tern.shapes import WINDOW
 from tern.wire import CATEGORIES, ERR_CARD, MAX_DIMENSION
 
-PRIME = const(8191)  # as many categories can be told apart by their hashes
+PRIME = const(8191)  # 2**13 - 1: as many categories can be told apart by their hashes
 
 
 def hash_of(device, round_number):
     """Return a and b of a client's public hash in a round: (a * category + b) % PRIME % buckets.
 
-    Over all clients, it is pairwise independent (Carter and Wegman, J. Comput. Syst. Sci. 18,
-    1979).
+    Over all clients, such hashes are pairwise independent (Carter and Wegman, J. Comput. Syst. Sci.
+    18, 1979). They depend on the device and the round alone, so that the host knows them too.
     """
     a, b = unpack_from("<II", hashlib.sha256(pack("<II", device, round_number)).digest())
     return a % PRIME, b % PRIME
@@ -33,6 +33,7 @@ class Answerer:
     """Computes what a client reports to a ROUND that asks for the record's values or categories."""
 
     def __init__(self, request):
+        """request: the frames.Round, whose fields change from round to round."""
         self._request = request
         self.draw = sample_categories if request.model == CATEGORIES else sample
         self._row = array("h", (0 for _ in range(MAX_DIMENSION + 1)))
@@ -50,8 +51,8 @@ class Answerer:
     def values(self, client, records, card):
         """Return the requested features of the record whose turn it is (array('h')).
 
-        Values are multiplied by 2**range and clipped to Q1.14; categories are clipped to those of
-        the card, or hashed to them.
+        Values are multiplied by 2**range and clipped to Q1.14. Categories are clipped to those of
+        the card, or, with range 1, hashed to them.
         """
         request = self._request
         row = memoryview(self._row)[: request.d + 1]

@@ -6,7 +6,11 @@ from tern.wire import HASH_DRBG
 
 
 class HashDrbg:
-    """Hash_DRBG with SHA-256 (SP 800-90A, 10.1.1). `known`: as CtrDrbg's, of NIST's "SHA-256"."""
+    """Hash_DRBG with SHA-256 (SP 800-90A, 10.1.1).
+
+    Its state is two numbers of 440 bits, V and C of the standard. known: a published test, as that of
+    entropy.CtrDrbg, of NIST's "SHA-256".
+    """
 
     state = HASH_DRBG
     known = (
@@ -18,10 +22,15 @@ class HashDrbg:
     )
 
     def __init__(self, seed):
+        """Begin with a seed of 48 bytes of full entropy."""
         self._start(bytes(seed))
 
     def _start(self, material):
-        """Instantiate or reseed the state from seed material."""
+        """Instantiate or reseed the state from seed material: V = df(material), C = df(0 | V).
+
+        df is the derivation function _hash_df(); `|` joins bytes.
+        """
+        # generate() hashes `_data`, which counts up from V until the request ends.
         v = _hash_df(material)
         self._v = self._data = int.from_bytes(v, "big")
         self._c = int.from_bytes(_hash_df(b"\x00" + v), "big")
@@ -38,7 +47,10 @@ class HashDrbg:
             self._data = (self._data + 1) % _SEED_RANGE
 
     def end_request(self):
-        """Change the state, so that it does not tell what was generated."""
+        """Change the state, so that it does not tell what was generated.
+
+        V becomes V + SHA-256(3 | V) + C + the number of requests, mod 2**440.
+        """
         hashed = hashlib.sha256(b"\x03" + self._v.to_bytes(55, "big")).digest()
         self._v = (self._v + int.from_bytes(hashed, "big") + self._c + self._requests) % _SEED_RANGE
         self._data = self._v
@@ -50,5 +62,6 @@ _SEED_RANGE = 1 << 440
 
 def _hash_df(material):
     """Return 55 bytes derived from `material`: Hash_df of SP 800-90A, 10.3.1, for 440 bits."""
+    # Before the material: the number of the hash, and 440 in four bytes (1 * 256 + 184).
     parts = [hashlib.sha256(bytes((i, 0, 0, 1, 184)) + material).digest() for i in (1, 2)]
     return (parts[0] + parts[1])[:55]

@@ -6,14 +6,15 @@ from tern import absence
 from tern.compat import const, ticks_diff, ticks_ms
 from tern.tcp import Lost
 
-_JOIN_MS = const(20000)
-_LEASE_MS = const(8000)  # after which a lease is missed
+_JOIN_MS = const(20000)  # after which the board gives up to join
+_LEASE_MS = const(8000)  # after which an address is missed
 
 
 class Station:
-    """The board in the network `ssid`, or, where that is None, in the one that it is in."""
+    """The board as a station of a Wi-Fi network."""
 
     def __init__(self, ssid, secret=None):
+        """ssid: the network's name; None for the one that the program has joined. secret: its key."""
         self.radio = network.WLAN(network.STA_IF)
         self._ssid = ssid
         self._secret = secret
@@ -21,10 +22,11 @@ class Station:
         self.reason = 0  # why it has not joined, as far as that is known
 
     def joined(self, lease=None):
-        """Go on to join, without waiting; return whether it has.
+        """Go on to join the network, without waiting; return whether the board has joined.
 
-        lease: a lease.Lease, or None. Without an ssid it takes the network as it is. Raises Lost
-        after 20 seconds, or once the radio has given up.
+        lease: a lease.Lease, which may know the board's address, or None. Without an ssid the
+        result is always True: joining is up to the program. Raises Lost after 20 seconds, or once
+        the radio has given up.
         """
         radio = self.radio
         self.reason = 0
@@ -66,9 +68,12 @@ class Station:
 def _why(radio):
     """Return why the radio has not joined, a reason of tern.absence; 0 while it tries.
 
-    The CYW43 has status codes below 4; the ESP32 has those of ESP-IDF, and from 1000 on.
+    The CYW43 of a Pico W has status codes from -3 to 3, which is its STAT_GOT_IP. The ESP32 has
+    those of ESP-IDF below 1000 for errors, and from 1000 on for states.
     """
     status = radio.status()
+    # CYW43: -3 wrong key, -2 no such network, other negative ones failed, 2 joined without an
+    # address. ESP-IDF: 15 and 204 handshake time-outs, 202 authentication failed, 201 no network.
     if status in (-3, 15, 202, 204):
         return absence.WIFI_KEY
     if status in (-2, 201):

@@ -1,6 +1,6 @@
-"""LDP-FedSGD in floats, as the papers describe it: the baseline for tern's learner.
+"""LDP-FedSGD in floats, as the papers describe it, to compare tern's learner with.
 
-For simulations only.
+It is for simulations only.
 
 Source: Zhao et al., IEEE IoT J. 8, 2021, Algorithm 1. Each client reports once: k of the d
 coordinates of its gradient, clipped to [-1, 1], at epsilon / k each. The other coordinates count as
@@ -35,7 +35,10 @@ def generator(seed: int) -> np.random.Generator:
 class Training:
     """A run of LDP-FedSGD with one report from each client.
 
-    rate: the learning rate of every round, or rate / sqrt(t) in round t if it `decays`.
+    model: the name of the model. epsilon: that of a report. reports: their number. rate: the
+    learning rate of every round, or rate / sqrt(t) in round t if it `decays`. rounds: how many
+    groups the clients are divided into. regularisation: the factor of the weights that is added to
+    a gradient.
     """
 
     model: str
@@ -52,8 +55,8 @@ def train(
 ) -> Floats:
     """Train a model; return its weights (d) after all rounds.
 
-    The clients hold the training records in random order, cyclically. perturb: returns the
-    mechanism at the epsilon of a coordinate.
+    The clients hold the training records in random order, which is repeated if there are more
+    clients. perturb: returns the mechanism at the epsilon of a coordinate. seed: that of all draws.
     """
     rng = generator(seed)
     # k: the number of coordinates that a client reports.
@@ -61,21 +64,23 @@ def train(
     perturb_coordinates = perturb(run.epsilon / k)
 
     def mean_gradient(x: Floats, y: Floats, weights: Floats) -> Floats:
+        """Estimate the mean gradient (d) of records with features x and labels y."""
         coordinates, values = gradients(run.model, x, y, weights, k, rng)
-        return mean_of(coordinates, perturb_coordinates(values, rng), x.shape)
+        reports = perturb_coordinates(values, rng)
+        return mean_of(coordinates, reports, x.shape)
 
     return descend(run, dataset, mean_gradient, rng)
 
 
 def mean_of(chosen: Indices, reports: Floats, shape: tuple[int, ...]) -> Floats:
-    """Estimate the mean (d) of n x d values, from k reports of each row.
+    """Estimate the mean (d) of n x d values, of which each row reports k.
 
-    chosen: the coordinates that each row reports (n x k). reports: their values (n x k). shape: (n,
-    d). A coordinate is in n k / d reports on average.
+    chosen: the coordinates that each row reports (n x k). reports: their values (n x k). shape: the
+    pair n, d. The sum of a coordinate is divided by n k / d, the number of its reports on average.
     """
     _, d = shape
-    total = np.bincount(chosen.ravel(), reports.ravel(), d)
-    return (total * (d / chosen.size)).astype(np.float64)
+    sums = np.bincount(chosen.ravel(), weights=reports.ravel(), minlength=d)
+    return (sums * (d / chosen.size)).astype(np.float64)
 
 
 def descend(
@@ -87,13 +92,15 @@ def descend(
     """Follow estimated gradients, one group of records after the other; return the weights (d).
 
     mean: estimates the mean gradient (d) of a group from its features, its labels and the weights.
+    rng: draws which client holds which record.
     """
     training = rng.permutation(dataset.training)
     order = training[np.arange(run.reports) % len(training)]  # the record of each client
     groups = np.array_split(order, min(run.rounds, run.reports))
     weights = np.zeros(dataset.dimension)
     for number, group in enumerate(groups, start=1):
-        gradient = mean(dataset.features[group] / ONE, dataset.labels[group] / ONE, weights)
+        features, labels = dataset.features[group] / ONE, dataset.labels[group] / ONE
+        gradient = mean(features, labels, weights)
         rate = run.rate
         if run.decays:
             rate = run.rate / math.sqrt(number)
@@ -104,7 +111,9 @@ def descend(
 def slopes(model: str, x: Floats, y: Floats, weights: Floats) -> Floats:
     """Return the derivative of each record's loss by its score (n).
 
-    A record's gradient is this times its features. model: "linear", "svm", or else logistic.
+    A record's gradient is this times its features. With the score z and the label y it is z - y for
+    linear regression. With y = 1 or -1 it is -y if y z < 1, else 0, for an SVM, and
+    -y / (1 + exp(y z)) for logistic regression. x, y: the features and labels of n records.
     """
     scores = np.einsum("ij,j->i", x, weights)
     sign = np.where(y > 0, 1.0, -1.0)
@@ -121,7 +130,8 @@ def choose(n: int, d: int, k: int, rng: np.random.Generator) -> Indices:
     if k == 1:
         return rng.integers(d, size=(n, 1))
     # The positions of the k smallest of d random numbers.
-    return rng.random((n, d)).argpartition(k - 1, axis=1)[:, :k]
+    numbers = rng.random((n, d))
+    return numbers.argpartition(k - 1, axis=1)[:, :k]
 
 
 def gradients(
@@ -129,7 +139,7 @@ def gradients(
 ) -> tuple[Indices, Floats]:
     """Draw k coordinates of each record, and return them with its gradient there (both n x k).
 
-    The gradient is clipped to [-1, 1].
+    The gradient is clipped to [-1, 1]. model, x, y, weights: as of `slopes`.
     """
     n, d = x.shape
     coordinates = choose(n, d, k, rng)

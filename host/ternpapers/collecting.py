@@ -1,4 +1,4 @@
-"""HierA in collecting: means of numbers whose clients report level and sign by LHP.
+"""Collects means by HierA: clients report the level and the sign of a number by LHP.
 
 Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. Each client reports one attribute. See levels.py.
 """
@@ -31,6 +31,7 @@ class Options(LevelOptions, ClientOptions):
     method: str = in_privacy(METHOD, "report values, or levels (hiera)", choices=(METHOD,))
 
     def check(self) -> None:
+        """Raise UsageError for another method."""
         require(self.method == METHOD, "method", METHOD, self.method)
 
 
@@ -66,5 +67,5 @@ class CollectLevels(Collect):
         return {**super().result(history), "epsilon_stated": stated / MICRO}
 
     def categorical_entries(self) -> list[dict[str, Any]]:
-        """None: HierA is about numbers."""
+        """Return no attributes: HierA is about numbers alone."""
         return []

@@ -24,8 +24,9 @@ def add_parser(subparsers: Any) -> None:
     tern experiment erm --dataset digits --quick --output erm-digits"""
     parser = add_command(subparsers, "experiment", summary, example, run)
     about = experiments.summaries()
-    names = "; ".join(f"{name}: {summary}" for name, summary in about.items())
-    parser.add_argument("name", metavar="NAME", choices=about, help=names)
+    descriptions = [f"{name}: {summary}" for name, summary in about.items()]
+    help_of_name = "; ".join(descriptions)
+    parser.add_argument("name", metavar="NAME", choices=about, help=help_of_name)
     papers = ", ".join(experiments.PAPERS)
     add_option(parser, "--figure N", f"figure of {papers}: 4, or table-1 (default: list them)")
     chosen = "(default: chosen by the experiment)"
@@ -33,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     add_option(parser, "--runs R", f"number of runs, for erm of folds {chosen}", type=int)
     add_option(parser, "--quick", "run a small, fast version")
     add_option(parser, "--in-full", "repeat a figure as often as its paper does, with more clients")
-    add_option(parser, "--seed S", "seed of all random numbers", 1)
+    add_option(parser, "--seed S", "seed of all random numbers", default=1)
     output = "directory of the results (default: runs/<time>); the same command with the same DIR resumes"
     add_option(parser, "--output DIR", output)
     add_option(parser, "--workers N", "number of processes (default: one per core)", type=int)
@@ -71,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
                 raise _interrupted(directory) from None
             paths = [str(path) for path in experiments.write(outcome, directory)]
     result = {"experiment": args.name, "files": paths, "lines": list(outcome.lines)}
-    print_result(result, "\n".join([*outcome.lines, "", *paths]), args.json)
+    text = "\n".join([*outcome.lines, "", *paths])
+    print_result(result, text, args.json)
     return OK
 
 
@@ -118,11 +120,15 @@ def _contender(args: argparse.Namespace) -> Contender | None:
 def _output_directory(output: str | None) -> Iterator[Path]:
     """Make the directory of the results if necessary, and remove it again if it stays empty.
 
-    output: of --output; None to make a new one. Raises StorageError.
+    output: the value of --output; None for a new directory that is named after the time. Raises
+    StorageError.
     """
     is_new = not output or not Path(output).exists()
     try:
-        directory = Path(output) if output else new_directory()
+        if output:
+            directory = Path(output)
+        else:
+            directory = new_directory()
         with storage_errors(what=f"cannot make {output}"):
             directory.mkdir(parents=True, exist_ok=True)
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""Figures of formulas: nothing is drawn at random, and a figure is one cell of rows."""
+"""Makes figures of formulas: nothing is drawn at random, and one cell computes all rows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,8 @@ def formula(
 ) -> Figure:
     """Return a figure of the rows that the function `rows` computes from these arguments.
 
-    A row has a panel, a curve, and the columns of the axes.
+    A row has a panel, a curve, and the columns of the axes. trends: compares the rows with what the
+    paper's text says. arguments: those of `rows`.
     """
     cells = partial(_cells, {"rows": rows, **arguments})
     return Figure(title, x, y, cells, trends=trends, columns=3)
@@ -54,6 +55,7 @@ def _cells(arguments: Mapping[str, Any], options: Options) -> list[Cell]:
 
 
 def _computed(rows: Callable[..., list[Row]], **arguments: Any) -> list[Row]:
+    """Compute the rows of a formula, as those of a single run."""
     return [{"run": 0, **row} for row in rows(**arguments)]
 
 
@@ -66,7 +68,8 @@ def curves(
 ) -> list[Row]:
     """Return the rows of a curve for each law, a function of x, over these xs.
 
-    column, value: the names of the columns of x and of the law's value.
+    panel: the panel of all curves. column, value: the names of the columns of x and of the value of
+    the law.
     """
     rows: list[Row] = []
     for name, law in laws.items():
@@ -86,18 +89,25 @@ def density(name: str, t: Callable[[float], float]) -> Figure:
 
 
 def _densities(name: str, t: Callable[[float], float]) -> list[Row]:
-    """Return the rows of `density`: the density is e**epsilon times as high within the window."""
+    """Return the rows of `density`.
+
+    With E = e**epsilon, the output is in the window, whose width is 2 h, with probability
+    E / (t + E), else outside of it in [-A, A]. So the density outside is
+    t / (t + E) / (2 A - 2 h), and in the window E times as high.
+    """
     parameter = t(_SHOWN_EPSILON)
     e = math.exp(_SHOWN_EPSILON)
-    bound = piecewise_bound(_SHOWN_EPSILON, parameter)
-    half_width = bound / (parameter + 1)  # of the window around the input
+    bound = piecewise_bound(_SHOWN_EPSILON, parameter)  # A
+    half_width = bound / (parameter + 1)  # h, of the window around the input
     outside_density = parameter / (parameter + e) / (2 * bound - 2 * half_width)
     outputs = np.linspace(-bound, bound, 401).tolist()
     curve = f"{name}, epsilon {_SHOWN_EPSILON:g}"
 
     def density_of(window_start: float, output: float) -> float:
-        is_inside = window_start <= output <= window_start + 2 * half_width
-        return outside_density * (e if is_inside else 1)
+        """Return the density at an output. window_start: where the window of the input begins."""
+        if window_start <= output <= window_start + 2 * half_width:
+            return e * outside_density
+        return outside_density
 
     rows = []
     for x in (0.0, 0.5, 1.0):
@@ -114,6 +124,7 @@ def variances(names: Sequence[str], trends: Callable[[Sequence[Row]], Trends]) -
 
 
 def _variances(names: Sequence[str]) -> list[Row]:
+    """Return the rows of `variances`."""
     laws = {name: worst_variance(name) for name in names}
     return curves("one number", "epsilon", "variance", laws, EPSILONS)
 
@@ -128,8 +139,10 @@ def worst_variance(name: str) -> Callable[[float], float]:
 def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
     """Return the worst-case variance of one of d numbers that a client reports together.
 
-    It is that of Duchi's mechanism for tuples, or of another for k of d numbers at epsilon / k
-    each, by the papers' rule for k (Wang et al., equations 13 and 14).
+    Duchi's mechanism for tuples reports B or -B for each number, whose variance is B**2 at most. By
+    another mechanism a client reports k of the numbers at epsilon / k each, multiplied by d / k, by
+    the papers' rule for k; then the variance at x is d / k (V(x) + x**2) - x**2, where V is the
+    variance of one report (Wang et al., equations 13 and 14).
     """
     if name == "duchi":
         return tuple_bound(epsilon, d) ** 2
@@ -138,6 +151,7 @@ def worst_variance_of_tuples(name: str, d: int, epsilon: float) -> float:
     k = coordinates_by_rule("paper", round(epsilon * MICRO), d)
 
     def variance_at(x: float) -> float:
+        """Return the variance of the report of a number x, by the formula above."""
         second_moment = variance(epsilon / k, x) + x * x
         return d / k * second_moment - x * x
 

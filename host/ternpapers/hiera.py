@@ -1,4 +1,4 @@
-"""HierA in training (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
+"""Trains by HierA (levels.py): FedSGD whose gradients are reported by LHP, as level and sign.
 
 In the paper (Hao, Wu, Wan, Sensors 2023, 23, 1115) the level belongs to a coordinate's attribute,
 which costs more. Here it belongs to the gradient, since the card is certified for level and sign of
@@ -24,7 +24,7 @@ from ternpapers.mechanisms import lhp
 
 @dataclass(frozen=True)
 class LevelOptions(BudgetOptions):
-    """Options of reports by LHP."""
+    """Options of reports by LHP, the local part of HierA."""
 
     budgets: str = in_privacy(
         "5,4,3,2,1",
@@ -43,6 +43,7 @@ class LevelOptions(BudgetOptions):
     )
 
     def check(self) -> None:
+        """Raise UsageError for budgets that are no numbers, or a mu that they do not allow."""
         levels.require_mu(self.mu, len(levels.proportions_of(self.budgets)))
 
     def level_designs(self) -> list[ReportDesign]:
@@ -50,7 +51,10 @@ class LevelOptions(BudgetOptions):
         return [self._design(device_class) for device_class in self.classes()]
 
     def _design(self, device_class: DeviceClass) -> ReportDesign:
-        """Return the design of a report whose true cost is at most the epsilon of this class."""
+        """Return the design of a report whose true cost is at most the epsilon of this class.
+
+        The variance of a report is largest at the most private level: it is C**2, C its magnitude.
+        """
         card = levels.design(device_class.epsilon, levels.proportions_of(self.budgets))
         return ReportDesign(
             card=card,
@@ -74,6 +78,7 @@ class HierA(FedSGD):
     Options = Options
 
     def make_designs(self) -> list[ReportDesign]:
+        """Return the design of a report, for each class of devices."""
         return list(self.options.level_designs())
 
     def __init__(self, options: Any, population: Population, data: Dataset | None = None) -> None:
@@ -89,7 +94,8 @@ class HierA(FedSGD):
         the seed of the round.
         """
         counts_by_class = []
-        reports = np.zeros(len(cohorts[0].counts))
+        dimension = len(cohorts[0].counts)
+        reports = np.zeros(dimension)
         for cohort in cohorts:
             counts_by_class.append((cohort.card, cohort.counts))
             reports += cohort.counts.sum(axis=1)

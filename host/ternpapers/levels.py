@@ -1,13 +1,15 @@
-"""HierA: ranges of values have privacy levels of their own.
+"""Estimates means by HierA, where ranges of values, the *levels*, have an epsilon of their own.
 
-Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. PLC converts reports of a level to the next `mu` - 1
-more private ones, each time anew from the report. Where fewer levels are more private, step 5
-counts the report itself several times, so that each report counts mu times. Every copy is unbiased,
-and so is their mean. There are these differences:
+Source: Hao, Wu, Wan, Sensors 2023, 23, 1115. A client reports the level of its value and a sign,
+both perturbed at the epsilon of the level. The server uses each report `mu` times: it also converts
+the report to the next mu - 1 more private levels, each time anew, by adding noise to the sign
+(PLC). Where fewer levels are more private, step 5 of the paper counts the report itself several
+times instead. Every copy is unbiased, and so is their mean. There are these differences to the
+paper:
 
-- A report tells a level and a sign, and both depend on the value. Their joint loss is larger than
-  the largest of the budgets, which the paper states. The card's epsilon is the true one, computed
-  exactly from its integers.
+- A report tells a level and a sign, and both depend on the value. Together their privacy loss is
+  larger than the largest epsilon of a level, which the paper states. The epsilon of the card, the
+  table from which devices draw a report, is the true one, computed exactly from its integers.
 - Step 6 clamps the sum of a level to the number of its reports. That biases small samples, so it is
   an option.
 
@@ -34,9 +36,10 @@ from ternpapers.mechanisms import lhp
 
 @lru_cache(maxsize=64)
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
-    """Return LHP's card with the largest budgets whose report truly costs at most `epsilon` (micro).
+    """Return LHP's card with the largest budgets whose report costs at most `epsilon`, truly.
 
-    proportions: of the budgets, from the lowest range up.
+    epsilon: in millionths. proportions: those of the budgets of the levels, from the lowest range of
+    values up.
     """
     return cards.decode(lhp.design(epsilon, None, proportions).card)
 
@@ -52,15 +55,17 @@ def proportions_of(text: str) -> tuple[float, ...]:
 def convert(
     counts: Counts, source: float, target: float, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Convert counts (..., 2) of a level's signs into those of a more private level (PLC).
+    """Convert counts of the signs of a level (..., 2) into those of a more private level (PLC).
 
-    source, target: the magnitudes of the levels, Duchi's C = 1 / (2 p - 1), where p is the
-    probability of the right sign; target >= source. Some signs are flipped: the paper's probability
-    is (p_i - p_j) / (2 p_i - 1) from level i to level j.
+    Some signs are flipped at random, with probability (p_i - p_j) / (2 p_i - 1) from level i to
+    level j, where p is the probability that a level reports the right sign. source, target: the
+    magnitudes of the two levels, Duchi's C = 1 / (2 p - 1), with target >= source; by these the
+    probability is (1 - C_i / C_j) / 2.
     """
     flip_probability = (1 - source / target) / 2
     flipped = rng.binomial(counts, flip_probability)
-    return counts - flipped + flipped[..., ::-1]
+    gained = flipped[..., ::-1]  # what one sign loses, the other gains
+    return counts - flipped + gained
 
 
 def require_mu(mu: int, levels: int) -> None:
@@ -71,8 +76,8 @@ def require_mu(mu: int, levels: int) -> None:
 def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
     """Return, for each level, the levels that its reports are converted to.
 
-    They are the next mu - 1 more private ones, or all there are. A level is more private if its
-    magnitude is larger. Raises UsageError.
+    They are the next mu - 1 more private ones, or all there are. magnitudes: those of the levels; a
+    level is more private if its magnitude is larger. Raises UsageError for a mu out of bounds.
     """
     require_mu(mu, len(magnitudes))
     by_privacy = np.argsort(magnitudes, kind="stable")  # the least private level first
@@ -83,16 +88,17 @@ def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
 def estimate(
     card: Card, counts: Counts, mu: int = 1, *, clamp: bool = False, seed: int | Sequence[int] = 1
 ) -> Floats:
-    """Estimate means from the counts (..., m, 2) of m levels and two signs.
+    """Estimate means from the counts of reports of m levels and two signs.
 
-    The result (...) is nan where there are no reports. mu: how many times each report counts, at
-    its own level and the next more private ones. The estimate is unbiased without `clamp`, which
-    keeps each level's sum within the number of its reports. Raises UsageError for a mu below 1 or
-    above m.
+    counts: an array (..., m, 2), minus before plus; the result has the shape (...), and is nan where
+    there are no reports. mu: how many times each report counts, at its own level and the next more
+    private ones. clamp: keep the sum of each level within the number of its reports; without it the
+    estimate is unbiased. seed: that of the conversions. Raises UsageError for a mu below 1 or above
+    m.
     """
     magnitudes = lhp.magnitudes(card)
     rng = np.random.default_rng(seed)
-    merged = np.zeros_like(counts)  # V* of each level
+    merged = np.zeros_like(counts)  # of each level: its own reports and those converted to it
     for source, targets in enumerate(_targets(magnitudes, mu)):
         source_counts = counts[..., source, :]
         # Conversions that have no target count at the level of the report itself.
@@ -100,6 +106,7 @@ def estimate(
         for target in targets:
             converted = convert(source_counts, magnitudes[source], magnitudes[target], rng)
             merged[..., target, :] += converted
+    # A sign stands for + or - the magnitude of its level.
     reports = merged.sum(axis=-1)
     sums = magnitudes * (merged[..., 1] - merged[..., 0])
     if clamp:
@@ -120,7 +127,7 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
     over j of (C_j**2 - C_i**2) / mu**2, which is least for mu = 1.
     """
     squares = [scale**2 for scale in certify.scales(card)]
-    second_moments = []  # of a report's mean of copies, by the level that it reports
+    second_moments = []  # for each reported level, that of the mean of the copies of a report
     for square, targets in zip(squares, _targets(lhp.magnitudes(card), mu), strict=True):
         added = sum(squares[target] - square for target in targets)
         second_moments.append(square + Fraction(added, mu**2))
@@ -142,9 +149,10 @@ def combine(
 ) -> Floats:
     """Estimate the means of d coordinates from all classes of devices, by `estimate` for each.
 
-    parts: of each class, its card and its counts (d x 2m). The weight of a class at a coordinate is
-    the number of its reports there, over the worst variance of one. It depends on no report's
-    content, so that the combination stays unbiased. The result is nan where there are no reports.
+    parts: the card and the counts (d x 2m) of each class. The weight of a class at a coordinate is
+    the number of its reports there, divided by the largest variance of one. It does not depend on
+    what the reports say, so that the combination is as unbiased as its parts. The result is nan
+    where there are no reports. mu, clamp, seed: as of `estimate`.
     """
     _, first_counts = parts[0]
     weighted_sum = np.zeros(len(first_counts))

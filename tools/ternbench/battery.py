@@ -136,7 +136,7 @@ def load(
     the battery (see Wakes); None: those of the usual battery. Raises UsageError for a board or a
     sleep that the table lacks.
     """
-    table = figures()
+    table = figures()  # shared_specs/currents.json
     if board not in table["boards"]:
         hint = f"there are figures for {', '.join(table['boards'])}"
         raise UsageError(f"no figures are known for {board}", hint)
@@ -151,7 +151,7 @@ def load(
 
     is_switching = board_figures["converter"] == "switching"
     sleep_figure = board_figures["sleeps"][sleep]
-    # A timer that cuts the supply is before the converter.
+    # A timer that cuts the supply lies between battery and converter: its current is the battery's.
     is_sleep_converted = is_switching and sleep != "timer"
     return Wakes(
         name=board_figures["name"],

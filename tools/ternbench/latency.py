@@ -104,24 +104,27 @@ class Bench:
         self._round = 0
 
     def prepare(self, case: Case) -> None:
-        """Give the device new keys, records and an unspent budget for a case, and warm it up.
+        """Give the device new keys, records and an unspent budget for a kind of report, and warm it up.
 
-        The device starts anew over these files and makes WARM_UP reports.
+        The device starts anew over these files and makes WARM_UP reports. case: the kind of report.
         """
+        # The privacy loss of a sum with Gaussian noise is counted as rho (zCDP), any other's as epsilon.
         measure = ledger.RHO if case.records else ledger.EPSILON
-        policy = Policy(_BUDGET, _BUDGET, measure)
-        files = board_files(DEVICE, [self._key], _rows(case), policy)
+        policy = Policy(largest=_BUDGET, budget=_BUDGET, measure=measure)
+        files = board_files(first=DEVICE, keys=[self._key], rows=_rows(case), policy=policy)
         if case.records:
-            files = {**files, storage.FLEET: fleet_file(bytes(wire.KEY_BYTES), unit=1)}
+            # A sum needs a file that says how many records a guarantee protects: unit. The key in
+            # it is not used here.
+            any_key = bytes(wire.KEY_BYTES)
+            files = {**files, storage.FLEET: fleet_file(any_key, unit=1)}
         self.device.install(files)
         self._round = 0
         self.device.call(f"answer({self.messages(case, WARM_UP)!r})")
 
     def messages(self, case: Case, count: int) -> list[bytes]:
-        """Return the next `count` ROUND messages of a case.
+        """Return the next `count` ROUND messages, the host's requests for reports of a kind.
 
-        A ROUND is the host's request for a report. Each has a new round number, since a device answers
-        a round only once.
+        Each has a new round number, since a device answers a round only once. case: the kind of report.
         """
         # Parameters of the model: different ones over the whole range of int16, the same in every
         # run. 4801 is coprime to 65536, so that none repeats.
@@ -146,9 +149,10 @@ class Bench:
         return messages
 
     def report(self, case: Case, iterations: int = ITERATIONS) -> dict[str, Any]:
-        """Measure the times of whole reports and of their parts.
+        """Measure the times of whole reports of a kind, and of their parts.
 
-        iterations: the number of reports in a window, if the device has a port; otherwise ITERATIONS.
+        case: the kind of report. iterations: the number of reports in a window, a series that is
+        timed together, if the device has a port; without a port it is ITERATIONS.
 
         Returns times in `device.unit`: "median", "mean" and "slowest" of whole reports, "answer", the
         median without receiving and sending, and "windows", the mean of each window. "breakdown" has
@@ -186,10 +190,10 @@ class Bench:
     def _serve_windows(
         self, case: Case, iterations: int
     ) -> tuple[list[list[int]], float, dict[str, float]]:
-        """Time reports that the device receives and sends over its port.
+        """Time reports of a kind that the device receives and sends over its port, in WINDOWS series.
 
-        iterations: the number of reports in a window. Returns the times of whole reports, window by
-        window; the median time of an answer; and the median times of the link: "receive" and "send".
+        iterations: the number of reports in a series. Returns the times of whole reports, series by
+        series; the median time of an answer; and the median times of the link: "receive" and "send".
         """
         times_by_window = []
         steps_of_reports = []  # receiving, answering, and sending of each report
@@ -202,7 +206,7 @@ class Bench:
         return times_by_window, median(answer_times), link_times
 
     def figures(self, case: Case) -> dict[str, Any]:
-        """Return the figures of one kind of report: its times, its bytes, and the time of its noise.
+        """Return the figures of a kind of report: its times, its bytes, and the time of its noise.
 
         The result has the fields of the case and the entries of `report`. In addition it has
         "bytes_in" and "bytes_out", the sizes of the request and of the report; "bytes_float32", the
@@ -266,7 +270,7 @@ class Bench:
         return parts
 
     def burst(self, case: Case, count: int) -> float:
-        """Let the device make `count` reports, and return the seconds that they took.
+        """Let the device make `count` reports of a kind, and return the seconds that they took.
 
         The device's marker pin is set during each report, so that a meter sees when it works.
         """
@@ -293,6 +297,7 @@ class Bench:
         """
         self.prepare(case)
         free_before, free_with_client = self.device.call("heap")
+        # The heap is measured while the device makes two series of reports.
         garbage_bytes = 0
         used_bytes = []
         series = 2

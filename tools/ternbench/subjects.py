@@ -96,6 +96,7 @@ class BoardSubject(Subject):
         self._marker = marker
         self.machine = board_program.install(repl, PROGRAM, _MODULES)
         self.name = f"{self.machine.description}, MicroPython {self.machine.version}"
+        # A description is such as "Raspberry Pi Pico with RP2040".
         self.chip = self.machine.description.rpartition(" with ")[2].lower()
 
     def install(self, files: Mapping[str, bytes]) -> None:

@@ -85,7 +85,7 @@ def find_windows(trace: Trace) -> list[Window]:
     The marker is known only at each sample, so that an edge is taken to be midway between the two
     samples around it. A window that the beginning or the end of the recording cuts is left out.
     """
-    changes = np.flatnonzero(np.diff(trace.marker))
+    changes = np.flatnonzero(np.diff(trace.marker))  # the samples after which the marker changes
     edges = (trace.seconds[changes] + trace.seconds[changes + 1]) / 2
     if trace.marker[0]:  # the first edge ends a window that began before the recording
         edges = edges[1:]
@@ -135,14 +135,17 @@ def require_samples(trace: Trace, windows: Sequence[Window]) -> None:
     """
     _require_no_gaps(trace, windows)
     if trace.clipped is not None:
-        clipped_windows = _count_touched(trace, windows, np.flatnonzero(trace.clipped))
+        clipped_samples = np.flatnonzero(trace.clipped)
+        clipped_windows = _count_touched(trace, windows, clipped_samples)
         if clipped_windows:
             text = f"the current exceeds the meter's range in {clipped_windows} of {len(windows)} windows"
             hint = "use a smaller --shunt, a wider --range, or a meter for larger currents"
             raise TernError(text, hint)
 
     if trace.ranges is not None:
-        changed_windows = _count_touched(trace, windows, np.flatnonzero(np.diff(trace.ranges)))
+        # The samples after which the meter was in another range.
+        changing_samples = np.flatnonzero(np.diff(trace.ranges))
+        changed_windows = _count_touched(trace, windows, changing_samples)
         if changed_windows > _MAX_ODD * len(windows):
             text = f"the meter changed its range in {changed_windows} of {len(windows)} windows, "
             hint = (
@@ -197,7 +200,8 @@ def require_pairs(
     durations = np.array([window.seconds for window in windows])
     octaves = abs(np.log2(durations / np.median(durations)))
     is_odd = octaves > 1  # less than half or more than twice the median duration
-    samples_between_edges = np.diff(np.flatnonzero(np.diff(trace.marker)))
+    edges = np.flatnonzero(np.diff(trace.marker))  # the samples after which the marker changes
+    samples_between_edges = np.diff(edges)
     is_glitch = samples_between_edges < _MIN_SAMPLES
     odd_count = np.count_nonzero(is_odd) + np.count_nonzero(is_glitch)
 

@@ -64,8 +64,10 @@ class SessionProgress(Progress):
     """Shows the progress of a session on standard error, and writes it to the session's log."""
 
     def __init__(self, session: Session, plan: Sequence[float] = ()) -> None:
-        """plan: how long the steps that say() begins take relative to each other, to estimate the time that
-        is left; empty: no estimate.
+        """Show and log the steps of a session.
+
+        plan: how long the steps that say() begins take relative to each other, to estimate the time that is
+        left; empty: no estimate.
         """
         super().__init__()
         self._session = session

@@ -22,10 +22,8 @@ class Base:
 
     name = "board"
     directory = ""  # of clients.bin, records.bin and ledger/, without a slash at the end
-    exceptions = restarts = (
-        0  # since power on, and the class of the last exception: see tern.supervisor
-    )
-    last_error = ""
+    exceptions = restarts = 0  # how many since power on: see tern.supervisor
+    last_error = ""  # the class of the last exception
     absence = None  # of a board with a broker: a tern.absence.Absence
     longest_pause = 300  # s, after an exception
     locked = False  # whether nobody gets the console
@@ -48,10 +46,11 @@ class Base:
         return text if warmth is None else text + "; %d C" % ((warmth + 500) // 1000)
 
     def generator(self) -> Generator:
+        """Return the generator of the board's random bytes, tested and seeded."""
         return Generator()
 
     def link(self) -> "Any":
-        """The link to the host, see tern.links; slotted if fleet.bin says so."""
+        """Return the link to the host, see tern.links; one with slots if fleet.bin says so."""
         try:
             slot = read_fleet(self.directory + "/" + FLEET)[2]
         except StorageError:  # then no round is answered
@@ -64,15 +63,17 @@ class Base:
         return link
 
     def open_link(self) -> "Any":
+        """Return the link that a file of the board configures, else that of its console."""
         return open_link(self)
 
     def begin(self) -> None:
-        """Give the console to the link: no byte of a frame interrupts the program."""
+        """Give the console to the link: no byte of a frame interrupts the program (-1: none)."""
         import micropython
 
         micropython.kbd_intr(-1)
 
     def end(self) -> None:
+        """Let Ctrl-C, which is byte 3, interrupt the program again."""
         import micropython
 
         micropython.kbd_intr(3)

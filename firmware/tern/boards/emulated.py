@@ -25,12 +25,15 @@ class Board(Base):
     name = "emulated"
 
     def __init__(self, directory="."):
-        """Lock the directory for this process. Raises StorageError if another one has it."""
+        """Lock the directory for this process. Raises StorageError if another one has it.
+
+        Two processes on the same ledgers would spend a budget twice.
+        """
         self.directory = directory
-        # as MicroPython has them
+        # The folder's inode and device identify it, whatever its path; MicroPython has 32 bits.
         inode, device = [number & 0xFFFFFFFF for number in os.stat(directory)[1:3]]
-        # MicroPython has no flock. Any path leads to this name in Linux's abstract namespace, which
-        # the kernel frees.
+        # MicroPython has no flock. So a socket with this name in Linux's abstract namespace is the
+        # lock; only one process can bind it, and the kernel frees it when the process ends.
         name = b"\0tern board %x %x" % (device, inode)
         # A flash that this process emulates has no inode.
         if sys.platform == "linux" and inode and name not in _held:

@@ -68,15 +68,15 @@ class Board(PinBoard):
             from machine import RTC
         except ImportError:  # an emulated board
             return 0
-        kept = RTC().memory()
+        kept = RTC().memory()  # empty after power on, which counts as 0
         if word:
             RTC().memory(word.to_bytes(4, "little"))
         return int.from_bytes(kept, "little")
 
     def unwatch(self):
-        """Give who is at the console half an hour: the watchdog is on, and cannot be stopped."""
+        """Give who is at the console 35 minutes: a watchdog that is on cannot be stopped."""
         if compat.feed is not feed:
-            self.watch_ms = 1 << 21
+            self.watch_ms = 1 << 21  # 35 minutes
             self.watch()
 
     def generator(self):
@@ -103,8 +103,8 @@ class Board(PinBoard):
         import machine
 
         shown = machine.mem32
-        # An ESP32, by a word of its ROM, whose BLOCK3 is neither protected against writing or
-        # reading nor coded.
+        # In this order: a word of the ROM of an ESP32; EFUSE_BLK0_RDATA0, whose bits 9 and 18
+        # protect BLOCK3; EFUSE_BLK0_RDATA6, whose low two bits are the coding scheme.
         if shown[0x40001000] != 0x00F01D83 or shown[0x3FF5A000] & 0x40200 or shown[0x3FF5A018] & 3:
             return None
         return Efuses(shown) if machine.freq() >= 80_000_000 else None  # for the times of burning
@@ -123,6 +123,11 @@ class Efuses:
         self._registers = registers
 
     def is_burnt(self, n):
+        """Return 1 if fuse n is burnt, else 0.
+
+        A word has 32 fuses; words 2, 6 and 7 follow the first one, at 0x3FF5A080, by 0, 16 and 20
+        bytes.
+        """
         return self._registers[0x3FF5A080 + (0, 16, 20)[n >> 5]] >> (n & 31) & 1
 
     def burn(self, n):

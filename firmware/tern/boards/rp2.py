@@ -21,7 +21,11 @@ _PAUSE = const(16)  # turns of a loop of about 8 cycles, at 125 to 150 MHz
 
 @micropython.viper
 def read_oscillator(out: ptr8, n: int):
-    """Fill out[:n]: each bit is the parity of 8 reads of RANDOMBIT (RP2040 datasheet, 2.17)."""
+    """Fill out[:n] with noise of the ring oscillator, 8 bits to a byte.
+
+    Each bit is the parity (XOR) of 8 reads of the register RANDOMBIT, with a pause after each, so
+    that reads depend less on one another (RP2040 datasheet, 2.17).
+    """
     random_bit = ptr32(int(0x4006001C))  # noqa: RUF046 - viper takes such a literal only so
     i = 0
     while i < n:
@@ -79,14 +83,18 @@ class Board(PinBoard):
         return kept
 
     def unwatch(self):
-        # clears ENABLE in CTRL (RP2040 datasheet, 4.7.6)
+        """Stop the watchdog: clear the bit ENABLE in its register CTRL (RP2040 datasheet, 4.7.6)."""
+        # A write to an address 0x3000 higher clears the bits that are 1 (2.1.2).
         machine.mem32[self._watchdog + 0x3000] = 1 << 30
 
     def generator(self):
         return Generator(self._source, portion=1, also=os.urandom)
 
     def temperature(self):
-        """Return thousandths of a degree Celsius (RP2040 datasheet, 4.9.5)."""
+        """Return thousandths of a degree Celsius (RP2040 datasheet, 4.9.5).
+
+        The sensor has .706 V at 27 degrees, and 1.721 mV less for each degree more.
+        """
         microvolts = machine.ADC(machine.ADC.CORE_TEMP).read_u16() * 3_300_000 // 65535
         return 27_000 - (microvolts - 706_000) * 1000 // 1721
 
@@ -105,7 +113,10 @@ class Otp:
     count = 42 * 24
 
     def _rows(self, n):
-        """Return the three copies of the 24 fuses with fuse n."""
+        """Return the three copies of the 24 fuses with fuse n.
+
+        A row is a word with 24 fuses; three rows, 12 bytes, hold the same.
+        """
         return [machine.mem32[0x40137000 + n // 24 * 12 + row] & 0xFFFFFF for row in (0, 4, 8)]
 
     def is_burnt(self, n):
@@ -113,7 +124,10 @@ class Otp:
         return sum([row >> n % 24 & 1 for row in self._rows(n)]) > 1
 
     def burn(self, n):
-        """Burn fuse n in its three copies, by the boot ROM's function otp_access."""
+        """Burn fuse n in its three copies, by the boot ROM's function otp_access.
+
+        Burning again what is burnt already changes nothing.
+        """
         from array import array
 
         from tern import rom

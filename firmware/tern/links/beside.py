@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tern.links.slot import Slotted
     from tern.recorder import Recorder
 
-_LOOKS = const(4)  # in a slot
-_STEPS = const(8)  # of the link in a look, at most
+_LOOKS = const(4)  # for a frame, in a slot
+_STEPS = const(8)  # of the link in a look, at most; each may take a part of a frame
 
 
 def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
@@ -19,10 +19,11 @@ def receive(link: "Slotted", recorder: "Recorder") -> "memoryview | None":
     It is to be called more often than that. The recorder writes its records just after a look, so
     that the time of a write shows no more than that of a task.
     """
-    if link.busy:
+    if link.busy:  # an answer waits for its moment
         return link.receive(0)
     look = link.slot // _LOOKS
     now = link.until(look, 0)
+    # Not yet time for a look. In the first quarter after the last one, the recorder may write.
     if now < 0:
         if ticks_diff(ticks_ms(), link.last) < look // _LOOKS:
             recorder.tend()

@@ -1,10 +1,11 @@
 """The serial link of a device: frames over a pair of byte streams, such as a board's USB or UART
 console.
 
-Reading a console blocks until all bytes are there, so the link asks only for bytes that must come:
-one, then those that COBS announces. After every CREDIT bytes the device sends an empty frame, so
-that the host never fills the port's small buffer. receive(0) reads and writes byte by byte, as a
-poll allows, and reads nothing before the last frame is out.
+Reading a console blocks until all bytes are there. So the link asks only for bytes that must come:
+one, then those that COBS, the code of frames, announces. After every CREDIT bytes the device sends an
+empty frame, a credit for the host to send as many more, so that the host never fills the port's
+small buffer. In a program with other tasks, receive(0) reads and writes byte by byte, as a poll
+allows, and reads nothing before the last frame is out.
 """
 
 import gc
@@ -14,9 +15,9 @@ import sys
 from tern import frames, wire
 from tern.compat import const, ticks_diff, ticks_ms
 
-_COLLECT = const(250)  # frames
+_COLLECT = const(250)  # frames after which garbage is collected
 _SEND_MS = const(5000)  # a host that takes longer for a frame has gone, or takes the rest later
-_TASK_MS = const(3)  # to write in a task
+_TASK_MS = const(3)  # the same for receive(0), which must not block other tasks
 _AT_ONCE = const(64)  # bytes read by one receive(0); a power of two that divides CREDIT
 
 
@@ -31,9 +32,10 @@ class Serial:
     console = True  # its port is the board's console
 
     def __init__(self, source, sink, poll_source, poll_sink, locked, largest=wire.MAX_FRAME):
-        """poll_source, poll_sink: what to poll for both, such as sys.stdin for sys.stdin.buffer.
+        """source, sink: the streams. poll_source, poll_sink: what to poll for each of them, such as
+        sys.stdin for sys.stdin.buffer.
 
-        locked: nobody interrupts; largest: bytes of a frame.
+        locked: whether nobody may interrupt the program. largest: bytes of the longest frame.
         """
         self._locked = locked
         self._source = source
@@ -42,13 +44,16 @@ class Serial:
         self._poll.register(poll_source, select.POLLIN)
         self._room = select.poll()
         self._room.register(poll_sink, select.POLLOUT)
+        # What is read: bytes as they come, the state of the decoder (see frames), the frame, and a
+        # view of it, which is kept since the next frame may be as long.
         self._state = frames.receiver_state(largest)
         self._frame = memoryview(bytearray(largest))
-        self._last = self._frame[:0]  # the last frame: the next one may be as long
+        self._last = self._frame[:0]
         self._chunk = bytearray(wire.AT_ONCE)
+        # What is written: a coded frame, which ends with a zero; _coded[_at:_end] is left of it.
         self._coded = bytearray(frames.cobs_size(largest))
-        self._at = self._end = 1  # what is left to write of _coded, which ends with a zero
-        self._taken = 0
+        self._at = self._end = 1
+        self._taken = 0  # bytes read since the last credit
         self._frames = 0  # sent since garbage was collected
         self._wait = -1  # the last time-out: 0 in a task
 
@@ -68,7 +73,8 @@ class Serial:
     def _receive(self, timeout_ms):
         """Receive as receive(). Raises OSError as well.
 
-        Few variables: more than 11 words of them would lie on the heap.
+        `count` serves for several numbers in turn: MicroPython would put more than 11 words of
+        variables on the heap.
         """
         state = self._state
         if not self._push() and not timeout_ms:
@@ -76,14 +82,15 @@ class Serial:
         while True:
             count = frames.cobs_decode(self._chunk, state, self._frame)
             if count == frames.MORE:
+                # Read on: as many bytes as must come. None means an interrupt.
                 count = frames.still_to_come(state, self._frame)
                 if not count and not self._locked:
                     raise KeyboardInterrupt
                 if (timeout_ms >= 0 or self._frames > _COLLECT) and not self.ready(timeout_ms):
                     return None
-                count = self._source.readinto(
-                    self._chunk, (timeout_ms and count) or 1
-                )  # at most the chunk
+                # In a task (timeout_ms: 0) just one byte, which is there; else `count`, of which
+                # readinto() takes no more than the chunk holds.
+                count = self._source.readinto(self._chunk, (timeout_ms and count) or 1)
                 if not count:
                     raise EOFError
                 # The next bytes of the decoder are chunk[:count].
@@ -96,10 +103,10 @@ class Serial:
                     self._at = self._end - 1  # the zero that ended the last frame, once more
                     self._push()
                 self._taken = count
-                # In a task, enough for one call.
+                # In a task, 64 bytes are enough for one call: _AT_ONCE - 1 is a mask.
                 if not (timeout_ms or count & _AT_ONCE - 1):
                     return None
-            elif count:
+            elif count:  # a frame, but not an empty one; a damaged one is returned as empty
                 if count < 0:
                     count = 0
                 if count != len(self._last):
@@ -130,7 +137,8 @@ class Serial:
     def send(self, frame, n):
         """Send frame[:n]; return whether all of it is written.
 
-        In a task, later receive(0) write the rest. A HELLO restarts the credits.
+        In a task, later calls of receive(0) write the rest. A HELLO restarts the count of credits,
+        since the host begins anew after it.
         """
         if not self._push():  # the frame before
             return False
@@ -149,7 +157,7 @@ class Serial:
         wait = self._wait
         start = ticks_ms()
         while self._at < self._end and (wait or any(self._room.ipoll(0))):
-            # all that is left, or, in a task, one byte
+            # All that is left, or, in a task, one byte, since more might block.
             self._at += (
                 self._sink.write(self._coded, self._at, (wait and self._end - self._at) or 1) or 0
             )

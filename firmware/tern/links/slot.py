@@ -1,6 +1,7 @@
-"""Public moments (shared_specs/storage.md, "Slot").
+"""Public moments: a link whose answers leave at fixed times (shared_specs/storage.md, Slot).
 
-Whatever a board with a slot lets anybody see happens at one.
+How long an answer takes may depend on private records. So whatever a board with a slot lets anybody
+see happens at a public moment, a multiple of the slot after the frame that it answers.
 """
 
 import gc
@@ -8,25 +9,29 @@ import gc
 from tern import compat, wire
 from tern.compat import const, sleep_ms, ticks_diff, ticks_ms
 
-_NEAR_MS = const(8)  # a moment so near is waited for; beside tasks that take long, one farther off
-_SLEEP_MS = const(2000)  # at most, for the watchdog
+# A moment that is so near is waited for without sleep; beside tasks that take long, one farther off.
+_NEAR_MS = const(8)
+_SLEEP_MS = const(2000)  # at most, since the watchdog must be fed
 
 
 class Slotted:
     """A link with slots: an answer, or silence, ends at a multiple of the slot after its frame.
 
-    `link` is the link behind it. Nothing else is read or written until then. The link begins at a
-    multiple of the slot since power-on, and takes leave at one. The slot must be longer than the
-    work for any frame. last: the last public moment (ms). The link calls its `hold()` before other
-    work whose time must not show.
+    Nothing else is read or written until then. The link begins at a multiple of the slot since
+    power on, and takes leave at one. The slot must be longer than the work for any frame.
+
+    slot: ms. last: the last public moment (ms). busy: whether a slot is under way, at whose end
+    there is an answer or silence.
     """
 
     def __init__(self, link, slot_ms, led):
-        """led: called with whether a frame is being answered."""
+        """link: the link behind this one, which calls our hold() before work whose time must not
+        show. led: a function that is called with whether a frame is being answered.
+        """
         self._link = link
         self.slot = slot_ms
         self._led = led
-        self._seen = now = ticks_ms()
+        self._seen = now = ticks_ms()  # when until() with 0 was called last
         self.last = now - now % slot_ms
         self.busy = True  # until the next one
         self._answer = bytearray()
@@ -39,7 +44,7 @@ class Slotted:
     def receive(self, timeout_ms=-1):
         """Return the next frame as the link does, once the answer is sent at its moment.
 
-        With 0 it returns None until then.
+        With a timeout_ms of 0 it returns None until then, and once when the answer is sent.
         """
         if self.busy and not (self._give(timeout_ms) and timeout_ms):
             return None
@@ -86,12 +91,14 @@ class Slotted:
     def until(self, step, timeout_ms):
         """Wait for the next multiple of `step` ms after `last`, and return it.
 
-        With a `timeout_ms` of 0, return -1 if it is not near. A multiple that was missed does not
-        tell when the answer was ready: then it is the next.
+        timeout_ms: 0 to return -1 instead if that moment is not near. Since it is always a
+        multiple, being late for one does not tell when the answer was ready: then it is the next.
         """
         start = ticks_ms()
         near = _NEAR_MS
-        if not timeout_ms:  # tasks that take long would else have it miss moment after moment
+        # Other tasks may take long between two calls. So a moment counts as near if it comes before
+        # one and a half times the last interval is over; otherwise moment after moment is missed.
+        if not timeout_ms:
             near = max(near, min(ticks_diff(start, self._seen) * 3 // 2, self.slot // 4))
             self._seen = start
         wait = step - ticks_diff(start, self.last) % step
@@ -108,8 +115,7 @@ class Slotted:
     def _give(self, timeout_ms):
         """Send the answer, if there is one, at the next moment, which ends the slot.
 
-        Returns False where the moment is not near (timeout_ms: 0), or if a new slot has begun
-        meanwhile.
+        Returns False if the moment is not near (timeout_ms: 0), or if sending has begun a new slot.
         """
         moment = self.until(self.slot, timeout_ms)
         if moment < 0:

@@ -9,10 +9,12 @@ from ternpapers.datasets import images, ipums, motions, vehicle, wisdm
 
 
 def _above_mean(file: Path | None) -> Dataset:
+    """Load census records whose label says whether the income is above the mean."""
     return ipums.ipums(file, dataset="ipums").above_mean(ipums.INCOME)
 
 
 def _income(file: Path | None) -> Dataset:
+    """Load census records whose label is the income."""
     return ipums.ipums(file, dataset="ipums-regression").regression(ipums.INCOME)
 
 

@@ -49,7 +49,7 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
     """Load handwritten digits ("mnist") or pieces of clothing ("fashion-mnist"), in ten classes.
 
     The 49 features are the brightness of 7 x 7 pixels. path: the folder of the two files, packed
-    with gzip or not (default: the folder of that name in `data_folder()`). Raises UsageError if a
+    with gzip or not; None for the folder of that name in `data_folder()`. Raises UsageError if a
     file is missing or not in its format.
     """
     source = SOURCES[name]
@@ -79,7 +79,7 @@ def load(name: str, path: Path | None = None) -> base.Dataset:
 
 
 def _can_be_pooled(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape has images whose sides are multiples of _SIDE."""
+    """Return whether an array of this shape has images whose sides are multiples of _SIDE."""
     if len(shape) != 3 or 0 in shape:
         return False
     _, height, width = shape
@@ -102,13 +102,14 @@ def read_idx(path: Path, source: str) -> npt.NDArray[Any]:
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise base.bad_file(path, f"cannot be read ({error})", source) from error
-    if len(raw) < _IDX_HEAD or not raw.startswith(_IDX) or raw[2] != _UBYTE:
+    is_idx = len(raw) >= _IDX_HEAD and raw.startswith(_IDX)
+    if not is_idx or raw[2] != _UBYTE:
         raise base.bad_file(path, "not an idx file of unsigned bytes", source)
     dimensions = raw[3]
     start = _IDX_HEAD + 4 * dimensions  # of the data: each dimension has a size of 4 bytes
     if not dimensions or len(raw) < start:
         raise base.bad_file(path, "the idx header is cut short", source)
-    shape = struct.unpack(f">{dimensions}I", raw[_IDX_HEAD:start])
+    shape = struct.unpack(f">{dimensions}I", raw[_IDX_HEAD:start])  # big-endian uint32
     if math.prod(shape) != len(raw) - start:
         text = f"the header announces {math.prod(shape)} bytes of data, not {len(raw) - start}"
         raise base.bad_file(path, text, source)

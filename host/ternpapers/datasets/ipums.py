@@ -30,8 +30,9 @@ _MOST_CATEGORIES = 64
 class Numeric:
     """The domain of a numeric variable, and its codes for missing values.
 
-    Values outside of the domain are clipped. high: None for the largest value of the extract, for
-    amounts of money, since the value of a currency changes.
+    low, high: the domain, to which values are clipped. high is None for amounts of money, since the
+    value of a currency changes; then the largest value of the extract is the upper end. missing: the
+    codes that stand for "unknown" or "not in universe".
     """
 
     low: float
@@ -79,7 +80,7 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
             categorical.append(name)
     if not numeric or not len(frame):
         raise bad_file(file, f"no records with a numeric variable such as AGE or {INCOME}", SOURCE)
-    frame = frame[_complete(frame, numeric, file)]
+    frame = frame[_is_complete(frame, numeric, file)]
     if not len(frame):
         raise bad_file(file, "no record has all of its numeric variables", SOURCE)
 
@@ -91,7 +92,12 @@ def ipums(path: Path | None = None, *, dataset: str = "ipums") -> Table:
         columns.append(normalised(frame[name], low, high))
     codes, categories = _coded(frame, categorical, file)
     return Table(
-        dataset, tuple(numeric), np.stack(columns, axis=1), tuple(categorical), codes, categories
+        name=dataset,
+        numeric_names=tuple(numeric),
+        numeric=np.stack(columns, axis=1),
+        categorical_names=tuple(categorical),
+        codes=codes,
+        categories=categories,
     )
 
 
@@ -131,7 +137,7 @@ def _coded(
     return np.stack(codes, axis=1), tuple(categories)
 
 
-def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
+def _is_complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.Series:
     """Return, for each record, whether it has all of these numeric variables.
 
     Raises UsageError for a value that is not a number.
@@ -140,8 +146,9 @@ def _complete(frame: pandas.DataFrame, names: list[str], file: Path) -> pandas.S
 
     complete = pandas.Series(True, index=frame.index)
     for name in names:
-        values = pandas.to_numeric(frame[name], errors="coerce")
-        if (values.isna() & frame[name].notna()).any():
+        values = pandas.to_numeric(frame[name], errors="coerce")  # no number becomes nan
+        is_no_number = values.isna() & frame[name].notna()
+        if is_no_number.any():
             raise bad_file(file, f"{name} has values that are not numbers", SOURCE)
         complete &= values.notna() & ~values.isin(NUMERIC[name].missing)
     return complete

@@ -30,7 +30,7 @@ CLASSES = ("Badminton", "Running", "Standing", "Walking")
 _PARTS = ("BasicMotions_TRAIN.ts", "BasicMotions_TEST.ts")
 _AXES = ("x", "y", "z", "roll", "pitch", "yaw")
 _ACCELERATION, _ROTATION = 30.0, 35.0  # m/s**2 and rad/s: ranges of the sensors
-_WINDOW = 20  # samples: 2 s
+_WINDOW = 20  # samples of a window, which takes 2 s
 
 
 def read_ts(path: Path) -> tuple[Floats, list[str]]:
@@ -41,13 +41,14 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
     missing.
     """
     records, labels = [], []
-    in_data = False
+    is_in_data = False  # whether the line @data has been read
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             text = line.strip()
-            if not in_data:
-                in_data = text.lower() == "@data"
-            elif text and not text.startswith("#"):
+            is_comment = text.startswith("#")
+            if not is_in_data:
+                is_in_data = text.lower() == "@data"
+            elif text and not is_comment:
                 *channels, label = text.split(":")
                 record = []
                 for channel in channels:
@@ -65,14 +66,14 @@ def read_ts(path: Path) -> tuple[Floats, list[str]]:
 def motions(path: Path | None = None) -> Dataset:
     """Load windows of 2 seconds with 20 features, whose label is the activity.
 
-    All windows of a record are held out, or none. The features are the mean, the standard deviation
-    and the mean absolute difference from the mean of each axis, and the mean lengths of
-    acceleration and rotation. path: one of the two files, or the folder of both (default: that of
-    the package aeon, else see `find_file`). Raises UsageError if a file is missing or not in its
-    format.
+    If a record is held out, all of its windows are, so that no model is judged on what it has seen.
+    The features are the mean, the standard deviation and the mean absolute difference from the mean
+    of each axis, and the mean lengths of acceleration and rotation. path: one of the two files, or
+    the folder of both; None for that of the package aeon, or else the place where `find_file`
+    looks. Raises UsageError if a file is missing or not in its format.
     """
-    windows: list[Floats] = []  # of each record: windows x samples x axes
-    codes: list[int] = []  # of each record's class
+    windows: list[Floats] = []  # those of each record: windows x samples x axes
+    codes: list[int] = []  # the number of each record's class
     for file in _files(path):
         file_windows, labels = _read_windows(file)
         windows += file_windows

@@ -1,5 +1,6 @@
-"""SensIT Vehicle (Duarte and Hu 2004), in libsvm format: which of three kinds of vehicle passed the
-sensors.
+"""Reads SensIT Vehicle (Duarte and Hu 2004), a data set in libsvm format.
+
+Its classes are three kinds of vehicle, one of which passed the sensors.
 """
 
 from pathlib import Path
@@ -24,12 +25,15 @@ _SLACK = 1e-6  # rounding of the last printed digit
 def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     """Load records of 100 features, scaled to [-1, 1] by their publishers, in three classes.
 
-    last: take only so many of the features, from the end. The file may be packed with bzip2 or
+    path: the file, or its folder; None for the folder of `data_folder()`. last: take only so many of
+    the features, those at the end. The file may be packed with bzip2 or
     gzip. Raises UsageError if it is missing, or not in libsvm format with 100 scaled features.
     """
     from sklearn.datasets import load_svmlight_file
 
-    dataset = "vehicle" if last == _FEATURES else f"vehicle-{last}"
+    dataset = "vehicle"
+    if last != _FEATURES:
+        dataset = f"vehicle-{last}"
     file = find_file(dataset, path, FILES, SOURCE)
     try:
         matrix, classes = load_svmlight_file(str(file), n_features=_FEATURES, zero_based=False)

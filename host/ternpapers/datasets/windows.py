@@ -1,4 +1,4 @@
-"""Features of windows of a motion sensor's samples."""
+"""Computes features of windows: parts of the samples of a motion sensor, of equal length."""
 
 import numpy as np
 import numpy.typing as npt

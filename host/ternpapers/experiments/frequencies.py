@@ -1,4 +1,4 @@
-"""Frequencies of a table: tern's collecting, compared with other ways to spend epsilon.
+"""Estimates the frequencies of a table by tern's collecting, and by other ways to spend epsilon.
 
 Every client holds a line of the table. `collecting` is `tern collect` with its defaults. The other
 ways are published protocols in floats, whose counts are drawn at once: one random attribute by
@@ -32,12 +32,12 @@ _DRAWS = 5  # distinguishes the draws of the other ways from those of collecting
 
 _Y_LABEL = "mean squared error of a frequency"
 
-# (how many clients hold each category, epsilon, generator) -> estimated frequencies
+# Takes how many clients hold each category, epsilon, and a generator; returns estimated frequencies.
 Protocol = Callable[[Indices, float, np.random.Generator], Floats]
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a unit of work for each epsilon and seed.
+    """Return a cell for each epsilon and seed.
 
     Raises UsageError if the table has no categorical attribute.
     """
@@ -50,9 +50,12 @@ def cells(options: Options) -> list[Cell]:
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)
     if options.quick:
         epsilons, most = (1.0, 4.0), 20_000
-    common = {"name": name, "most": most}
     return Cell.for_each_combination(
-        "runs", _run, common, epsilon=epsilons, seed=options.seeds(10, 2)
+        table="runs",
+        work=_run,
+        common={"name": name, "most": most},
+        epsilon=epsilons,
+        seed=options.seeds(default=10, quick=2),
     )
 
 
@@ -64,11 +67,13 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
     table, _ = load(name)
     clients = min(most, len(table.numeric))
     rng = np.random.default_rng([seed, _DRAWS])
+
+    # tern's collecting on simulated devices.
     options = Collect.Options(dataset=name, epsilon=f"{epsilon:g}", clients=clients, seed=seed)
     collected = simulate(Collect(options, Population(clients=len(table.numeric)), table), seed)
 
     attributes: list[str] = []
-    true_counts = []  # by attribute, the clients that hold each category
+    true_counts = []  # for each attribute, how many clients hold each category
     tern_estimates = []
     for entry in collected.result([])["attributes"]:
         if "frequencies" in entry:  # it is categorical
@@ -76,6 +81,7 @@ def _run(name: str, most: int, epsilon: float, seed: int) -> list[Row]:
             true_counts.append(np.rint(clients * np.array(entry["true"])).astype(np.int64))
             tern_estimates.append(np.array(entry["frequencies"], np.float64))
 
+    # The other ways.
     d = len(table.numeric_names) + len(table.categories)
     estimates_by_way = {_TERN: tern_estimates}
     for way, estimate_all in _WAYS.items():
@@ -95,7 +101,9 @@ def unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
     """Estimate frequencies by optimised unary encoding (Wang et al. 2017), with drawn counts.
 
     holders: how many clients hold each category. A client reports a bit for each category, which is
-    1 with probability 1/2 at its own category, and with probability q at others.
+    1 with probability 1/2 at its own category, and with probability q = 1 / (e**epsilon + 1) at
+    others. If a share f of the clients holds a category, the share of ones has the mean
+    f / 2 + (1 - f) q, which is solved for f.
     """
     clients = holders.sum()
     q = 1 / (math.exp(epsilon) + 1)
@@ -106,8 +114,10 @@ def unary(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
 def _response(holders: Indices, epsilon: float, rng: np.random.Generator) -> Floats:
     """Estimate frequencies by generalised randomised response (Wang et al. 2017), with drawn counts.
 
-    holders: how many clients hold each category. A client reports its own category with probability
-    e**epsilon q, and each of the others with probability q.
+    holders: how many clients hold each category. A client reports its own of m categories with
+    probability e**epsilon q, and each of the others with probability q = 1 / (e**epsilon + m - 1).
+    If a share f of the clients holds a category, the share of reports of it has the mean
+    f (e**epsilon - 1) q + q, which is solved for f.
     """
     categories = len(holders)
     e = math.exp(epsilon)
@@ -125,9 +135,14 @@ def _sampled(
 ) -> list[Floats]:
     """Estimate the frequencies of all attributes if each client reports one of d, at random.
 
-    holders: by categorical attribute, how many clients hold each category.
+    protocol: how it is reported. holders: for each categorical attribute, how many clients hold
+    each category.
     """
-    return [protocol(rng.binomial(counts, 1 / d), epsilon, rng) for counts in holders]
+    estimates = []
+    for counts in holders:
+        reporting = rng.binomial(counts, 1 / d)  # how many of them report this attribute
+        estimates.append(protocol(reporting, epsilon, rng))
+    return estimates
 
 
 def _split(
@@ -138,11 +153,13 @@ def _split(
     holders: as of `_sampled`. Each attribute is reported by the protocol that has less variance.
     """
     epsilon_each = epsilon / d
+    # Of one report, for a rare category: 4 e**epsilon / (e**epsilon - 1)**2.
     unary_variance = 4 * math.exp(epsilon_each) / math.expm1(epsilon_each) ** 2
     estimates = []
     for counts in holders:
-        is_response_better = frequency_variance(epsilon_each, len(counts)) < unary_variance
-        protocol = _response if is_response_better else unary
+        protocol = unary
+        if frequency_variance(epsilon_each, len(counts)) < unary_variance:
+            protocol = _response
         estimates.append(protocol(counts, epsilon_each, rng))
     return estimates
 
@@ -160,8 +177,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     means = []
     for group in grouped(by_attribute, "epsilon", "run", "way").values():
         means.append({**group[0], "attribute": "all", "squared_error": _mean_error(group)})
-    rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
-    best = winners(rows, ("data", "epsilon"), "way", "squared_error")
+    by = ("data", "epsilon")
+    rows = summaries(means, by, compared="way", figure="squared_error")
+    best = winners(rows, by, compared="way", figure="squared_error")
 
     panels = [
         _panel_by_epsilon(rows, by_attribute[0]["clients"]),
@@ -169,9 +187,12 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     ]
     text = "epsilon {epsilon:g}, {way}: mean squared error of a frequency {squared_error:.3g}"
     lines = [text.format(**row) for row in rows]
-    tables_of_outcome = {"frequencies": rows, "best": best, "attributes": by_attribute}
-    figures = {"frequencies": draw(panels, 2)}
-    return Outcome({"runs": rows[0]["runs"]}, tables_of_outcome, figures, lines)
+    return Outcome(
+        settings={"runs": rows[0]["runs"]},
+        tables={"frequencies": rows, "best": best, "attributes": by_attribute},
+        figures={"frequencies": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _panel_by_epsilon(rows: list[Row], clients: int) -> Panel:
@@ -204,4 +225,5 @@ def _by_size(way: str, groups: dict[tuple[Any, ...], list[Row]]) -> Curve:
 
 
 def _mean_error(rows: list[Row]) -> float:
+    """Return the mean of the squared errors of these rows."""
     return float(np.mean([row["squared_error"] for row in rows]))

@@ -1,5 +1,4 @@
-"""Which learning rate is best: the automatic one, which follows from the noise of a run, and
-multiples of it.
+"""Compares multiples of the automatic learning rate, which follows from the noise of a run.
 
 The experiment justifies the constant of the automatic rate (optimisers.py), which is the same for
 all data sets of a model. It compares the loss at rates from a quarter of the automatic one to four
@@ -22,21 +21,28 @@ _MEAN = "mean of all data sets"
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a unit of work for each data set, epsilon and multiple of the automatic rate."""
-    common = {"reports": CLIENTS, "seeds": options.seeds(10, 2)}
+    """Return a cell for each data set, epsilon and multiple of the automatic rate."""
+    reports = CLIENTS
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     factors = _FACTORS
     if options.quick:
-        common["reports"] = 5000
+        reports = 5000
         epsilons, factors = (1.0,), _FACTORS[::4]
-    sets = options.sets(*BUNDLED)
     return Cell.for_each_combination(
-        "losses", _trained, common, name=sets, epsilon=epsilons, factor=factors
+        table="losses",
+        work=_trained,
+        common={"reports": reports, "seeds": options.seeds(default=10, quick=2)},
+        name=options.sets(*BUNDLED),
+        epsilon=epsilons,
+        factor=factors,
     )
 
 
 def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: range) -> list[Row]:
-    """Train at `factor` times the automatic rate, and return the loss averaged over the seeds."""
+    """Train at `factor` times the automatic rate, and return the loss averaged over the seeds.
+
+    name: the data set. reports: their number, one from each client.
+    """
 
     class Scaled(Averaging):
         """Averaging at a multiple of its automatic rate."""
@@ -50,6 +56,7 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
     optimiser = f"averaging, rate times {factor:g}"
     training = {"model": model, "epsilon": f"{epsilon:g}", "optimiser": optimiser}
     losses = []
+    # The option of training is a name, so that the optimiser is registered for the time of this run.
     with OPTIMISERS.lent(optimiser, Scaled):
         for learner in learned(dataset, reports, seeds, **training):
             losses.append(learner.figures()[loss])
@@ -58,7 +65,10 @@ def _trained(name: str, epsilon: float, factor: float, reports: int, seeds: rang
 
 
 def outcome(options: Options, tables: Tables) -> Outcome:
-    """Return the losses relative to the best rate, a summary by model and multiple, and a picture."""
+    """Return the result: the losses relative to the best rate, a summary, and a picture.
+
+    The summary has a row for each model and multiple of the automatic rate.
+    """
     rows = tables["losses"]
     for group in grouped(rows, "data", "epsilon").values():
         least_loss = min(row["loss"] for row in group)
@@ -75,13 +85,22 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"{row['mean_over_best'] - 1:.1%} on average, {row['worst_over_best'] - 1:.1%} at worst "
             f"({row['worst_on']})"
         )
-    panels = [_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")]
-    kept = {"rates": rows, "summary": summary}
-    return Outcome({"factors": values_of(rows, "factor")}, kept, {"rates": draw(panels, 2)}, lines)
+    panels = []
+    for epsilon in values_of(rows, "epsilon"):
+        panels.append(_panel(pick(rows, epsilon=epsilon)))
+    return Outcome(
+        settings={"factors": values_of(rows, "factor")},
+        tables={"rates": rows, "summary": summary},
+        figures={"rates": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _summary(rows: list[Row]) -> Row:
-    """Return how much a multiple of the automatic rate loses with one model, over all data sets."""
+    """Return how much a multiple of the automatic rate loses with one model, over all data sets.
+
+    The mean of ratios is the geometric mean.
+    """
     ratios = [float(row["over_best"]) for row in rows]
     worst = max(rows, key=lambda row: float(row["over_best"]))
     return {

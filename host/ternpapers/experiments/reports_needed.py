@@ -1,11 +1,15 @@
-"""How many reports tern needs for the loss that the papers' LDP-FedSGD reaches.
+"""Measures how many reports tern needs for the loss that the papers' LDP-FedSGD reaches.
 
-The papers' learner is that of baseline.py: floats, a range of 1, the paper's rule for k. The first
-version is as described, with a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019) and 100
-groups, and the best of four mechanisms. The second is tuned on the held-out loss itself, which
-nobody can do in practice: at each number of reports it has the best of these mechanisms, two
-numbers of groups and five learning rates, constant or decaying. Each run uses the setting that is
-best in the other runs, so that luck does not count. tern's learner trains with its defaults.
+The papers' learner is that of baseline.py: it computes in floats, clips gradients to a range of 1,
+and follows the paper's rule for k. It has two versions:
+
+- as described: a learning rate of 1 / sqrt(t) (Wang et al., ICDE 2019), 100 rounds, and the best of
+  four mechanisms
+- tuned on the held-out loss itself, which nobody can do in practice: at each number of reports, the
+  best of these mechanisms, two numbers of rounds, and five learning rates, constant or decaying
+
+Each run uses the setting that is best in the other runs, so that luck does not count. tern's
+learner trains with its defaults.
 """
 
 from collections.abc import Sequence
@@ -31,34 +35,41 @@ _SETS = (DATASET, "synthetic-logistic", "synthetic-linear")
 _RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 _ROUNDS = (25, 100)
 _MECHANISMS = ("duchi", "pm", "three-outputs", "pm-sub")  # of the papers
-_DESCRIBED = "rate 1 / sqrt(t), 100 rounds"
+_DESCRIBED = "rate 1 / sqrt(t), 100 rounds"  # the end of the name of a setting
 _PAPERS, _TUNED, _TERN = "LDP-FedSGD in floats", "LDP-FedSGD, tuned on the held-out records", "tern"
 
 
 def trained_by(dataset: Dataset) -> tuple[str, str]:
     """Return the model that is trained on a data set, and the loss that it is judged by."""
-    loss = SQUARED_ERROR if dataset.task == REGRESSION else LOG_LOSS
+    loss = LOG_LOSS
+    if dataset.task == REGRESSION:
+        loss = SQUARED_ERROR
     return SUITED[dataset.task], loss
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return the units of work: losses by tern's learner, and by the papers' with each mechanism."""
+    """Return the cells: losses by tern's learner, and by the papers' with each mechanism."""
     epsilons: tuple[float, ...] = (1.0, 4.0)
     counts: tuple[int, ...] = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
     if options.quick:
         epsilons, counts = (1.0,), (1000, 4000, 16_000)
-    common = {"seeds": options.seeds(16, 2)}
+    common = {"seeds": options.seeds(default=16, quick=2)}
     choices: dict[str, Any] = {"name": options.sets(*_SETS), "epsilon": epsilons, "reports": counts}
 
     def cost(reports: int, **_: object) -> float:
+        """Return the relative duration of training by the papers' learner."""
         return 2 + reports / 2e4
 
-    return [
-        *Cell.for_each_combination("losses", _by_tern, common, **choices),
-        *Cell.for_each_combination(
-            "losses", _by_papers, common, cost, **choices, mechanism=_MECHANISMS
-        ),
-    ]
+    by_tern = Cell.for_each_combination(table="losses", work=_by_tern, common=common, **choices)
+    by_papers = Cell.for_each_combination(
+        table="losses",
+        work=_by_papers,
+        common=common,
+        cost=cost,
+        **choices,
+        mechanism=_MECHANISMS,
+    )
+    return [*by_tern, *by_papers]
 
 
 def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]:
@@ -67,18 +78,21 @@ def _by_tern(name: str, epsilon: float, reports: int, seeds: range) -> list[Row]
     model, loss = trained_by(dataset)
     rows = []
     for run, seed in enumerate(seeds):
-        learner = simulate(default(dataset, reports, seed, model, f"{epsilon:g}"), seed)
+        untrained = default(dataset, reports, seed, model, epsilon=f"{epsilon:g}")
+        learner = simulate(untrained, seed)
         rows.append(_row(name, epsilon, reports, _TERN, run, learner.figures()[loss]))
     return rows
 
 
 def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism: str) -> list[Row]:
-    """Train by the papers' learner at each rate and number of groups; return the loss of each run."""
+    """Train by the papers' learner at each rate and number of rounds; return the loss of each run."""
     dataset = load(name)
     model, loss = trained_by(dataset)
     rows = []
     for rate, decays, rounds in product(_RATES, (False, True), _ROUNDS):
-        training = baseline.Training(model, epsilon, reports, rate, decays, rounds)
+        training = baseline.Training(
+            model=model, epsilon=epsilon, reports=reports, rate=rate, decays=decays, rounds=rounds
+        )
         rate_text = f"rate {rate:g}"
         if decays:
             rate_text += " / sqrt(t)"
@@ -91,6 +105,7 @@ def _by_papers(name: str, epsilon: float, reports: int, seeds: range, mechanism:
 
 
 def _row(name: str, epsilon: float, reports: int, learner: str, run: int, loss: float) -> Row:
+    """Return the row of a run. learner: tern, or a setting of the papers' learner."""
     setting = {"data": name, "epsilon": epsilon, "reports": reports}
     return {**setting, "learner": learner, "run": run, "loss": loss}
 
@@ -99,16 +114,22 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     """Return how many reports tern needs, the losses of both learners, and a picture."""
     losses = _losses_of_learners(tables["losses"])
     groups = list(grouped(losses, "data", "epsilon").values())
-    needed = [_needed(group, papers) for group, papers in product(groups, (_PAPERS, _TUNED))]
+    needed = []
+    for group, papers in product(groups, (_PAPERS, _TUNED)):
+        needed.append(_needed(group, papers))
     lines = []
     for row in needed:
         case = f"{row['data']}, epsilon {row['epsilon']:g}"
         learner = f"{row['learner']} ({row['setting']})"
         reached = f"a loss of {row['loss']:.4f} with {row['papers_reports']:,} reports"
         lines.append(f"{case}: {learner} reaches {reached}; tern needs {_words(row)}")
-    figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
-    kept = {"reports-needed": needed, "losses": losses}
-    return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
+    panels = [_panel(group) for group in groups]
+    return Outcome(
+        settings={"rates": _RATES, "rounds": _ROUNDS},
+        tables={"reports-needed": needed, "losses": losses},
+        figures={"reports-needed": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:
@@ -138,9 +159,10 @@ def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:
 
 
 def _best_setting(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """Choose a setting for each run by the other runs, so that luck does not count.
+    """Choose the best setting for each run by the other runs, so that luck does not count.
 
-    Returns the setting that is chosen most often, and the loss of each run in its chosen setting.
+    rows: a loss for each run in each setting, which the column "learner" names. Returns the setting
+    that is chosen most often, and the loss of each run in its chosen setting.
     """
     by_setting = grouped(rows, "learner")
     table = []
@@ -149,7 +171,7 @@ def _best_setting(rows: Sequence[Row]) -> tuple[str, list[float]]:
         table.append([row["loss"] for row in in_order])
     losses = np.array(table)  # settings x runs
     runs = losses.shape[1]
-    losses_of_other_runs = losses
+    losses_of_other_runs = losses  # a single run has no others
     if runs > 1:
         losses_of_other_runs = losses.sum(axis=1, keepdims=True) - losses
     chosen = losses_of_other_runs.argmin(axis=0).tolist()  # the setting of each run
@@ -162,16 +184,21 @@ def _words(row: Row) -> str:
     """Return how many reports tern needs, with the interval, for people."""
     if row["tern_reports"] is None:
         return "more reports than were tried"
-    least = "at most " if row["at_most"] else ""
-    high = f"{row['high']:,}" if row["high"] else "more than were tried"
-    return f"{least}{row['tern_reports']:,} reports ({row['low']:,} to {high})"
+    number = f"{row['tern_reports']:,}"
+    if row["at_most"]:
+        number = f"at most {number}"
+    high = "more than were tried"
+    if row["high"]:
+        high = f"{row['high']:,}"
+    return f"{number} reports ({row['low']:,} to {high})"
 
 
 def _needed(rows: Sequence[Row], papers: str) -> Row:
     """Return how many reports tern needs for the loss of the papers' learner with the most reports.
 
-    The 95 % interval follows from the standard errors of both. papers: the version of the papers'
-    learner. at_most: tern reaches the loss with the smallest number that was tried.
+    The 95 % interval follows from the standard errors of both. rows: the mean losses of all
+    learners by the number of reports. papers: the version of the papers' learner. The column
+    "at_most" says that tern reaches the loss with the smallest number that was tried.
     """
     target = pick(rows, learner=papers)[-1]
     tern_rows = pick(rows, learner=_TERN)
@@ -184,8 +211,10 @@ def _needed(rows: Sequence[Row], papers: str) -> Row:
 
     def reports_for(excess: Floats) -> int | None:
         """Return the number of reports from which the excess loss is 0; None if it never is."""
-        reports = enough(counts, excess.tolist())
-        return None if reports is None else round(reports)
+        reports = enough(counts, shortfalls=excess.tolist())
+        if reports is None:
+            return None
+        return round(reports)
 
     excess = np.array(excess_losses)
     needed = reports_for(excess)

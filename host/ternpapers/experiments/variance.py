@@ -1,4 +1,7 @@
-"""Worst-case variance by epsilon of every mechanism: as stated in the papers, and of its card.
+"""Compares the worst-case variance of every mechanism, by epsilon.
+
+It is computed by the formula of its paper, and exactly from the integers of its card, the table
+from which devices draw a report.
 
 Tables I and II of Zhao et al. (2021) state at which epsilons the worst-case variances of two
 mechanisms cross; here the equations are solved.
@@ -21,7 +24,7 @@ from ternpapers.base import Contender, Options, Outcome, others
 from ternpapers.formula import worst_variance
 
 _BOUND = "lower bound, any mechanism"
-# Two mechanisms of Tables I and II, and an interval of epsilon that contains their crossing.
+# Two mechanisms of Tables I and II, and an interval of epsilon in which their variances cross.
 CROSSINGS = (
     ("pm", "duchi", 1, 1.6),
     ("duchi", "laplace", 2, 3),
@@ -38,6 +41,7 @@ def crossing(first: str, second: str, low: float, high: float) -> float:
     """
 
     def difference(epsilon: float) -> float:
+        """Return how much larger the variance of the first mechanism is."""
         return worst_variance(first)(epsilon) - worst_variance(second)(epsilon)
 
     return float(brentq(difference, low, high, xtol=1e-12))
@@ -46,13 +50,17 @@ def crossing(first: str, second: str, low: float, high: float) -> float:
 def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
     """Return the mechanisms to draw, by label.
 
-    The quick version leaves out those whose cards would have to be searched for.
+    They are those with a formula, those whose variance with some numbers of levels is to be drawn,
+    and those of other packages. The quick version leaves out those whose cards would have to be
+    searched for.
     """
     curves: dict[str, Contender] = {}
     for name, mechanism in mechanisms.REGISTRY.items():
-        if not (mechanism.worst_variance or mechanism.drawn or name in others()):
+        is_drawn = mechanism.worst_variance or mechanism.drawn or name in others()
+        if not is_drawn:
             continue
-        for levels in mechanism.drawn or (mechanism.levels,):
+        numbers_of_levels = mechanism.drawn or (mechanism.levels,)
+        for levels in numbers_of_levels:
             is_slow = options.quick and mechanism.slow
             if is_slow and not _are_shipped(name, levels, epsilons):
                 continue
@@ -66,8 +74,12 @@ def _drawn(options: Options, epsilons: Sequence[float]) -> dict[str, Contender]:
 
 
 def _are_shipped(name: str, levels: int | None, epsilons: Sequence[float]) -> bool:
-    """Whether the cards of a mechanism at these epsilons need not be searched for."""
-    return all(shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons)
+    """Return whether the cards of a mechanism at these epsilons come with tern.
+
+    Other cards have to be searched for, which takes long.
+    """
+    cards = [shipped.load(name, parse_epsilon(epsilon), levels) for epsilon in epsilons]
+    return all(cards)
 
 
 def of_card(contender: Contender, epsilon: str) -> float:
@@ -78,9 +90,10 @@ def of_card(contender: Contender, epsilon: str) -> float:
 
 
 def cells(options: Options) -> list[Cell]:
-    """Return a unit of work for each epsilon and mechanism, and for each lower bound.
+    """Return a cell for each epsilon and mechanism, and for each lower bound.
 
-    The bound takes long, so that only every other epsilon has one. Raises UsageError.
+    A bound takes long, and the longer the larger epsilon is. So only multiples of 1/2 have one.
+    Raises UsageError.
     """
     if options.dataset is not None:
         raise UsageError("the experiment 'variance' uses no data set", hint="leave --dataset out")
@@ -94,7 +107,8 @@ def cells(options: Options) -> list[Cell]:
     for epsilon in epsilons:
         if (2 * epsilon).is_integer():
             arguments = {"epsilon": epsilon, "steps": steps}
-            cells.append(Cell("variance", _bounded, arguments, cost=5 * math.exp(epsilon / 2.2)))
+            cost = 5 * math.exp(epsilon / 2.2)
+            cells.append(Cell("variance", _bounded, arguments, cost))
     drawn = _drawn(options, epsilons)
     for epsilon, (label, contender) in product(epsilons, drawn.items()):
         case = {"epsilon": epsilon, "label": label, "contender": contender}
@@ -103,13 +117,20 @@ def cells(options: Options) -> list[Cell]:
 
 
 def _bounded(epsilon: float, steps: int) -> list[Row]:
+    """Return the lower bound on the worst-case variance of all mechanisms, as one row.
+
+    steps: into how many steps the inputs from 0 to 1 are divided to compute it.
+    """
     bound = lower_bound.worst_variance(epsilon, steps)
     return [{"epsilon": epsilon, "mechanism": _BOUND, "card": None, "stated": bound}]
 
 
 def _measured(epsilon: float, label: str, contender: Contender) -> list[Row]:
+    """Return the worst-case variances of a mechanism, by its card and by its formula, as one row."""
     formula = mechanisms.REGISTRY.named(contender.name).worst_variance
-    stated = None if formula is None else formula(epsilon)
+    stated = None
+    if formula is not None:
+        stated = formula(epsilon)
     card = of_card(contender, str(epsilon))
     return [{"epsilon": epsilon, "mechanism": label, "card": card, "stated": stated}]
 
@@ -125,20 +146,26 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         both = f"{first} and {second} have the same worst-case variance"
         lines.append(f"{both} at epsilon {epsilon:.6f}")
     for bound in pick(rows, mechanism=_BOUND):
-        certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
-        best = min(certified, key=lambda row: float(row["card"]))
+        # The variances of the cards at the epsilon of the bound, which itself has no card.
+        with_card = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
+        best = min(with_card, key=lambda row: float(row["card"]))
         lines.append(
             f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
             f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
         )
-    kept = {"variance": rows, "crossings": crossings}
-    settings = {"epsilons": values_of(rows, "epsilon")}
-    return Outcome(settings, kept, {"variance": _figure(rows)}, lines)
+    return Outcome(
+        settings={"epsilons": values_of(rows, "epsilon")},
+        tables={"variance": rows, "crossings": crossings},
+        figures={"variance": _figure(rows)},
+        lines=lines,
+    )
 
 
 def _figure(rows: list[Row]) -> Figure:
     """Draw the variances of the cards, and their ratios to the lower bound."""
-    bounds = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
+    bounds = {}  # by epsilon
+    for row in pick(rows, mechanism=_BOUND):
+        bounds[row["epsilon"]] = row["stated"]
     absolute = [Curve(_BOUND, list(bounds), list(bounds.values()), everywhere=True)]
     relative = []
     for name in values_of(rows, "mechanism"):

@@ -1,6 +1,8 @@
-"""HM (Wang et al., ICDE 2019) and HM-TP (Zhao et al., IEEE IoT J. 8, 2021; shared_specs/errata.md):
-a coin chooses a piecewise mechanism or a discrete one. Rounding its probability changes the
-variance, never the privacy.
+"""The hybrid mechanisms: a coin chooses a piecewise mechanism or a discrete one.
+
+They are HM (Wang et al., ICDE 2019: PM or Duchi's mechanism) and HM-TP (Zhao et al., IEEE IoT J. 8,
+2021, corrected in shared_specs/errata.md: PM-SUB or Three-Outputs). Rounding the probability of the
+coin changes the variance, never the privacy.
 """
 
 import math
@@ -17,13 +19,15 @@ from ternpapers.mechanisms import pm
 
 HM_FROM = 0.609352  # epsilon up to which HM is Duchi's mechanism
 _HM_TP_FROM = 0.6109863  # epsilon up to which HM-TP is Three-Outputs
-LEVELS = 255  # in all
-_FEW = 8  # levels: with fewer, a window is too coarse for a hybrid to be worth a try
+LEVELS = 255  # the default number of levels of both mechanisms together
+_FEW = 8  # with fewer levels, a window is too coarse for a hybrid to be worth a try
 
 
 def hm_share(epsilon: float) -> float:
-    """Return the probability of PM in HM (Wang et al., ICDE 2019)."""
-    return 1 - math.exp(-epsilon / 2) if epsilon > HM_FROM else 0.0
+    """Return the probability of PM in HM, 1 - exp(-epsilon / 2) (Wang et al., ICDE 2019)."""
+    if epsilon <= HM_FROM:
+        return 0.0
+    return 1 - math.exp(-epsilon / 2)
 
 
 def hm_tp_share(epsilon: float) -> float:
@@ -40,8 +44,8 @@ def hm_tp_share(epsilon: float) -> float:
         return (e - 1) / (e + t)
     a = three_outputs.zero_probability(epsilon)
     c_squared = three_outputs.constant(epsilon, a) ** 2
-    # The variances of PM-SUB and Three-Outputs are parabolas in |x|: the factor of x**2 in the
-    # first, that of |x| in the second, and the difference of both at 0.
+    # The variances of PM-SUB and Three-Outputs are parabolas in |x|. These are the factor of x**2 in
+    # the first, the factor of |x| in the second, and the difference of both at x = 0.
     curvature = (t + 1) / (e - 1)
     slope = c_squared * a * (e - 1) / e
     difference = c_squared * (1 - a) - piecewise.variance(epsilon, t, 0)
@@ -52,14 +56,18 @@ def hm_tp_share(epsilon: float) -> float:
 def _worst(variance: Callable[[float, float], float], epsilon: float) -> float:
     """Return the maximum over |x| of a variance that is a parabola in |x|.
 
-    It is at 0, at 1, or where the slope is 0 if the parabola opens downward.
+    It is at 0, at 1, or where the slope is 0 if the parabola opens downward. variance: called with
+    epsilon and x.
     """
     at_0, at_half, at_1 = variance(epsilon, 0.0), variance(epsilon, 0.5), variance(epsilon, 1.0)
     curvature = 2 * (at_0 - 2 * at_half + at_1)  # the factor of x**2
     if curvature >= 0:
         return max(at_0, at_1)
+    # With the slope b at 0 the parabola is at_0 + b x + curvature x**2, so b = at_1 - at_0 - curvature,
+    # and its apex is at -b / (2 curvature).
     apex = (at_0 - at_1 + curvature) / (2 * curvature)
-    return max(at_0, at_1, variance(epsilon, min(max(apex, 0.0), 1.0)))
+    apex_in_range = min(max(apex, 0.0), 1.0)
+    return max(at_0, at_1, variance(epsilon, apex_in_range))
 
 
 def _tries(most: int) -> Iterator[Mapping[str, Any]]:
@@ -76,11 +84,12 @@ def _hybrid(
     other_variance: Callable[[float, float], float],
     without: str,
 ) -> Mechanism:
-    """Return a mechanism that is piecewise with a probability, and else a discrete mechanism.
+    """Return a mechanism that is piecewise with some probability, and else a discrete mechanism.
 
-    share: returns the probability at an epsilon. t: returns the parameter of the piecewise
-    mechanism. other_card, other_variance: of the discrete mechanism. without: the note of a design
-    whose share is 0.
+    name: that of the hybrid. share: returns the probability of the piecewise mechanism at an
+    epsilon. t: returns the parameter of the piecewise mechanism at an epsilon. other_card,
+    other_variance: return the card of the discrete mechanism and its variance. without: the note on
+    a design whose share is 0.
     """
 
     def variance(epsilon: float, x: float) -> float:
@@ -107,7 +116,8 @@ def _hybrid(
         piecewise_card, note = piecewise.paper_card(
             epsilon, piecewise_levels, t(real_epsilon), window
         )
-        # The share of T, the number of a coin's outcomes; neither mechanism may drop out.
+        # The coin is a random integer below T, and this the limit below which it means the piecewise
+        # mechanism. Both mechanisms must be possible.
         threshold = min(max(round(piecewise_share * T), 1), T - 1)
         note = f"piecewise with probability {piecewise_share:.6g}: {note}"
         return checked(name, epsilon, mixture(threshold, piecewise_card, discrete_card), note)

@@ -1,12 +1,15 @@
 """LHP, the local part of HierA: it perturbs a value's privacy level, then the value at that level.
 
-Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges; level t, the
-range of x, has its own budget epsilon_t. Generalised randomised response at epsilon_t draws the
-level t*, Duchi's mechanism at epsilon_t* the sign v*; both are released. The paper states
-max(epsilon_t) as the price; the true one is more, since both tell of x. The 2 m cards (a level card
-for each level, then a value card for each) are one card of shape 5 (cards.md) with the epsilon of
-both. Budgets are named from the lowest range up, as in the paper; a card has them from the top
-down.
+Source: Hao, Wu and Wan, Sensors 2023, 23, 1115. [-1, 1] is cut into m equal ranges, the *levels*.
+The range of x, level t, has its own budget epsilon_t. Generalised randomised response at epsilon_t
+draws the level t* that is reported, and Duchi's mechanism at epsilon_t* the sign v* that is
+reported. The paper states the largest epsilon_t as the epsilon of a report. The true one is larger,
+since both depend on x.
+
+A card is the table from which devices draw a report (cards.md). That of LHP, a hierarchy, consists
+of 2 m cards: one for each level that draws the reported level, then one for each level that draws
+the sign. Its epsilon protects both together. Budgets are named from the lowest range up, as in the
+paper, but a card has them from the highest range down.
 """
 
 import math
@@ -33,24 +36,24 @@ MAX_RANGES = 16
 
 
 def card(budgets: Sequence[int]) -> bytes:
-    """Return the card of LHP at budgets in micro-epsilon, from the top range down.
+    """Return the card of LHP at budgets in millionths of epsilon, from the highest range down.
 
     Raises CardError if it keeps no epsilon up to 20.
     """
     m = len(budgets)
-    lower_bounds = []  # of all ranges but the lowest one, in Q1.14
+    lower_bounds = []  # those of all ranges but the lowest one, in Q1.14
     for level in range(m - 1):
         lower_bound = 1 - Fraction(2 * (level + 1), m)
         lower_bounds.append(math.ceil(lower_bound * ONE))
 
     level_cards = b"".join(grr.card(budget, m) for budget in budgets)
     value_cards = b"".join(duchi.card(budget) for budget in budgets)
-    head = struct.pack(f"<B{m - 1}h", m, *lower_bounds)
+    head = struct.pack(f"<B{m - 1}h", m, *lower_bounds)  # a byte, and an int16 for each bound
     return finish(cards.HIERARCHY, head + level_cards + value_cards)
 
 
 def budgets_of(card: Card) -> tuple[int, ...]:
-    """Return the budget of each level, in micro-epsilon, from the top range down.
+    """Return the budget of each level, in millionths of epsilon, from the highest range down.
 
     The paper states the largest as the price of a report.
     """
@@ -58,21 +61,26 @@ def budgets_of(card: Card) -> tuple[int, ...]:
 
 
 def magnitudes(card: Card) -> npt.NDArray[np.float64]:
-    """Return the magnitude that a sign of each level stands for, Duchi's C, from the top range down."""
+    """Return the number C that a positive sign of each level stands for; a negative one is -C.
+
+    It is that of Duchi's mechanism. Levels are in the order of the card, from the highest range
+    down.
+    """
     return np.array([float(scale) for scale in certify.scales(card)])
 
 
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
-    """Design LHP whose *joint* loss is at most epsilon, with the largest budgets in proportion.
+    """Design LHP with the largest budgets for which level and sign together keep epsilon.
 
-    epsilon: in millionths. levels: of the card, twice the number of budgets; None to leave that
-    unsaid. budgets: the proportions, from the lowest range up. Raises UsageError.
+    epsilon: in millionths. levels: the number of outputs of the card, which must be twice the number
+    of budgets; None to leave that unsaid. budgets: their proportions, from the lowest range up.
+    Raises UsageError.
     """
     _check_budgets(budgets, levels)
     largest_proportion = max(budgets)
 
     def card_at(largest: int) -> bytes:
-        """Return the card whose largest budget is `largest` (micro)."""
+        """Return the card whose largest budget is `largest`, in millionths of epsilon."""
         scaled = []
         for proportion in reversed(budgets):
             budget = math.floor(largest * proportion / largest_proportion)
@@ -80,6 +88,7 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         return card(scaled)
 
     def is_too_large(largest: int) -> bool:
+        """Return whether the card with this largest budget keeps no epsilon, or not this one."""
         try:
             return bool(cards.decode(card_at(largest)).epsilon > epsilon)
         except CardError:
@@ -116,6 +125,7 @@ def _notes(card: Card) -> tuple[str, ...]:
 
 
 def _budgets(text: str) -> tuple[float, ...]:
+    """Parse budgets that are separated by commas. Raises ValueError."""
     return tuple(float(part) for part in text.split(","))
 
 

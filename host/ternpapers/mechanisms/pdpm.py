@@ -1,10 +1,11 @@
-"""PDPM (Shen et al., Entropy 2023, 25, 485, Algorithm 2): a client's own safe range tau and
-epsilon, three outputs.
+"""PDPM, a mechanism with three outputs (Shen et al., Entropy 2023, 25, 485, Algorithm 2).
 
-Scaled to [-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1). It is right (sums,
-mean, ratio), but two outputs have equal probabilities at every input and use only half of the ratio
-that epsilon allows: its worst-case variance is 1.6 to 2.6 times that of Duchi's mechanism. Any card
-can be scaled to tau instead.
+Each client has its own epsilon, and its own safe range tau, to which values are clipped. Scaled to
+[-1, 1], the outputs are -2 (E + 1) / (E - 1), 0 and (E + 3) / (E - 1), where E = e**epsilon. The
+mechanism is correct: probabilities add up to 1, reports are unbiased, and epsilon is kept. But two
+outputs have equal probabilities at every input, and their ratio uses only half of what epsilon
+allows: the worst-case variance is 1.6 to 2.6 times that of Duchi's mechanism. The card of any other
+mechanism can be scaled to tau instead.
 """
 
 import math
@@ -16,8 +17,8 @@ from ternhost.privacy.base import MICRO, table
 from ternhost.privacy.integers import SLACKS
 from ternhost.privacy.mechanism import fixed, untried
 
-_MOST = 127  # of a level in a table card
-_TRIED = 8  # pairs of levels for each target
+_MOST = 127  # the largest level of a table card
+_TRIED = 8  # so many pairs of levels are tried at each epsilon
 
 
 def outputs(epsilon: float) -> tuple[float, float, float]:
@@ -27,7 +28,10 @@ def outputs(epsilon: float) -> tuple[float, float, float]:
 
 
 def probabilities(epsilon: float, x: float) -> tuple[float, float, float]:
-    """Return the probabilities of the three outputs, lowest first, at x in [-1, 1]."""
+    """Return the probabilities of the three outputs, lowest first, at x in [-1, 1].
+
+    That of the highest is (x (E - 1) + E + 1) / (2 (E + 2)); the others share the rest equally.
+    """
     e = math.exp(epsilon)
     highest = (x * (e - 1) + e + 1) / (2 * (e + 2))
     each_other = (1 - highest) / 2
@@ -43,16 +47,22 @@ def variance(epsilon: float, x: float) -> float:
 
 
 def worst_variance(epsilon: float) -> float:
-    """Return the largest variance over x, at the apex of V(x) = V(0) + slope x - x**2."""
+    """Return the largest variance over x in [-1, 1].
+
+    It is at the apex of the parabola V(x) = V(0) + slope x - x**2, if that is within.
+    """
     slope = (variance(epsilon, 1) - variance(epsilon, -1)) / 2
     apex = slope / 2
     return variance(epsilon, min(max(apex, -1.0), 1.0))
 
 
 def card(epsilon: int) -> bytes:
-    """Return a card of two knots and levels (-l, 0, h) that keeps epsilon (micro).
+    """Return a card that keeps epsilon, in millionths. Raises UsageError if there is none.
 
-    h / l is the closest that there is to the paper's ratio of outputs. Raises UsageError.
+    Its outputs are three small integers, the levels -l, 0 and h, times a unit, where h / l is as
+    close as possible to the ratio of the paper's outputs. Its probabilities are linear in x between
+    the two knots, x = -1 and 1. Since they are rounded to integers, a slightly smaller epsilon is
+    aimed at until the card keeps the wanted one.
     """
     for slack in SLACKS:
         target = epsilon / MICRO - slack
@@ -78,17 +88,25 @@ def _closest_levels(epsilon: float) -> list[tuple[int, int]]:
     for down in range(1, _MOST + 1):
         up = min(max(round(down * ratio), 1), _MOST)
         levels.append((down, up))
-    levels.sort(key=lambda pair: (abs(pair[1] / pair[0] - ratio), pair[0]))
+
+    def distance(pair: tuple[int, int]) -> tuple[float, int]:
+        """Return how far the ratio of a pair is from the wanted one; of equal ones l decides."""
+        down, up = pair
+        return abs(up / down - ratio), down
+
+    levels.sort(key=distance)
     return levels[:_TRIED]
 
 
 def _table(e: float, down: int, up: int) -> bytes:
     """Return a table card with the levels -down, 0 and up, whose means at x = -1 and 1 are +-B.
 
-    e: e**epsilon. In both rows together, the counts of the lowest level are to those of the highest
-    as `up` is to `down`, so that the means add up to 0.
+    A row of the table is about an x: how many of T draws give each level. e: e**epsilon. In both
+    rows together, the lowest level has up * unit draws and the highest down * unit, so that the
+    means of the two rows add up to 0.
     """
     unit = math.floor(T * (e + 1) / ((e + 2) * down))
+    # The smaller count of each level; the larger one is e times as large, or (e + 1) / 2 times.
     fewest_up = math.ceil(down * unit / (1 + e))
     fewest_down = math.floor(up * unit * 2 / (e + 3))
     up_counts = (fewest_up, down * unit - fewest_up)  # at x = -1, at x = 1

@@ -8,8 +8,8 @@ import math
 
 from ternhost.privacy.mechanisms.piecewise import piecewise_mechanism, t_sub
 
-_MOST_STEPS = 50  # of Newton's method, which takes 3 to 5
-_EXACT = 1e-15  # relative size of the last step
+_MOST_STEPS = 50  # a bound on the steps of Newton's method, which takes 3 to 5
+_EXACT = 1e-15  # a step of this relative size is the last one
 
 
 def t_pm(epsilon: float) -> float:

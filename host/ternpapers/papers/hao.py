@@ -2,15 +2,17 @@
 
 Sensors 2023, 23, 1115.
 
-HierA has five ranges with budgets (5, 4, 3, 2, 1) e, from the lowest one up. It is compared with PM
-and Harmony at the least of the budgets and at the true cost of a report of HierA, and with Laplace
-noise at the budget of each value's own range. The latter keeps no epsilon, since the scale of the
-noise reveals the range.
+HierA divides [-1, 1] into five ranges, the *levels*. Each has a budget: an epsilon of its own, from
+the lowest range up 5 e, 4 e, 3 e, 2 e and e, where e is the *unit*. A report tells the level of a
+value and a sign, both perturbed by that epsilon. HierA is compared with PM and Harmony at two
+epsilons: at the least of the budgets, and at the true privacy loss of a report of HierA. It is also
+compared with Laplace noise at the budget of each value's own range, which keeps no epsilon, since
+the scale of the noise reveals the range.
 
 In training, the paper takes the level from an attribute and the sign from the coordinate of the
 gradient that belongs to it. Either may have any value, so a report costs more than level and sign
-of one value: `loss_by_attribute`. Devices certify a card for one value and take the level from the
-gradient itself (learn/hiera.py). The experiment includes that variant, at its own cost.
+of one value: `loss_by_attribute`. Devices use a card that is certified for one value, and take the
+level from the gradient itself (hiera.py). The experiment includes that variant, at its own cost.
 """
 
 import math
@@ -47,7 +49,7 @@ from ternpapers.perturbing import MECHANISMS
 
 _BUDGETS = (5, 4, 3, 2, 1)
 _UNITS = (0.1, 0.2, 0.5, 1.0)
-_MOST = 20 * MICRO  # epsilon of the other mechanisms
+_MOST = 20 * MICRO  # the largest epsilon of the other mechanisms, in millionths
 _MUS = tuple(range(1, len(_BUDGETS) + 1))
 _SHAPES: dict[str, dict[str, Any]] = {
     "uniform": {"shape": "uniform"},  # Fig. 2 has these three
@@ -59,12 +61,12 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "power law": {"shape": "power"},
 }
 _REGRESSION = "synthetic-linear"
-# Of each trainer the best one counts, constant or decaying.
+# Learning rates to try, constant or decaying; of each trainer the best one counts.
 _RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _LAPLACE, _ATTRIBUTE, _GRADIENT = "graded Laplace", "HierA", "HierA, level of the gradient"
 _LEAST, _TRUE = "the least epsilon", "the true epsilon"
 _OTHERS = ("pm", "harmony")
-_RIVALS = [f"{name} at {at}" for at in (_LEAST, _TRUE) for name in _OTHERS]
+_RIVALS = [f"{name} at {at}" for at, name in product((_LEAST, _TRUE), _OTHERS)]
 _TRAINERS = (_ATTRIBUTE, _LAPLACE, *_RIVALS)
 
 Noise = Callable[[Floats, Floats, np.random.Generator], Floats]
@@ -72,7 +74,10 @@ Noise = Callable[[Floats, Floats, np.random.Generator], Floats]
 
 
 def levels(unit: float) -> Card:
-    """Return the card of the paper's five levels, with budgets of 5 to 1 times this unit."""
+    """Return the card of the paper's five levels, with budgets of 5 to 1 times this unit.
+
+    The card is the table from which devices draw a report.
+    """
     budgets = [round(budget * unit * MICRO) for budget in reversed(_BUDGETS)]
     return cards.decode(lhp.card(budgets))
 
@@ -80,11 +85,13 @@ def levels(unit: float) -> Card:
 def loss_by_attribute(card: Card) -> float:
     """Return the epsilon of a report with the level of one number and the sign of another.
 
-    The numbers are independent. So the largest ratio of probabilities of a report is that of its
-    level, over all levels of the first number, times that of its sign, over the second number.
+    The numbers are independent. So the largest ratio of the probabilities of a report, for any two
+    pairs of numbers, is the largest ratio for its level, over all levels of the first number, times
+    the largest for its sign, over all values of the second one. Epsilon is the logarithm of the
+    largest ratio over all reports.
     """
     hierarchy = certify.hierarchy(card)
-    distributions = []  # of the reported level, by the true one
+    distributions = []  # that of the reported level, for each true level
     for level, level_card in enumerate(hierarchy.level_cards):
         distributions.append(certify.at_knot(level_card, level))
 
@@ -100,27 +107,39 @@ def loss_by_attribute(card: Card) -> float:
 
 
 def _epsilons(card: Card, cost: float) -> dict[str, int]:
-    """Return the epsilons (micro) of the other mechanisms. cost: the true one of HierA's report."""
-    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(round(cost * MICRO), _MOST)}
+    """Return the two epsilons of the other mechanisms, in millionths.
+
+    cost: the true epsilon of a report of HierA.
+    """
+    true_epsilon = round(cost * MICRO)
+    return {_LEAST: min(lhp.budgets_of(card)), _TRUE: min(true_epsilon, _MOST)}
 
 
 def _options(card: Card) -> dict[str, Any]:
-    """Return the options with which an algorithm has these levels."""
-    return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(map(str, _BUDGETS))}
+    """Return the options with which an algorithm uses this card."""
+    budgets = [str(budget) for budget in _BUDGETS]
+    return {"epsilon": str(card.epsilon / MICRO), "budgets": ",".join(budgets)}
 
 
 def _units(options: Options) -> Sequence[float]:
-    return _UNITS[1::2] if options.quick else _UNITS
+    """Return the units e of the budgets to try: every other one in the quick version."""
+    if options.quick:
+        return _UNITS[1::2]
+    return _UNITS
 
 
 def _clients(options: Options) -> int:
-    return 20_000 if options.quick else 100_000
+    """Return how many clients report, each of them once."""
+    if options.quick:
+        return 20_000
+    return 100_000
 
 
 def _values(source: str, clients: int, seed: int) -> Fixed:
-    """Return a value of each client: of a distribution, or a data set's first attribute, cyclically.
+    """Return one value for each client.
 
-    source: of _SHAPES, or a data set.
+    source: a name of _SHAPES, from whose distribution the values are drawn, or a data set, whose
+    first attribute is taken, repeated if there are too few records.
     """
     if source in _SHAPES:
         return synthetic.attributes(clients, 1, seed=seed, **_SHAPES[source]).numeric[:, 0]
@@ -131,10 +150,16 @@ def _values(source: str, clients: int, seed: int) -> Fixed:
 
 
 def _reused(unit: float, source: str, clients: int, seed: int) -> list[Row]:
-    """Return the exact root mean squared error of the mean at each mu."""
+    """Return the exact root mean squared error of a mean at each mu.
+
+    mu: how often each report is used, converted to more private levels. unit, source: the unit of
+    the budgets, and whose values are reported.
+    """
     card = levels(unit)
     values = _values(source, clients, seed)
-    errors = {mu: float(system.variance(card, values, mu)) ** 0.5 for mu in _MUS}
+    errors = {}
+    for mu in _MUS:
+        errors[mu] = float(system.variance(card, values, mu)) ** 0.5
     common = {"panel": source, "curve": f"e = {unit:g}", "unit": unit, "run": 0}
     rows: list[Row] = []
     for mu, error in errors.items():
@@ -146,13 +171,17 @@ def _reusing(options: Options) -> list[Cell]:
     """Return the cells of errors by mu, for each source and unit. Raises UsageError."""
     if options.runs is not None:
         raise UsageError("this figure is exact, and has no runs", hint="leave --runs out")
-    common = {"clients": _clients(options), "seed": options.seed}
     return Cell.for_each_combination(
-        RUNS, _reused, common, source=options.sets(*_SHAPES), unit=_units(options)
+        table=RUNS,
+        work=_reused,
+        common={"clients": _clients(options), "seed": options.seed},
+        source=options.sets(*_SHAPES),
+        unit=_units(options),
     )
 
 
 def _about_mu(rows: Sequence[Row]) -> Trends:
+    """Test what the paper says: that using a report more often makes the mean more accurate."""
     is_better = all(row["over_mu_1"] < 1 for row in rows if row["mu"] > 1)
     return {"a larger mu is more accurate": is_better}
 
@@ -161,18 +190,23 @@ def _about_mu(rows: Sequence[Row]) -> Trends:
 
 
 def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row]:
-    """Return the errors of means by HierA, by graded Laplace noise, and by the other mechanisms."""
+    """Return the errors of means by HierA, by graded Laplace noise, and by the other mechanisms.
+
+    unit, source: the unit of the budgets, and whose values are reported.
+    """
     card = levels(unit)
     values = _values(source, clients, seeds[0])
     truth = float(values.mean()) / ONE
     rows: list[Row] = []
 
     def add_rows(curve: str, epsilon: float | None, means: Sequence[float]) -> None:
+        """Add a row with the error of the mean of each run. epsilon: None if none is kept."""
         common = {"panel": source, "unit": unit, "curve": curve, "epsilon": epsilon}
         for run, mean in enumerate(means):
             rows.append({**common, "run": run, "absolute_error": abs(mean - truth)})
 
-    column = values[:, None]  # of a table with one attribute
+    # HierA on simulated devices.
+    column = values[:, None]  # a table with one attribute
     algorithm = collection(column, CollectLevels, **_options(card))
     means = []
     for collected in repeated(algorithm, seeds):
@@ -180,6 +214,7 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
         means.append(float(system.combine([(card, counts)])[0]))
     add_rows(_ATTRIBUTE, card.epsilon / MICRO, means)
 
+    # Laplace noise at the budget of each value's range, in floats.
     x = values / ONE
     means = []
     for seed in seeds:
@@ -187,6 +222,7 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
         means.append(float(reports.mean()))
     add_rows(_LAPLACE, None, means)
 
+    # The other mechanisms on simulated devices, at two epsilons each.
     epsilons = _epsilons(card, card.epsilon / MICRO)
     for (at, epsilon), name in product(epsilons.items(), _OTHERS):
         other_card = Contender(name).card(epsilon).data.hex()
@@ -200,15 +236,23 @@ def _estimated(unit: float, source: str, clients: int, seeds: range) -> list[Row
 
 def _collecting(options: Options) -> list[Cell]:
     """Return the cells of errors of means, for each source and unit."""
-    common = {"clients": _clients(options), "seeds": options.seeds(50, 5, paper=100)}
+    seeds = options.seeds(default=50, quick=5, paper=100)
     return Cell.for_each_combination(
-        RUNS, _estimated, common, source=options.sets(*_SHAPES), unit=_units(options)
+        table=RUNS,
+        work=_estimated,
+        common={"clients": _clients(options), "seeds": seeds},
+        source=options.sets(*_SHAPES),
+        unit=_units(options),
     )
 
 
 def _graded(card: Card, x: Floats, attributes: Floats, rng: np.random.Generator) -> Floats:
-    """Add Laplace noise to x, at the budget of the range in which each value's attribute lies."""
-    budgets = np.array(lhp.budgets_of(card))[_level(card, attributes)]
+    """Add Laplace noise to x, at the budget of the range in which each value's attribute lies.
+
+    attributes: of the shape of x. The noise has the scale 2 / epsilon.
+    """
+    budgets_by_level = np.array(lhp.budgets_of(card))
+    budgets = budgets_by_level[_level(card, attributes)]
     return x + rng.laplace(0, 2 * MICRO / budgets)
 
 
@@ -223,9 +267,10 @@ def _level(card: Card, x: Floats) -> Indices:
 
 
 def _group(unit: float, d: int, reports: int) -> int:
-    """Return the number of devices in a round, at most all that report.
+    """Return the number of devices in a round, which is at most `reports`, all that report.
 
-    It is the paper's d log d / epsilon^2 at the least of the budgets, at which the paper compares.
+    It is d log d / epsilon**2, the paper's rule, where d is the number of features and epsilon the
+    least of the budgets: the unit.
     """
     group = math.ceil(d * math.log(d) / unit**2)
     return min(group, reports)
@@ -238,9 +283,11 @@ def _squared_error(dataset: Dataset, weights: Floats) -> float:
 
 
 def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """Train a linear regression by groups of reports in floats; return the error of each run.
+    """Train a linear regression in floats; return the error of each run.
 
-    It is that at the learning rate with the least mean error. trainer: of _TRAINERS.
+    Of all learning rates, the one with the least mean error counts. unit: that of the budgets.
+    trainer: one of _TRAINERS, which says how reports are perturbed. reports: their number, one from
+    each client.
     """
     card = levels(unit)
     data = load(dataset)
@@ -249,17 +296,23 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
     group = _group(unit, data.dimension, reports)
     rounds = math.ceil(reports / group)
 
-    errors_by_rate: dict[tuple[float, bool], list[float]] = {}
-    for rate, decays in product(_RATES, (False, True)):
-        training = baseline.Training("linear", cost, reports, rate, decays, rounds)
+    def errors_at(rate: float, decays: bool) -> list[float]:
+        """Train at a learning rate, and return the error of each run."""
+        training = baseline.Training(
+            model="linear", epsilon=cost, reports=reports, rate=rate, decays=decays, rounds=rounds
+        )
         errors = []
         for seed in seeds:
             rng = baseline.generator(seed)
             weights = baseline.descend(training, data, _mean_gradient(noise, rng), rng)
             errors.append(_squared_error(data, weights))
-        errors_by_rate[rate, decays] = errors
-    best = min(errors_by_rate, key=lambda key: float(np.mean(errors_by_rate[key])))
-    best_rate, _ = best
+        return errors
+
+    best_rate, best_errors = 0.0, [math.inf]
+    for rate, decays in product(_RATES, (False, True)):
+        errors = errors_at(rate, decays)
+        if np.mean(errors) < np.mean(best_errors):
+            best_rate, best_errors = rate, errors
 
     common = {
         "panel": dataset,
@@ -271,15 +324,16 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
         "rate": best_rate,
     }
     rows = []
-    for run, error in enumerate(errors_by_rate[best]):
+    for run, error in enumerate(best_errors):
         rows.append({**common, "run": run, "squared_error": error})
     return rows
 
 
 def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Noise]:
-    """Return the epsilon of a trainer's report (None if it keeps none), and its noise.
+    """Return the epsilon of a trainer's report, and the function that adds its noise.
 
-    cost: of a report of HierA whose level is of another number.
+    The epsilon is None if the trainer keeps none. cost: the epsilon of a report of HierA whose level
+    is that of another number.
     """
     if trainer == _LAPLACE:
         return None, partial(_graded, card)
@@ -288,9 +342,12 @@ def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Nois
 
     name, _, at = trainer.partition(" at ")
     epsilon = _epsilons(card, cost)[at] / MICRO
-    perturb = MECHANISMS["duchi" if name == "harmony" else name](epsilon)
+    if name == "harmony":
+        name = "duchi"  # the same for one value
+    perturb = MECHANISMS[name](epsilon)
 
     def noise(values: Floats, _attributes: Floats, rng: np.random.Generator) -> Floats:
+        """Perturb values. The attributes make no difference to this mechanism."""
         return perturb(values, rng)
 
     return epsilon, noise
@@ -303,9 +360,11 @@ def _mean_gradient(noise: Noise, rng: np.random.Generator) -> Callable[..., Floa
     """
 
     def mean(x: Floats, y: Floats, weights: Floats) -> Floats:
-        coordinates, values = baseline.gradients("linear", x, y, weights, 1, rng)
+        """Estimate the mean gradient (d) of records with features x and labels y."""
+        coordinates, values = baseline.gradients("linear", x, y, weights, k=1, rng=rng)
         attributes = np.take_along_axis(x, coordinates, axis=1)
-        return baseline.mean_of(coordinates, noise(values, attributes, rng), x.shape)
+        reports = noise(values, attributes, rng)
+        return baseline.mean_of(coordinates, reports, x.shape)
 
     return mean
 
@@ -313,24 +372,30 @@ def _mean_gradient(noise: Noise, rng: np.random.Generator) -> Callable[..., Floa
 def _by_attribute(
     card: Card, values: Floats, attributes: Floats, rng: np.random.Generator
 ) -> Floats:
-    """Perturb values by LHP at the levels of their attributes, without conversion.
+    """Perturb values by LHP, the local part of HierA, at the levels of their attributes.
 
-    A report is C or -C, Duchi's magnitude at the reported level.
+    The level is kept with a probability that depends on it, else replaced by any other one. A
+    report is C or -C, where C is Duchi's magnitude at the reported level; C has the probability
+    (1 + x / C) / 2. Reports are not converted to other levels.
     """
     level = _level(card, attributes)
     level_cards = certify.hierarchy(card).level_cards
     keeping_probability = np.array([level_card.threshold for level_card in level_cards]) / T
-    # Any other level, each with the same probability.
+    # A shift by 1 to levels - 1, cyclically, leads to every other level with the same probability.
     shift = rng.integers(1, len(level_cards), level.shape)
     other_level = (level + shift) % len(level_cards)
     is_kept = rng.random(level.shape) < keeping_probability[level]
     reported_level = np.where(is_kept, level, other_level)
     c = lhp.magnitudes(card)[reported_level]
-    return np.where(rng.random(level.shape) < 0.5 + values / (2 * c), c, -c)
+    is_positive = rng.random(level.shape) < 0.5 + values / (2 * c)
+    return np.where(is_positive, c, -c)
 
 
 def _on_devices(unit: float, dataset: str, reports: int, seeds: range) -> list[Row]:
-    """Train by HierA as devices run it, with the level of the gradient; return each run's error."""
+    """Train by HierA as devices run it, with the level of the gradient; return each run's error.
+
+    unit: that of the budgets. reports: their number, one from each client.
+    """
     card = levels(unit)
     data = load(dataset)
     group = _group(unit, data.dimension, reports)
@@ -365,15 +430,20 @@ def _regressing(options: Options) -> list[Cell]:
     """Return the cells of linear regression by all trainers. Raises UsageError."""
     dataset = options.dataset or _REGRESSION
     load(dataset)  # raises if it cannot be loaded
-    reports = 20_000 if options.quick else 80_000
-    seeds = options.seeds(10, 2, paper=100)
+    reports = 80_000
+    if options.quick:
+        reports = 20_000
+    seeds = options.seeds(default=10, quick=2, paper=100)
     common: dict[str, Any] = {"dataset": dataset, "reports": reports, "seeds": seeds}
     units = _units(options)
-    return [
-        *Cell.for_each_combination(RUNS, _trained, common, 6, trainer=_TRAINERS, unit=units),
-        *Cell.for_each_combination(RUNS, _on_devices, common, unit=units),
-        *Cell.for_each_combination(RUNS, _without_privacy, {"dataset": dataset}, 0.1, unit=units),
-    ]
+    in_floats = Cell.for_each_combination(
+        table=RUNS, work=_trained, common=common, cost=6, trainer=_TRAINERS, unit=units
+    )
+    on_devices = Cell.for_each_combination(table=RUNS, work=_on_devices, common=common, unit=units)
+    without_privacy = Cell.for_each_combination(
+        table=RUNS, work=_without_privacy, common={"dataset": dataset}, cost=0.1, unit=units
+    )
+    return [*in_floats, *on_devices, *without_privacy]
 
 
 # The true cost
@@ -405,7 +475,8 @@ _SQUARED = Axis("squared_error", "squared error on held-out records", log=True)
 
 def _compared(title: str, y: Axis, cells: Callable[[Options], list[Cell]]) -> Figure:
     """Return a figure by the unit of the budgets, in which HierA competes with its rivals."""
-    return Figure(title, _UNIT, y, cells, partial(better, y.column, (_ATTRIBUTE,), _RIVALS))
+    trends = partial(better, y.column, (_ATTRIBUTE,), _RIVALS)
+    return Figure(title, _UNIT, y, cells, trends)
 
 
 FIGURES: dict[str, Figure] = {

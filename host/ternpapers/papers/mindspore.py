@@ -1,5 +1,7 @@
-"""MindSpore Federated's guide to the protection of inference results: the law of its noise, and the
-score of clusters while a model learns, and by epsilon.
+"""Figures of MindSpore Federated's guide to the protection of inference results.
+
+They show the density of its noise, and how well results can be clustered, while a model learns and
+by epsilon. A client's result is the probabilities of classes that a model gives to its record.
 
 The guide's noise has the scale 1 / laplace_eval_eps, which costs twice laplace_eval_eps. Its
 silhouette counts the distance of a result to itself.
@@ -27,7 +29,7 @@ from ternpapers.formula import curves, formula
 
 _DATASET = "digits"
 _GUIDE = 230_260  # laplace_eval_eps of the guide: noise of at most 1e-5 with probability .9
-_STEPS, _RATE = 40, 0.25  # of gradient descent
+_STEPS, _RATE = 40, 0.25  # the steps and the learning rate of gradient descent
 _CLIENTS = 1000
 _WITH_NOISE = "with noise"  # a curve
 _AGREEMENT = "share of clients in the same cluster"  # a panel
@@ -52,18 +54,20 @@ def _learning(options: Options) -> list[Cell]:
     """Return the cells of scores while a model learns, by setting of the noise and kind of score."""
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
-    common = {"name": name, "seeds": options.seeds(5, 2, paper=20)}
-    types = (SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF)
     return Cell.for_each_combination(
-        RUNS, _learned, common, setting=(None, _GUIDE, 8), eval_type=types
+        table=RUNS,
+        work=_learned,
+        common={"name": name, "seeds": options.seeds(default=5, quick=2, paper=20)},
+        setting=(None, _GUIDE, 8),
+        eval_type=(SILHOUETTE_SCORE, SILHOUETTE_WITH_ITSELF),
     )
 
 
 def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int]) -> list[Row]:
-    """Train a softmax regression, and return the score of its noisy probabilities after each step.
+    """Train a softmax regression, and return the score of clusters of results after each step.
 
-    The probabilities are those of held-out records, each the result of a client. setting: of the
-    noise; None for no noise. eval_type: the kind of score.
+    The results are the noisy probabilities of held-out records, one of each client. name: the data
+    set. setting: laplace_eval_eps of the noise; None for no noise. eval_type: the kind of score.
     """
     data = clustering.load(name)
     data = data.divided(held_out(len(data.labels), 0.5))
@@ -71,14 +75,18 @@ def _learned(name: str, setting: int | None, eval_type: str, seeds: Sequence[int
     _, codes = np.unique(data.labels, return_inverse=True)  # classes counted from 0
     labels = codes[data.training]
     one_hot = np.eye(int(labels.max()) + 1)[labels]  # records x classes
-    curve = f"laplace_eval_eps {setting}" if setting else NO_NOISE
+    curve = NO_NOISE
+    if setting:
+        curve = f"laplace_eval_eps {setting}"
 
     rows: list[Row] = []
     for run, seed in enumerate(seeds):
         rng = baseline.generator(seed)
-        clients = data.features[rng.permutation(data.test)[:_CLIENTS]] / ONE
+        records = rng.permutation(data.test)[:_CLIENTS]  # one of each client
+        clients = data.features[records] / ONE
         weights = np.zeros((features.shape[1], one_hot.shape[1]))
         for _ in range(_STEPS):
+            # The gradient of the log-loss is X^T (P - Y) / n.
             probabilities = _probabilities(features @ weights)
             weights -= _RATE * features.T @ (probabilities - one_hot) / len(features)
             loss = _log_loss(features @ weights, labels)
@@ -122,23 +130,27 @@ def _by_epsilon(options: Options) -> list[Cell]:
     """Return the cells of scores by epsilon, for two kinds of score."""
     name = options.dataset or _DATASET
     clustering.load(name)  # raises if it cannot be loaded
-    common = {"name": name, "seeds": options.seeds(10, 2)}
-    settings = ("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10")
     return Cell.for_each_combination(
-        RUNS, _inferred, common, eval_type=(SILHOUETTE_SCORE, CALINSKI_HARABASZ), setting=settings
+        table=RUNS,
+        work=_inferred,
+        common={"name": name, "seeds": options.seeds(default=10, quick=2)},
+        eval_type=(SILHOUETTE_SCORE, CALINSKI_HARABASZ),
+        setting=("0.25", "0.5", "1", "2", "3", "4", "6", "8", "10"),
     )
 
 
 def _inferred(name: str, eval_type: str, setting: str, seeds: range) -> list[Row]:
     """Return the score of the clusters of devices' results, with and without noise, in each run.
 
-    With the silhouette, also the share of clients that keep their cluster. setting: of the noise.
+    With the silhouette, there is also the share of clients that keep their cluster in spite of the
+    noise. setting: laplace_eval_eps of the noise. eval_type: the kind of score.
     """
     options = Infer.Options(
         dataset=name, laplace_eval_eps=setting, eval_type=eval_type, seed=seeds[0]
     )
+    learner = Infer(options, Population())
     rows: list[Row] = []
-    for run, algorithm in enumerate(repeated(Infer(options, Population()), seeds)):
+    for run, algorithm in enumerate(repeated(learner, seeds)):
         result = algorithm.result([])
         scores = [
             (eval_type, _WITH_NOISE, result["score"] or 0.0),

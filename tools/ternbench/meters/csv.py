@@ -91,7 +91,7 @@ def _rows(path: Path) -> list[list[str]]:
     # The delimiter is the one that is most frequent in the header and the first row.
     delimiter = max(",;\t", key=first_lines.count)
     rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
-    if len(rows) < 3:
+    if len(rows) < 3:  # the header and two samples
         raise UsageError(f"{path} holds no samples")
     return rows
 

@@ -18,7 +18,9 @@ class Recording(Meter):
     needs_board = False
 
     def __init__(self, path: Path, reports_per_window: int, volts: float | None) -> None:
-        """reports_per_window: how many reports the board makes while its marker pin is set. volts: of the
+        """Remember which file to read; `read` opens it.
+
+        reports_per_window: how many reports the board makes while its marker pin is set. volts: of the
         supply, if the file does not tell; None if it was not given.
         """
         self.path = path

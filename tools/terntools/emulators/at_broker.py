@@ -99,8 +99,10 @@ class AtBroker:
     """
 
     def __init__(self, boards: Sequence[Path], directory: Path, refresh: str) -> None:
-        """boards: their directories. directory: of the broker. refresh: tells the user how the broker gets
-        the keys of the boards.
+        """Prepare to watch the broker whose address the boards have.
+
+        boards: their directories. directory: of the broker. refresh: tells the user how the broker gets the
+        keys of the boards.
         """
         self._boards = boards
         self._directory = directory

@@ -116,7 +116,8 @@ class FirmwareFleet:
 
         A new flash is filled while the board is off, which is quicker than over its console.
         """
-        if (directory / _READY_NAME).exists():
+        is_filled = (directory / _READY_NAME).exists()
+        if is_filled:
             with Repl(board.url) as repl:
                 changes = deploy.compare(repl, self._library, prune=deploy.LIBRARY)
                 deploy.apply(repl, changes)

@@ -119,7 +119,10 @@ def run_emulate(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that do not fit each other, or are out of range."""
+    """Raise UsageError for options of `tern fleet emulate` that do not fit, or are out of range.
+
+    An option that the user has not given is None.
+    """
     if not 1 <= args.boards <= Emulated.MOST:
         raise UsageError(f"N must be 1 to {Emulated.MOST} boards, not {args.boards}")
     if args.program:
@@ -131,12 +134,14 @@ def _check(args: argparse.Namespace) -> None:
             hint = "name a file of MicroPython"
             raise UsageError(f"there is no program {args.program}", hint)
 
-    clients, records = args.clients, args.records
-    has_enough_clients = clients is None or clients >= args.boards
-    require(has_enough_clients, "clients", f"{args.boards} or more, one a board", clients)
-    is_possible = records is None or 1 <= records <= _MAX_RECORDS
-    require(is_possible, "records", f"1 to {_MAX_RECORDS}", records)
-    require((args.seed or 0) >= 0, "seed", "0 or more", args.seed)
+    if args.clients is not None:
+        has_enough = args.clients >= args.boards
+        require(has_enough, "clients", f"{args.boards} or more, one a board", args.clients)
+    if args.records is not None:
+        is_possible = 1 <= args.records <= _MAX_RECORDS
+        require(is_possible, "records", f"1 to {_MAX_RECORDS}", args.records)
+    if args.seed is not None:
+        require(args.seed >= 0, "seed", "0 or more", args.seed)
     if args.start_broker and not args.broker:
         raise UsageError("--start-broker needs --broker, which names its directory")
 
@@ -172,7 +177,7 @@ def _print_fleet(
     result = {
         "ports": fleet.ports,
         "store": str(store),
-        "directory": str(board_folders[0].parent.parent),
+        "directory": str(board_folders[0].parent.parent),  # DIRECTORY/fleet/board-000
     }
     print_result(result, "\n".join(lines), args.json)
 
@@ -264,9 +269,9 @@ def _dataset(args: argparse.Namespace) -> datasets.Dataset | datasets.Table | No
     if args.program:
         return None
     dataset = datasets.held(args.dataset, classes=args.classes)
-    most = len(dataset.training) // args.records
-    bound = f"at most {most}, by the records of {args.dataset}"
-    require(args.clients <= most, "clients", bound, args.clients)
+    most_clients = len(dataset.training) // args.records  # with so many records each
+    bound = f"at most {most_clients}, by the records of {args.dataset}"
+    require(args.clients <= most_clients, "clients", bound, args.clients)
     return dataset
 
 

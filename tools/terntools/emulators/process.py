@@ -22,7 +22,10 @@ class EmulatedMachine(Closing):
     def __init__(
         self, process: subprocess.Popen[str], url: str, clean: Callable[[], None] = lambda: None
     ) -> None:
-        """clean: is called once the process has ended, to remove its files."""
+        """Take over the process of an emulated board that has started.
+
+        clean: is called once the process has ended, to remove its files.
+        """
         self._process = process
         self._clean = clean
         self.url = url
@@ -100,7 +103,7 @@ def locked(flash: Path | None, size: int) -> Iterator[tuple[int, ...]]:
         descriptor = os.open(f"{flash}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(f"cannot keep a flash at {flash}: {error.strerror}") from error
-    with beyond_9(descriptor) as lock:
+    with beyond_9(descriptor) as lock:  # a duplicate, as a shell can pass it on
         os.close(descriptor)
         if not lock_within(lock, _LOCK_SECONDS):
             hint = "end that one, or name another file"

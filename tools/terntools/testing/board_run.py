@@ -199,15 +199,16 @@ def _run_pytest(
         command = _command(board, plan, part)
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     start_time = time.time()
-    while process.poll() is None and not plan.stopped.is_set() and time.monotonic() < give_up_at:
+    while process.poll() is None:
+        is_late = time.monotonic() >= give_up_at
+        if is_late or plan.stopped.is_set():
+            process.kill()
+            process.wait()
+            return None
         with suppress(subprocess.TimeoutExpired):
             process.wait(min(_POLL, plan.timeout))
-        progress.step(f"{board.id}: {part.name}{_share_done(log, time.time() - start_time)}")
-
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-        return None
+        share = _share_done(log, time.time() - start_time)
+        progress.step(f"{board.id}: {part.name}{share}")
     return process.returncode
 
 

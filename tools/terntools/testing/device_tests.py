@@ -199,7 +199,9 @@ class EmulatedTarget(Target):
     """An emulated board: a new one for each file, with the library and the tests on its flash."""
 
     def __init__(self, name: str, processor: str | None = None) -> None:
-        """name: of the board, see catalogue. processor: compile the code for this one, as mpy-cross calls it,
+        """Prepare the flash of the boards, with the device library on it.
+
+        name: of the board, see catalogue. processor: compile the code for this one, as mpy-cross calls it,
         which the board's own processor can run as well; None: for the board's own.
         """
         self.name = name
@@ -257,6 +259,7 @@ def sample(vectors: str, one_of: int) -> str:
 
     def sample_group(group: re.Match[str]) -> str:
         """Return some of a group's lines, with commas between them."""
+        # The comma after a case is added again between those that are kept.
         lines = group[0].replace("},\n", "}\n").splitlines()
         every = min(one_of, len(lines) // _FEW)
         kept_lines = lines[:: max(1, every)]

@@ -51,8 +51,9 @@ class Expectation:
         for number in (self.value, tolerance):
             if not 0 <= number < math.inf:
                 raise ValueError
-        bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
-        return {name: bounds[name] for name in DIRECTIONS[self.direction]}
+        both_bounds = {"at least": self.value - tolerance, "at most": self.value + tolerance}
+        # A value that is better than expected passes, however much it differs.
+        return {name: both_bounds[name] for name in DIRECTIONS[self.direction]}
 
     def allows(self, value: float) -> bool:
         """Return whether a measured value passes."""
@@ -160,7 +161,8 @@ def read(path: Path) -> dict[str, list[Record]]:
             record = json.loads(line)
             record["bounds"] = Expectation(**record["expectation"]).bounds
             name = f"{record['board']}: {record['figure']}"
-            series.setdefault(name, []).append(record)
+            records = series.setdefault(name, [])
+            records.append(record)
     except OSError as error:
         hint = "run tern hil with a map that says what to expect of its boards"
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error

@@ -112,13 +112,22 @@ class MappedBoard:
                 timeout=_SWITCH_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or error
-            text = f"cannot switch {self.id} {action}: {str(output).strip()}"
+            reason = str(error)
+            # A command that has failed or takes too long may have said why.
+            for stream in ("stderr", "stdout"):
+                output = getattr(error, stream, None)
+                if output:
+                    reason = str(output)
+                    break
+            text = f"cannot switch {self.id} {action}: {reason.strip()}"
             raise DeviceError(text) from error
 
 
 def read_map(path: str | Path) -> list[MappedBoard]:
-    """Read the connected boards of a hardware map. Raises UsageError and DeviceError."""
+    """Read the connected boards of a hardware map, a YAML file that lists boards.
+
+    Raises UsageError for a wrong map, and DeviceError if the port of a board is not found.
+    """
     entries = _load(Path(path))
     is_list = isinstance(entries, list)
     if not is_list or not all(isinstance(entry, dict) for entry in entries):

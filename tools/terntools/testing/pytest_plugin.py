@@ -211,7 +211,10 @@ class DeviceItem(pytest.Item):
     parent: DeviceFile
 
     def __init__(self, *, test_name: str, target: str, **kwargs: Any) -> None:
-        """test_name: of the function. target: the name of the target."""
+        """Make the item of a test function on a target.
+
+        test_name: of the function. target: the name of the target.
+        """
         super().__init__(**kwargs)
         self.test_name = test_name
         self.target = target
