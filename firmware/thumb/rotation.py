@@ -19,8 +19,8 @@ def rotate(r0, r1, r2):
     label(AGAIN)
     mov(r4, r0)
     add(r7, r3, r2)
-    # Change the sign of a value where its bit is set: bit r3 & 7 of byte r3 >> 3, which two shifts by
-    # 31 make -1 (else 0); (v ^ -1) + 1 is -v.
+    # Change the sign of a value where its bit is set: bit r3 & 7 of byte r3 >> 3, which two shifts
+    # by 31 make -1 (else 0); (v ^ -1) + 1 is -v.
     label(SIGN)
     lsr(r5, r3, 3)
     add(r5, r5, r1)
@@ -78,7 +78,7 @@ def rotate(r0, r1, r2):
 
 @micropython.asm_thumb
 def find(r0, r1, r2, r3):
-    """Find the value of a rank in a vector: see firmware/tern/rotation.py, whose names are used here.
+    """Find the value of a rank in a vector: see firmware/tern/rotation.py, whose names this uses.
 
     At the start r0 is the address of the vector, r1 is n, r2 `wanted`, and r3 `top`. In the loops,
     r4 is the address of a value, r5 the value, and r6 the end of the vector. The search of the size
@@ -146,8 +146,9 @@ def find(r0, r1, r2, r3):
     cmp(r4, r6)
     bne(LARGER)
 
-    # Choose that one, by masks: r5 is `same`, -1 for a value of this size; r7 is -1 where places_left
-    # is 0 as well. The result is the index, plus n where the lowest bit of the value is set.
+    # Choose that one, by masks: r5 is `same`, -1 for a value of this size; r7 is -1 where
+    # places_left is 0 as well. The result is the index, plus n where the lowest bit of the value is
+    # set.
     mov(r4, r0)
     sub(r0, r6, r0)
     mov(r3, 0)

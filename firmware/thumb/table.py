@@ -98,8 +98,8 @@ def table(r0, r1, r2, r3):
     lsl(r4, r4, 22)
     mov(r14, r4)
 
-    # A threshold, c + h f without the fraction l f. By how many units of 2**15 it is above the first
-    # byte settles most draws: below -1 it is passed, above 127 it is not.
+    # A threshold, c + h f without the fraction l f. By how many units of 2**15 it is above the
+    # first byte settles most draws: below -1 it is passed, above 127 it is not.
     label(THRESHOLD)
     ldr(r4, [r1, 24])
     ldr(r5, [r7, 24])
