@@ -51,17 +51,26 @@ _in_use: "set[str]" = set()
 
 
 class Live(Client):
-    """A Client with the records of `recorder`; the parameters of questions, and models, go to
-    `model`.
+    """A Client whose records the program itself collects.
+
+    Its answers are generators, so that the program's other tasks run in between. Models from the host,
+    and parameters of its questions, go to the program's `model`.
     """
 
     def __init__(self, board, recorder, model, update=None):
+        """board: see tern.boards. recorder: has the program's records. model: gets what the fleet
+        learns. update: takes packages of other firmware, or None.
+
+        Raises StorageError if the board has several clients.
+        """
         super().__init__(board)
         self._recorder = self.policy.recorder = recorder
         self._model = model
         self._update = update
-        self.report.answerers.gradients.room(recorder.d)  # now, before the program's tasks run,
-        self.hello(0)  # which opens the files
+        # Allocate and open everything now, while there is memory, before the program's tasks run.
+        # A hello opens the files.
+        self.report.answerers.gradients.room(recorder.d)
+        self.hello(0)
         if self.clients and self.clients.count > 1:
             raise StorageError("a program's records are of one device")
 

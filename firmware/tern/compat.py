@@ -1,12 +1,17 @@
-"""Parts that CPython lacks.
+"""What CPython lacks, so that the library runs on both interpreters.
 
-On CPython `@micropython.viper` does nothing: the function is its plain twin.
+MicroPython compiles a function with `@micropython.viper` to machine code, in which int, ptr8, ptr16
+and ptr32 are machine words and addresses. On CPython the decorator does nothing: the function is its
+plain twin. A `leaf` is such a function that does an inner loop and allocates nothing.
 
-Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md). It stores at index 0
-or at one in a variable: 1.25 for Xtensa stores the wrong register at any other constant. The index
-of a ptr16 or ptr32 is none of its first three variables, parameters counted: 1.26 and 1.27 for
-Thumb and RISC-V spoil these registers. It loads at constants below 256 only: 1.26 to 1.29 for
-Xtensa. It negates no variable.
+Compilers in MicroPython have errors that a leaf avoids (firmware/BOARDS.md):
+
+- It stores at index 0 or at one in a variable: 1.25 for Xtensa stores the wrong register at any
+  other constant.
+- The index of a ptr16 or ptr32 is none of its first three variables, parameters counted: 1.26 and
+  1.27 for Thumb and RISC-V spoil these registers.
+- It loads at constants below 256 only: 1.26 to 1.29 for Xtensa.
+- It negates no variable.
 """
 
 import sys
@@ -33,8 +38,8 @@ if MICROPYTHON:
     ticks_diff: "Any" = time.ticks_diff
     sleep_ms = time.sleep_ms
 
-    # While modules are loaded: else what loading leaves behind lies scattered among what stays (see
-    # Client).
+    # Collect garbage after each 4 KiB while modules are loaded: otherwise what loading leaves behind
+    # lies scattered among what stays. Client ends this.
     gc.threshold(4096)
 else:
 

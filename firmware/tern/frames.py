@@ -612,6 +612,7 @@ class Round:
     """
 
     def __init__(self):
+        """Allocate the buffers; all fields are 0 or empty before the first decode()."""
         self.device = self.round = self.model = self.range = self.exponent = self.classes = 0
         self.d = self.k = self.batch = self.epochs = self.rate = self.tau = self.values = 0
         self.parameters = array("h")

@@ -170,6 +170,7 @@ class Gradient:
     """
 
     def __init__(self, d, classes=1):
+        """Allocate the totals. classes: above 1 for softmax.Batch. Raises ValueError."""
         if not 1 <= d <= MAX_DIMENSION:
             raise ValueError("d must be 1..128")
         self.d = d

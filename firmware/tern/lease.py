@@ -1,4 +1,7 @@
-"""The network as a board that sleeps last found it, in lease.json: shared_specs/storage.md."""
+"""The network as a board that sleeps last found it, in lease.json (shared_specs/storage.md).
+
+With its own address and the broker's, a board that wakes connects without asking DHCP and DNS.
+"""
 
 import json
 import os
@@ -6,14 +9,14 @@ import os
 from tern.compat import const
 
 LEASE = "lease.json"
-# of 256 wakes ask DHCP all the same, so that it keeps the address for this board
+# Of 256 wakes, so many ask DHCP all the same, so that it keeps the address for this board.
 _RENEW = const(64)
 
 
 class Lease:
-    """The board's address and the broker's, in lease.json.
+    """The addresses of the board and of the broker, in lease.json.
 
-    They are written only when they change, and forgotten once they do not serve.
+    They are written only when they change, and forgotten once a connection with them fails.
     """
 
     def __init__(self, directory, station=None):
@@ -25,7 +28,9 @@ class Lease:
         try:
             with open(self._path) as file:
                 self._known = known = json.load(file)
-            "".join(known["address"] + [known["broker"]])  # of texts alone
+            # Raises unless these are texts: a list of address, netmask, gateway and name server, as
+            # of ifconfig(), and the broker's address.
+            "".join(known["address"] + [known["broker"]])
         except Exception:  # whatever is wrong with it: as if there were none
             self._known = {}
 
@@ -47,7 +52,11 @@ class Lease:
             self._fixed = False
 
     def keep(self, hold=int):
-        """Keep the addresses of now. hold: called before they go to the file."""
+        """Keep the addresses that have served.
+
+        hold: a function that is called before the file is written, which takes a time that others
+        must not see.
+        """
         address = list(self._station.radio.ifconfig()) if self._station else [""] * 4
         known = {"address": address, "broker": self.connection.host}
         if known != self._known:

@@ -102,6 +102,11 @@ class LocalTrainer:
     """
 
     def __init__(self, d, classes=1):
+        """Allocate everything that steps() needs.
+
+        The arrays are: the mean gradient of a batch; the record that is read; the mantissas at the
+        start and now; and the fine weights, which are 256 times as fine.
+        """
         gradient = Gradient
         if classes > 1:
             from tern.softmax import Batch as gradient  # type: ignore[assignment]

@@ -83,6 +83,7 @@ class Policy:
     """
 
     def __init__(self):
+        """Begin without a fleet: no slot, no pause, no bound on records."""
         self.fleet_key = None
         self.epoch = self.slot_ms = self.bound = self.unit = 0
         self.ahead = 1

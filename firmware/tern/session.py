@@ -15,12 +15,15 @@ _ADDRESS_END = const(16)  # an address and a tag are in longer frames only
 class Session:
     """The frame under way, and what its answer says of itself.
 
-    round: the decoded frames.Round; question: its digest under the client's key; address: the
-    frame's (device, round), or None; key, device, number: key, device and round of the answer.
-    Until the tag of a ROUND is verified, the board itself answers: with the empty key and device 0.
+    A ROUND asks a question. Of the frame: `address`, its (device, round), or None; `round`, the decoded
+    frames.Round; `question`, the digest of the question under the client's key, which identifies it.
+
+    Of the answer: its `key`, `device` and `number` (of the round). Until the tag of a ROUND is verified,
+    the board itself answers, not a client: with the empty key and device 0.
     """
 
     def __init__(self):
+        """Allocate the buffers. The key of answers is a view of the question's digest."""
         self.round = frames.Round()
         self.question = bytearray(wire.KEY_BYTES)
         self.address = None
@@ -39,12 +42,13 @@ class Session:
         self.address = unpack_from("<II", frame, 1) if len(frame) > _ADDRESS_END else None
 
     def open(self, frame, client, verified):
-        """Verify and decode `frame`, a ROUND, for `client`.
+        """Verify and decode `frame`, a ROUND, for a client. Raises FrameError.
 
-        client: storage.Clients, with its device found; verified: whether the fleet's tag was
-        verified. Raises FrameError.
+        client: the storage.Clients, whose current client is meant. verified: whether the tag of the
+        fleet's key was verified already; otherwise it is that of the client's key.
         """
-        if frame is not self._frame:  # a link's next one is the same view as a rule
+        # A link gives the same view for frames of the same length, so that nothing is allocated.
+        if frame is not self._frame:
             self._asked = memoryview(frame)[frames.QUESTION_AT : -wire.TAG_BYTES]
             self._frame = frame
         question = frames.question(client.key, client.address, self._asked)

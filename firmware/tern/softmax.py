@@ -24,6 +24,7 @@ class Batch(Gradient):
     """
 
     def __init__(self, d, classes):
+        """Allocate the totals, with a view of the row of each class, and a classifier."""
         super().__init__(d, classes)
         self.classes = classes
         # It needs some weights now; add() gives it those of the request.

@@ -45,14 +45,14 @@ IN_FLIGHT = const(240)  # bytes that a host may have on the line beyond its cred
 # the most bytes that a device waits for at once; as many zeros end any half of a frame
 AT_ONCE = const(64)
 
-MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1
+MAX_ROUND = const(0x3FFFFFFF)  # 2**30 - 1, a small int of MicroPython
 MAX_DIMENSION = const(128)  # features, and classes
 MAX_VALUES = const(1024)  # classes x features: the most values that a client computes, to report k
-MAX_RANGE = const(12)
-MAX_BATCH = const(32)
-MIN_EXPONENT = const(-30)
+MAX_RANGE = const(12)  # values are scaled up by 2**range
+MAX_BATCH = const(32)  # records: tern.gradient adds so many without overflow
+MIN_EXPONENT = const(-30)  # a mantissa m of a model's parameters stands for m 2**exponent
 MAX_EXPONENT = const(-12)
-MAX_CARD = const(2048)
+MAX_CARD = const(2048)  # bytes
 MAX_BASE = const(65536)  # symbols of a card
 MAX_PACKED = const(256)  # bytes of packed symbols
 
@@ -75,10 +75,13 @@ OF_CLASSES = bytes((SOFTMAX, SOFTMAX_GRADIENT, LOCAL_SOFTMAX))  # weights for ea
 OF_ONE_RECORD = bytes((SOFTMAX, VALUES, CATEGORIES))  # others: of a batch
 SCALED = bytes((LINEAR, LOGISTIC, SVM, SOFTMAX_GRADIENT, VALUES))  # by 2**range
 
+# Of local training (tern.local): the exponent; the learning rate is 2**-rate; the safe range of a
+# weight's change, in fine units.
 MIN_LOCAL_EXPONENT = const(-16)
 MAX_RATE = const(16)
 MAX_TAU = const(1 << 23)
 
+# The codes of an ERROR; shared_specs/wire.md says what the detail of each is.
 ERR_FRAME = const(1)
 ERR_TAG = const(2)
 ERR_DEVICE = const(3)
@@ -164,7 +167,11 @@ def error_name(code):
 
 
 def schema_text():
-    """Return the text of every layout, limit and code above, which two programs must share."""
+    """Return the text of every layout, limit and code above, which two programs must share.
+
+    Its hash is the schema in a HELLO: host and board understand each other if it is the same.
+    """
+    # Of each frame: its type, its layout, and the names of its fields, the variable part included.
     frames = (
         (HELLO_REQUEST, HELLO_REQUEST_FIELDS, "nonce"),
         (

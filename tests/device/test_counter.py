@@ -89,12 +89,8 @@ def start(state, image, questions, medium):
                 book.load(PATH)
             assert book.spent >= COST * len(released), "released, but not paid for"
             report = bytes((wire.REPORT, question, len(images)) + 15 * (0,))
-            event = {
-                "round": number,
-                "question": "%02x" % question * 32,
-                "cost": COST,
-                "ahead": ahead,
-            }
+            event = {"round": number, "cost": COST, "ahead": ahead}
+            event["question"] = "%02x" % question * 32
             event["report"] = "".join("%02x" % byte for byte in report)
             answer = ledger_vectors.ask(book, event)
             if answer == "refused":
@@ -169,16 +165,24 @@ def burn_both(fuses, step, _=0):
 
 
 def test_no_order_of_copies_and_power_cuts_gets_two_reports_for_a_round():
+    """Every order of restored copies, questions and power cuts, over three starts of a board."""
     if MICROPYTHON:  # which has no memory for more
         explore(2)
         return
     assert explore(3) > 10000
-    # The same search finds what goes wrong without a counter, and with one fuse, burnt after the
-    # write or before.
-    assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
+
+
+def test_the_search_finds_what_goes_wrong_without_a_counter():
+    if not MICROPYTHON:
+        assert "not paid for" in str(raises(AssertionError, explore, 2, 0))
+
+
+def test_the_search_finds_what_goes_wrong_with_one_fuse_for_a_write():
+    if MICROPYTHON:
+        return
     with replaced(counter, ChipCounter=ledger_first, mark=burn_after):
         assert "two reports for a round" in str(raises(AssertionError, explore, 3))
-    with replaced(counter, mark=burn_both):
+    with replaced(counter, mark=burn_both):  # before the write
         assert "an honest board refuses" in str(raises(AssertionError, explore, 2))
 
 
@@ -244,7 +248,6 @@ def test_a_client_refuses_while_its_counter_cannot_be_read():
 
 
 # --- Chips, as their manuals describe them
-# --------------------------------------------------------------------
 
 
 class Chip:
@@ -365,13 +368,9 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
                     whole = True
                 except PowerCut:
                     burnt = on(kind(chip.fuses), counter.count)
-                    assert burnt in (
-                        ((n + 1) // 2, n // 2, total),
-                        (n // 2 + 1, (n + 1) // 2, total),
-                    ), (
-                        n,
-                        cut,
-                    )
+                    before = ((n + 1) // 2, n // 2, total)
+                    after = (n // 2 + 1, (n + 1) // 2, total)
+                    assert burnt in (before, after), (n, cut)
                     cut += 1
                 fuses = chip.fuses
         assert on(kind(fuses), counter.count) == (total, total, total)
@@ -379,34 +378,39 @@ def test_each_fuse_burns_alone_whenever_the_power_fails():
         raises(FrameError, on, kind(fuses), counter.mark, total + 1, 0)
 
 
-def test_a_chip_that_cannot_count_burns_nothing():
-    # Protected against writing, reading; coded in groups of bits; another block would burn; an
-    # ESP32-C3.
-    registers = (
-        (0x3FF5A000, 1 << 9),
-        (0x3FF5A000, 1 << 18),
-        (0x3FF5A018, 1),
-        (0x3FF5A020, 1),
-        (0x40001000, 0x6921506F),
-    )
-    chips = [Esp32() for _ in registers] + [Esp32(), Rp2350()]
-    for i, (address, value) in enumerate(registers):
-        chips[i].fixed[address] = value
-    chips[-2].hertz = 40_000_000
-    chips[-1].lock = 0
-    for chip in chips:
+def test_an_esp32_that_cannot_count_burns_nothing():
+    for address, value in (
+        (0x3FF5A000, 1 << 9),  # protected against writing
+        (0x3FF5A000, 1 << 18),  # protected against reading
+        (0x3FF5A018, 1),  # coded in groups of bits
+        (0x3FF5A020, 1),  # another block would burn
+        (0x40001000, 0x6921506F),  # an ESP32-C3
+    ):
+        chip = Esp32()
+        chip.fixed[address] = value
         raises(FrameError, on, chip, counter.mark, 1, 0)
         assert chip.fuses == {}
-    locked = Rp2350()
+    chip = Esp32()
+    chip.hertz = 40_000_000
+    raises(FrameError, on, chip, counter.mark, 1, 0)
+    assert chip.fuses == {}
+
+
+def test_an_rp2350_that_cannot_count_burns_nothing():
+    busy, locked = Rp2350(), Rp2350()
+    busy.lock = 0
     locked.fixed[0x40137000] = 0
-    raises(FrameError, on, locked, counter.mark, 1, 0)
-    raises(
-        FrameError, on, Rp2350({0x40137004: 2, 0x40137008: 2}), counter.count
-    )  # used by something else
-    assert on(Rp2350({0x40137000: 3, 0x40137100: 1 << 23}), counter.count) == (0, 0, 504), (
-        "one row of three is outvoted"
-    )
+    for chip in (busy, locked):
+        raises(FrameError, on, chip, counter.mark, 1, 0)
+        assert chip.fuses == {}
+    used_by_something_else = Rp2350({0x40137004: 2, 0x40137008: 2})
+    raises(FrameError, on, used_by_something_else, counter.count)
     raises(FrameError, lambda: on(Rp2350(), counter.count, name="RP2040"))
+
+
+def test_one_row_of_three_of_an_rp2350_is_outvoted():
+    chip = Rp2350({0x40137000: 3, 0x40137100: 1 << 23})
+    assert on(chip, counter.count) == (0, 0, 504)
 
 
 def test_functions_of_a_boot_rom_are_called():
@@ -417,14 +421,10 @@ def test_functions_of_a_boot_rom_are_called():
 
     code = bytearray(b"\x00\x68\x40\x18\x80\x18\x70\x47")  # the word at r0, plus r1, plus r2
     assert rom.call(addressof(code) + 1, bytearray(b"\x07\1\0\0"), 20, 3000) == 3283
-    if (
-        "RP2040" in sys.implementation._machine
-    ):  # its own boot ROM looks up a function and counts bits
+    # Its own boot ROM looks up a function and counts bits.
+    if "RP2040" in sys.implementation._machine:
         from machine import mem16
 
         count_bits = rom.call(mem16[0x18], mem16[0x14], ord("P") | ord("3") << 8, 0)
-        assert [rom.call(count_bits, word, 0, 0) for word in (0, 0x1F00F0, 0xFFFFFFFF)] == [
-            0,
-            9,
-            32,
-        ]
+        for word, ones in ((0, 0), (0x1F00F0, 9), (0xFFFFFFFF, 32)):
+            assert rom.call(count_bits, word, 0, 0) == ones

@@ -171,23 +171,36 @@ def test_each_feature_has_its_own_scale():
         assert out[0] == (-ONE if raw == low else ONE)
 
 
-def test_bad_arguments_are_refused():
-    for arguments in ((1,), (257,), (128, 0), (128, 129), (128, 64, 0), (128, 64, 4)):
+def test_a_window_of_bad_sizes_is_refused():
+    for arguments in (
+        (1,),
+        (257,),
+        (128, 0),
+        (128, 129),
+        (128, 64, 0),
+        (128, 64, 4),
+    ):  # n, hop, axes
         raises(ValueError, Window, *arguments)
+
+
+def test_a_scale_needs_a_range_of_at_most_16_bits_for_each_feature():
     good = ((0, 1),) * 12
     Window(128, scale=good)
     Window(128, scale=((-1, 65534),) * 12)
     wrong = [((low, high),) + good[1:] for low, high in ((0, 65536), (1, 1), (1, 0))]
     for scale in [good[:11], good + ((0, 1),)] + wrong:
         raises(ValueError, Window, 128, 64, 3, False, scale)
-    raises(ValueError, Window, 128, 64, 3, True, good)
+    raises(ValueError, Window, 128, 64, 3, True, good)  # of three axes and the length
+
+
+def test_features_need_a_full_window_and_room():
     window = Window(4)
     out = array("h", bytes(2 * 13))
     raises(ValueError, window.features, out)
     for _ in range(4):
         window.push(1, 2, 3)
-    assert raises(IndexError, window.features, out[:12])
-    assert raises(IndexError, window.features, out, 1)
+    raises(IndexError, window.features, out[:12])
+    raises(IndexError, window.features, out, 1)
     window.features(out)
 
 

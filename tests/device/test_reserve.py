@@ -41,9 +41,11 @@ def test_power_cut_at_every_step_of_several_rounds():
 
 
 def cut_at_every_step_of_several_rounds(measure=ledger.EPSILON):
-    # Power fails at each step of AHEAD + 2 rounds; the device starts again, and gets every round
-    # again, twice. All that it releases, before and after, is one report per round, and all of
-    # these reports are paid for.
+    """Cut the power at each step of AHEAD + 2 rounds; return how often.
+
+    The device starts again, and gets every round again, twice. All that it releases, before and
+    after, is one report per round, and all of these reports are paid for.
+    """
     frames = [round_frame(number, THREE) for number in range(1, AHEAD + 3)]
 
     def rounds(client, released):
