@@ -180,14 +180,16 @@ def plan(
 
 
 def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
-    """Return the mean figure of several runs, with its interval, after each judged round.
+    """Return how good the model is after each judged round: the mean of several runs.
 
-    rows: those of `_learned`. A run that has ended earlier counts with its last figure. limits: the
+    Each row has the mean figure, such as the accuracy, with its confidence interval. rows: those of
+    `_learned`. A run that has ended earlier counts with its last figure. limits: the
     least and the largest possible figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
-    for number in sorted({row["rounds"] for row in rows}):
+    numbers_of_rounds = {row["rounds"] for row in rows}
+    for number in sorted(numbers_of_rounds):
         figures = []
         for run in runs:
             figures_so_far = [row["figure"] for row in run if row["rounds"] <= number]
