@@ -5,7 +5,7 @@ import json
 import figures
 import pytest
 
-from ternbench import latency, latency_command, subjects
+from ternbench import latency, subjects
 from ternbench.cases import Case
 from ternhost.errors import UsageError
 from terntools.boards import deploy
@@ -13,22 +13,17 @@ from terntools.boards.repl import ExecutionError
 from terntools.emulators import catalogue
 
 
-def test_a_bench_gives_figures_a_summary_and_a_page():
+def test_a_bench_of_a_board_times_reports_and_mechanisms():
     progress = []
     result = latency.measure("emulated:1", Case(d=4), progress.append, mechanisms=("duchi",))
-    assert len(progress) == len(latency.plan("emulated:1", Case(d=4), ("duchi",)))
+
     report = result["us_per_report"]
     assert 0 < report["median"] <= report["slowest"]
     assert set(report["breakdown"]) == {*latency.PARTS, "steps"}
     assert result["us_per_coordinate"]["duchi"] < result["us_per_coordinate_plain_float"]["duchi"]
-    assert result["us_per_coordinate_native_c"] is None  # the C code is for the Pico
-    assert result["identical_runs"] is None
-    assert 20_000 < result["mpy_bytes"] < 34 * 1024
-    assert "duchi" in latency_command.summary(result)
     names = [row["name"] for row in result["reports"]]
     assert {"three-outputs, 1 of 4, logistic", "projection, all 4, logistic"} <= set(names)
-    (page,) = latency_command.pictures(result).values()
-    assert len(page.axes) == 2
+    assert len(progress) == len(latency.plan("emulated:1", Case(d=4), ("duchi",)))
 
 
 @pytest.mark.parametrize("name", ["rv32", pytest.param("pico", marks=pytest.mark.exhaustive)])
