@@ -293,8 +293,8 @@ def _by_rule(
     """Return a row for each rule, with its k and what is measured, averaged over runs.
 
     d: the number of coordinates. common: columns that all rows have. figure: the name of the column
-    of what is measured. measure: called with k and the card of a coordinate in hexadecimal, once for
-    each k that a rule chooses; it returns the value of each run.
+    of what is measured. measure: called with k and the card of a coordinate in hexadecimal, once
+    for each k that a rule chooses; it returns the value of each run.
     """
     mechanism = Contender(_MECHANISM)
     cards = {}

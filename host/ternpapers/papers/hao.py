@@ -332,8 +332,8 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
 def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Noise]:
     """Return the epsilon of a trainer's report, and the function that adds its noise.
 
-    The epsilon is None if the trainer keeps none. cost: the epsilon of a report of HierA whose level
-    is that of another number.
+    The epsilon is None if the trainer keeps none. cost: the epsilon of a report of HierA whose
+    level is that of another number.
     """
     if trainer == _LAPLACE:
         return None, partial(_graded, card)
