@@ -80,9 +80,12 @@ def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
     level is more private if its magnitude is larger. Raises UsageError for a mu out of bounds.
     """
     require_mu(mu, len(magnitudes))
-    by_privacy = np.argsort(magnitudes, kind="stable")  # the least private level first
-    rank_of_level = np.argsort(by_privacy).tolist()
-    return [by_privacy[rank + 1 : rank + mu].tolist() for rank in rank_of_level]
+    by_privacy = np.argsort(magnitudes, kind="stable").tolist()  # the least private level first
+    targets_of_levels = []
+    for level in range(len(magnitudes)):
+        rank = by_privacy.index(level)
+        targets_of_levels.append(by_privacy[rank + 1 : rank + mu])
+    return targets_of_levels
 
 
 def estimate(

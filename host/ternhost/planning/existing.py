@@ -151,6 +151,8 @@ def plan(
     only_in_memory = FinishedCells(None, options={})
     rows = run_cells(cells, only_in_memory, progress, existing.workers)
 
+    without_privacy = [row["plain"] for row in rows["beside"]]
+    device_unit = [row["device"] for row in rows["beside"]]
     public_curve = None
     if options.public:
         public_curve = _curve(pick(rows["learned"], public=options.public), limits)
@@ -171,8 +173,8 @@ def plan(
         "judged": len(data.test),
         "runs": existing.runs,
         "baseline": judging.baselines(data, MODELS[model])[measure],
-        "without_privacy": interval([row["plain"] for row in rows["beside"]], limits),
-        "device_unit": interval([row["device"] for row in rows["beside"]], limits),
+        "without_privacy": interval(without_privacy, limits),
+        "device_unit": interval(device_unit, limits),
         "curve": _curve(pick(rows["learned"], public=""), limits),
         "public": options.public or None,
         "public_curve": public_curve,
