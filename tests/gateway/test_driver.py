@@ -92,7 +92,7 @@ def direct_counts(number, sites=SITES, question=QUESTION):
     total = 0
     for options in sites.values():
         site = SiteFleet(**options)
-        clients = site.count(fleet.parse(site.fleet))
+        clients = site.client_count(fleet.parse(site.fleet))
         seed = site.seed + (site.first_id << 32)
         driver = SimulatedDriver(site.holdings(), clients, seed, first=site.first_id)
         driver.open(number, [(question, np.asarray(driver.devices))])
