@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from terngateway.messages import MOST_BUDGETS, BudgetRow
 from ternhost.count.members import Integers
@@ -21,9 +22,7 @@ def rows_of(budgets: Sequence[BoardBudget]) -> list[BudgetRow]:
 
     groups = _by_measure_and_unit(rows)
     if len(groups) > MOST_BUDGETS:  # then the rows leave out the units
-        rows_without_unit: list[BudgetRow] = []
-        for measure, _unit, left, spent, count in rows:
-            rows_without_unit.append((measure, None, left, spent, count))
+        rows_without_unit = [row._replace(unit=None) for row in rows]
         groups = _by_measure_and_unit(rows_without_unit)
 
     # Each group gets the same number of rows.
@@ -43,10 +42,10 @@ def _distinct_rows(budgets: Iterable[BoardBudget]) -> list[BudgetRow]:
         key = (budget.measure, budget.unit, budget.left, budget.spent)
         devices_by_budget[key] += budget.count
 
-    rows: list[BudgetRow] = []
+    rows = []
     for (measure, unit, left, spent), devices in devices_by_budget.items():
         if devices:
-            rows.append((measure, unit, left, spent, devices))
+            rows.append(BudgetRow(measure, unit, left, spent, devices))
     return rows
 
 
@@ -58,8 +57,7 @@ def _by_measure_and_unit(rows: Iterable[BudgetRow]) -> list[list[BudgetRow]]:
     """
     groups: defaultdict[tuple[int, int | None], list[BudgetRow]] = defaultdict(list)
     for row in rows:
-        measure, unit, *_ = row
-        groups[measure, unit].append(row)
+        groups[row.measure, row.unit].append(row)
     for group in groups.values():
         group.sort(key=_lifetime_and_left)
     return list(groups.values())
@@ -67,8 +65,7 @@ def _by_measure_and_unit(rows: Iterable[BudgetRow]) -> list[list[BudgetRow]]:
 
 def _lifetime_and_left(row: BudgetRow) -> tuple[int, int]:
     """Return the lifetime budget of a row, and what is left of it."""
-    _, _, left, spent, _ = row
-    return left + spent, left
+    return row.left + row.spent, row.left
 
 
 def _merge(rows: Sequence[BudgetRow]) -> BudgetRow:
@@ -77,21 +74,29 @@ def _merge(rows: Sequence[BudgetRow]) -> BudgetRow:
     It is never better than one of them: it states the least that is left, at least the most that is
     spent, and a lifetime budget (left and spent together) that is at least the largest one.
     """
-    measure, unit, *_ = rows[0]
-    least_left = min(left for _, _, left, _, _ in rows)
-    most_spent = max(spent for _, _, _, spent, _ in rows)
-    largest_lifetime = max(left + spent for _, _, left, spent, _ in rows)
-    devices = sum(count for *_, count in rows)
-    spent_by_lifetime = largest_lifetime - least_left
-    return measure, unit, least_left, max(most_spent, spent_by_lifetime), devices
+    least_left = min(row.left for row in rows)
+    most_spent = max(row.spent for row in rows)
+    largest_lifetime = max(row.left + row.spent for row in rows)
+    return BudgetRow(
+        measure=rows[0].measure,
+        unit=rows[0].unit,
+        left=least_left,
+        spent=max(most_spent, largest_lifetime - least_left),
+        devices=sum(row.devices for row in rows),
+    )
 
 
-def budgets_of(devices: Integers, rows: Sequence[BudgetRow]) -> list[BoardBudget]:
-    """Return the budgets in the rows of a gateway's message.
+def budgets_of(devices: Integers, rows: Iterable[Sequence[Any]]) -> list[BoardBudget]:
+    """Return the budgets that a gateway has reported.
 
     devices: the ids of all devices of that gateway, since a row does not say whose budget it is.
+    rows: the fields of BudgetRow, as a message or the store has them.
     """
     budgets = []
-    for measure, unit, left, spent, count in rows:
-        budgets.append(BoardBudget(devices, count, measure, left, spent, unit=unit))
+    for row in rows:
+        budget = BudgetRow(*row)
+        board_budget = BoardBudget(
+            devices, budget.devices, budget.measure, budget.left, budget.spent, unit=budget.unit
+        )
+        budgets.append(board_budget)
     return budgets

@@ -67,10 +67,15 @@ _DRAWING = 20.0  # seconds for gateways to draw groups
 
 
 class GatewaysRefuse(AllRefused):
-    """No device reported, and some gateways refuse to ask: gives the reason of one of them."""
+    """The error for a round without a report, in which some gateways have refused to ask."""
 
     def __init__(self, result: RoundResult, gateway: str, refused: Refused) -> None:
+        """Say the reason of one gateway.
+
+        result: that of the round. gateway: the name of the gateway. refused: its message.
+        """
         text = f"gateway {gateway} refuses: {refused.message}"
+        # Not that of AllRefused, which would give the reasons of devices.
         RefusedError.__init__(self, text, hint=refused.hint or None)
         self.result = result
 
@@ -121,7 +126,10 @@ class GatewaysDriver(Driver):
     # Beginning
 
     def __enter__(self) -> Self:
-        """Connect to the gateways, and wait for them as `_meet` does."""
+        """Connect to the gateways, and wait until those that may come have said hello.
+
+        Raises DeviceError if none answers, and UsageError if two have devices with the same id.
+        """
         self._post.__enter__()
         self._meeting = True
         try:
@@ -133,6 +141,7 @@ class GatewaysDriver(Driver):
         return self
 
     def __exit__(self, *raised: object) -> None:
+        """End the connection. After an error, the store keeps which gateways were connected."""
         self._post.__exit__(*raised)
         if not any(raised):
             self._tables.gateways_offline()
@@ -269,7 +278,11 @@ class GatewaysDriver(Driver):
     def _take_of_round(
         self, gateway: KnownGateway, message: messages.Message, round_: RoundAtGateways, now: float
     ) -> None:
-        """Act on a gateway's progress, answer or refusal, if it is about the round under way."""
+        """Act on a message of a gateway whose answer the round under way needs.
+
+        It may be the gateway's progress, answer or refusal. Messages of other kinds, or about other
+        rounds, are ignored. now: the time of the monotonic clock.
+        """
         if isinstance(message, Still) and message.number == round_.number:
             self._take_progress(gateway, message, round_, now)
         elif isinstance(message, Answer) and message.number == round_.number:
@@ -381,6 +394,7 @@ class GatewaysDriver(Driver):
 
     @property
     def devices(self) -> Integers:
+        """The ids of the devices of all gateways that answer, ascending."""
         no_devices = integers(())  # for a fleet without gateways: NumPy joins at least one array
         return np.sort(np.concatenate([no_devices, *self.sites.values()]))
 
@@ -406,6 +420,7 @@ class GatewaysDriver(Driver):
 
     @property
     def budgets(self) -> list[BoardBudget]:
+        """The budgets that boards report for their devices, as far as gateways know them."""
         budgets: list[BoardBudget] = []
         for gateway, here in self._roster.present:
             budgets += budgets_of(gateway.devices, here.budgets)
@@ -420,8 +435,9 @@ class GatewaysDriver(Driver):
         """
         now = time.monotonic()
         for stored in self._store.open_rounds():
-            is_of_another_run = self._run is not None and stored.run not in (None, self._run)
-            if is_of_another_run:
+            # A driver without a run, and a round without one, go with any other.
+            both_have_a_run = self._run is not None and stored.run is not None
+            if both_have_a_run and stored.run != self._run:
                 continue
             exchanges = self._tables.messages(stored.number)
             try:
@@ -437,9 +453,10 @@ class GatewaysDriver(Driver):
         return sorted(self._rounds)
 
     def next_round(self, planned: int) -> int:
-        """Return `planned`, or the first number after it that no gateway and not this store has used.
+        """Return the number for a new round, from `planned` on.
 
-        Warns if gateways were asked rounds that this store does not know.
+        It is above all numbers that this store or a gateway has used. Warns if gateways were asked
+        rounds that this store does not know.
         """
         ours = last_number(self._store)
         theirs = self._roster.last_credible_round()
@@ -668,7 +685,8 @@ class GatewaysDriver(Driver):
     def _ended(self, round_: RoundAtGateways) -> str | None:
         """Return how the round has ended (COMPLETE, QUORUM or DEADLINE), or None if it goes on.
 
-        A round that ends without the answer of a gateway that was left out has met its deadline.
+        It does not wait for gateways that were left out. If it ends without the answer of one of
+        them, it has met its deadline, unless it has the reports that it needs (its quorum).
         """
         waiting = [gateway.name for gateway in self._roster.all.values() if not gateway.left_out]
         ended = round_.ended(waiting)
@@ -731,6 +749,7 @@ class GatewaysDriver(Driver):
             self._receive(min(_TICK, end - now), None)
 
     def stop(self) -> None:
+        """Have the other methods return soon. For another thread, or a signal handler."""
         super().stop()
         self._post.stop()
 

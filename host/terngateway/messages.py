@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,13 +34,6 @@ LONGEST_HOLD = 60.0  # seconds for which a gateway keeps an ASK until it has an 
 NO_ROUND = 0  # the number of a refusal that is about no round
 LENGTH = struct.Struct("<I")  # before each part of a message
 
-BudgetRow = tuple[int, int | None, int, int, int]
-"""A lifetime budget that boards report, and how many devices have it.
-
-The fields are (measure, unit, left, spent, devices). measure: ledger.EPSILON or ledger.RHO. unit:
-how many records the budget protects together; 0: whole devices; None: unknown. left, spent: what is
-left of the budget and what is spent, in millionths.
-"""
 
 # The kinds of messages. The host sends HELLO, ASK, MODEL and DEAL; gateways send the others.
 HELLO, ASK, MODEL, HERE, STILL, ANSWER, REFUSED, TAKEN, DEAL, DEALT = range(1, 11)
@@ -51,6 +44,21 @@ _MOST_JSON = 1 << 20  # bytes of a head
 
 class MessageError(ValueError):
     """These bytes are not a message, or one of another version."""
+
+
+class BudgetRow(NamedTuple):
+    """A lifetime budget that boards report, and how many devices have it.
+
+    measure: ledger.EPSILON or ledger.RHO. unit: how many records the budget protects together; 0:
+    whole devices; None: unknown. left, spent: what is left of the budget and what is spent, in
+    millionths.
+    """
+
+    measure: int
+    unit: int | None
+    left: int
+    spent: int
+    devices: int
 
 
 # Messages of the host
@@ -562,9 +570,10 @@ def _deal(head: dict[str, Any], blobs: Sequence[bytes]) -> Deal:
 
 def _dealt(head: dict[str, Any], blobs: Sequence[bytes]) -> Dealt:
     """Read a DEALT, which has one blob for each group. Raises MessageError."""
-    groups = len(head["draws"])
-    _require(groups == len(head["dealt"]), "it lacks a number of a group")
-    return Dealt(head["number"], head["draws"], head["dealt"], _sets(blobs, groups))
+    draws, pool_sizes = head["draws"], head["dealt"]
+    _require(len(draws) == len(pool_sizes), "it lacks a number of a group")
+    groups = _sets(blobs, len(draws))
+    return Dealt(head["number"], draws, pool_sizes, groups)
 
 
 def _sets(blobs: Sequence[bytes], count: int) -> list[Integers]:
@@ -582,8 +591,9 @@ def _sets(blobs: Sequence[bytes], count: int) -> list[Integers]:
 def _here(head: dict[str, Any], blobs: Sequence[bytes]) -> Here:
     """Read a HERE, whose only blob has the devices. Raises MessageError."""
     _require(len(blobs) == 1, "it has not one set of devices")
-    head["budgets"] = [tuple(row) for row in head["budgets"]]
-    return Here(_devices(blobs[0]), **head)
+    budgets = [BudgetRow(*row) for row in head["budgets"]]
+    fields = {**head, "budgets": budgets}
+    return Here(devices=_devices(blobs[0]), **fields)
 
 
 def _answer(head: dict[str, Any], blobs: Sequence[bytes]) -> Answer:

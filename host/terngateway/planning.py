@@ -12,6 +12,7 @@ from typing import Any
 from tern import ledger
 from tern.fixed import MAX_EPSILON
 from terngateway.bound import MORE, Bound
+from terngateway.messages import BudgetRow
 from terngateway.options import bound_of, options_of
 from terngateway.tables import GatewayTables
 from ternhost.count.disclosures import Disclosures
@@ -122,15 +123,16 @@ def sites_of(devices: Mapping[str, Integers], store: Store, options: RunOptions)
     return sites
 
 
-def _least_budget(budgets: Sequence[Sequence[Any]]) -> int | None:
+def _least_budget(rows: Sequence[Sequence[Any]]) -> int | None:
     """Return the smallest rest of a budget in micro-epsilon; None if no budget is in epsilon.
 
-    budgets: rows that a gateway reports (`messages.BudgetRow`).
+    rows: the fields of `messages.BudgetRow`, as the store has them.
     """
     micro_epsilons = []
-    for measure, _unit, left, *_ in budgets:
-        if measure == ledger.EPSILON:
-            micro_epsilons.append(left)
+    for row in rows:
+        budget = BudgetRow(*row)
+        if budget.measure == ledger.EPSILON:
+            micro_epsilons.append(budget.left)
     return min(micro_epsilons, default=None)
 
 
@@ -225,9 +227,8 @@ def with_largest_epsilon(
     all_devices = sum(len(site.devices) for site in sites)
     largest = {}  # by name of the site, the largest micro-epsilon that keeps its bounds
     for site in sites:
-        largest[site.name] = largest_epsilon(
-            site, planned_reports(learner, site, all_devices, options)
-        )
+        planned = planned_reports(learner, site, all_devices, options)
+        largest[site.name] = largest_epsilon(site, planned)
     if max(largest.values()) < _LEAST:
         text = f"no epsilon of a report above {_LEAST / MICRO:g} keeps the bound at any site over all rounds"
         raise RefusedError(text, hint=MORE)

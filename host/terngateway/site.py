@@ -79,9 +79,10 @@ class GatewaySettings:
 
 
 class Gateway:
-    """Asks one round at a time.
+    """The gateway of a site: replies to the messages of a host, and asks one round at a time.
 
-    Any thread may call `handle`; `run` is for the thread that has opened the store.
+    Any thread may call `handle`, which waits for the reply. The thread that has opened the store
+    calls `run`, which does the work.
     """
 
     def __init__(
@@ -257,7 +258,7 @@ class Gateway:
             return self._answer
 
     def _begin_round(self, ask: Ask) -> None:
-        """Have the thread of the store ask this question, instead of an earlier one."""
+        """Have the thread of the store ask this question, in place of an earlier one."""
         if self._to_do is not None:
             self._driver.abandon(self._to_do.number)
         self._last = ask.number
@@ -354,7 +355,7 @@ class Gateway:
     def stop(self) -> None:
         """Have `run` return soon; a round under way is taken up at the next start.
 
-        Safe in a signal handler.
+        A signal handler may call it, too.
         """
         self._stopped = True
         self._driver.stop()

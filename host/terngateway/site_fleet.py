@@ -143,9 +143,10 @@ class SiteFleet:
         return None
 
     def holdings(self) -> Holdings:
-        """Return the records of the clients of all sites with this data set. Raises UsageError.
+        """Return the records of the clients of all sites with this data set.
 
-        They are in an order that follows from the seed, so that every site assigns them alike.
+        They are in a random order that follows from the seed, so that every site assigns them
+        alike. Raises UsageError if the data set has fewer records than one client is to hold.
         """
         data = datasets.held(self.dataset, classes=self.classes)
         rows = data.records(data.training)
@@ -193,7 +194,10 @@ class SiteFleet:
         return replace(self, fleet=absolute_fleet, store=store)
 
     def save(self, directory: Path) -> None:
-        """Write the options into gateway.json, whose other members stay. Raises StorageError."""
+        """Write the options into the gateway.json of a directory; its other members stay.
+
+        Raises StorageError.
+        """
         members_before = _read(directory)
         members = {**members_before, _RUNS: asdict(self)}
         if members == members_before:
@@ -210,7 +214,9 @@ _SETTLED = {"dataset", "classes", "clients", "first_id", "records", "seed", "sto
 def _read(directory: Path) -> dict[str, Any]:
     """Return the members of gateway.json; none if there is no such file."""
     path = directory / FILE
-    return read_object(path) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return read_object(path)
 
 
 @contextmanager
@@ -249,7 +255,11 @@ def opened(
 
 
 def _context(directory: Path, kind: Fleet, runs: SiteFleet, store: Store, warn: Warn) -> RunContext:
-    """Return the context from which the driver of a gateway's devices is made."""
+    """Return what a fleet needs to make the driver of a gateway's devices.
+
+    The gateway takes the place of a run: it asks devices until it is stopped, in rounds that a host
+    chooses, so its fleet is a served one (`standing`).
+    """
     return RunContext(
         store=store,
         directory=directory,

@@ -34,7 +34,11 @@ class GatewaysView(View):
         return sum(answer.reports for answer in answers.values())
 
     def tile(self, when: str) -> Row | None:
-        """Return a tile with the number of gateways that are online, if there are any gateways."""
+        """Return a tile of the dashboard that says how many gateways are online; None without any.
+
+        A tile has a name, a value and a note. when: a text after the name, if the value may be out of
+        date.
+        """
         if not self.gateways:
             return None
         online = f"{self._states()['online']:,}"

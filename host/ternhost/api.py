@@ -259,8 +259,8 @@ def collect(
 ) -> Result:
     """Estimate means and frequencies of attributes, as `tern collect` does.
 
-    algorithm: collect, means, or another that is registered; by default chosen by the options. Other
-    arguments and errors: as for `train`.
+    algorithm: collect, means, or another that is registered; by default chosen by the options.
+    Other arguments and errors: as for `train`.
     """
     place = Place(name=name, parent=Path(directory), store=store, anew=anew)
     return _run("collect", algorithm, fleet, options, place, on_status)

@@ -118,9 +118,9 @@ def build_entry(
     """Return the folder of the entry of `recipe`, built by `make(work, out)` if it is absent.
 
     make: works in the folder `work`, leaves the products in the folder `out`, and returns the
-    version or SHA-256 of each input by name, for the record. progress: called with a message if this
-    process has to wait. If several processes need an entry, one builds it and the others wait. A
-    build that fails or is killed leaves no entry. Raises StorageError.
+    version or SHA-256 of each input by name, for the record. progress: called with a message if
+    this process has to wait. If several processes need an entry, one builds it and the others wait.
+    A build that fails or is killed leaves no entry. Raises StorageError.
     """
     root = cache_root()
     with storage_errors("set TERN_CACHE to a writable folder", f"cannot create the cache {root}"):

@@ -1,8 +1,8 @@
 """What a package beside the core adds to runs, to stores, and to what is shown of them.
 
 An extension is one object: an entry point of the group `tern.extensions`. The core calls its hooks
-and knows no extension by name. Devices that such a package reaches are a fleet of `tern.fleets`, its
-commands are entry points of `tern.commands`. CONTRIBUTING.md has a recipe.
+and knows no extension by name. Devices that such a package reaches are a fleet of `tern.fleets`,
+its commands are entry points of `tern.commands`. CONTRIBUTING.md has a recipe.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class Contest:
     """What a figure compares: mechanisms, on the data of sources, at settings.
 
     mechanisms: names of perturbing.py. sources: names of _SHAPES, or data sets. settings: the
-    values of fields of `Case` (epsilon, d, outputs and share) that are tried, where they are not the
-    default.
+    values of fields of `Case` (epsilon, d, outputs and share) that are tried, where they are not
+    the default.
     """
 
     mechanisms: Sequence[str]
@@ -187,7 +187,7 @@ def _cases(contest: Contest, options: Options) -> list[Case]:
     if options.quick:
         for name, all_values in values.items():
             step = max(1, (len(all_values) - 1) // 2)
-            values[name] = all_values[::step]
+            values[name] = all_values[::step]  # the first, one in the middle, and the last
 
     cases = []
     for source in contest.sources:

@@ -58,10 +58,10 @@ def _worst_variance_of_card(epsilon: float, levels: int, window: str) -> float:
 def discretised_variance(epsilon: float, t: float, m: int, x: float) -> float:
     """Return the variance at x of a piecewise mechanism after Algorithm 5 of Zhao et al.
 
-    t: the parameter of the mechanism. m: the number of steps from 0 to A. The outputs in [-A, A] are
-    rounded at random to multiples of A / m. To the variance of the mechanism this adds the mean,
-    over its outputs, of the variance of the rounding. The density of outputs is constant within a
-    window around the input, and outside of it.
+    t: the parameter of the mechanism. m: the number of steps from 0 to A. The outputs in [-A, A]
+    are rounded at random to multiples of A / m. To the variance of the mechanism this adds the
+    mean, over its outputs, of the variance of the rounding. The density of outputs is constant
+    within a window around the input, and outside of it.
     """
     e = math.exp(epsilon)
     bound = piecewise_bound(epsilon, t)  # A

@@ -152,40 +152,57 @@ class Figure:
 
         tables: the rows of all cells; those of the table RUNS count.
         """
-        # Curves without privacy are drawn, but do not compete.
         runs = tables[RUNS]
-        competing_runs, other_runs = [], []
+        competing_runs, other_runs = [], []  # those without privacy do not compete
         for run in runs:
             if run["curve"] in _APART:
                 other_runs.append(run)
             else:
                 competing_runs.append(run)
+
         rows = self._summaries(competing_runs)
-        best: list[Row] = []  # the best curve at each x
-        are_compared = rows[0]["runs"] > 1 and len(values_of(rows, "curve")) > 1
-        if are_compared:
-            by = ("panel", self.x.column)
-            best = winners(rows, by, compared="curve", figure=self.y.column)
+        best = self._best(rows)
         rows += self._summaries(other_runs)
         if max(row["runs"] for row in rows) == 1:
             rows = [_of_one_run(row) for row in rows]
+        trends = self.trends(runs)
 
-        if are_compared:
-            descriptions = [self._describe_best(row) for row in best]
-        else:
-            descriptions = [self._describe_value(row) for row in rows]
-        lines = [self.title]
-        if len(descriptions) <= _FEW:
-            lines += descriptions
-
-        trends = []
-        for text, holds in self.trends(runs).items():
+        lines = [self.title, *self._descriptions(rows, best)]
+        trend_rows = []
+        for text, holds in trends.items():
             lines.append(f"{_WORDS[holds]}: {text}")
-            trends.append({"trend": text, "holds": holds})
-        all_tables = {"figure": rows, "best": best, "trends": trends}
+            trend_rows.append({"trend": text, "holds": holds})
+        all_tables = {"figure": rows, "best": best, "trends": trend_rows}
         filled_tables = {name: table for name, table in all_tables.items() if table}
-        picture = self._picture(rows)
-        return Outcome({"title": self.title}, filled_tables, {"figure": picture}, lines)
+        return Outcome(
+            settings={"title": self.title},
+            tables=filled_tables,
+            figures={"figure": self._picture(rows)},
+            lines=lines,
+        )
+
+    def _best(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the best curve at each x of each panel.
+
+        The result is empty if there is only one curve, or one run, which proves nothing. rows: the
+        summaries of the curves that compete.
+        """
+        has_several_runs = rows[0]["runs"] > 1
+        has_several_curves = len(values_of(rows, "curve")) > 1
+        if not (has_several_runs and has_several_curves):
+            return []
+        by = ("panel", self.x.column)
+        return winners(rows, by, compared="curve", figure=self.y.column)
+
+    def _descriptions(self, rows: Sequence[Row], best: Sequence[Row]) -> list[str]:
+        """Return a line on each best curve, or else on each value; none if there are too many."""
+        if best:
+            lines = [self._describe_best(row) for row in best]
+        else:
+            lines = [self._describe_value(row) for row in rows]
+        if len(lines) > _FEW:
+            return []
+        return lines
 
     def _summaries(self, runs: Sequence[Row]) -> list[Row]:
         """Return the mean over runs of each curve at each x, with its error."""

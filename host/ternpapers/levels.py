@@ -38,8 +38,8 @@ from ternpapers.mechanisms import lhp
 def design(epsilon: int, proportions: tuple[float, ...] = lhp.BUDGETS) -> Card:
     """Return LHP's card with the largest budgets whose report costs at most `epsilon`, truly.
 
-    epsilon: in millionths. proportions: those of the budgets of the levels, from the lowest range of
-    values up.
+    epsilon: in millionths. proportions: those of the budgets of the levels, from the lowest range
+    of values up.
     """
     return cards.decode(lhp.design(epsilon, None, proportions).card)
 
@@ -80,9 +80,12 @@ def _targets(magnitudes: Floats, mu: int) -> list[list[int]]:
     level is more private if its magnitude is larger. Raises UsageError for a mu out of bounds.
     """
     require_mu(mu, len(magnitudes))
-    by_privacy = np.argsort(magnitudes, kind="stable")  # the least private level first
-    rank_of_level = np.argsort(by_privacy).tolist()
-    return [by_privacy[rank + 1 : rank + mu].tolist() for rank in rank_of_level]
+    by_privacy = np.argsort(magnitudes, kind="stable").tolist()  # the least private level first
+    targets_of_levels = []
+    for level in range(len(magnitudes)):
+        rank = by_privacy.index(level)
+        targets_of_levels.append(by_privacy[rank + 1 : rank + mu])
+    return targets_of_levels
 
 
 def estimate(
@@ -90,11 +93,11 @@ def estimate(
 ) -> Floats:
     """Estimate means from the counts of reports of m levels and two signs.
 
-    counts: an array (..., m, 2), minus before plus; the result has the shape (...), and is nan where
-    there are no reports. mu: how many times each report counts, at its own level and the next more
-    private ones. clamp: keep the sum of each level within the number of its reports; without it the
-    estimate is unbiased. seed: that of the conversions. Raises UsageError for a mu below 1 or above
-    m.
+    counts: an array (..., m, 2), minus before plus; the result has the shape (...), and is nan
+    where there are no reports. mu: how many times each report counts, at its own level and the next
+    more private ones. clamp: keep the sum of each level within the number of its reports; without
+    it the estimate is unbiased. seed: that of the conversions. Raises UsageError for a mu below 1
+    or above m.
     """
     magnitudes = lhp.magnitudes(card)
     rng = np.random.default_rng(seed)
@@ -132,11 +135,13 @@ def variance(card: Card, values: Fixed, mu: int = 1) -> Fraction:
         added = sum(squares[target] - square for target in targets)
         second_moments.append(square + Fraction(added, mu**2))
 
+    # The level of a value is the number of bounds that it is below.
     hierarchy = certify.hierarchy(card)
     true_levels = (values[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
     values_by_level = np.bincount(true_levels, minlength=len(squares)).tolist()
-    # The sum of variances: second moments less the squares of the values.
-    total = Fraction(-int(np.square(values, dtype=np.int64).sum()), ONE**2)
+    # The sum of the variances of all reports: their second moments less the squares of the values.
+    sum_of_squares = int(np.square(values, dtype=np.int64).sum())
+    total = Fraction(-sum_of_squares, ONE**2)
     for level, count in enumerate(values_by_level):
         probabilities = certify.at_knot(hierarchy.level_cards[level], level)
         for probability, moment in zip(probabilities, second_moments, strict=True):

@@ -1,4 +1,4 @@
-"""`tern bench`: what a report is, its energy by link, the page of pictures, and sessions."""
+"""`tern bench`: the energy of a report, sessions, and commands that cannot run."""
 
 import time
 from pathlib import Path
@@ -7,40 +7,27 @@ import pytest
 from bench.known import BUSY, IDLE, known
 
 from ternbench import current_model
-from ternbench.cases import OVERHEAD, Case
 from ternhost.errors import USAGE
 from terntools.sessions import Session
 
 
-def report(case, **changes):
-    """Figures as latency.Bench.figures gives them: 9 ms, 1.5 ms of them for the link."""
-    figures = {
-        "name": case.label,
-        "mechanism": case.mechanism,
-        "d": case.d,
-        "k": case.k,
-        "model": case.model,
-        "records": case.records,
-        "bytes_in": 120,
-        "bytes_out": case.report_bytes,
-        "bytes_float32": OVERHEAD + 4 * case.d,
-        "median": 9000.0,
+def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
+    report = {
+        "median": 9000.0,  # microseconds
         "receive": 1300.0,
         "send": 200.0,
-        "breakdown": {"tag": 7000.0, "link": 1500.0, "steps": 500.0},
+        "bytes_in": 120,
+        "bytes_out": 18,
     }
-    return {**figures, **changes}
+    watts = 3.3 * 27.1e-3  # of an RP2040 that works
+    wire_seconds = (120 + 18) * 10 / 12e6  # USB at full speed, ten bits a byte
+    wire_watts = 3.3 * 1.4e-3
 
+    energies = current_model.load("rp2040").report_energies(report)
 
-RP2040_WATTS = 3.3 * 27.1e-3  # while it works
-
-
-def test_energy_is_time_by_current_plus_the_energy_of_the_wire():
-    energies = current_model.load("rp2040").report_energies(report(Case()))
-    assert energies.computing == pytest.approx(7.5e-3 * RP2040_WATTS * 1e6)
-    wire_seconds = (120 + Case().report_bytes) * 10 / 12e6  # USB at full speed
-    wire_joules = wire_seconds * 3.3 * 1.4e-3
-    assert energies.link == pytest.approx((1.5e-3 * RP2040_WATTS + wire_joules) * 1e6)
+    assert energies.computing == pytest.approx(7.5e-3 * watts * 1e6)  # in microjoules
+    link_joules = 1.5e-3 * watts + wire_seconds * wire_watts
+    assert energies.link == pytest.approx(link_joules * 1e6)
 
 
 def test_sessions_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):

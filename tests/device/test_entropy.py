@@ -47,13 +47,12 @@ def test_the_counter_carries():
 def test_a_stuck_or_a_short_source_gives_nothing():
     good = counting_source()
     for source in (bytes, lambda n: good(n)[:-1]):
-        generator = Generator(source)
-        assert generator.state == entropy.FAILED
-        assert raises(EntropyError, generator.byte)
+        assert_failed(Generator(source))
 
 
 def test_a_generator_fails_once_its_source_is_stuck():
-    for portion, reports in ((128, 512), (1, 36)):  # the ninth equal byte, one every four reports
+    # A portion of raw bytes is taken every 4 * portion reports; the ninth equal byte is a failure.
+    for portion, reports in ((128, 4 * 128), (1, 9 * 4)):
         good = counting_source()
         stuck = [False]
         generator = Generator(lambda n: b"\x55" * n if stuck[0] else good(n), portion=portion)  # noqa: B023
@@ -63,13 +62,18 @@ def test_a_generator_fails_once_its_source_is_stuck():
             generator.end_report()
         generator.byte()
         generator.end_report()
-        assert generator.state == entropy.FAILED
-        assert raises(EntropyError, generator.byte)
+        assert_failed(generator)
 
 
-def test_a_generator_fails_once_its_source_gives_nothing():
+def assert_failed(generator):
+    assert generator.state == entropy.FAILED
+    raises(EntropyError, generator.byte)
+
+
+def source_of(calls):
+    """A good source that gives nothing after this number of calls."""
     good = counting_source()
-    left = [0]
+    left = [calls]
 
     def source(n):
         if not left[0]:
@@ -77,16 +81,23 @@ def test_a_generator_fails_once_its_source_gives_nothing():
         left[0] -= 1
         return good(n)
 
-    for calls in range(11):  # 8 are tested at start-up, 2 make the first seed
-        left[0] = calls
-        generator = Generator(source)
-        assert (generator.state == entropy.FAILED) == (calls < 10), calls
-        if calls < 10:
-            assert raises(EntropyError, generator.byte)
-    for _ in range(512):
+    return source
+
+
+CALLS_AT_START = 10  # 8 are tested, 2 make the first seed
+
+
+def test_a_generator_without_a_whole_seed_has_failed():
+    for calls in range(CALLS_AT_START):
+        assert_failed(Generator(source_of(calls)))
+
+
+def test_a_generator_fails_once_its_source_gives_nothing():
+    generator = Generator(source_of(CALLS_AT_START))
+    assert generator.state != entropy.FAILED
+    for _ in range(4 * 128):  # then the next portion is taken
         generator.end_report()
-    assert generator.state == entropy.FAILED
-    assert raises(EntropyError, generator.byte)
+    assert_failed(generator)
 
 
 def test_drawn_bytes_are_erased():
@@ -213,16 +224,13 @@ def test_a_stopped_oscillator_is_noticed_at_start():
 
     from tern.boards.rp2 import Board
 
-    control = (
-        0x40060000  # RP2040 datasheet, 2.17.8: ROSC CTRL, bits 12..23 0xD1E stop it, 0xFAB start it
-    )
+    # RP2040 datasheet, 2.17.8: ROSC CTRL, of which bits 12..23 are 0xD1E to stop it, 0xFAB to start.
+    control = 0x40060000
     running = mem32[control]
     assert Board().generator().state != entropy.FAILED
     try:
         mem32[control] = 0xD1E000 | running & 0xFFF
-        generator = Board().generator()
-        assert generator.state == entropy.FAILED
-        assert raises(EntropyError, generator.byte)
+        assert_failed(Board().generator())
     finally:
         mem32[control] = 0xFAB000 | running & 0xFFF
     assert Board().generator().state != entropy.FAILED
@@ -232,9 +240,8 @@ def test_only_generated_bytes_are_drawn_after_a_refill_without_memory():
     for name in ("generate", "bytearray", "memoryview"):
         generator = Generator(counting_source(), HashDrbg)
         generator.refill()
-        assert (
-            generator.cursor[END] - generator.cursor[POSITION] > 128
-        )  # more than there is room for
+        waiting = generator.cursor[END] - generator.cursor[POSITION]
+        assert waiting > 128, "more than there is room for"
         with replaced(HashDrbg if name == "generate" else entropy, **{name: no_memory}):
             raises(MemoryError, generator.refill)
         drawn = bytes([generator.byte() for _ in range(800)])

@@ -68,22 +68,23 @@ def test_the_receiver_stores_no_more_than_its_limit():
         assert len(receiver.frame) == 20
 
 
-def test_the_receiver_tells_an_interrupt_from_a_frame():
+def test_the_receiver_takes_a_lone_ctrl_c_for_an_interrupt():
     receiver = frames.Receiver()
     receiver.give(b"\x00\r\x03")
-    assert receiver.next() == 0 and receiver.next() == frames.MORE and receiver.certain() == 0
-    for kind in (wire.HELLO_REQUEST, wire.ROUND):
-        out = bytearray(64)
-        coded = bytearray(64)
-        if kind == wire.HELLO_REQUEST:
-            n = frames.encode_hello_request(out, 0x0D0D0D0D)
-        else:
-            n = host_frames.encode_round(
-                out, b"k" * 32, 0x0D0D0D0D, 0x0D0D0D0D, 1, (1,), b"c", 1, -14
-            )
-        n = frames.cobs_encode(out, n, coded)
+    assert receiver.next() == 0  # a credit
+    assert receiver.next() == frames.MORE and receiver.certain() == 0
+
+
+def test_the_receiver_knows_a_frame_by_its_first_byte():
+    out = bytearray(64)
+    coded = bytearray(64)
+    returns = 0x0D0D0D0D  # like Ctrl-M before Ctrl-C
+    hello = bytes(out[: frames.encode_hello_request(out, returns)])
+    n = host_frames.encode_round(out, b"k" * 32, returns, returns, 1, (1,), b"c", 1, -14)
+    for frame in (hello, bytes(out[:n])):
+        size = frames.cobs_encode(frame, len(frame), coded)
         receiver = frames.Receiver()
-        for i in range(n - 1):
+        for i in range(size - 1):
             receiver.give(coded[i : i + 1])
             assert receiver.next() == frames.MORE and receiver.certain()
 
@@ -284,16 +285,13 @@ def test_question_vectors():
 
 def test_only_the_nonce_and_the_schema_are_read_from_a_hello_of_another_schema():
     out = bytearray(128)
-    n = frames.encode_hello(out, 5, 1, 1, 9, 4, 0, 9, 0, 0, 0, 1, 0, 0, 0, "x")
-    out[6] ^= 1
-    n = frames.seal(b"", out, n - 8)
+    nonce = 5
+    n = frames.encode_hello(out, nonce, 1, 1, 9, 4, 0, 9, 0, 0, 0, 1, 0, 0, 0, "x")
+    out[6] ^= 1  # the first byte of the schema's hash
+    n = frames.seal(b"", out, n - wire.TAG_BYTES)
     hello = host_frames.Hello(bytes(out[:n]))
-    assert (
-        hello.nonce == 5
-        and hello.schema != wire.SCHEMA
-        and hello.clients is None
-        and hello.text is None
-    )
+    assert hello.nonce == nonce and hello.schema != wire.SCHEMA
+    assert hello.clients is None and hello.text is None
 
 
 def test_leaves_do_not_allocate():

@@ -27,7 +27,7 @@ OTHER = bytes(32)
 _out = bytearray(wire.MAX_FRAME)
 
 
-def some(words, n, low=-32768, high=32767):
+def random_values(words, n, low=-32768, high=32767):
     return array("h", [words.between(low, high) for _ in range(n)])
 
 
@@ -162,7 +162,7 @@ def test_a_model_is_used_although_fleet_bin_is_damaged():
 # --- The stored model
 
 
-def kept(model):
+def state_of(model):
     """The state of a model: its fields, and the scores of a row."""
     row = array("h", (ONE, -5000, 77, 1) * 32)[: model.d]
     scores = [model.score(row, label) for label in range(model.classes)]
@@ -181,11 +181,11 @@ def test_a_model_survives_a_restart():
         if epoch:
             put_fleet(folder, KEY, epoch=epoch)
         model = opened(folder)
-        model.take_model(frame_of(12, some(words, classes * d), kind, -20, classes), KEY)
+        model.take_model(frame_of(12, random_values(words, classes * d), kind, -20, classes), KEY)
         again = opened(folder)
-        assert kept(again) == kept(model) and again.ready
-        again.take_round(Question(99, some(words, 3)))
-        assert kept(again) == kept(model)
+        assert state_of(again) == state_of(model) and again.ready
+        again.take_round(Question(99, random_values(words, 3)))
+        assert state_of(again) == state_of(model)
 
 
 def test_parameters_are_written_for_one_of_eight_rounds():
@@ -240,12 +240,12 @@ def test_hostile_models_change_nothing():
     folder = scratch.folder()
     model = opened(folder)
     model.take_model(frame_of(1, (1, 2, 3)), KEY)
-    before = kept(model)
+    before = state_of(model)
     with Writes() as writes:
         for frame, key in hostile_models():
             raises(FrameError, model.take_model, memoryview(frame), key)
         assert writes.count == 0
-    assert kept(model) == before == kept(opened(folder))
+    assert state_of(model) == before == state_of(opened(folder))
 
 
 # --- Power and wear
@@ -278,7 +278,7 @@ def cut_at_every_write(image, start, models, in_place):
     flash = flash_chip.Flash(image)
     flash_chip.format(flash)
     first, second, third = models
-    expected = [state_after(frame) for frame in (first, second)]
+    expected = [state_after_taking(frame) for frame in (first, second)]
     opened("/flash").take_model(first, KEY)
     flash_chip.unmount()
 
@@ -296,17 +296,17 @@ def cut_at_every_write(image, start, models, in_place):
     rounds = set()
     for cut, _, _ in flash_chip.cut_at_every_write(flash, start, prepare, take):
         model = opened("/flash")
-        assert kept(model) == expected[model.round - 1], cut
+        assert state_of(model) == expected[model.round - 1], cut
         rounds.add(model.round)
         model.take_model(third, KEY)
         assert opened("/flash").round == 3
     assert rounds == {1, 2} and cut > 3
 
 
-def state_after(frame):
+def state_after_taking(frame):
     model = opened(scratch.folder())
     model.take_model(frame, KEY)
-    return kept(model)
+    return state_of(model)
 
 
 # --- Predictions
@@ -351,9 +351,11 @@ def test_rows_and_labels_that_do_not_fit_the_model_are_refused():
 def test_predictions_allocate_nothing():
     words = Words(3)
     model = opened(scratch.folder())
-    row = some(words, 14, -ONE, ONE)
+    row = random_values(words, 14, -ONE, ONE)
     for number, (kind, classes) in enumerate(((1, 1), (2, 1), (3, 1), (4, 6)), 1):
-        model.take_model(frame_of(number, some(words, classes * 13), kind, -13, classes), KEY)
+        model.take_model(
+            frame_of(number, random_values(words, classes * 13), kind, -13, classes), KEY
+        )
         functions = [model.score, model.predict]
         if kind in (wire.LOGISTIC, wire.SOFTMAX):
             functions.append(model.probability)

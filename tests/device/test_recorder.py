@@ -58,16 +58,16 @@ def numbers(book):
     return found
 
 
-def opened(folder, *sizes):
+def recorder_on(folder, *sizes):
     # With fewer than `least` records a recorder reads zeros.
     book = Recorder(*sizes, least=1)
     book.open(folder)
     return book
 
 
-def filled(folder, end, sizes):
+def fill_folder(folder, end, sizes):
     """Leave a folder with the records 0 .. end - 1."""
-    book = opened(folder, *sizes)
+    book = recorder_on(folder, *sizes)
     append(book, 0, end)
     book.close()
 
@@ -107,17 +107,17 @@ def test_a_recorder_writes_nothing_before_it_is_open():
 
 def test_flushed_records_survive_a_restart_and_those_in_ram_do_not():
     folder = scratch.folder()
-    book = opened(folder, 13)
+    book = recorder_on(folder, 13)
     append(book, 0, 20)
     assert numbers(book) == list(range(16)), "8 are written at once"
-    assert numbers(opened(folder, 13)) == list(range(16))
+    assert numbers(recorder_on(folder, 13)) == list(range(16))
     book.flush()
-    assert numbers(opened(folder, 13)) == list(range(20))
+    assert numbers(recorder_on(folder, 13)) == list(range(20))
     book.close()
 
 
 def test_a_flush_without_new_records_writes_nothing():
-    book = opened(scratch.folder(), 13)
+    book = recorder_on(scratch.folder(), 13)
     append(book, 0, 3)
     book.flush()
     book.flush()
@@ -126,7 +126,7 @@ def test_a_flush_without_new_records_writes_nothing():
 
 
 def test_a_recorder_that_was_closed_goes_on():
-    book = opened(scratch.folder(), 13)
+    book = recorder_on(scratch.folder(), 13)
     append(book, 0, 20)
     book.close()
     append(book, 20, 28)
@@ -137,7 +137,7 @@ def test_a_recorder_that_was_closed_goes_on():
 def test_new_records_replace_the_oldest_in_a_ring_of_files_with_a_block_each():
     for d, capacity, hold in ((13, 100, 8), (65, 24, 24), (128, 20, 15), (4, 10, 1)):
         folder = scratch.folder()
-        book = opened(folder, d, capacity, hold)
+        book = recorder_on(folder, d, capacity, hold)
         total = 4 * capacity + 300 // d * hold
         append(book, 0, total)
         flushed = total // hold * hold
@@ -158,7 +158,7 @@ class Walk:
     def __init__(self, sizes):
         self.folder = scratch.folder()
         self.sizes = sizes
-        self.book = opened(self.folder, *sizes)
+        self.book = recorder_on(self.folder, *sizes)
         self.flushed = []
         self.held = []  # those in RAM
         self.next = 0
@@ -187,7 +187,7 @@ class Walk:
     def power_off(self):
         with Disk(0, OSError(EIO), for_good=True, module=recorder):
             self.book.close()
-        self.book = opened(self.folder, *self.sizes)
+        self.book = recorder_on(self.folder, *self.sizes)
         self.held = []
 
     def clear(self):
@@ -250,7 +250,7 @@ class Counted:
 
 def test_to_take_a_record_is_as_much_work_in_any_segment():
     # Else the time of a report would tell how many records there are.
-    book = opened(scratch.folder(), 128, 120, 8)
+    book = recorder_on(scratch.folder(), 128, 120, 8)
     append(book, 0, 120)
     row = array("h", bytes(258))
     book._rows = rows = Counted(book._rows)
@@ -262,7 +262,7 @@ def test_to_take_a_record_is_as_much_work_in_any_segment():
 
 
 def test_appending_and_taking_allocate_nothing():
-    book = opened(scratch.folder(), 13, 256, 100)
+    book = recorder_on(scratch.folder(), 13, 256, 100)
     append(book, 0, 101)
     row = features(1, 13)
     taken = array("h", bytes(28))
@@ -278,7 +278,7 @@ def test_appending_and_taking_allocate_nothing():
 
 
 def test_an_index_whose_record_has_gone_reads_a_later_one():
-    book = opened(scratch.folder(), 28, 24, 8)
+    book = recorder_on(scratch.folder(), 28, 24, 8)
     row = array("h", bytes(58))
     append(book, 0, 400)
     for index in (23, 24, 29, 65535):
@@ -292,18 +292,18 @@ def test_an_index_whose_record_has_gone_reads_a_later_one():
 
 def test_records_of_another_dimension_are_refused_and_kept():
     folder = scratch.folder()
-    filled(folder, 304, (28, 300, 8))
+    fill_folder(folder, 304, (28, 300, 8))
     for d in (27, 29):
         other = Recorder(d)
         raises(StorageError, other.open, folder)
         append(other, 0, 8)
         assert (other.lost, other.count) == (8, 0)
-    assert opened(folder, 28, 300).count == 300
+    assert recorder_on(folder, 28, 300).count == 300
 
 
 def test_a_damaged_header_is_refused_until_all_is_cleared():
     folder = scratch.folder()
-    filled(folder, 304, (28, 300, 8))
+    fill_folder(folder, 304, (28, 300, 8))
     path = path_of(folder, "2")
     header = scratch.read(path)
     # Bits of the magic, of d, and of a number that leaves no later one.
@@ -320,7 +320,7 @@ def test_a_damaged_header_is_refused_until_all_is_cleared():
 
 def test_segments_of_other_names_or_without_a_later_number_are_refused():
     folder = scratch.folder()
-    opened(folder, 4, 20, 4).close()
+    recorder_on(folder, 4, 20, 4).close()
 
     def put(name, number, rows=3):
         header = pack(recorder.SEGMENT_HEADER, b"TRS2", 4, number, rows)
@@ -339,19 +339,19 @@ def test_segments_of_other_names_or_without_a_later_number_are_refused():
         raises(StorageError, Recorder(4, 20, 4).open, folder)
         os.remove(path_of(folder, name))
     put("ffffffff", (1 << 30) - 2, 20)
-    book = opened(folder, 4, 20, 4)
+    book = recorder_on(folder, 4, 20, 4)
     append(book, 0, 4)
     assert (book.count, book.lost) == (20, 4), "it starts, and there is no larger number"
 
 
 def test_a_half_written_record_is_dropped():
     folder = scratch.folder()
-    filled(folder, 24, (4,))
+    fill_folder(folder, 24, (4,))
     data = scratch.read(path_of(folder, "0"))
     for n in range(recorder.SEGMENT_BYTES + 250):
         scratch.write(path_of(folder, "0"), data[:n])
         scratch.write(path_of(folder, "1"), b"")
-        book = opened(folder, 4)
+        book = recorder_on(folder, 4)
         whole = list(range(min(24, max(0, n - recorder.SEGMENT_BYTES) // 10)))
         assert numbers(book) == whole, n
         append(book, 500, 508)
@@ -360,7 +360,7 @@ def test_a_half_written_record_is_dropped():
 
 
 def test_a_recorder_that_could_not_be_cleared_counts_what_is_lost_until_it_can_write():
-    book = opened(scratch.folder(), 4)
+    book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
     with Disk(0, OSError(EIO), for_good=True, module=recorder):
         raises(OSError, book.clear)
@@ -372,7 +372,7 @@ def test_a_recorder_that_could_not_be_cleared_counts_what_is_lost_until_it_can_w
 
 
 def test_a_recorder_that_was_half_cleared_goes_on():
-    book = opened(scratch.folder(), 4)
+    book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
     with Disk(0, OSError(EIO), module=recorder):
         raises(OSError, book.clear)
@@ -385,7 +385,7 @@ def test_a_recorder_that_was_half_cleared_goes_on():
 
 def test_records_that_the_flash_does_not_return_are_zeros():
     # Whoever asks would else learn from the ERROR that there are enough of them.
-    book = opened(scratch.folder(), 4)
+    book = recorder_on(scratch.folder(), 4)
     append(book, 0, 16)
     row = array("h", bytes(10))
     book.read(3, row)
@@ -406,7 +406,7 @@ def test_records_that_the_flash_does_not_return_are_zeros():
 
 
 def test_a_patient_recorder_writes_when_it_is_tended_or_full():
-    book = opened(scratch.folder(), 13, 300, 8)
+    book = recorder_on(scratch.folder(), 13, 300, 8)
     book.patient = True
     append(book, 0, 20)
     assert book.count == 0
@@ -429,17 +429,17 @@ def test_the_recorder_goes_on_after_a_failure_at_any_step():
 
     def prepared(start):
         folder = scratch.folder()
-        filled(folder, start, LARGE)
+        fill_folder(folder, start, LARGE)
         return folder
 
     for start in (0, 160):
-        book = opened(prepared(start), *LARGE)
+        book = recorder_on(prepared(start), *LARGE)
         steps = steps_of(lambda book=book, start=start: record(book, start), recorder)
         book.close()
         for step in range(steps):
             code = (ENOSPC, EIO)[step % 2]
             folder = prepared(start)
-            book = opened(folder, *LARGE)
+            book = recorder_on(folder, *LARGE)
             with Disk(step, OSError(code), module=recorder):
                 record(book, start)
             held = numbers(book)
@@ -449,7 +449,7 @@ def test_the_recorder_goes_on_after_a_failure_at_any_step():
             newest = list(range(start + 48, start + 128))
             assert numbers(book) == newest
             book.close()
-            assert numbers(opened(folder, *LARGE)) == newest
+            assert numbers(recorder_on(folder, *LARGE)) == newest
             scratch.remove(folder)
 
 
@@ -473,7 +473,7 @@ def cut_at_every_write():
         flash_chip.format(flash)
         ledger.create(path, ledger.MAX_BUDGET)
         pay(path, 1)
-        filled("/flash", start, SMALL)
+        fill_folder("/flash", start, SMALL)
         unmount()
 
         def work(book, start=start):
@@ -491,10 +491,12 @@ def cut_at_every_write():
                 append(book, start + 8, start + 16)
             return end, paid
 
-        steps = flash_chip.cut_at_every_write(flash, image, lambda: opened("/flash", *SMALL), work)
+        steps = flash_chip.cut_at_every_write(
+            flash, image, lambda: recorder_on("/flash", *SMALL), work
+        )
         for cut, whole, (least, paid) in steps:
             least += 8 * whole
-            book = opened("/flash", *SMALL)
+            book = recorder_on("/flash", *SMALL)
             held = numbers(book)
             end = held[-1] + 1 if held else 0
             assert least <= end <= least + 8, (start, cut, end)
@@ -542,7 +544,7 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
         flash_chip.format(flash)
         try:
             board = provision("/flash")
-            book = opened("/flash", *SMALL)
+            book = recorder_on("/flash", *SMALL)
             append(book, 0, start)
             free = os.statvfs("/flash")[3]
             append(book, start, start + 8)
@@ -560,7 +562,7 @@ def test_a_full_flash_stops_neither_the_program_nor_its_ledgers():
             client = None
             gc.collect()
             os.remove("/flash/junk")
-            book = opened("/flash", *SMALL)
+            book = recorder_on("/flash", *SMALL)
             append(book, start + 80, start + 128)
             assert numbers(book) == list(range(start + 96, start + 128))
             book.close()
@@ -573,7 +575,7 @@ def test_a_flash_without_room_for_the_ring_is_refused_before_the_first_record():
         return
     flash_chip.format(flash_chip.chip(7))
     try:
-        raises(StorageError, opened, "/flash", *SMALL)
+        raises(StorageError, recorder_on, "/flash", *SMALL)
         assert file_sizes("/flash") == []
     finally:
         unmount()

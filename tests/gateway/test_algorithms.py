@@ -2,41 +2,27 @@
 
 The "drawn" boards take their random bytes from the request: to the same request, a device makes the
 same report. So a run over three gateways and one over a single host with all their boards must
-agree, round by round. Gateways with emulated boards, and with boards on a broker, are compared with
-one aggregator that has all keys and all reports.
+agree, round by round. Of emulated boards, test_soak.py shows the same: their gateways count what one
+aggregator with all keys and all reports counts.
 """
 
 import hashlib
 import shutil
-from collections import Counter
-from contextlib import ExitStack
 
 import pytest
 import rig
-from harness import kept
-from harness.gateways import recounted
 from harness.in_process import InProcess, InProcessLink
 from harness.running_gateways import gateways
 
-from tern import card as cards
-from tern import wire
 from tern.entropy import Stream
-from ternhost.count.questions import decode_body
-from ternhost.datasets import load
 from ternhost.errors import OK
-from ternhost.privacy.accounting import Policy
-from ternhost.provision.boards import board_directories, new_keys, provision_board
-from ternhost.reach.broker import configuration
-from ternhost.reach.broker.mosquitto import Mosquitto, free_port
+from ternhost.provision.boards import board_directories
 from ternhost.reach.fleet import KINDS
 from ternhost.reach.links import SCHEMES
 from ternhost.reach.ports.fleet import Ports
 from ternhost.run.result import exit_code
 from ternhost.run.status import Watcher
 from ternhost.store.store import Store
-from terntools.boards.attach import attach
-from terntools.emulators.micropython import find_micropython
-from terntools.emulators.unix_fleet import EmulatedFleet
 
 CLIENTS = 8  # of a gateway
 SITES = ("east", "north", "south")
@@ -181,81 +167,3 @@ def test_a_run_over_three_gateways_equals_a_run_over_one_host(here, name):
         ledgers = rig.read_ledgers(board_directories(here / "sites" / site, 2))
         assert len(ledgers) == CLIENTS
         assert ledgers == rig.read_ledgers(board_directories(here / "one" / site, 2))
-
-
-# Boards that are emulated, and boards on a broker
-
-EMULATED = {"fleet": "emulated:2", "dataset": "iris", "clients": CLIENTS, "first_id": 1}
-BUDGET = {"budget": "1000", "largest": "100", "single_results": True}
-
-
-@pytest.fixture(scope="module")
-def real_boards(tmp_path_factory):
-    """The directory of two running gateways: `emulated`, and `mqtt` with a board on a broker."""
-    if shutil.which("mosquitto") is None:
-        pytest.skip("mosquitto is not installed")
-    place = tmp_path_factory.mktemp("sites")
-    site, ids = place / "mqtt", range(201, 201 + CLIENTS)
-    keys, data = new_keys(ids), load("iris")
-    (board,) = board_directories(site, 1)
-    rows = data.records(data.training)[20 : 20 + CLIENTS]  # not those of the other gateway
-    with Store(site / "keys.sqlite") as store:
-        store.add_devices(keys)
-    policy = Policy(10**8, 9 * 10**8)  # epsilon 100 a report, and 900 in all
-    provision_board(board, ids.start, [*keys.values()], rows, policy)
-    configuration.configure(site / "broker", site / "keys.sqlite", port=free_port())
-    attach([board], site / "broker", site / "keys.sqlite", longest_pause_ms=500)
-    sites = {
-        "emulated": {**EMULATED, **BUDGET},
-        "mqtt": {"fleet": f"mqtt:{site / 'broker'}", "single_results": True},
-    }
-    with ExitStack() as stack:
-        stack.enter_context(Mosquitto(site / "broker"))
-        stack.enter_context(EmulatedFleet(find_micropython(), [board]))
-        stack.enter_context(gateways(place, sites))
-        yield place
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["fedsgd logistic", "direct", "fedavg", "infer vector"])
-def test_gateways_of_real_boards_count_what_one_aggregator_counts(real_boards, here, name):
-    boards = [
-        *board_directories(real_boards / "emulated", 2),
-        *board_directories(real_boards / "mqtt", 1),
-    ]
-    spent_before = kept.spent(boards)
-    algorithm, _ = RUNS[name]
-    options = options_of(name)
-    for option in {"clients", "reports"} & options.keys():
-        options[option] = 2 * CLIENTS  # all of both gateways
-
-    with rig.begin(
-        algorithm, **options, fleet=f"gateways:{real_boards}", store="host.sqlite"
-    ) as begun:
-        result = begun.run()
-        rounds = begun.store.rounds()
-        tallies = {row.number: begun.store.tallies(row.number) for row in rounds}
-
-    assert exit_code(result) == OK
-    names = ("emulated/store.sqlite", "mqtt/keys.sqlite")
-    stores = [Store(real_boards / name, beside=True) for name in names]
-    expected = recounted(here / "recount.sqlite", stores, rounds)
-    for row in rounds:
-        for tally, cohort in zip(tallies[row.number], expected[row.number].cohorts, strict=True):
-            assert tally.counts.tolist() == cohort.counts.tolist()
-    costs = costs_of_rounds(rounds)
-    for device, spent in kept.spent(boards).items():
-        assert spent - spent_before[device] == costs[device]
-
-
-def costs_of_rounds(rounds):
-    """The micro-epsilon that the questions of these rounds cost each device."""
-    costs = Counter()
-    for row in rounds:
-        for cohort in row.cohorts:
-            question = decode_body(cohort.body)
-            # An answer of a classifier is one vector.
-            values = 1 if question.model == wire.SOFTMAX else question.k
-            for device in cohort.devices:
-                costs[device] += values * cards.decode(bytes(question.card)).epsilon
-    return costs

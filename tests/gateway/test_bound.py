@@ -122,7 +122,7 @@ def test_counts_of_no_report_tell_nothing():
 # What it refuses
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (1.2, 1e-9), (4, 1e-6), (8, 1e-6)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.2, 1e-9), (8, 1e-6)])
 def test_a_bound_says_how_many_honest_reports_would_be_enough(epsilon, delta):
     bound, report = Bound(900_000, delta), any_mechanism(epsilon)
 
@@ -142,9 +142,7 @@ def test_rounds_before_are_a_reason_for_devices_that_they_asked():
     assert bound.why_refused(before, [(ONE.among(60), np.arange(60, 120))]) == ""
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "clients", "rounds"), [(4, 1000, 20), (1, 100, 3), (0.1, 50, 400)]
-)
+@pytest.mark.parametrize(("epsilon", "clients", "rounds"), [(4, 1000, 20), (0.1, 50, 400)])
 def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, clients, rounds):
     report = any_mechanism(epsilon).among(clients)
     exact = composing.compose_exactly({report: rounds}, DELTA)
@@ -157,7 +155,12 @@ def test_a_filter_is_stricter_than_exact_composition_and_not_by_much(epsilon, cl
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "clients", "is_kept"), [(3, 1000, True), (3, 850, False), (3.1, 1000, False)]
+    ("epsilon", "clients", "is_kept"),
+    [
+        pytest.param(3, 1000, True, id="a round like the first"),
+        pytest.param(3, 850, False, id="fewer devices hide a report"),
+        pytest.param(3.1, 1000, False, id="a larger epsilon"),
+    ],
 )
 def test_a_filter_covers_rounds_that_are_no_more_telling_than_the_first(epsilon, clients, is_kept):
     first = any_mechanism(3).among(1000)

@@ -84,40 +84,40 @@ def strict_site(tmp_path):
 
 def test_its_own_devices_and_one_victim_tell_a_host_nothing_beyond_the_bound(site):
     """Among dishonest devices, one report of epsilon 1 is all of the bound."""
-    assert isinstance(site.ask(2, [*OWNED, VICTIM]), Answer)
+    assert isinstance(site.ask(number=2, devices=[*OWNED, VICTIM]), Answer)
     for number in (3, 4):
         assert isinstance(site.ask(number, [*OWNED, VICTIM]), Refused)
 
 
 def test_a_group_that_the_host_chose_counts_without_all_dishonest_devices_of_the_site(strict_site):
     """Of 150 reports 50 are sure to be honest: too few, where 150 honest ones would be enough."""
-    refused = strict_site.ask(2, DEVICES[:150])
+    refused = strict_site.ask(number=2, devices=DEVICES[:150])
     assert "of these 150 only 50 are sure to be honest" in refused.message
-    assert isinstance(strict_site.ask(3, DEVICES[:300]), Answer)
+    assert isinstance(strict_site.ask(number=3, devices=DEVICES[:300]), Answer)
 
 
 def test_a_group_as_small_is_answered_if_the_gateway_drew_it(strict_site):
-    (group,) = strict_site.deal(2, parts=6).groups
+    (group,) = strict_site.deal(number=2, parts=6).groups
     assert len(group) in (166, 167)
-    assert strict_site.ask(2, group).reports == [len(group)]
+    assert strict_site.ask(number=2, devices=group).reports == [len(group)]
 
 
 def test_a_drawn_group_counts_for_its_round_alone(strict_site):
-    (group,) = strict_site.deal(2, parts=6).groups
-    assert isinstance(strict_site.ask(3, group), Refused)
+    (group,) = strict_site.deal(number=2, parts=6).groups
+    assert isinstance(strict_site.ask(number=3, devices=group), Refused)
 
 
 def test_a_drawn_group_with_another_device_is_a_group_that_the_host_chose(strict_site):
-    (group,) = strict_site.deal(2, parts=6).groups
+    (group,) = strict_site.deal(number=2, parts=6).groups
     another = np.setdiff1d(DEVICES, group)[0]
-    assert isinstance(strict_site.ask(2, [*group[1:], another]), Refused)
+    assert isinstance(strict_site.ask(number=2, devices=[*group[1:], another]), Refused)
 
 
 def test_a_round_gets_the_same_group_again_even_after_a_restart(site):
-    (first,) = site.deal(2).groups
-    assert np.array_equal(site.deal(2).groups[0], first)
+    (first,) = site.deal(number=2).groups
+    assert np.array_equal(site.deal(number=2).groups[0], first)
     site.start(toward_server=1)
-    assert np.array_equal(site.deal(2).groups[0], first)
+    assert np.array_equal(site.deal(number=2).groups[0], first)
 
 
 def test_rounds_get_the_groups_of_one_deal_until_all_are_used(site):
@@ -139,7 +139,7 @@ def test_rounds_get_the_groups_of_one_deal_until_all_are_used(site):
     ids=["strangers", "too few"],
 )
 def test_what_cannot_be_dealt_is_refused(site, pool, parts):
-    assert isinstance(site.deal(2, parts=parts, pool=pool), Refused)
+    assert isinstance(site.deal(number=2, parts=parts, pool=pool), Refused)
 
 
 # The driver of the host

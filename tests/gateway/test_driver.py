@@ -92,7 +92,7 @@ def direct_counts(number, sites=SITES, question=QUESTION):
     total = 0
     for options in sites.values():
         site = SiteFleet(**options)
-        clients = site.count(fleet.parse(site.fleet))
+        clients = site.client_count(fleet.parse(site.fleet))
         seed = site.seed + (site.first_id << 32)
         driver = SimulatedDriver(site.holdings(), clients, seed, first=site.first_id)
         driver.open(number, [(question, np.asarray(driver.devices))])
@@ -117,7 +117,7 @@ SUM = replace(QUESTION, card=A_SUM.card, k=WEIGHTS + 1, range=A_SUM.range)
 def test_counts_are_the_sum_over_the_gateways(host, question):
     with gateways(host.sites, SITES) as sites, host.driver() as driver:
         assert np.asarray(driver.devices).tolist() == DEVICES
-        result = host.round(driver, 3, question=question)
+        result = host.round(driver, number=3, question=question)
         assert [questions_to(site) for site in sites.values()] == [1, 1]
     (cohort,) = result.cohorts
     assert (result.ended, cohort.asked, cohort.reports) == ("complete", 50, 50)
@@ -127,8 +127,8 @@ def test_counts_are_the_sum_over_the_gateways(host, question):
 def test_what_devices_have_spent_follows_from_the_rounds_that_gateways_were_asked(host):
     asked_twice, asked_once = DEVICES[:7], DEVICES[7:]
     with gateways(host.sites, SITES), host.driver(run="first") as driver:
-        host.round(driver, 1)
-        host.round(driver, 2, asked_twice, DEARER)  # at twice the epsilon
+        host.round(driver, number=1)
+        host.round(driver, number=2, devices=asked_twice, question=DEARER)  # at twice the epsilon
 
     disclosures = costs.earlier_disclosures(host.store, "another run")
 
@@ -141,7 +141,7 @@ def test_what_devices_have_spent_follows_from_the_rounds_that_gateways_were_aske
 
 def test_gateways_get_the_model(host):
     with gateways(host.sites, SITES) as sites, host.driver() as driver:
-        host.round(driver, 1)
+        host.round(driver, number=1)
         driver.publish(Averaged(1, [1] * WEIGHTS, -14))
         for site in sites.values():
             assert messages.MODEL in [messages.kind_of(payload) for payload in site.asked]
@@ -158,7 +158,7 @@ class Twice(NatsPost):
 
 def test_messages_delivered_twice_count_once(host):
     with gateways(host.sites, SITES) as sites, host.driver(Twice) as driver:
-        result = host.round(driver, 1)
+        result = host.round(driver, number=1)
         assert questions_to(sites["south"]) >= 2
     assert result.reports == 50
     assert result.cohorts[0].counts.tolist() == direct_counts(1)
@@ -219,7 +219,7 @@ def never_answers(handle, payload):
 def test_the_round_goes_on_without_a_gateway_that_lies(host):
     more_than_its_devices = altered(ANSWER, refusals=(), reports=[31])
     with gateways(host.sites, SITES, {"south": more_than_its_devices}), host.driver() as driver:
-        result = host.round(driver, 2)
+        result = host.round(driver, number=2)
     assert (result.asked, result.reports) == (50, 20)
     assert result.cohorts[0].counts.tolist() == direct_counts(2, NORTH)
     (warning,) = host.warnings
@@ -264,20 +264,20 @@ def test_a_lost_gateway_is_left_out_until_it_returns(host, clock):
     with gateways(host.sites, NORTH), host.driver() as driver:
         with gateways(host.sites, SOUTH):
             wait_until(driver, lambda: len(driver.devices) == 50)
-        result = host.round(driver, 2, on_progress=clock.jump_after_north)
+        result = host.round(driver, number=2, on_progress=clock.jump_after_north)
         assert (result.ended, result.reports) == ("deadline", 20)
         assert host.is_warned("south has not answered, and is left out with its 30 devices")
-        assert host.round(driver, 3).reports == 20, "nobody waits for it any more"
+        assert host.round(driver, number=3).reports == 20, "nobody waits for it any more"
         host.warnings.clear()
         with gateways(host.sites, SOUTH):
             wait_until(driver, lambda: host.is_warned("gateway south is back"))
-            assert host.round(driver, 4).reports == 50
+            assert host.round(driver, number=4).reports == 50
 
 
 def test_a_gateway_that_never_answers_delays_two_rounds_at_most(host, clock):
     """It greets the host again after the first round, and is asked in the second."""
     with gateways(host.sites, SITES, {"south": never_answers}), host.driver() as driver:
-        host.round(driver, 1, on_progress=clock.jump_after_north)
+        host.round(driver, number=1, on_progress=clock.jump_after_north)
         clock.jump()
         wait_until(driver, lambda: host.is_warned("gateway south is back"))
         for number in (2, 3, 4):
@@ -352,16 +352,16 @@ def test_a_gateway_that_claims_an_impossibly_late_round_is_not_believed(host):
 def test_refusals_are_counted_by_reason(host):
     of_north, of_boards = DEVICES[:20], list(range(201, 207))  # boards can pay for one report
     with gateways(host.sites, {**NORTH, **BOARDS}), host.driver() as driver:
-        assert host.round(driver, 1, of_north + of_boards).reports == 26
+        assert host.round(driver, number=1, devices=of_north + of_boards).reports == 26
 
-        second = host.round(driver, 2, of_north + of_boards)
+        second = host.round(driver, number=2, devices=of_north + of_boards)
 
         assert second.reports == len(of_north)
         assert len(second.refusals) == len(of_boards)
         assert len(second.reasons) == 1
         assert host.is_warned("6 of 26 devices refuse: their budget is spent")
         with pytest.raises(AllRefused, match="budget is spent"):
-            host.round(driver, 3, of_boards)
+            host.round(driver, number=3, devices=of_boards)
 
 
 def test_devices_of_gateways_that_all_refused_have_told_nothing(host):
@@ -399,7 +399,7 @@ def test_a_question_tells_as_if_all_reported_until_there_is_an_answer(host):
         return replace(answer, reports=[7], counts=[pack_counts(counts_of_seven)]).encode()
 
     with gateways(host.sites, SITES, {"south": answer_of_seven}), host.driver() as driver:
-        assert host.round(driver, 1).reports == 20 + 7
+        assert host.round(driver, number=1).reports == 20 + 7
 
     assert told_before_the_answer == [30], "all devices of south"
     assert reports_told(host.store, "south") == [7]
@@ -408,9 +408,9 @@ def test_a_question_tells_as_if_all_reported_until_there_is_an_answer(host):
 def test_a_site_that_holds_its_counts_back_has_told_nothing(host):
     only_south_keeps = Bound(700_000, 0.001)  # 30 reports hide a device well enough, 20 do not
     with gateways(host.sites, SITES), host.driver(bound=only_south_keeps) as driver:
-        assert host.round(driver, 1).reports == 30
+        assert host.round(driver, number=1).reports == 30
         with pytest.raises(AllRefused, match="gateway north refuses: held back") as refused:
-            host.round(driver, 2, DEVICES[:20])
+            host.round(driver, number=2, devices=DEVICES[:20])
     assert "more devices" in refused.value.hint
     assert reports_told(host.store, "north") == []
     assert reports_told(host.store, "south") == [30]
@@ -418,8 +418,8 @@ def test_a_site_that_holds_its_counts_back_has_told_nothing(host):
 
 def test_a_site_whose_bound_is_spent_is_not_asked(host):
     with gateways(host.sites, SITES) as sites, host.driver(bound=BOUND) as driver:
-        assert host.round(driver, 1, DEVICES[20:]).reports == 30
-        assert host.round(driver, 2).reports == 20
+        assert host.round(driver, number=1, devices=DEVICES[20:]).reports == 30
+        assert host.round(driver, number=2).reports == 20
         assert host.is_warned("round 2: gateway south is not asked: the counts")
         with pytest.raises(RefusedError, match=EARLIER_ROUNDS):
             driver.open(3, [(QUESTION, DEVICES)])
@@ -431,7 +431,7 @@ def test_a_host_that_forgot_what_it_was_told_is_refused_by_the_sites(host):
     """Sites keep their own account: a new store at the host does not let it ask once more."""
     with gateways(host.sites, SITES):
         with host.driver(bound=BOUND) as driver:
-            host.round(driver, 1)  # north has told epsilon 0.9951 of 1
+            host.round(driver, number=1)  # north has told epsilon 0.9951 of 1
 
         with Store(host.sites / "new.sqlite") as empty_store:
             host.store = empty_store
@@ -453,7 +453,7 @@ def test_a_gateway_that_forgot_what_it_told_is_not_asked(host):
         store = host.sites / name / "store.sqlite"
         copies[store] = store.read_bytes()
     with gateways(host.sites, SITES), host.driver(bound=BOUND) as driver:
-        host.round(driver, 1)
+        host.round(driver, number=1)
     for store, copy in copies.items():
         store.write_bytes(copy)
 

@@ -126,42 +126,42 @@ def test_a_gateway_says_who_its_devices_are_and_what_they_may_spend(site):
 @EACH_FLEET
 def test_a_repeated_question_gets_the_same_bytes_even_after_a_restart(site, fleet):
     site.start(**fleet)
-    first = site.bytes_for(ask(3))
-    assert site.bytes_for(ask(3)) == first
+    first = site.bytes_for(ask(number=3))
+    assert site.bytes_for(ask(number=3)) == first
     site.start()
-    assert site.bytes_for(ask(3)) == first
-    (cohort,) = check_answer(messages.decode(first), ask(3))
+    assert site.bytes_for(ask(number=3)) == first
+    (cohort,) = check_answer(messages.decode(first), ask(number=3))
     assert cohort.reports == len(DEVICES)
 
 
 def test_each_device_pays_once_for_a_repeated_question(site):
     site.start(**BOARDS)
     for _ in range(2):
-        site.ask(ask(3))
+        site.ask(ask(number=3))
     site.start()
-    site.ask(ask(3))
+    site.ask(ask(number=3))
     assert site.spent() == dict.fromkeys(DEVICES, COST)
 
 
 def test_a_refused_question_costs_nothing_and_leaves_its_number_free(site):
     site.start(**BOARDS)
     too_far_ahead = ask(wire.CLIENT_AHEAD + 1)  # of round 0, the last of this site
-    to_a_stranger = ask(3, devices=[30, 31])
+    to_a_stranger = ask(number=3, devices=[30, 31])
     for question in (too_far_ahead, to_a_stranger):
         assert isinstance(site.ask(question), Refused)
-    assert isinstance(site.ask(ask(3)), Answer)
+    assert isinstance(site.ask(ask(number=3)), Answer)
     assert site.spent() == dict.fromkeys(DEVICES, COST)
 
 
 def test_a_question_that_contradicts_an_answered_one_is_refused(site):
     site.start(**SIMULATED)
-    site.ask(ask(3))
-    assert "another question" in site.ask(ask(3, DEVICES[:4])).message
-    assert "before round 3" in site.ask(ask(2)).message
+    site.ask(ask(number=3))
+    assert "another question" in site.ask(ask(number=3, devices=DEVICES[:4])).message
+    assert "before round 3" in site.ask(ask(number=2)).message
 
 
 def test_a_restarted_gateway_resumes_a_round_with_its_reports(site):
-    question = ask(5)
+    question = ask(number=5)
     site.start(**BOARDS)
     first = site.bytes_for(question)
     site.stop()
@@ -190,21 +190,21 @@ def test_a_restart_answers_the_last_question_and_abandons_rounds_before(site):
     site.stop()
     with site.store(beside=False) as store:
         # As a kill leaves it between two questions.
-        store.open_round(StoredRound(7, ask(7).cohorts, 10, None, "gateway"))
-        for question in (ask(7), ask(8)):
+        store.open_round(StoredRound(7, ask(number=7).cohorts, 10, None, "gateway"))
+        for question in (ask(number=7), ask(number=8)):
             GatewayTables(store).save_question(question.number, question.digest, question.encode())
 
     site.start()
-    assert site.ask(ask(8)).reports == [10]
+    assert site.ask(ask(number=8)).reports == [10]
     assert site.ended_rounds() == [(7, ABANDONED), (8, "complete")]
 
 
 @pytest.mark.usefixtures("mute")
 def test_a_later_question_ends_the_round_under_way(site):
     site.start(**BOARDS)
-    assert site.ask(ask(6, hold=0.0)) == Still(6, 0)
+    assert site.ask(ask(number=6, hold=0.0)) == Still(6, 0)
     site.wait_until_open(6)
-    assert site.ask(ask(7, deadline=0.3)).ended == "deadline"
+    assert site.ask(ask(number=7, deadline=0.3)).ended == "deadline"
     assert site.ended_rounds() == [(6, ABANDONED), (7, "deadline")]
 
 
@@ -212,10 +212,10 @@ def test_a_later_question_ends_the_round_under_way(site):
 def test_a_request_that_waits_for_an_abandoned_round_is_refused_at_once(site):
     site.start(**BOARDS)
     replies = []
-    waiting = threading.Thread(target=lambda: replies.append(site.ask(ask(6))))
+    waiting = threading.Thread(target=lambda: replies.append(site.ask(ask(number=6))))
     waiting.start()
     site.wait_until_open(6)
-    site.ask(ask(7, hold=0.0))
+    site.ask(ask(number=7, hold=0.0))
     waiting.join(20)  # less than the 30 seconds of its hold
     assert "given up for round 7" in replies[0].message
 
@@ -234,7 +234,7 @@ def test_no_message_ends_a_gateway(site, fleet):
         reply = site.ask(ask(number, question=question, deadline=1.0))
         assert isinstance(reply, Refused) or not any(reply.reports)
 
-    assert site.ask(ask(5)).reports == [10]
+    assert site.ask(ask(number=5)).reports == [10]
 
 
 # What it reveals
@@ -242,9 +242,10 @@ def test_no_message_ends_a_gateway(site, fleet):
 
 def test_results_of_single_devices_need_the_consent_of_the_site(site):
     site.start(**SIMULATED, classes=True)
-    assert "--single-results" in site.ask(ask_singly(2, VECTOR)).hint
+    assert "--single-results" in site.ask(ask_singly(number=2, question=VECTOR)).hint
     site.start(single_results=True)
-    (cohort,) = check_answer(site.ask(ask_singly(3, VECTOR)), ask_singly(3, VECTOR))
+    question = ask_singly(number=3, question=VECTOR)
+    (cohort,) = check_answer(site.ask(question), question)
     assert cohort.results.shape == (10, 3)
     assert cohort.results.tolist() == sorted(cohort.results.tolist()), "not in order of devices"
 
@@ -268,7 +269,7 @@ def test_hashed_answers_are_sent_as_supports_of_categories(site):
 def test_no_reply_contains_a_key_or_a_report(site):
     site.start(**BOARDS)
     replies = b""
-    for message in (Hello(), ask(3), ask(2), Hello()):
+    for message in (Hello(), ask(number=3), ask(number=2), Hello()):
         replies += site.bytes_for(message)
 
     with site.store() as store:
@@ -298,7 +299,7 @@ def test_a_gateway_keeps_the_fleet_of_its_first_start(tmp_path):
 def test_boards_without_their_store_are_not_replaced(site):
     """New ledgers would let clients spend their budgets again."""
     site.start(**BOARDS)
-    site.ask(ask(3))
+    site.ask(ask(number=3))
     site.stop()
     (site.directory / "store.sqlite").unlink()
     with pytest.raises(StorageError, match="has no keys of the boards in"):
@@ -316,7 +317,7 @@ def test_an_interrupted_first_start_is_completed(site, with_keys):
     if not with_keys:
         (site.directory / "store.sqlite").unlink()
     site.start(**BOARDS)
-    assert site.ask(ask(3)).reports == [10]
+    assert site.ask(ask(number=3)).reports == [10]
 
 
 # What its counts tell the owner of the server
@@ -355,7 +356,7 @@ def test_the_bound_of_the_site_holds_back_before_devices_are_asked(site):
     set_bound(site, toward_server=0.7, honest=0.9)
     site.start(**CROWD)
     assert site.ask(Hello()).toward_server == [700_000, 1e-6, 0.9]
-    assert "of these 40 only 36" in reason_to_hold_back(site, ask(2, EVERYBODY))
+    assert "of these 40 only 36" in reason_to_hold_back(site, ask(number=2, devices=EVERYBODY))
     assert not any(site.spent().values()), "nobody pays"
     assert told(site) == 0
 
@@ -363,7 +364,7 @@ def test_the_bound_of_the_site_holds_back_before_devices_are_asked(site):
 def test_the_bound_of_the_question_holds_back_where_that_of_the_site_would_not(site):
     set_bound(site, toward_server=1000, delta=1e-9)
     site.start(**CROWD)
-    question = ask(2, EVERYBODY, toward_server=[700_000, 1e-6, 0.9])
+    question = ask(number=2, devices=EVERYBODY, toward_server=[700_000, 1e-6, 0.9])
     first = reason_to_hold_back(site, question)
     site.start()
     assert reason_to_hold_back(site, question) == first, "after a restart"
@@ -380,7 +381,8 @@ def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(site, m
         if not link.name.endswith(deaf_board.name):
             send(link, frame)
 
-    question = ask(2, EVERYBODY, quorum=0.5)  # the reports of one board end the round
+    reports_of_one_board = 0.5
+    question = ask(number=2, devices=EVERYBODY, quorum=reports_of_one_board)
     with monkeypatch.context() as patch:
         patch.setattr(InProcessLink, "send", send_to_the_other_board)
         first_reason = reason_to_hold_back(site, question)
@@ -393,7 +395,7 @@ def test_counts_of_too_few_reports_are_held_back_after_devices_have_paid(site, m
 
 def test_a_round_is_in_the_account_once_whenever_the_gateway_is_killed(site):
     site.start(**CROWD)
-    question = ask(2, EVERYBODY)
+    question = ask(number=2, devices=EVERYBODY)
     first = site.bytes_for(question)
     site.stop()
     with site.store(beside=False) as store, store.transaction():
@@ -414,7 +416,7 @@ def test_the_account_lasts_through_restarts_and_holds_later_rounds_back(site):
     site.start()
 
     assert told(site) == pytest.approx(AFTER_TWO, rel=1e-4)
-    reason = reason_to_hold_back(site, ask(4, EVERYBODY, toward_server=NO_BOUND))
+    reason = reason_to_hold_back(site, ask(number=4, devices=EVERYBODY, toward_server=NO_BOUND))
     assert "of this round and of those before it could tell" in reason
     assert site.spent() == dict.fromkeys(EVERYBODY, 2 * COST), "nobody was asked again"
 
@@ -423,9 +425,9 @@ def test_a_question_that_is_abandoned_tells_nothing(site, monkeypatch):
     site.start(**CROWD)
     with monkeypatch.context() as patch:
         patch.setattr(InProcessLink, "send", lambda link, frame: None)
-        site.ask(ask(2, EVERYBODY, hold=0.0))
+        site.ask(ask(number=2, devices=EVERYBODY, hold=0.0))
         site.wait_until_open(2)
-        assert site.ask(ask(3, EVERYBODY, deadline=0.1)).reports == [0]
+        assert site.ask(ask(number=3, devices=EVERYBODY, deadline=0.1)).reports == [0]
     assert told(site) == 0
 
 

@@ -87,9 +87,7 @@ class Sites:
         self._gateways[name] = _started(command, self.directory / name / "gateway.log")
 
     def stop(self):
-        processes = [
-            process for process in (*self._gateways.values(), *self._nodes.values()) if process
-        ]
+        processes = list(filter(None, (*self._gateways.values(), *self._nodes.values())))
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:

@@ -205,15 +205,14 @@ class Sites:
                 self.happened["site's broker hung"] += 1
 
     def _cut(self, at):
-        drawn = self._random.random() / _BROKERS
-        killed = None if drawn >= 1 else self.brokers[at] if drawn < 0.5 else self.central
+        killed = None
         self.cables[at].cut()
         self.happened["cuts"] += 1
-        if killed:
+        if self._random.random() < _BROKERS:
+            killed = self._random.choice((self.brokers[at], self.central))
             killed.kill()
-            self.happened[
-                "central broker killed" if killed is self.central else "site's broker killed"
-            ] += 1
+            name = "central broker" if killed is self.central else "site's broker"
+            self.happened[f"{name} killed"] += 1
         time.sleep(self._random.random() * _LONGEST_CUT)
         if killed:
             killed.start()

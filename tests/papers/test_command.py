@@ -41,7 +41,7 @@ def test_an_experiment_that_is_refused_leaves_no_directory(here, tern):
         ("card design pm --epsilon 1 --window odd", "one of paper, best"),
     ],
 )
-def test_wrong_options_are_refused(tern, here, words, message):
+def test_a_command_with_wrong_options_says_what_is_wrong(tern, here, words, message):
     assert message in tern(*words.split(), code=errors.USAGE).err
 
 

@@ -101,10 +101,8 @@ def test_wisdm_windows_have_the_features_of_their_samples(tmp_path):
     assert (walk["constant"], walk["mean_y"]) == (1, pytest.approx(9.81 / 20, abs=1e-4))
     assert walk["deviation_x"] == pytest.approx(2 * x.std() / 10 - 1, abs=1e-4)
     assert walk["difference_x"] == pytest.approx(2 * spread / 10 - 1, abs=1e-4)
-    lowest_tenth = (
-        2 * np.mean(x < x.min() + np.ptp(x) / 10) - 1
-    )  # the share in the first of ten bins
-    assert walk["bin0_x"] == pytest.approx(lowest_tenth, abs=1e-4)
+    share_of_first_bin = np.mean(x < x.min() + np.ptp(x) / 10)  # of ten bins
+    assert walk["bin0_x"] == pytest.approx(2 * share_of_first_bin - 1, abs=1e-4)
 
 
 SAMPLES = "33,Jogging,1,-0.5,20.5,0.5;\n1,Walking,2,5,-10,0;\n36,Sitting,3,0,0,-20;"

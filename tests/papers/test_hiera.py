@@ -41,7 +41,8 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
     restored = begin(name, 600, **options)
     restored.restore(json.loads(json.dumps(learner.state())))
     assert restored.state() == learner.state()
-    finished(restored, driver)
+    for _ in rounds(restored, driver, first=1 + before_resuming):
+        pass
     whole = finished(begin(name, 600, **options))
     assert restored.state() == whole.state()
 
@@ -56,7 +57,7 @@ def test_a_resumed_learner_continues_exactly(name, options, monkeypatch):
         ("card design lhp --epsilon 1 --budgets 1,x", "--budgets must be B,B,..."),
     ],
 )
-def test_wrong_options_are_refused(tern, here, words, option):
+def test_wrong_options_of_hiera_are_refused(tern, here, words, option):
     assert option in tern(*words.split(), code=USAGE).err
 
 

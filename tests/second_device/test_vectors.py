@@ -58,7 +58,7 @@ def cases(name, group="tests"):
     return tests
 
 
-def h(name, case):
+def bytes_of(name, case):
     return bytes.fromhex(case[name])
 
 
@@ -75,15 +75,20 @@ def drawn(case):
 
 
 def draw_of_a_card(case):
-    return "draw", h("card", case), int16s(case["xs"]), h("stream", case)
+    return "draw", bytes_of("card", case), int16s(case["xs"]), bytes_of("stream", case)
 
 
 def draw_of_sums(case):
-    return "draw", h("card", case), b"".join(map(i32, case["sums"])), h("stream", case)
+    return (
+        "draw",
+        bytes_of("card", case),
+        b"".join(map(i32, case["sums"])),
+        bytes_of("stream", case),
+    )
 
 
 def draw_of_a_projection(case):
-    data = [h(name, case) for name in ("card", "stream", "question")]
+    data = [bytes_of(name, case) for name in ("card", "stream", "question")]
     return "projection", *data, int16s(case["values"]), u32(len(case["symbols"]))
 
 
@@ -97,7 +102,7 @@ def choice(case):
 
 
 def coordinates(case):
-    return "coordinates", h("question", case), u32(case["d"]), u32(case["k"])
+    return "coordinates", bytes_of("question", case), u32(case["d"]), u32(case["k"])
 
 
 def packing(case):
@@ -109,7 +114,7 @@ def frame_of_cobs(case):
 
 
 def question_of_a_round(case):
-    return "question", h("key", case), u32(case["device"]), h("frame", case)
+    return "question", bytes_of("key", case), u32(case["device"]), bytes_of("frame", case)
 
 
 def ledger_fields(case):
@@ -149,12 +154,12 @@ ONE_LINE = {
     "coordinates": ("coordinates.json", "tests", is_valid, coordinates, lambda c: c["coordinates"]),
     "frames from COBS": (
         *("cobs.json", "tests", lambda c: True),
-        lambda c: ("decode", h("coded", c)[:-1]),
+        lambda c: ("decode", bytes_of("coded", c)[:-1]),
         frame_of_cobs,
     ),
     "frames to COBS": (
         *("cobs.json", "tests", is_valid),
-        lambda c: ("encode", h("frame", c)),
+        lambda c: ("encode", bytes_of("frame", c)),
         lambda c: [c["coded"].removesuffix("00")],
     ),
     "packing": ("packing.json", "tests", is_valid, packing, lambda c: [c["packed"]]),
@@ -164,17 +169,17 @@ ONE_LINE = {
     ),
     "fleet keys": (
         *("frames.json", "frames", is_fleet_key),
-        lambda c: ("unhide", h("key", c), h("frame", c)),
+        lambda c: ("unhide", bytes_of("key", c), bytes_of("frame", c)),
         lambda c: [c["fields"]["fleet_key"]],
     ),
     "ledgers": (
         *("ledger.json", "files", lambda c: True),
-        lambda c: ("ledger", h("ledger", c)),
+        lambda c: ("ledger", bytes_of("ledger", c)),
         ledger_fields,
     ),
     "health tests": (
         *("entropy.json", "health", lambda c: True),
-        lambda c: ("health", h("raw", c)),
+        lambda c: ("health", bytes_of("raw", c)),
         lambda c: ["never" if c["fails_at"] is None else c["fails_at"]],
     ),
 }
@@ -193,7 +198,7 @@ def test_the_second_device_passes_the_vectors(device, what):
 
 def test_cards(device):
     tests = cases("cards.json")
-    results = answered(device, tests, lambda c: ("card", h("card", c)))
+    results = answered(device, tests, lambda c: ("card", bytes_of("card", c)))
     for case, (decodes, certified, symbols, digest) in results:
         verdict = (decodes == "1", certified == "1")
         assert verdict == (case["decodes"], case["certified"]), case["comment"]
@@ -204,7 +209,7 @@ def test_cards(device):
 def test_cards_are_certified_down_to_the_smallest_epsilon_that_they_keep(device):
     for case in cases("cards.json"):
         if "too_small" in case:  # for 0 the claim is no epsilon, and refused as well
-            card, most = h("card", case), case["too_small"]
+            card, most = bytes_of("card", case), case["too_small"]
             claims = [card[:1] + u32(epsilon) + card[5:] for epsilon in (most, most + 1)]
             answers = ask(device, [("card", claim) for claim in claims])
             assert [certified for _, certified, *_ in answers] == ["0", "1"], case["comment"]
@@ -223,7 +228,7 @@ def test_arithmetic(device, group):
         fields = {"device": 7, "classes": 1, "k": 1, **zeros}
         fields |= {name: case[name] for name in FIELDS if name in case}
         fields["batch"] = min(fields["batch"], 32)
-        card = h("card", case) if "card" in case else THREE
+        card = bytes_of("card", case) if "card" in case else THREE
         frame = sealed(key_of(7), Round(**fields, question=question, card=card).body())
         lines.append(("values", frame, u32(case["d"]), b"".join(map(int16s, case["records"]))))
     for case, answer in zip(tests, ask(device, lines), strict=True):
@@ -234,13 +239,17 @@ def test_schema_and_tags(device):
     (schema,) = cases("frames.json", "schema")
     assert ask(device, [("hash", b"", schema["text"].encode())])[0][0][:16] == schema["hash"]
     tests = cases("frames.json", "tags")
-    for case, answer in answered(device, tests, lambda c: ("hash", h("key", c), h("data", c))):
+    for case, answer in answered(
+        device, tests, lambda c: ("hash", bytes_of("key", c), bytes_of("data", c))
+    ):
         assert (answer[0][:16] == case["tag"]) == (case["result"] == "valid"), case["comment"]
 
 
 def test_rounds(device):
     tests = [c for c in cases("frames.json", "frames") if c["kind"] == "round"]
-    for case, answer in answered(device, tests, lambda c: ("round", h("key", c), h("frame", c))):
+    for case, answer in answered(
+        device, tests, lambda c: ("round", bytes_of("key", c), bytes_of("frame", c))
+    ):
         if case["result"] == "invalid":
             assert answer == [str(case["error"])], case["comment"]
             continue
@@ -257,13 +266,13 @@ def test_rounds(device):
 
 def test_payments(device):
     for case in cases("ledger.json", "transitions"):
-        file, lines, expected = case["ledger"], [("ledger", h("ledger", case))], []
+        file, lines, expected = case["ledger"], [("ledger", bytes_of("ledger", case))], []
         for event in case["events"]:
             if "restart" in event:
                 lines.append(("ledger", bytes.fromhex(file)))
                 expected.append(None)
                 continue
-            question, report = h("question", event), h("report", event)
+            question, report = bytes_of("question", event), bytes_of("report", event)
             number, cost, ahead = (u32(event[name]) for name in ("round", "cost", "ahead"))
             lines.append(("pay", number, question, cost, report, ahead))
             expected.append([event["answer"], str(event["spent"]), text(event["file"])])
@@ -277,7 +286,7 @@ def test_generator(device):
 
     def line(c):
         reports = b"".join(map(u32, itertools.chain(*c["reports"])))
-        return "generator", c["raw_of"].encode(), h("also", c), u32(c["portion"]), reports
+        return "generator", c["raw_of"].encode(), bytes_of("also", c), u32(c["portion"]), reports
 
     tests = [c for c in cases("entropy.json", "generators") if c["generator"] == "Hash_DRBG"]
     for case, answer in answered(device, tests, line):

@@ -164,7 +164,7 @@ def rounds(message, key, count):
     client = _state[1]
     for _ in range(count):
         ledger = client.load_ledger(1)
-        # As if nothing had been spent yet: the next payment writes that into the ledger's file.
+        # As if nothing had been spent yet. Paying a millionth in round 1 writes that into the file.
         if ledger.budget - ledger.spent < client.policy.cost:
             ledger.spent = ledger.round = 0
             ledger.pay(1, bytes(32), 1, b"")

@@ -2,9 +2,9 @@
 
 Held-out records judge a model. Public rows are records that no device holds, and that need no
 privacy. Every feature lies in [-1, 1] and is stored as on a device, Q1.14 in an int16: the integer
-ONE = 2**14 stands for 1. The first feature is always 1 (the bias). The domain of an attribute, which
-is scaled to [-1, 1], is fixed beforehand or published, since a domain learnt from the records would
-disclose them without noise.
+ONE = 2**14 stands for 1. The first feature is always 1 (the bias). The domain of an attribute,
+which is scaled to [-1, 1], is fixed beforehand or published, since a domain learnt from the records
+would disclose them without noise.
 """
 
 from collections.abc import Callable, Collection

@@ -284,8 +284,8 @@ def normalised(values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -
 def expand(codes: npt.ArrayLike, count: int) -> Fixed:
     """Return the codes (n) of a categorical attribute as n x (count - 1) binary features.
 
-    count: how many categories it has. Feature j is 1 in records of category j, else -1; all are -1 in
-    records of the last category. Source: Wang et al., ICDE 2019.
+    count: how many categories it has. Feature j is 1 in records of category j, else -1; all are -1
+    in records of the last category. Source: Wang et al., ICDE 2019.
     """
     is_category = np.asarray(codes)[:, None] == np.arange(count - 1)
     return np.where(is_category, ONE, -ONE).astype(np.int16)

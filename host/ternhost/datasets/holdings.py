@@ -34,7 +34,8 @@ class Holdings:
 
     def positions(self, clients: npt.ArrayLike) -> Indices:
         """Return the positions in `records` of what these n clients hold: n x each."""
-        groups: Indices = self.order[: self.clients * self.each].reshape(-1, self.each)
+        dealt = self.order[: self.clients * self.each]  # without a rest that is no whole group
+        groups: Indices = dealt.reshape(-1, self.each)
         return groups[np.asarray(clients, np.int64) % self.clients]
 
     def rows(self, clients: npt.ArrayLike) -> Fixed:

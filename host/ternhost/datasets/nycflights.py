@@ -183,9 +183,9 @@ def _flights(
 def planned_flights() -> Dataset:
     """Load the flights of `flights` with 31 features that are known before departure.
 
-    1,000 are public rows, and 23.7 % are late. The features are the scheduled hour and its square, the
-    month, the distance, the weather at the airport in that hour, the airline, the airport and the
-    weekday. Raises as `flights`.
+    1,000 are public rows, and 23.7 % are late. The features are the scheduled hour and its square,
+    the month, the distance, the weather at the airport in that hour, the airline, the airport and
+    the weekday. Raises as `flights`.
     """
     return kept(f"flights-planned-{_VERSION}", lambda: from_tables(_planned_flights))
 

@@ -37,11 +37,11 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
     features = rows[:, :-1]
     labels = rows[:, -1]
     task = REGRESSION
-    class_names: tuple[str, ...] = ()
+    class_names: list[str] = []
     if classes:
         task = MULTICLASS
         count = max(2, int(labels.max()) + 1)
-        class_names = tuple(str(number) for number in range(count))
+        class_names = [str(number) for number in range(count)]
     elif np.isin(labels, (-ONE, ONE)).all():
         task = CLASSIFICATION
     return Dataset(
@@ -51,7 +51,7 @@ def own(path: Path, *, classes: bool = False) -> Dataset:
         features=features,
         labels=labels,
         held_out=held_out(len(rows)),
-        classes=class_names,
+        classes=tuple(class_names),
     )
 
 

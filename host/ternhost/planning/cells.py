@@ -212,7 +212,8 @@ def run_cells(
     stored: the cells that are finished; each result is added to them. progress: called with a line
     of text after each cell. workers: the number of processes; 1 for this one alone, None for one
     for each processor core. The rows of a table are in the order of the cells. Raises what a cell
-    raises, StorageError if rows cannot be stored, and TernError if a process was ended from outside.
+    raises, StorageError if rows cannot be stored, and TernError if a process was ended from
+    outside.
     """
     unfinished = [cell for cell in cells if cell.key not in stored.rows]
     finished = len(cells) - len(unfinished)

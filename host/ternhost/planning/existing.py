@@ -151,6 +151,8 @@ def plan(
     only_in_memory = FinishedCells(None, options={})
     rows = run_cells(cells, only_in_memory, progress, existing.workers)
 
+    without_privacy = [row["plain"] for row in rows["beside"]]
+    device_unit = [row["device"] for row in rows["beside"]]
     public_curve = None
     if options.public:
         public_curve = _curve(pick(rows["learned"], public=options.public), limits)
@@ -171,8 +173,8 @@ def plan(
         "judged": len(data.test),
         "runs": existing.runs,
         "baseline": judging.baselines(data, MODELS[model])[measure],
-        "without_privacy": interval([row["plain"] for row in rows["beside"]], limits),
-        "device_unit": interval([row["device"] for row in rows["beside"]], limits),
+        "without_privacy": interval(without_privacy, limits),
+        "device_unit": interval(device_unit, limits),
         "curve": _curve(pick(rows["learned"], public=""), limits),
         "public": options.public or None,
         "public_curve": public_curve,
@@ -180,14 +182,16 @@ def plan(
 
 
 def _curve(rows: Sequence[Row], limits: tuple[float, float]) -> list[Row]:
-    """Return the mean figure of several runs, with its interval, after each judged round.
+    """Return how good the model is after each judged round: the mean of several runs.
 
-    rows: those of `_learned`. A run that has ended earlier counts with its last figure. limits: the
+    Each row has the mean figure, such as the accuracy, with its confidence interval. rows: those of
+    `_learned`. A run that has ended earlier counts with its last figure. limits: the
     least and the largest possible figure.
     """
     runs = grouped(rows, "seed").values()
     curve = []
-    for number in sorted({row["rounds"] for row in rows}):
+    numbers_of_rounds = {row["rounds"] for row in rows}
+    for number in sorted(numbers_of_rounds):
         figures = []
         for run in runs:
             figures_so_far = [row["figure"] for row in run if row["rounds"] <= number]

@@ -133,8 +133,9 @@ def plan(
 ) -> dict[str, Any]:
     """Train on fleets of increasing size; return the result for JSON and `text_lines`.
 
-    It has the figure of the model by number of devices, and how many devices reach which figure.
-    progress: called with a line of text after each part of the work. Raises UsageError.
+    It says how good the model is (its figure, such as its accuracy) by the number of devices, and
+    how many devices are needed for which figure. progress: called with a line of text after each
+    part of the work. Raises UsageError.
     """
     data = data_of(planned.dataset, planned.dimension, planned.model)
     model = planned.model
@@ -203,10 +204,11 @@ def _curve(
     limits: tuple[float, float],
     progress: Callable[[str], None],
 ) -> list[Row]:
-    """Return the mean figure of several runs, with its interval, by number of devices, ascending.
+    """Return how good the model is by number of devices, ascending: the mean of several runs.
 
-    model: its name. simulated: as in `_learned`. limits: the least and the largest possible figure.
-    progress: as in `plan`.
+    Each row has the mean figure, such as the accuracy, with its confidence interval. model: its
+    name. simulated: as in `_learned`. limits: the least and the largest possible figure. progress:
+    as in `plan`.
     """
     common = {"planned": planned, "model": model, "simulated": simulated}
     ladder = sorted(set(planned.reports))
@@ -241,7 +243,8 @@ def _curve(
 def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
     """Return how many reports a goal needs, by the curve's mean and by both ends of its interval.
 
-    goal: a figure of the model. sign: 1 if a larger figure is better, else -1. The result has the
+    goal: how good the model shall be, such as an accuracy. curve: how good it is by the number of
+    reports, with an interval. sign: 1 if a larger figure is better, else -1. The result has the
     number by the mean ("reports"), and by the better and the worse end of the interval ("least" and
     "most"). A number is None if the goal needs more reports than were tried.
     """
@@ -259,8 +262,8 @@ def reached(curve: Sequence[Row], goal: float, sign: int) -> dict[str, Any]:
 def _needed(curve: Sequence[Row], goal: float, sign: int, column: str) -> int | None:
     """Return how many reports a goal needs by a column of the curve, rounded up to two digits.
 
-    goal, sign: as in `reached`. column: "mean", "low" or "high". Returns None if it needs more
-    reports than were tried.
+    curve, goal, sign: as in `reached`. column: "mean", "low" or "high". Returns None if it needs
+    more reports than were tried.
     """
     reports = []
     shortfalls = []  # by how much each point of the curve misses the goal
@@ -325,7 +328,8 @@ def text_lines(result: dict[str, Any]) -> list[str]:
 def _answer(result: Mapping[str, Any], first: int, last: int) -> str:
     """Return a sentence on how many devices reach the goal of the user.
 
-    result: that of `plan`. first, last: the least and the largest number of devices that were tried.
+    result: that of `plan`. first, last: the least and the largest number of devices that were
+    tried.
     """
     goal, measure, optimum = result["goal"], result["measure"], result["optimum"]
     figure = f"{judging.WORDS[measure]} {goal['figure']:g}"

@@ -24,6 +24,7 @@ def mean_and_error(values: Sequence[float], shared: float = 0.0) -> tuple[float,
     mean = float(numbers.mean())
     if runs <= 1:
         return mean, 0.0
+    # Independent runs have a standard error of deviation / sqrt(runs).
     deviation = float(numbers.std(ddof=1))
     return mean, deviation * (1 / runs + shared) ** 0.5
 

@@ -137,7 +137,8 @@ class Lasting:
         high = max(rho, pure)
         while not is_too_much(high):
             high *= 2
-        exact = certify.bisected(pure, high, is_too_much) - 1
+        least_that_is_too_much = certify.bisected(pure, high, is_too_much)
+        exact = least_that_is_too_much - 1
         return {
             "years": self.years,
             "every": self.every,

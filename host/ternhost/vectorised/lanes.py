@@ -155,8 +155,8 @@ def below_some(lanes: Lanes, which: Indices, threshold: Array, bits: int) -> npt
 def uniform_each(lanes: Lanes, n: int) -> Array:
     """Draw an integer from 0 to n - 1, uniformly, for every lane; n is at most 2**16.
 
-    It is the draw of `uniform_some`, but faster for the usual n of one byte. The result is uint8 for
-    n <= 256, else uint16.
+    It is the draw of `uniform_some`, but faster for the usual n of one byte. The result is uint8
+    for n <= 256, else uint16.
     """
     mask = mask_of(n)
     if not mask:

@@ -290,8 +290,8 @@ def _local_gradients(parameters: ModelParameters, records: Fixed) -> Whole:
 def shares(moved: Whole, tau: Array) -> Fixed:
     """Divide moves by each client's tau, in Q1.14, rounded and clipped, exactly as tern.local does.
 
-    moved: n x weights, as of `train_locally`. tau: the largest move that each client reports (n), in
-    the same units. Raises ValueError for a tau that no frame carries.
+    moved: n x weights, as of `train_locally`. tau: the largest move that each client reports (n),
+    in the same units. Raises ValueError for a tau that no frame carries.
     """
     bound = np.asarray(tau, np.int64)[:, None]
     if (bound < 1).any() or (bound > wire.MAX_TAU).any():

@@ -101,7 +101,8 @@ def _level_and_sign(hierarchy: Hierarchy, lanes: Lanes, xs: Fixed) -> Array:
     Levels are ranges of inputs, the highest first; the bounds of the hierarchy separate them. xs:
     inputs from -ONE to ONE. The symbol is twice the reported level, plus the symbol of the sign.
     """
-    true_levels = (xs[:, None] < np.array(hierarchy.bounds)).sum(axis=1)
+    is_below_bound = xs[:, None] < np.array(hierarchy.bounds)  # inputs x bounds
+    true_levels = is_below_bound.sum(axis=1)
     reported_levels = np.empty(len(xs), np.uint8)
     for level, card in enumerate(hierarchy.level_cards):
         which = np.flatnonzero(true_levels == level)
@@ -268,8 +269,8 @@ def _around(card: Card, lanes: Lanes, start: Array) -> Array:
 def _grid(card: Card, lanes: Lanes, xs: Fixed) -> Whole:
     """Round the inputs of a laplace card to its grid, up or down at random.
 
-    The grid has 2**grid_bits steps from 0 to 1. Returns the outputs, in steps from the card's lowest
-    output.
+    The grid has 2**grid_bits steps from 0 to 1. Returns the outputs, in steps from the card's
+    lowest output.
     """
     place = _shifted(xs).astype(np.int64) << (card.grid_bits + 1)
     steps_from_minus_1 = (place >> _INPUT_BITS) + _round_up(lanes, place & _FRACTION_MASK)

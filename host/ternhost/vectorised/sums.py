@@ -280,8 +280,8 @@ def _scaled(n: Whole, exponent: Whole) -> Whole:
 def symbols(card: Card, lanes: Lanes, totals: Whole) -> npt.NDArray[np.uint16]:
     """Draw the symbols that clients report for their sums (lanes x values, in grid steps).
 
-    Each sum gets its noise, is rounded to coarser steps of 2**coarse grid steps each, and is clamped
-    to the range of the symbols.
+    Each sum gets its noise, is rounded to coarser steps of 2**coarse grid steps each, and is
+    clamped to the range of the symbols.
     """
     body = cast(Sum, card.body)
     if isinstance(lanes, RandomLanes):  # no draw depends on its lane: all are made at once

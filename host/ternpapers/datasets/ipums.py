@@ -31,8 +31,8 @@ class Numeric:
     """The domain of a numeric variable, and its codes for missing values.
 
     low, high: the domain, to which values are clipped. high is None for amounts of money, since the
-    value of a currency changes; then the largest value of the extract is the upper end. missing: the
-    codes that stand for "unknown" or "not in universe".
+    value of a currency changes; then the largest value of the extract is the upper end. missing:
+    the codes that stand for "unknown" or "not in universe".
     """
 
     low: float

@@ -25,9 +25,9 @@ _SLACK = 1e-6  # rounding of the last printed digit
 def vehicle(path: Path | None = None, *, last: int = _FEATURES) -> Dataset:
     """Load records of 100 features, scaled to [-1, 1] by their publishers, in three classes.
 
-    path: the file, or its folder; None for the folder of `data_folder()`. last: take only so many of
-    the features, those at the end. The file may be packed with bzip2 or
-    gzip. Raises UsageError if it is missing, or not in libsvm format with 100 scaled features.
+    path: the file, or its folder; None for the folder of `data_folder()`. last: take only so many
+    of the features, those at the end. The file may be packed with bzip2 or gzip. Raises UsageError
+    if it is missing, or not in libsvm format with 100 scaled features.
     """
     from sklearn.datasets import load_svmlight_file
 

@@ -100,7 +100,8 @@ def wisdm(path: Path | None = None) -> base.Dataset:
     starts = _window_starts(users, activities)
     if not starts:
         raise base.bad_file(file, f"not one window of {_WINDOW} samples", SOURCE)
-    windows = np.stack([acceleration[start : start + _WINDOW] for start in starts])
+    windows_of_samples = [acceleration[start : start + _WINDOW] for start in starts]
+    windows = np.stack(windows_of_samples)  # windows x samples x axes
     columns = [
         statistics(windows, _RANGE),
         base.normalised(_shares(windows), 0, 1),
@@ -115,12 +116,17 @@ def wisdm(path: Path | None = None) -> base.Dataset:
 
 
 def _window_starts(users: base.Indices, activities: base.Indices) -> list[int]:
-    """Return the first samples of windows, each of which is of one user and one activity."""
+    """Return where windows of _WINDOW samples begin, so that each has one user and one activity.
+
+    users, activities: those of each sample.
+    """
     changes = (np.diff(users) != 0) | (np.diff(activities) != 0)
-    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(users)]
+    starts_of_parts = np.flatnonzero(changes) + 1  # of samples with the same user and activity
+    bounds = [0, *starts_of_parts.tolist(), len(users)]
     starts: list[int] = []
     for first, end in pairwise(bounds):
-        starts += range(first, end - _WINDOW + 1, _WINDOW)
+        last_start = end - _WINDOW  # the rest, which fills no window, is left out
+        starts += range(first, last_start + 1, _WINDOW)
     return starts
 
 

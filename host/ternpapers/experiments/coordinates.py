@@ -124,10 +124,14 @@ def _by_law(name: str, d: int, count: int, step: float) -> list[Row]:
 def outcome(options: Options, tables: Tables) -> Outcome:
     """Return the tables with their lines of text and one picture."""
     rows, measured, trained = tables["coordinates"], tables["measured"], tables["trained"]
-    kept = {"coordinates": rows, "measured": measured, "trained": trained}
     lines = _words_of_losses(rows) + _words_of_measurements(measured, trained)
     panels = [*_panels_of_losses(rows), *_panels_of_means(measured), _panel_of_training(trained)]
-    return Outcome({"dimensions": _DIMENSIONS}, kept, {"coordinates": draw(panels, 2)}, lines)
+    return Outcome(
+        settings={"dimensions": _DIMENSIONS},
+        tables={"coordinates": rows, "measured": measured, "trained": trained},
+        figures={"coordinates": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _words_of_losses(rows: list[Row]) -> list[str]:
@@ -289,8 +293,8 @@ def _by_rule(
     """Return a row for each rule, with its k and what is measured, averaged over runs.
 
     d: the number of coordinates. common: columns that all rows have. figure: the name of the column
-    of what is measured. measure: called with k and the card of a coordinate in hexadecimal, once for
-    each k that a rule chooses; it returns the value of each run.
+    of what is measured. measure: called with k and the card of a coordinate in hexadecimal, once
+    for each k that a rule chooses; it returns the value of each run.
     """
     mechanism = Contender(_MECHANISM)
     cards = {}

@@ -236,18 +236,20 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         measures[row["data"]] = WORDS[row["measure"]]
         optima = pick(tables["optima"], data=row["data"], model=row["model"])
         row["optimum"] = float(np.mean([run["optimum"] for run in optima]))
-    of_papers = [row for row in folds if row["mechanism"] != _TERN]
-    best = winners(_summaries(of_papers), _BY, "mechanism", "figure")
+
+    # Which mechanism is best on a range of 1, as in the papers; tern chooses its ranges.
+    on_range_of_1 = [row for row in folds if row["mechanism"] != _TERN]
+    best = winners(_summaries(on_range_of_1), _BY, compared="mechanism", figure="figure")
     ranges = _gains_of_ranges(folds)
 
     lines = [_words_of_best(row, measures[row["data"]]) for row in best]
     lines.append(_words_of_ranges(ranges))
     figures = {}
     for name in values_of(rows, "data"):
-        without_path = name.partition(":")[0]
+        without_path, _, _ = name.partition(":")  # a name may be NAME:FILE
         figures[f"erm-{without_path}"] = _figure(pick(rows, data=name))
-    kept = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
-    return Outcome({"folds": FOLDS}, kept, figures, lines)
+    tables_of_outcome = {"erm": rows, "best": best, "ranges": ranges, "folds": folds}
+    return Outcome({"folds": FOLDS}, tables_of_outcome, figures, lines)
 
 
 def _words_of_best(row: Row, measure_in_words: str) -> str:

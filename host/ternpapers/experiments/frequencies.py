@@ -177,8 +177,9 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     means = []
     for group in grouped(by_attribute, "epsilon", "run", "way").values():
         means.append({**group[0], "attribute": "all", "squared_error": _mean_error(group)})
-    rows = summaries(means, ("data", "epsilon"), "way", "squared_error")
-    best = winners(rows, ("data", "epsilon"), "way", "squared_error")
+    by = ("data", "epsilon")
+    rows = summaries(means, by, compared="way", figure="squared_error")
+    best = winners(rows, by, compared="way", figure="squared_error")
 
     panels = [
         _panel_by_epsilon(rows, by_attribute[0]["clients"]),
@@ -186,9 +187,12 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     ]
     text = "epsilon {epsilon:g}, {way}: mean squared error of a frequency {squared_error:.3g}"
     lines = [text.format(**row) for row in rows]
-    tables_of_outcome = {"frequencies": rows, "best": best, "attributes": by_attribute}
-    figures = {"frequencies": draw(panels, 2)}
-    return Outcome({"runs": rows[0]["runs"]}, tables_of_outcome, figures, lines)
+    return Outcome(
+        settings={"runs": rows[0]["runs"]},
+        tables={"frequencies": rows, "best": best, "attributes": by_attribute},
+        figures={"frequencies": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _panel_by_epsilon(rows: list[Row], clients: int) -> Panel:

@@ -85,9 +85,15 @@ def outcome(options: Options, tables: Tables) -> Outcome:
             f"{row['mean_over_best'] - 1:.1%} on average, {row['worst_over_best'] - 1:.1%} at worst "
             f"({row['worst_on']})"
         )
-    panels = [_panel(pick(rows, epsilon=epsilon)) for epsilon in values_of(rows, "epsilon")]
-    kept = {"rates": rows, "summary": summary}
-    return Outcome({"factors": values_of(rows, "factor")}, kept, {"rates": draw(panels, 2)}, lines)
+    panels = []
+    for epsilon in values_of(rows, "epsilon"):
+        panels.append(_panel(pick(rows, epsilon=epsilon)))
+    return Outcome(
+        settings={"factors": values_of(rows, "factor")},
+        tables={"rates": rows, "summary": summary},
+        figures={"rates": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _summary(rows: list[Row]) -> Row:

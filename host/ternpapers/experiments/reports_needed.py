@@ -114,16 +114,22 @@ def outcome(options: Options, tables: Tables) -> Outcome:
     """Return how many reports tern needs, the losses of both learners, and a picture."""
     losses = _losses_of_learners(tables["losses"])
     groups = list(grouped(losses, "data", "epsilon").values())
-    needed = [_needed(group, papers) for group, papers in product(groups, (_PAPERS, _TUNED))]
+    needed = []
+    for group, papers in product(groups, (_PAPERS, _TUNED)):
+        needed.append(_needed(group, papers))
     lines = []
     for row in needed:
         case = f"{row['data']}, epsilon {row['epsilon']:g}"
         learner = f"{row['learner']} ({row['setting']})"
         reached = f"a loss of {row['loss']:.4f} with {row['papers_reports']:,} reports"
         lines.append(f"{case}: {learner} reaches {reached}; tern needs {_words(row)}")
-    figures = {"reports-needed": draw([_panel(group) for group in groups], 2)}
-    kept = {"reports-needed": needed, "losses": losses}
-    return Outcome({"rates": _RATES, "rounds": _ROUNDS}, kept, figures, lines)
+    panels = [_panel(group) for group in groups]
+    return Outcome(
+        settings={"rates": _RATES, "rounds": _ROUNDS},
+        tables={"reports-needed": needed, "losses": losses},
+        figures={"reports-needed": draw(panels, columns=2)},
+        lines=lines,
+    )
 
 
 def _losses_of_learners(runs: Sequence[Row]) -> list[Row]:

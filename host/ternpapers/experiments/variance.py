@@ -146,20 +146,26 @@ def outcome(options: Options, tables: Tables) -> Outcome:
         both = f"{first} and {second} have the same worst-case variance"
         lines.append(f"{both} at epsilon {epsilon:.6f}")
     for bound in pick(rows, mechanism=_BOUND):
-        certified = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
-        best = min(certified, key=lambda row: float(row["card"]))
+        # The variances of the cards at the epsilon of the bound, which itself has no card.
+        with_card = [row for row in pick(rows, epsilon=bound["epsilon"]) if row["card"]]
+        best = min(with_card, key=lambda row: float(row["card"]))
         lines.append(
             f"epsilon {bound['epsilon']:g}: {best['mechanism']} has the least worst-case variance, "
             f"{best['card']:.5g}; no mechanism has less than {bound['stated']:.5g}"
         )
-    kept = {"variance": rows, "crossings": crossings}
-    settings = {"epsilons": values_of(rows, "epsilon")}
-    return Outcome(settings, kept, {"variance": _figure(rows)}, lines)
+    return Outcome(
+        settings={"epsilons": values_of(rows, "epsilon")},
+        tables={"variance": rows, "crossings": crossings},
+        figures={"variance": _figure(rows)},
+        lines=lines,
+    )
 
 
 def _figure(rows: list[Row]) -> Figure:
     """Draw the variances of the cards, and their ratios to the lower bound."""
-    bounds = {row["epsilon"]: row["stated"] for row in pick(rows, mechanism=_BOUND)}
+    bounds = {}  # by epsilon
+    for row in pick(rows, mechanism=_BOUND):
+        bounds[row["epsilon"]] = row["stated"]
     absolute = [Curve(_BOUND, list(bounds), list(bounds.values()), everywhere=True)]
     relative = []
     for name in values_of(rows, "mechanism"):

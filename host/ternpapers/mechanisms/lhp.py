@@ -72,9 +72,9 @@ def magnitudes(card: Card) -> npt.NDArray[np.float64]:
 def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = BUDGETS) -> Design:
     """Design LHP with the largest budgets for which level and sign together keep epsilon.
 
-    epsilon: in millionths. levels: the number of outputs of the card, which must be twice the number
-    of budgets; None to leave that unsaid. budgets: their proportions, from the lowest range up.
-    Raises UsageError.
+    epsilon: in millionths. levels: the number of outputs of the card, which must be twice the
+    number of budgets; None to leave that unsaid. budgets: their proportions, from the lowest range
+    up. Raises UsageError.
     """
     _check_budgets(budgets, levels)
     largest_proportion = max(budgets)
@@ -94,7 +94,8 @@ def design(epsilon: int, levels: int | None = None, budgets: Sequence[float] = B
         except CardError:
             return True
 
-    largest = certify.bisected(0, epsilon + 1, is_too_large) - 1
+    least_too_large = certify.bisected(0, epsilon + 1, is_too_large)
+    largest = least_too_large - 1
     if largest == 0:
         raise UsageError(f"LHP has no cards at epsilon {epsilon / MICRO} with these budgets")
     data = card_at(largest)

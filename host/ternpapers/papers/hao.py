@@ -296,8 +296,8 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
     group = _group(unit, data.dimension, reports)
     rounds = math.ceil(reports / group)
 
-    errors_by_rate: dict[tuple[float, bool], list[float]] = {}
-    for rate, decays in product(_RATES, (False, True)):
+    def errors_at(rate: float, decays: bool) -> list[float]:
+        """Train at a learning rate, and return the error of each run."""
         training = baseline.Training(
             model="linear", epsilon=cost, reports=reports, rate=rate, decays=decays, rounds=rounds
         )
@@ -306,10 +306,13 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
             rng = baseline.generator(seed)
             weights = baseline.descend(training, data, _mean_gradient(noise, rng), rng)
             errors.append(_squared_error(data, weights))
-        errors_by_rate[rate, decays] = errors
-    mean_errors = {rate: float(np.mean(errors)) for rate, errors in errors_by_rate.items()}
-    best = min(mean_errors, key=lambda rate: mean_errors[rate])
-    best_rate, _ = best
+        return errors
+
+    best_rate, best_errors = 0.0, [math.inf]
+    for rate, decays in product(_RATES, (False, True)):
+        errors = errors_at(rate, decays)
+        if np.mean(errors) < np.mean(best_errors):
+            best_rate, best_errors = rate, errors
 
     common = {
         "panel": dataset,
@@ -321,7 +324,7 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
         "rate": best_rate,
     }
     rows = []
-    for run, error in enumerate(errors_by_rate[best]):
+    for run, error in enumerate(best_errors):
         rows.append({**common, "run": run, "squared_error": error})
     return rows
 
@@ -329,8 +332,8 @@ def _trained(unit: float, trainer: str, dataset: str, reports: int, seeds: range
 def _noise_of(trainer: str, card: Card, cost: float) -> tuple[float | None, Noise]:
     """Return the epsilon of a trainer's report, and the function that adds its noise.
 
-    The epsilon is None if the trainer keeps none. cost: the epsilon of a report of HierA whose level
-    is that of another number.
+    The epsilon is None if the trainer keeps none. cost: the epsilon of a report of HierA whose
+    level is that of another number.
     """
     if trainer == _LAPLACE:
         return None, partial(_graded, card)

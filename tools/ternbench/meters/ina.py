@@ -82,6 +82,7 @@ class Ina226(Instrument):
         with Repl(self._port) as repl:
             repl.run(LOGGER.read_text())
             program = f"log({self.kind!r}, {_ADDRESS}, {round(1000 * seconds)})"
+            # exchange(b"", b"\n") sends nothing, and returns what comes up to the end of a line.
             with repl.program(program, _READY, timeout=seconds + 10) as exchange:
                 # The program ends by itself; if it does not, give up a little later.
                 give_up_at = time.monotonic() + seconds + 5

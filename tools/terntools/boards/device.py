@@ -43,34 +43,38 @@ _SPENT = (
 
 @contextmanager
 def boards(fleet_name: str) -> Iterator[list[str]]:
-    """Yield the ports of the boards of a fleet while the context is open.
+    """Open a fleet, and yield the ports of its boards while the context is open.
 
-    Emulated boards are fresh, with one client. Raises UsageError and DeviceError.
+    Emulated boards are started for that, each with one client, a new key and one record. Raises
+    UsageError and DeviceError.
     """
     parsed_fleet = fleet.parse(fleet_name)
     with tempfile.TemporaryDirectory(prefix="tern-") as scratch:
-        directories = (
-            board_directories(Path(scratch), parsed_fleet.count) if parsed_fleet.provisions else []
-        )
+        directories = []
+        if parsed_fleet.provisions:  # emulated boards need files
+            directories = board_directories(Path(scratch), parsed_fleet.count)
         record = np.full((1, 3), fixed.ONE, np.int16)
+        policy = Policy(MICRO, MICRO)  # a budget of epsilon 1, also for one report
         for device, directory in enumerate(directories, 1):
             keys = list(new_keys([device]).values())
-            provision_board(directory, device, keys, record, Policy(MICRO, MICRO))
+            provision_board(directory, device, keys, record, policy)
         with parsed_fleet.boards(directories, whole=True) as running:
             yield list(running.ports)
 
 
 def info(port: str) -> dict[str, Any]:
-    """Ask the board at `port` for its own description, and return it for JSON.
+    """Ask the board at `port` for its identity and its state, and return them for JSON.
 
-    Raises DeviceError, and RefusedError for another schema.
+    Raises DeviceError, and RefusedError if it uses another version of the protocol.
     """
     with closing(open_link(port, SimpleQueue())) as link:
         hello = link.hello()
     stored_fields = hello_fields(hello)
     # The text is "board; interpreter; version", of which a program may leave out the end.
-    board, interpreter, version = [*(hello.text or "").split("; "), "", "", ""][:3]
+    parts = (hello.text or "").split("; ")
+    board, interpreter, version = [*parts, "", "", ""][:3]
     return {
+        # What the board is.
         "port": port,
         "board": board,
         "interpreter": interpreter,
@@ -78,11 +82,13 @@ def info(port: str) -> dict[str, Any]:
         "build": hello.text,
         "wire_version": hello.version,
         "schema": hello.schema.hex(),
+        # The devices (clients) that it serves, and the privacy budget of the first one.
         "first_device": hello.first,
         "clients": hello.clients,
         **devices.budget(hello),
         "budget": devices.budget_text(hello),
         "budget_spent": devices.is_spent(hello),
+        # Its limits and its state.
         "largest_frame": hello.largest,
         "credit": hello.credit,
         "fleet_epoch": hello.epoch,
@@ -98,13 +104,14 @@ def info(port: str) -> dict[str, Any]:
 
 
 def ping(port: str, count: int = 5) -> dict[str, Any]:
-    """Say hello to the board at `port` `count` times, and return how many milliseconds it takes.
+    """Measure how long the board at `port` takes to answer, `count` times.
 
-    Raises DeviceError and RefusedError, as `info` does.
+    Returns the statistics for JSON, in milliseconds. Raises DeviceError and RefusedError, as `info`
+    does.
     """
     milliseconds = []
     with closing(open_link(port, SimpleQueue())) as link:
-        link.hello()  # the first may find it still starting
+        link.hello()  # not measured, since the board may still be starting
         for _ in range(count):
             start = time.perf_counter()
             link.hello()
@@ -145,7 +152,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Print the identity and state of each board."""
+    """Print the identity and the state of each named board."""
     with boards(devices.fleet_of(args)) as ports:
         boards_info = [info(port) for port in ports]
     lines = []
@@ -156,8 +163,9 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def _info_lines(board: dict[str, Any]) -> list[str]:
-    """Return lines for people about a board. board: from `info`."""
-    first_device, client_count = board["first_device"], board["clients"]
+    """Describe a board in lines for people. board: what `info` has returned."""
+    first_device = board["first_device"]
+    client_count = board["clients"]
     if client_count == 0:
         device_words = "not provisioned;"
     elif client_count == 1:
@@ -176,10 +184,10 @@ def _info_lines(board: dict[str, Any]) -> list[str]:
     if board["budget_spent"]:
         lines.append(f"  {_SPENT}")
     incidents = []
-    for name in ("exception", "restart"):
-        times = board[f"{name}s"]
-        if times:
-            incidents.append(counted(times, name))
+    if board["exceptions"]:
+        incidents.append(counted(board["exceptions"], "exception"))
+    if board["restarts"]:
+        incidents.append(counted(board["restarts"], "restart"))
     if incidents:
         lines.append(f"  since power on {' and '.join(incidents)}")
     if board["absence"]:
@@ -188,7 +196,7 @@ def _info_lines(board: dict[str, Any]) -> list[str]:
 
 
 def run_ping(args: argparse.Namespace) -> int:
-    """Print how long each board takes to answer."""
+    """Print how long each named board takes to answer."""
     if args.count < 1:
         raise UsageError(f"--count must be 1 or more, not {args.count}")
     with boards(devices.fleet_of(args)) as ports:

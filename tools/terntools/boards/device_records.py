@@ -47,18 +47,24 @@ def add_actions(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Read the records of a board; then remove, replace or add records, as the options say."""
-    new_rows = own.read_csv(args.fill, classes=args.classes) if args.fill else None
-    if new_rows is not None:
-        records.check_fits(new_rows)
+    """Read the records of a board; then remove, replace or add records, as the options say.
+
+    Prints the records, unless an option says what else to do with them.
+    """
+    new_rows = None
+    if args.fill:
+        new_rows = own.read_csv(args.fill, classes=args.classes)
+        records.check_fits(new_rows)  # raises if a device cannot hold them
     port = names.resolve(args.board)
     answered_before = False
     if new_rows is not None:
-        # It may just have been started again, by this command: what is written there is checked all
-        # the same.
+        # A program may not start with the new records. Whether it does can only be checked if it
+        # answers now; it may be starting still, so it gets its time.
         answered_before = devices.identify(port, deploy.HELLO_WAIT).tern is not None
+
     with records.opened(port) as repl:
-        board_records = _read(repl, may_be_damaged=args.clear and not args.output)
+        only_removes = args.clear and not args.output
+        board_records = _read(repl, may_be_damaged=only_removes)
         if args.output:
             _write(Path(args.output), board_records.rows, args.classes)
         if new_rows is not None:
@@ -66,8 +72,11 @@ def _run(args: argparse.Namespace) -> int:
         if args.clear:
             repl.remove_tree(records.FOLDER)
         if new_rows is not None:
+            last_segment = 0
+            if not args.clear:
+                last_segment = board_records.last
+            files = records.segments(new_rows, last_segment)
             with Bar("writing records") as bar:
-                files = records.segments(new_rows, 0 if args.clear else board_records.last)
                 deploy.apply(repl, deploy.Changes(files, ()), bar.update)
     if answered_before and new_rows is not None:
         _require_answer(port, new_rows)
@@ -82,29 +91,31 @@ def _run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _read(repl: Repl, may_be_damaged: bool) -> records.Held:
-    """Read the records of the board.
+def _read(repl: Repl, may_be_damaged: bool) -> records.BoardRecords:
+    """Read the records of the board. Raises UsageError if they are damaged.
 
-    may_be_damaged: they are only to be removed, so that damaged ones count as none.
+    may_be_damaged: return no records then instead, since they are only to be removed.
     """
     with Bar("reading records") as bar:
         try:
             return records.read(repl, bar.update)
         except UsageError:
             if may_be_damaged:
-                return records.Held(None, None)
+                return records.BoardRecords(None, None)
             raise
 
 
-def _check_width(repl: Repl, rows: Rows, board_records: records.Held) -> None:
+def _check_width(repl: Repl, rows: Rows, board_records: records.BoardRecords) -> None:
     """Raise UsageError if the board has collected records of another size than `rows`.
 
-    A program whose Recorder finds records of another size does not start.
+    A program that collects records does not start if it finds records of another size.
     """
-    collected = board_records.rows if board_records.source == records.FOLDER else None
-    if collected is None or collected.shape[1] == rows.shape[1]:
+    collected = board_records.rows
+    if collected is None or board_records.source != records.FOLDER:
         return
-    features = rows.shape[1] - 1
+    if collected.shape[1] == rows.shape[1]:
+        return
+    features = rows.shape[1] - 1  # the last column is the label
     raise UsageError(
         f"the board on {repl.name} holds records of {collected.shape[1] - 1} features, and the "
         f"file of {features}",
@@ -114,7 +125,10 @@ def _check_width(repl: Repl, rows: Rows, board_records: records.Held) -> None:
 
 
 def _require_answer(port: str, rows: Rows) -> None:
-    """Raise DeviceError if the board, which answered before, does not any more."""
+    """Raise DeviceError if the board does not answer with the new records.
+
+    rows: the new records, to which its program must fit.
+    """
     try:
         deploy.wait_for_hello(port)
     except DeviceError as error:
@@ -126,30 +140,42 @@ def _require_answer(port: str, rows: Rows) -> None:
 
 
 def _result(
-    args: argparse.Namespace, port: str, board_records: records.Held, new_rows: Rows | None
+    args: argparse.Namespace, port: str, board_records: records.BoardRecords, new_rows: Rows | None
 ) -> dict[str, Any]:
-    """Return for JSON what was read from the board and what was done there."""
-    rows = board_records.rows
+    """Return what was read from the board and what was done there, for JSON."""
+    record_count = 0
+    feature_count = None
+    if board_records.rows is not None:
+        record_count = len(board_records.rows)
+        feature_count = board_records.rows.shape[1] - 1  # the last column is the label
+    filled_count = 0
+    if new_rows is not None:
+        filled_count = len(new_rows)
     return {
         "port": port,
         "source": board_records.source,
-        "records": 0 if rows is None else len(rows),
-        "features": None if rows is None else rows.shape[1] - 1,
+        "records": record_count,
+        "features": feature_count,
         "output": args.output,
         "cleared": args.clear,
-        "filled": 0 if new_rows is None else len(new_rows),
+        "filled": filled_count,
     }
 
 
 def _write(path: Path, rows: Rows | None, classes: bool) -> None:
-    """Write records as CSV, readable for their owner alone. Raises StorageError."""
-    text = "" if rows is None else records.csv_of(rows, classes=classes)
+    """Write records to a CSV file that only the user can read. Raises StorageError.
+
+    rows: None for an empty file. classes: whether labels are numbers of classes.
+    """
+    text = ""
+    if rows is not None:
+        text = records.csv_of(rows, classes=classes)
     with storage_errors("name another --output", f"cannot write {path}"):
         write_file(path, text.encode(), secret=True)
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """Describe in one line for people what was read, removed and written."""
+    """Describe in one line for people what was read, removed and written. result: of `_result`."""
     parts = []
     if result["records"]:
         features = counted(result["features"], "feature")

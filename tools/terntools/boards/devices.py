@@ -22,12 +22,13 @@ from ternhost.reach.ports import names
 from ternhost.reach.ports.link import BAUD, PORT_ERRORS, open_port
 from ternhost.text import visible
 
-DELTA = 1e-6  # of the epsilons of a budget in rho
+DELTA = 1e-6  # a budget in rho is shown as the epsilon that it gives together with this delta
+# What MicroPython prints at its prompt: its version, and after the date the board.
 _BANNER = re.compile(rb"MicroPython (\S+) on [^;]*; ([^\r\n]+)\r?\n")
 
 
 def add_board(parser: argparse.ArgumentParser) -> None:
-    """The argument that names one board."""
+    """Add the argument that names one board."""
     parser.add_argument("board", metavar="BOARD", help=names.NAMES)
 
 
@@ -36,7 +37,8 @@ def add_board_or_fleet(
 ) -> None:
     """Add the options that name one board, or a fleet.
 
-    fleets: the help of --fleet. default: the fleet if neither is named.
+    fleets: the help text of --fleet. default: the fleet that is meant if the user names neither;
+    None if one must be named.
     """
     board_or_fleet = parser.add_mutually_exclusive_group(required=default is None)
     board_or_fleet.add_argument("board", nargs="?", metavar="BOARD", help=names.NAMES)
@@ -44,35 +46,46 @@ def add_board_or_fleet(
 
 
 def fleet_of(args: argparse.Namespace) -> str:
-    """The fleet that these options name."""
-    return f"port:{args.board}" if args.board is not None else str(args.fleet)
+    """Return the fleet that the options of `add_board_or_fleet` name."""
+    if args.board is not None:
+        return f"port:{args.board}"
+    return str(args.fleet)
 
 
 def heap(free: int | None) -> str:
-    """The free heap in bytes that a board tells, for people; a program of one's own may not tell it."""
-    return f"heap free {free:,} bytes" if free else "heap free: not told"
+    """Return words about the free memory that a board reports.
+
+    free: bytes; None if the board does not report it, which a user's program need not do.
+    """
+    if not free:
+        return "heap free: not told"
+    return f"heap free {free:,} bytes"
 
 
 def budget(hello: Any) -> dict[str, Any]:
-    """Describe the budget of a board's first device, for JSON.
+    """Describe the privacy budget of a board's first device, for JSON.
 
-    It has what is left and spent in the device's measure, what it protects, and its guarantee,
-    which is None if the board cannot read its ledger.
+    The amounts that are left and spent have the measure in their names, such as "epsilon_left".
+    "guarantee" is the guarantee for life, None if the board cannot read its ledger. hello: the
+    board's HELLO, decoded.
     """
     measure = MEASURES[hello.measure or 0]
     guarantee = guarantee_of(hello)
+    guarantee_json = None
+    if guarantee is not None:
+        guarantee_json = guarantee.as_json()
     return {
         f"{measure}_left": (hello.budget or 0) / MICRO,
         f"{measure}_spent": (hello.spent or 0) / MICRO,
         "protects": protected(hello.unit or 0),
-        "guarantee": None if guarantee is None else guarantee.as_json(),
+        "guarantee": guarantee_json,
     }
 
 
 def guarantee_of(hello: Any) -> Guarantee | None:
-    """Return the guarantee for life of a board's first device.
+    """Return the privacy guarantee for life of a board's first device.
 
-    It is None if the board cannot read its ledger.
+    It follows from the whole budget. The result is None if the board cannot read its ledger.
     """
     whole_budget = (hello.budget or 0) + (hello.spent or 0)
     if not whole_budget:
@@ -81,8 +94,9 @@ def guarantee_of(hello: Any) -> Guarantee | None:
 
 
 def budget_text(hello: Any) -> str:
-    """Describe the budget of a board's first device: "epsilon left 1.5, spent 0.5"."""
-    left, spent = (hello.budget or 0) / MICRO, (hello.spent or 0) / MICRO
+    """Describe the budget of a board's first device, such as "epsilon left 1.5, spent 0.5"."""
+    left = (hello.budget or 0) / MICRO
+    spent = (hello.spent or 0) / MICRO
     text = f"{MEASURES[hello.measure or 0]} left {left:g}, spent {spent:g}"
     if hello.unit:
         text += f" for {protected(hello.unit)}"
@@ -90,17 +104,17 @@ def budget_text(hello: Any) -> str:
 
 
 def is_spent(hello: Any) -> bool:
-    """Whether a board's first device has paid for reports, and nothing is left of its budget."""
+    """Return whether a board's first device has paid for reports, and has no budget left."""
     return bool(hello.spent) and not hello.budget
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A board's own description: MicroPython's version and board, and tern's version if it runs."""
+    """What a board says about itself; None for what it does not say."""
 
-    board: str | None
-    firmware: str | None
-    tern: str | None
+    board: str | None  # the kind of board
+    firmware: str | None  # the version of MicroPython
+    tern: str | None  # the version of tern, if it runs
 
 
 _NOTHING = Identity(None, None, None)
@@ -109,8 +123,9 @@ _NOTHING = Identity(None, None, None)
 def identify(port: str, patience: float = 1.5) -> Identity:
     """Ask the board on `port` for its identity, without interrupting its program.
 
-    MicroPython's prompt prints its version at Ctrl-B, and a running tern answers a hello within
-    `patience` seconds; anything else stays silent. Raises DeviceError and UsageError.
+    MicroPython's prompt prints its version at Ctrl-B, and a running tern answers a hello. Whatever
+    else is on the port says nothing that is understood here. patience: seconds to wait for the
+    hello. Raises DeviceError and UsageError.
     """
     banner = _BANNER.search(_answer_to_ctrl_b(port))
     if banner:
@@ -125,9 +140,14 @@ def identify(port: str, patience: float = 1.5) -> Identity:
         except DeviceError:
             return _NOTHING
     # The text is "board; interpreter; version", of which a program may leave out the end.
-    board, firmware, version = (part.strip() for part in (text + ";;").split(";")[:3])
-    firmware = firmware.removeprefix("micropython ")
-    return Identity(board, firmware, version.removeprefix("tern ") or None)
+    parts = [part.strip() for part in text.split(";")]
+    board, firmware, version = [*parts, "", ""][:3]
+    tern_version = version.removeprefix("tern ")
+    return Identity(
+        board=board,
+        firmware=firmware.removeprefix("micropython "),
+        tern=tern_version or None,
+    )
 
 
 def _answer_to_ctrl_b(port: str) -> bytes:
@@ -148,10 +168,13 @@ def _answer_to_ctrl_b(port: str) -> bytes:
 
 
 def _row(device: names.Device, asks_board: bool) -> dict[str, str | None]:
-    """Return a board of the list: what USB says of it, and what it says itself if it is asked."""
+    """Return a row of the list for one device: what USB says about it, and what it says itself.
+
+    asks_board: whether to open its port and ask it. Measuring instruments are never asked.
+    """
     identity = _NOTHING
     if asks_board and device.family != names.INSTRUMENT:
-        with suppress(TernError):  # busy, or gone meanwhile: it is still on the list
+        with suppress(TernError):  # a board that is busy or has gone stays on the list
             identity = identify(device.port)
     row = asdict(device)
     row["board"] = identity.board or device.board
@@ -173,7 +196,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    devices = [_row(device, not args.no_ask) for device in names.find()]
+    """Print a table of the boards that are connected."""
+    devices = []
+    for device in names.find():
+        devices.append(_row(device, asks_board=not args.no_ask))
     text = _table(devices)
     if not devices:
         text = "no board found: is it plugged in, with a cable that carries data?"
@@ -182,15 +208,17 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _table(devices: list[dict[str, str | None]]) -> str:
-    """Return a line for each board, below the names of the columns."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
+    """Return a table with a line for each board, below the names of the columns."""
+    rows: list[list[str]] = [list(_COLUMNS)]
     for device in devices:
-        rows.append(tuple(device[name] or "-" for name in _COLUMNS))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.append([device[name] or "-" for name in _COLUMNS])
+    widths = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(map(len, column)))
     lines = []
     for row in rows:
         line = ""
-        for cell, width in zip(row, widths, strict=True):
-            line += f"{cell:{width}}  "
+        for text, width in zip(row, widths, strict=True):
+            line += f"{text:{width}}  "
         lines.append(line.rstrip())
     return "\n".join(lines)

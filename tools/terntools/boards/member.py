@@ -20,7 +20,7 @@ from ternhost.store.fleet_key import FleetKey
 from terntools.boards import records
 from terntools.boards.network import Broker
 
-SHAPES = {name: number for number, name in cards.SHAPES.items()}
+SHAPES = {name: number for number, name in cards.SHAPES.items()}  # kinds of mechanisms
 
 _LEAST_BOUND = 64  # records
 _LOCKED = "a locked board runs tern's own main.py"
@@ -39,8 +39,13 @@ class FleetSettings:
     unit: int = 0  # records of a run that is protected; 0: the device
 
     def fleet_file(self, fleet: FleetKey, record_count: int) -> bytes:
-        """Return the bytes of fleet.bin with the fleet's key. Raises UsageError for wrong settings."""
-        most_records = self.most_records or _bound_on_records(record_count)
+        """Return the bytes of fleet.bin, with these settings and the fleet's key.
+
+        record_count: of the device. Raises UsageError for impossible settings.
+        """
+        most_records = self.most_records
+        if not most_records:
+            most_records = _bound_on_records(record_count)
         return fleet_file(
             fleet.key,
             pause=self.pause,
@@ -53,34 +58,43 @@ class FleetSettings:
 
 
 def _bound_on_records(record_count: int) -> int:
-    """Return a public upper bound on the number of records, for a device that holds so many.
+    """Return an upper bound on the number of records of a device, which everybody may know.
 
-    It is the smallest power of two from 64 on that is not below them, since that reveals little.
+    It is the smallest power of two that is not below the number, and at least 64: so it reveals
+    little about the number itself.
     """
+    # The bits that n - 1 needs: 2 to their number is n or the next power of two.
     power_of_two = 1 << (record_count - 1).bit_length()
     return min(max(_LEAST_BOUND, power_of_two), records.MOST)
 
 
 @dataclass(frozen=True)
 class Member:
-    """The wanted state of a board: one client of a fleet. Raises UsageError if it is impossible."""
+    """The wanted state of a board as one client of a fleet.
 
-    device: int
-    rows: Rows
-    policy: Policy
-    shapes: tuple[str, ...] = ()  # of cards that it answers; none named: all
+    Making one raises UsageError if no board can be in this state.
+    """
+
+    device: int  # its id
+    rows: Rows  # its records
+    policy: Policy  # the largest cost of a report, and the budget for life
+    shapes: tuple[str, ...] = ()  # the kinds of mechanisms that it accepts; none named: all
     settings: FleetSettings = field(default_factory=FleetSettings)
+
+    # How it reaches its host: by a broker, by a user's own link, or else by its port.
     broker: Broker | None = None
     wake: int | None = None  # seconds from one wake to the next, if it sleeps
-    # Files of one's own link, by name.
-    link: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    lock: bool = False  # the board's console is closed
-    counter: bool = False  # a new ledger is bound to the counter of its chip
-    again: bool = False  # a device that has lived before goes on, on a board without its ledger
+    link: Mapping[str, bytes] = field(
+        default_factory=dict, repr=False
+    )  # files of the link, by name
+
+    lock: bool = False  # close the board's console
+    counter: bool = False  # bind a new ledger to the counter of its chip
+    again: bool = False  # go on with a device that the store knows, on a board without its ledger
 
     def __post_init__(self) -> None:
-        """Raise UsageError if no board can be in this state."""
-        keys.parse_ids([str(self.device)])
+        """Raise UsageError if no board can be in the state that these fields describe."""
+        keys.parse_ids([str(self.device)])  # raises if the id is impossible
         unknown = sorted(set(self.shapes) - set(SHAPES))
         if unknown:
             raise UsageError(
@@ -92,8 +106,9 @@ class Member:
             raise UsageError(f"--most-records must be 1 to {records.MOST}, not {most_records}")
         self._require_wake_possible()
         self._require_no_contradiction()
-        self.fleet_file(FleetKey(bytes(wire.KEY_BYTES), 1))
-        records.check_fits(self.rows)
+        any_key = FleetKey(bytes(wire.KEY_BYTES), 1)
+        self.fleet_file(any_key)  # raises for impossible settings
+        records.check_fits(self.rows)  # raises for too many or too large records
 
     def _require_wake_possible(self) -> None:
         """Raise UsageError if the board cannot sleep in this way."""
@@ -111,7 +126,8 @@ class Member:
 
     def _require_no_contradiction(self) -> None:
         """Raise UsageError for two options that exclude each other."""
-        reserve, pause = self.settings.reserve, self.settings.pause
+        reserve = self.settings.reserve
+        pause = self.settings.pause
         if self.wake and reserve > 1:
             raise _contradiction(
                 f"--reserve {reserve} and --wake-s",
@@ -135,7 +151,11 @@ class Member:
 
     @property
     def link_name(self) -> str:
-        """The link that the board uses: "mqtt", that of its .json file, or "serial" for its port."""
+        """The name of the link that the board uses.
+
+        It is "mqtt" with a broker, the name of its .json file for a user's own link, and "serial"
+        for the board's port.
+        """
         if self.broker:
             return "mqtt"
         for name in self.link:
@@ -145,25 +165,29 @@ class Member:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules on demand that its board needs for its unit and its ledger."""
+        """The optional modules that its board needs for its unit of privacy and its budget."""
         if self.settings.unit or self.policy.measure == RHO:
             return ("sums",)
         return ()
 
     def fleet_file(self, fleet: FleetKey) -> bytes:
-        """fleet.bin with the fleet's key. Raises UsageError."""
+        """Return the bytes of fleet.bin with the fleet's key. Raises UsageError."""
         return self.settings.fleet_file(fleet, len(self.rows))
 
 
 def _contradiction(options: str, why: str, hint: str = _LEAVE_ONE_OUT) -> UsageError:
-    """The error for two options that exclude each other."""
+    """Return the error for two options that exclude each other.
+
+    options: their names, such as "--a and --b". why: the reason, as the end of the sentence.
+    """
     return UsageError(f"{options} are at odds: {why}", hint=hint)
 
 
 def dataset_records(name: str, device: int, count: int, *, classes: bool = False) -> Rows:
-    """Take `count` training records of a data set, for a trial.
+    """Return `count` training records of a data set, so that a device has records for a trial.
 
-    Devices with successive ids get successive records. classes: labels are class numbers.
+    Devices with successive ids get successive records; after the last record comes the first one.
+    classes: whether labels are numbers of classes.
     """
     dataset = datasets.held(name, classes=classes)
     positions = (np.arange(count) + (device - 1) * count) % len(dataset.training)

@@ -14,24 +14,23 @@ from terntools.boards.program import read_file
 
 AUTHORITY = "authority.der"
 MQTT = "mqtt.json"
-_MQTT_PORT, _MQTT_TLS_PORT = 1883, 8883
+_MQTT_PORT = 1883
+_MQTT_TLS_PORT = 8883
+# Names or addresses of hosts, separated by commas; an IPv6 address is in brackets.
 _HOSTS = re.compile(r"(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(,(?!$)|$))+")
 _LINK_FILE = re.compile(r"[A-Za-z0-9_-]{1,32}\.(json|der|pem|key)")
 
 
 @dataclass(frozen=True)
 class Broker:
-    """A board's broker, and the Wi-Fi network that leads to it.
+    """A board's broker, and the Wi-Fi network by which the board reaches it."""
 
-    The secret is never part of a repr.
-    """
-
-    host: str
+    host: str  # or the hosts of a cluster, separated by commas
     port: int
-    authority: bytes | None = None  # DER; without it, no TLS
-    ssid: str | None = None
-    wifi_secret: str | None = field(default=None, repr=False)
-    prefix: str | None = None
+    authority: bytes | None = None  # the broker's certificate (DER); None: no TLS
+    ssid: str | None = None  # the name of the Wi-Fi network; None: the board needs none
+    wifi_secret: str | None = field(default=None, repr=False)  # its password, never shown
+    prefix: str | None = None  # of the fleet's topics; None for the default
 
     @classmethod
     def parse(
@@ -42,27 +41,42 @@ class Broker:
         wifi_secret_file: Path | None = None,
         prefix: str | None = None,
     ) -> Broker:
-        """Read HOST[:PORT], or HOST,...[:PORT] of a cluster, and the files that are named.
+        """Make a Broker from its address and the files with its certificate and a password.
 
-        authority: file of the broker's certificate (DER). prefix: of the fleet's topics. Raises
-        UsageError.
+        address: HOST[:PORT], or HOST,HOST,...[:PORT] for a cluster. authority: the file with the
+        broker's certificate (DER). wifi_secret_file: the file with the password of the Wi-Fi network.
+        prefix: of the fleet's topics. Raises UsageError.
         """
         host, port = _parse_address(address, with_tls=authority is not None)
         if prefix is not None:
             from ternhost.reach.broker.access import check_prefix
 
-            check_prefix(prefix)
-        wifi_secret = _read_secret(wifi_secret_file) if wifi_secret_file else None
+            check_prefix(prefix)  # raises
+        wifi_secret = None
+        if wifi_secret_file:
+            wifi_secret = _read_secret(wifi_secret_file)
         _check_wifi(ssid, wifi_secret)
-        certificate = read_file(authority) if authority else None
-        if certificate is not None and certificate[:1] != b"\x30":
-            raise UsageError(
-                f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
-            )
-        return cls(host, port, certificate, ssid=ssid, wifi_secret=wifi_secret, prefix=prefix)
+        certificate = None
+        if authority:
+            certificate = read_file(authority)
+            if certificate[:1] != b"\x30":  # a sequence, with which each certificate begins
+                raise UsageError(
+                    f"{authority} is not a certificate in DER", hint=f"use the broker's {AUTHORITY}"
+                )
+        return cls(
+            host=host,
+            port=port,
+            authority=certificate,
+            ssid=ssid,
+            wifi_secret=wifi_secret,
+            prefix=prefix,
+        )
 
     def files(self, wake: int | None = None) -> dict[str, bytes]:
-        """Return the files for the board, by path. wake: seconds between two wakes, if it sleeps."""
+        """Return the files by which the board finds this broker, by their path.
+
+        wake: seconds between two wakes of a board that sleeps; None if it does not.
+        """
         config: dict[str, object] = {"host": self.host, "port": self.port}
         if wake is not None:
             config["wake_s"] = wake
@@ -83,12 +97,15 @@ class Broker:
 
 
 def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
-    """Split an address into host, without the brackets of an IPv6 address, and port.
+    """Split an address into its host and its port.
 
-    Without a port it is the usual one of MQTT, or of MQTT over TLS. Raises UsageError.
+    The host comes without the brackets of an IPv6 address. An address without a port has the usual
+    one of MQTT, or of MQTT over TLS. Raises UsageError.
     """
     host = address
-    port = str(_MQTT_TLS_PORT if with_tls else _MQTT_PORT)
+    port = str(_MQTT_PORT)
+    if with_tls:
+        port = str(_MQTT_TLS_PORT)
     # An address that ends with "]" is IPv6 without a port; its colons separate nothing.
     if ":" in address and not address.endswith("]"):
         host, _, port = address.rpartition(":")
@@ -101,7 +118,7 @@ def _parse_address(address: str, with_tls: bool) -> tuple[str, int]:
 
 
 def _check_wifi(ssid: str | None, secret: str | None) -> None:
-    """Raise UsageError for a network or a password that Wi-Fi cannot have."""
+    """Raise UsageError for the name of a network, or a password, that Wi-Fi cannot have."""
     if ssid is not None and not 1 <= len(ssid.encode()) <= 32:
         raise UsageError(f"--ssid must have 1 to 32 bytes, not {len(ssid.encode())}")
     if secret is not None and ssid is None:
@@ -113,9 +130,9 @@ def _check_wifi(ssid: str | None, secret: str | None) -> None:
 
 
 def read_link(files: Sequence[str]) -> dict[str, bytes]:
-    """Read the files of a user's own link from arguments NAME=FILE, by their name on the board.
+    """Read the files of a user's own link, and return them by their name on the board.
 
-    Raises UsageError.
+    files: the arguments of --link, NAME=FILE each. Raises UsageError.
     """
     link = {}
     for argument in files:
@@ -150,10 +167,11 @@ def _require_object(data: bytes, path: str) -> None:
 
 
 def _read_secret(path: Path) -> str:
-    """The Wi-Fi password in a file. Raises UsageError."""
+    """Return the Wi-Fi password in a file. Raises UsageError."""
     try:
         return read_file(path).decode("utf-8-sig").strip("\r\n")
-    except UnicodeDecodeError:  # which holds the secret, and so is not kept as the cause
+    except UnicodeDecodeError:
+        # This exception has the password in it, and so must not become the cause (`from None`).
         raise UsageError(
             f"{path} is not UTF-8 text", hint="save the Wi-Fi password as text, alone"
         ) from None

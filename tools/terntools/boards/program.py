@@ -26,21 +26,21 @@ _FROZEN = "aioespnow apa106 dht ds18x20 mip neopixel ntptime onewire requests um
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the user's."""
+    """A user's program, with the modules beside it that it imports."""
 
     main: bytes
-    modules: Mapping[str, bytes] = field(default_factory=dict)  # content by path below its folder
-    missing: tuple[str, ...] = ()  # imports that are nowhere
-    name: str = "main.py"  # of its file
+    modules: Mapping[str, bytes] = field(default_factory=dict)  # contents by path below its folder
+    missing: tuple[str, ...] = ()  # imports for which there is no module anywhere
+    name: str = "main.py"  # the file that became main.py
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts of main.py and of the modules."""
+        """The texts of main.py and of the modules, main.py first."""
         return tuple(data.decode() for data in (self.main, *self.modules.values()))
 
 
 def read_file(path: str | Path) -> bytes:
-    """A file of the user. Raises UsageError where it cannot be read."""
+    """Return the content of a user's file. Raises UsageError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -48,10 +48,11 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read(path: str | Path) -> Program:
-    """Read a user's program, with the modules and packages beside it that it needs.
+    """Read a user's program, with the modules and packages beside it that it imports.
 
-    Those are its imports, and theirs. Warns of imports that are neither there nor in MicroPython or
-    tern. Raises UsageError, also for a file that is not Python.
+    What those import is read as well, and so on. The user is warned of imports that are neither
+    there nor in MicroPython or tern. Raises UsageError for a file that cannot be read, or that is
+    not Python.
     """
     main = _python(path)
     folder = Path(path).parent
@@ -62,10 +63,11 @@ def read(path: str | Path) -> Program:
     waiting = [main]
     while waiting:
         source = waiting.pop().decode()
-        may_be_absent = {*_FROZEN.split(), *map(_top, modules.guarded(source))}
-        names = set(map(_top, modules.imports(source))) - seen
-        seen |= names
-        for name in names:
+        new_names = set(map(_top, modules.imports(source))) - seen
+        seen |= new_names
+        # Modules that the board may have, or that the program can do without.
+        may_be_absent = set(_FROZEN.split()) | set(map(_top, modules.guarded(source)))
+        for name in new_names:
             files = _files_of(folder, name)
             copied_files |= files
             waiting += files.values()
@@ -77,21 +79,29 @@ def read(path: str | Path) -> Program:
             "MicroPython or tern\n  it stops there unless the board has this module in its firmware "
             "or in /lib (mpremote mip install)"
         )
-    return Program(main, dict(sorted(copied_files.items())), tuple(sorted(missing)), str(path))
+    return Program(
+        main=main,
+        modules=dict(sorted(copied_files.items())),
+        missing=tuple(sorted(missing)),
+        name=str(path),
+    )
 
 
 def _files_of(folder: Path, name: str) -> dict[str, bytes]:
-    """Read the files of a package or module in a folder, by their path below it.
+    """Read the files of a package or a module in a folder, and return them by their path below it.
 
     The result is empty if the folder has no such package or module.
     """
-    paths = list((folder / name).rglob("*.py")) or list(folder.glob(f"{name}.py"))
+    paths = list((folder / name).rglob("*.py"))
+    if not paths:
+        paths = list(folder.glob(f"{name}.py"))
     return {path.relative_to(folder).as_posix(): _python(path) for path in paths}
 
 
 def _top(name: str) -> str:
-    """The package of a module, or the module itself."""
-    return name.partition(".")[0]
+    """Return the name of the outermost package of a module, or the module itself if it has none."""
+    package, _, _ = name.partition(".")
+    return package
 
 
 def _python(path: str | Path) -> bytes:
@@ -111,14 +121,18 @@ def program_files(
     extra_modules: Iterable[str] = (),
     other_files: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
-    """Return the files of a program on `machine`, one of MACHINES, by path in its folder.
+    """Return the files of an update by their path: the library, the program, and its modules.
 
-    program: it must import tern.update. extra_modules: of the library. other_files: the user's, by
-    name. Raises UsageError.
+    machine: the kind of board, one of MACHINES. program: must import tern.update, so that the board
+    can be updated again. extra_modules: of the library. other_files: more files of the user's, by
+    name. Raises UsageError if the program cannot run on the board.
     """
+    # A program that does not compile would reach the board and be rolled back there, so it is
+    # compiled here first, for any processor.
+    names = (program.name, *program.modules)
     try:
-        for name, text in zip((program.name, *program.modules), program.texts, strict=True):
-            mpy.compiled(text, "armv6m", name)  # one that does not would be rolled back
+        for name, text in zip(names, program.texts, strict=True):
+            mpy.compiled(text, "armv6m", name)
     except TernError as error:
         raise UsageError(f"{program.name} is not a program for MicroPython: {error}") from error
     if "tern.update" not in modules.imports(program.texts[0]):
@@ -128,11 +142,18 @@ def program_files(
             hint="give its App an Update(board), out of tern.update: docs/guides/application.md",
         )
     extra_modules = [*extra_modules, *_ALWAYS]
+    files = {}
     if machine == EMULATED:
-        sources = mpy.sources_for(mpy.Board("", "linux", True), whole=True, more=extra_modules)
-        files = {f"{mpy.file_of(name)}.py": source.encode() for name, source in sources.items()}
+        board = mpy.Board(processor="", platform="linux", network=True)
+        sources = mpy.sources_for(board, whole=True, more=extra_modules)
+        for name, source in sources.items():
+            files[f"{mpy.file_of(name)}.py"] = source.encode()
     else:
-        files = mpy.files_of(
-            mpy.compile_set(mpy.BOARDS[machine], more=extra_modules, programs=program.texts)
-        )
-    return {**files, **program.modules, **(other_files or {}), MAIN: program.main}
+        board = mpy.BOARDS[machine]
+        compiled = mpy.compile_set(board, more=extra_modules, programs=program.texts)
+        files = mpy.files_of(compiled)
+    files |= program.modules
+    if other_files:
+        files |= other_files
+    files[MAIN] = program.main
+    return files

@@ -29,20 +29,21 @@ try:
 except ImportError:
     print(False)
 """
-# The key in a store of the files that links of one's own have put on a device's board.
+# A key in a store, for a device: the names of the files that a user's own link has on its board.
 _LINK_FILES = "link of device %d"
 _CLIENTS = "/" + storage.CLIENTS
-# Where the first client has its key in clients.bin.
+# Where clients.bin has the key of the first client, after its id.
 _KEY_FIELD = slice(4, 4 + wire.KEY_BYTES)
 
 
 def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
-    """Find the changes that make the board this member.
+    """Find the changes to a board's files that make it this member of a fleet.
 
-    The device's key is that of `store`, or a new one for `apply` to store. Raises RefusedError if
-    the board is another device, its ledger is lost or damaged, or the device has lived before, and
-    UsageError.
+    The files have the device's key from `store`, or a new key, which `apply` then stores. Raises
+    RefusedError if the board is another device already, if its ledger is lost or damaged, or if the
+    device had another board before; and UsageError for options that do not fit the board.
     """
+    # What the board is now.
     _check_connection(repl, member)
     device_on_board = _device_on_board(repl)
     if device_on_board is not None and device_on_board != member.device:
@@ -53,7 +54,10 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
             f"and {lifetime.ANOTHER_DEVICE}",
         )
 
-    spent_before, life_note, counter_step = 0, "", 0
+    # Its ledger: it is kept, or a new one counts what the device has spent before.
+    spent_before = 0
+    life_note = ""
+    counter_step = 0
     ledger_path = "/" + storage.ledger_name(member.device)
     has_ledger = ledger_path in repl.directory("/" + storage.LEDGERS)
     if has_ledger:
@@ -66,6 +70,7 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
         if member.counter:
             counter_step, _ = counter.plan(repl, member.policy, member.settings.reserve)
 
+    # The files that it gets.
     begins_again = bool(life_note)
     key, fleet = _keys(member, store, begins_again)
     sleepers.set_wake(store, member.device, member.wake)
@@ -80,15 +85,19 @@ def plan(repl: Repl, member: Member, store: Store) -> deploy.Changes:
 
 
 def _check_connection(repl: Repl, member: Member) -> None:
-    """Raise UsageError if the board could not reach its host in the wanted way."""
+    """Raise UsageError if the board could not reach its host in the way that `member` says.
+
+    Either a lock would shut its host out, or it needs Wi-Fi for its broker and has no network.
+    """
     if member.lock:
-        lock.check(repl, network=member.broker is not None)
+        lock.check(repl, network=member.broker is not None)  # raises
     if member.broker is None or member.broker.ssid is not None:
         return
     needs_wifi = repl.run(_NETWORK).strip() == "True"
     programs = repl.hashes([deploy.MAIN, deploy.PROGRAM])
+    # A user's program may join a network by itself; tern's own main.py does not.
     runs_our_main = deploy.digest(mpy.MAIN.read_bytes()) in programs.values()
-    if runs_our_main and needs_wifi:  # a program of one's own may join a network by itself
+    if runs_our_main and needs_wifi:
         raise UsageError(
             f"the board on {repl.name} reaches a broker over Wi-Fi, and no network is named",
             hint="add --ssid NAME, and --wifi-password-file FILE if the network has a password",
@@ -96,18 +105,19 @@ def _check_connection(repl: Repl, member: Member) -> None:
 
 
 def _device_on_board(repl: Repl) -> int | None:
-    """The id of the device that the board is; None if it is none yet."""
+    """Return the id of the device that the board is; None if it is not provisioned yet."""
     if _CLIENTS not in repl.directory("/"):
         return None
-    return int.from_bytes(repl.read_file(_CLIENTS)[:4], "little")
+    device_field = repl.read_file(_CLIENTS)[:4]
+    return int.from_bytes(device_field, "little")
 
 
 def _keys(member: Member, store: Store, begins_again: bool) -> tuple[bytes, FleetKey]:
-    """Return the device's key, and the key that its board takes for the fleet's.
+    """Return the device's key, and the key that its board takes for the fleet's key.
 
-    begins_again: the device has lived before on another board. Then its own key is a new one, and
-    `apply` makes a new fleet key. A device that answers no rounds for the whole fleet gets a key of
-    its own in place of the fleet's.
+    A device that answers no rounds for the whole fleet gets a key that nobody else has in the place
+    of the fleet's. begins_again: whether the device had a board before, which may be in other hands.
+    Then its own key is a new one, and `apply` makes a new fleet key.
     """
     device_key = None
     if not begins_again:
@@ -116,7 +126,7 @@ def _keys(member: Member, store: Store, begins_again: bool) -> tuple[bytes, Flee
         device_key = new_keys([member.device])[member.device]
     if member.settings.whole_fleet and not begins_again:
         return device_key, keys.fleet_key(store)
-    # Nobody uses this key. It follows from the device's, so that it is the same each time.
+    # Nobody uses this key. It follows from the device's key, so that it is the same each time.
     unused_key = hashlib.sha256(b"tern alone" + device_key).digest()
     return device_key, FleetKey(unused_key, OWN_KEY_ONLY)
 
@@ -124,12 +134,16 @@ def _keys(member: Member, store: Store, begins_again: bool) -> tuple[bytes, Flee
 def _files(
     member: Member, key: bytes, fleet: FleetKey, *, last_round: int, spent: int, step: int
 ) -> dict[str, bytes]:
-    """Return the member's files by their path on the board; clients.bin and the lock come last.
+    """Return the files of a member, by their path on the board, in the order of writing.
 
-    fleet: the fleet's key. last_round: the last round that the device refuses. spent: millionths
-    that count as spent in a new ledger. step: of the counter to which it is bound.
+    clients.bin comes last, since a board with it counts as provisioned, and then the lock.
+
+    key: of the device. fleet: the fleet's key. last_round: the number of the last round that the
+    device refuses. spent: what counts as spent in a new ledger, in millionths. step: the step of
+    the chip's counter to which a new ledger is bound; 0 for no counter.
     """
-    mask = 0  # a bit for each shape of card that the device answers; 0: all
+    # A bit for each kind of mechanism that the device accepts; 0 for all.
+    mask = 0
     for shape in set(member.shapes):
         mask |= 1 << SHAPES[shape]
     settings = BoardSettings(mask, last_round, step)
@@ -152,19 +166,22 @@ def _files(
 def _files_of_other_links(
     repl: Repl, member: Member, store: Store, files: dict[str, bytes]
 ) -> tuple[str, ...]:
-    """Return the paths on the board of files that an earlier link has left there.
+    """Return the paths of files on the board that an earlier link has left there.
 
-    files: those that the board gets. The store notes the files of this link.
+    files: those that the board gets now. As a side effect the store notes the files of this link,
+    so that they can be found later.
     """
     earlier_files = store.state(_LINK_FILES % member.device) or []
-    new_files = member.link.keys() - set(earlier_files)
-    if new_files:
-        store.save_state({_LINK_FILES % member.device: sorted({*earlier_files, *new_files})})
+    all_files = {*earlier_files, *member.link}
+    if all_files != set(earlier_files):
+        store.save_state({_LINK_FILES % member.device: sorted(all_files)})
 
     optional_paths = ["/" + name for name in (*links.MODULES, *earlier_files, AUTHORITY)]
     if member.lock:
         optional_paths.append(lock.BOOT)
-    return tuple(repl.hashes([path for path in optional_paths if path not in files]))
+    unwanted_paths = [path for path in optional_paths if path not in files]
+    existing_paths = repl.hashes(unwanted_paths).keys()
+    return tuple(existing_paths)
 
 
 def apply(
@@ -174,7 +191,11 @@ def apply(
     store: Store,
     progress: FileProgress | None = None,
 ) -> None:
-    """Make the changes of `plan`; new keys are in the store before they are on the board."""
+    """Make the changes that `plan` has found.
+
+    New keys are stored before the board gets them, so that no board has a key that its host does not
+    know. A device that begins again also gets a new fleet key.
+    """
     key = changes.write.get(_CLIENTS, b"")[_KEY_FIELD]
     if key and key != store.keys().get(member.device):
         store.add_devices({member.device: key})

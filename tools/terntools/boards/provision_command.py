@@ -44,10 +44,11 @@ def add_parser(subparsers: Any) -> None:
 def run_provision(
     port: str, member: Member, store: Path, authority: Path | None = None, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Provision the board on `port`, start it, and return a summary.
+    """Provision the board on `port`, start its program, and return a summary for JSON.
 
-    store: the file with the keys. authority, wait: as of `start`, which starts it. The summary has
-    the board's hello if its link is the port. Raises TernError.
+    For a board that reaches its host by its port, the summary has what the board says then; for one
+    with another link, whether its broker hears it. store: the file with the devices' keys.
+    authority, wait: as in `start`. Raises TernError.
     """
     with Repl(port, visits=True) as repl:
         _check_library(repl, member)
@@ -67,8 +68,9 @@ def run_provision(
         "wake_s": member.wake,
         "changes": changes.text(),
     }
-    if member.link_name != "serial":
-        return {**summary, "heard": heard}  # its port is silent from now on
+    if member.link_name != "serial":  # its port is silent from now on
+        summary["heard"] = heard
+        return summary
     hello = deploy.wait_for_hello(port)
     summary["hello"] = hello.text
     summary |= devices.budget(hello)
@@ -77,7 +79,10 @@ def run_provision(
 
 
 def _check_library(repl: Repl, member: Member) -> None:
-    """Require that a library on the board computes right, and has what the member needs."""
+    """Check that the library on the board computes right, and has the modules that it needs.
+
+    Raises MiscompiledError, and UsageError for a missing module.
+    """
     if self_check.has_module(repl, "tern"):
         self_check.require_library(repl)
     if member.modules and not self_check.has_module(repl, "tern.sums"):
@@ -90,10 +95,10 @@ def _check_library(repl: Repl, member: Member) -> None:
 def start(
     repl: Repl, member: Member, store: Path, authority: Path | None, wait: float
 ) -> str | None:
-    """With a broker, start the board's program, and wait until its broker hears it.
+    """Start the program of a board that uses a broker, and wait until the broker hears it.
 
-    It does so as `hearing.start`, for `wait` seconds at most, and returns a sentence about it.
-    Without a broker it does nothing, and returns None.
+    Returns a sentence about that for the user. Without a broker nothing happens, and the result is
+    None. authority: the file of the broker's certificate. wait: seconds at most; 0 not to wait.
     """
     if member.broker is None:
         return None
@@ -103,7 +108,7 @@ def start(
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Provision the named board, and print its guarantee for life."""
+    """Provision the named board, and print what was changed and its privacy guarantee for life."""
     member = member_options.member_of(args)
     member = dataclasses.replace(member, lock=args.lock, counter=args.counter)
     port = names.resolve(args.board)
@@ -123,12 +128,14 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _confirm_what_is_final(args: argparse.Namespace, port: str, member: Member) -> None:
-    """Explain what --lock and --counter do, and ask for consent, since nothing undoes it."""
-    for name, is_wanted in (("lock", args.lock), ("counter", args.counter)):
-        if is_wanted:
-            explanation = Path(__file__).with_name(f"{name}.txt").read_text()
-            print(explanation, end="", file=sys.stderr)
+    """Explain what --lock and --counter do, and ask for consent, since nothing undoes it.
+
+    Raises UsageError if the user does not agree.
+    """
+    if args.lock:
+        _print_explanation("lock.txt")
     if args.counter:
+        _print_explanation("counter.txt")
         reserve = member.settings.reserve
         with Repl(port, visits=True) as repl:
             _, steps_left = counter.plan(repl, member.policy, reserve)
@@ -141,8 +148,17 @@ def _confirm_what_is_final(args: argparse.Namespace, port: str, member: Member) 
         confirm()
 
 
+def _print_explanation(file_name: str) -> None:
+    """Print a text that lies beside this module."""
+    explanation = Path(__file__).with_name(file_name).read_text()
+    print(explanation, end="", file=sys.stderr)
+
+
 def _summary(result: dict[str, Any], member: Member) -> str:
-    """Describe in one line for people what was done to the board."""
+    """Describe in one line for people what was done to the board.
+
+    result: what run_provision has returned.
+    """
     text = f"device {result['device']} on {result['port']}: {result['changes']}"
     if "budget" in result:
         text += f"; {result['budget']}"

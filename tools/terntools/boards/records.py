@@ -5,6 +5,7 @@ See shared_specs/storage.md.
 
 import csv
 import io
+import operator
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,19 +27,19 @@ _ANEW = "remove them all with --clear"
 
 
 @dataclass(frozen=True)
-class Held:
-    """The records of a board."""
+class BoardRecords:
+    """The records that a board has."""
 
     rows: Rows | None  # the oldest first; None: no records
-    source: str | None  # the folder or file that holds them
-    last: int = 0  # the last segment's number
+    source: str | None  # the folder or file that they are in; None: no records
+    last: int = 0  # the number of the last segment, the newest file of collected records
 
 
 @contextmanager
 def opened(port: str) -> Iterator[Repl]:
-    """The board on `port` at its prompt; its program restarts after.
+    """Stop the program of the board on `port`, and start it again when the context ends.
 
-    Raises DeviceError, RefusedError if locked.
+    Yields the board's raw REPL. Raises DeviceError, and RefusedError if the board is locked.
     """
     with ExitStack() as stack:
         try:
@@ -49,44 +50,51 @@ def opened(port: str) -> Iterator[Repl]:
         yield repl
 
 
-def read(repl: Repl, progress: FileProgress | None = None) -> Held:
-    """Read the board's records: its segments, or records.bin if there are none.
+def read(repl: Repl, progress: FileProgress | None = None) -> BoardRecords:
+    """Read the board's records.
 
-    Raises UsageError if they are damaged.
+    They are those that its program has collected, in files called segments, or else those that it
+    was provisioned with, in records.bin. Raises UsageError if they are damaged.
     """
     segments_by_number = _read_segments(repl, progress)
     if not segments_by_number:
         if _PATH not in repl.directory("/"):
-            return Held(None, None)
-        return Held(_provisioned(repl.read_file(_PATH)), _PATH)
+            return BoardRecords(None, None)
+        return BoardRecords(_provisioned(repl.read_file(_PATH)), _PATH)
 
-    if len({rows.shape[1] for _, rows in segments_by_number}) > 1:
-        raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
     last_number, _ = segments_by_number[-1]
-    rows = np.concatenate([rows for _, rows in segments_by_number])
-    return Held(rows, FOLDER, last_number)
+    rows_of_segments = [rows for _, rows in segments_by_number]
+    widths = {rows.shape[1] for rows in rows_of_segments}
+    if len(widths) > 1:
+        raise UsageError(f"the segments on {repl.name} hold records of several sizes", hint=_ANEW)
+    return BoardRecords(np.concatenate(rows_of_segments), FOLDER, last_number)
 
 
 def _read_segments(repl: Repl, progress: FileProgress | None) -> list[tuple[int, Rows]]:
-    """Read the segments that hold records: the number and the rows of each, by number."""
+    """Read the segments of the board that have records.
+
+    Returns the number and the records of each, sorted by number.
+    """
     sizes = repl.directory(FOLDER)
-    segments_by_number: list[tuple[int, Rows]] = []
+    total_bytes = sum(sizes.values())
+    rows_by_number: list[tuple[int, Rows]] = []
     bytes_read = 0
     for path, size in sizes.items():
         number, rows = _segment(path, repl.read_file(path))
         bytes_read += size
         if progress:
-            progress(bytes_read, sum(sizes.values()))
+            progress(bytes_read, total_bytes)
         if len(rows):
-            segments_by_number.append((number, rows))
-    segments_by_number.sort(key=lambda segment: segment[0])
-    return segments_by_number
+            rows_by_number.append((number, rows))
+    rows_by_number.sort(key=operator.itemgetter(0))
+    return rows_by_number
 
 
 def _segment(path: str, data: bytes) -> tuple[int, Rows]:
-    """Return the number of a segment and its whole records; none of a file that was only begun.
+    """Return the number of a segment, and the records that are in it as a whole.
 
-    Raises UsageError for a damaged one.
+    A file that was only begun has no records. path: for messages. Raises UsageError if the file is
+    damaged.
     """
     if len(data) < recorder.SEGMENT_BYTES:
         return 0, np.zeros((0, 2), np.int16)
@@ -108,34 +116,43 @@ def _provisioned(data: bytes) -> Rows:
 
 
 def _rows(data: bytes, start: int, features: int) -> Rows:
-    """Return the whole records from `start` on, as an array with a row for each."""
-    # A record has its features and a label, two bytes each.
-    count = (len(data) - start) // (2 * features + 2)
-    return np.frombuffer(data, "<i2", count * (features + 1), start).reshape(count, features + 1)
+    """Return the records in the bytes from `start` on, as an array with a row for each.
+
+    Bytes that are less than a record are left out at the end.
+    """
+    columns = features + 1  # a record has its features and a label, two bytes each
+    count = (len(data) - start) // (2 * columns)
+    values = np.frombuffer(data, "<i2", count=count * columns, offset=start)
+    return values.reshape(count, columns)
 
 
 def segments(rows: Rows, last: int = 0) -> dict[str, bytes]:
-    """Return files of segments that hold `rows`, by path on the board.
+    """Return segments with these records, as files by their path on the board.
 
-    last: number of the last segment that is there.
+    last: the number of the last segment that is on the board already; 0 for none.
     """
-    features = rows.shape[1] - 1
-    records_per_segment = (recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES) // (2 * features + 2)
+    columns = rows.shape[1]
+    room_bytes = recorder.SEGMENT_MOST - recorder.SEGMENT_BYTES
+    records_per_segment = room_bytes // (2 * columns)
     files = {}
-    for number, start in enumerate(range(0, len(rows), records_per_segment), last + 1):
+    number = last
+    for start in range(0, len(rows), records_per_segment):
+        number += 1
         rows_of_segment = rows[start : start + records_per_segment]
+        features = columns - 1
         header = struct.pack(
             recorder.SEGMENT_HEADER, recorder.SEGMENT_MAGIC, features, number, len(rows_of_segment)
         )
-        # A recorder uses shorter names for its own files.
-        files[f"{FOLDER}/{0x10000 + number:x}"] = header + rows_of_segment.astype("<i2").tobytes()
+        # A recorder's own files have shorter names, so that none of them has this one.
+        path = f"{FOLDER}/{0x10000 + number:x}"
+        files[path] = header + rows_of_segment.astype("<i2").tobytes()
     return files
 
 
 def csv_of(rows: Rows, *, classes: bool = False) -> str:
-    """Return the records as CSV, in the form that `own.read_csv` takes: decimals in [-1, 1].
+    """Return records as CSV, as own.read_csv reads it: decimal numbers in [-1, 1].
 
-    classes: the label is the number of a class.
+    classes: whether the label, the last column, is the number of a class.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -149,8 +166,10 @@ def csv_of(rows: Rows, *, classes: bool = False) -> str:
 
 def check_fits(rows: Rows) -> None:
     """Raise UsageError if a device cannot hold so many records, or such large ones."""
-    if not 1 <= len(rows) <= MOST or not 1 <= rows.shape[1] - 1 <= wire.MAX_DIMENSION:
-        size = f"{counted(len(rows), 'record')} of {counted(rows.shape[1] - 1, 'feature')}"
+    features = rows.shape[1] - 1  # the last column is the label
+    fits = 1 <= len(rows) <= MOST and 1 <= features <= wire.MAX_DIMENSION
+    if not fits:
+        size = f"{counted(len(rows), 'record')} of {counted(features, 'feature')}"
         raise UsageError(
             f"a device cannot hold {size}",
             hint=f"at most {MOST} records of 1 to {wire.MAX_DIMENSION} features, the constant one "

@@ -18,22 +18,25 @@ from tern.features import Window
 from ternhost.command import add_command, add_option, print_result
 from ternhost.errors import OK, UsageError
 
-LOW, HIGH = 0.02, 0.98
+LOW, HIGH = 0.02, 0.98  # the quantiles between which a scale lies
 KINDS = ("mean", "deviation", "jerk", "crossings")
 _AXES = "xyz"
 
 
 def read(path: Path, factor: float = 1.0) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the recordings of a file: samples times `factor`, rounded to int16.
+    """Read the recordings in a CSV file, and yield the samples of each.
 
-    A sample is a tuple with a value for each axis. Raises UsageError.
+    A sample is a tuple with a value for each axis: the number in the file times `factor`, rounded
+    to an integer of 16 bits. Raises UsageError for a file that is not as described above.
     """
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     recording: list[tuple[int, ...]] = []
-    column_count = len(lines[0]) if lines else 0
+    column_count = 0
+    if lines:
+        column_count = len(lines[0])
     for number, fields in enumerate(lines, 1):
         try:
             sample = tuple(round(float(field) * factor) for field in fields)
@@ -64,23 +67,28 @@ def scale_of(
     hop: int | None = None,
     with_length: bool = False,
 ) -> list[tuple[int, int]]:
-    """Return the scale (low, high) of each feature over the windows of these recordings.
+    """Return for each feature the range (low, high) of most of its values in these recordings.
 
-    hop: samples from window to window; None for half a window. with_length: also the features of
-    the vector's length. Raises UsageError if there are too few windows, and ValueError for a window
-    that is impossible.
+    The range is from the 2 % quantile to the 98 % quantile over all windows. A device maps it to
+    [-1, 1].
+
+    recordings: samples, as from `read`. hop: samples from the start of a window to that of the next
+    one; None for half a window. with_length: whether to compute also the features of the length of
+    the vector that the axes make. Raises UsageError if there are too few windows, and ValueError
+    for impossible numbers.
     """
     raw_features = []
     for samples in recordings:
         if len(samples) < samples_per_window:
             continue
         window = Window(samples_per_window, hop, axes=len(samples[0]), length=with_length)
-        scaled_features = array("h", bytes(2 * window.d))
+        scaled_features = array("h", bytes(2 * window.d))  # which features() needs
         for sample in samples:
-            if window.push(*sample):
+            is_complete = window.push(*sample)
+            if is_complete:
                 window.features(scaled_features)
                 raw_features.append(list(window.raw))
-    fewest = 1 / LOW
+    fewest = 1 / LOW  # with fewer windows, nothing lies below the quantile
     if len(raw_features) < fewest:
         raise UsageError(
             f"{len(raw_features)} windows of {samples_per_window} samples are too few",
@@ -89,16 +97,28 @@ def scale_of(
     lows, highs = np.quantile(np.array(raw_features), (LOW, HIGH), axis=0)
     scale = []
     for low, high in zip(np.floor(lows), np.ceil(highs), strict=True):
-        scale.append((int(low), max(int(low) + 1, int(high))))  # never empty
+        scale_low = int(low)
+        scale_high = max(int(high), scale_low + 1)  # a range is never empty
+        scale.append((scale_low, scale_high))
     return scale
 
 
 def names(count: int, with_length: bool) -> list[str]:
-    """Return the names of `count` features, in their order."""
-    axes = list(_AXES[: count // len(KINDS) - with_length])
+    """Return the names of features in their order, such as "mean of x".
+
+    count: of the features, which are all of KINDS for each axis. with_length: whether the length of
+    the vector counts as the last axis.
+    """
+    axis_count = count // len(KINDS)
     if with_length:
-        axes.append("the length")
-    return [f"{kind} of {axis}" for axis in axes for kind in KINDS]
+        axes = [*_AXES[: axis_count - 1], "the length"]
+    else:
+        axes = list(_AXES[:axis_count])
+    names_of_features = []
+    for axis in axes:
+        for kind in KINDS:
+            names_of_features.append(f"{kind} of {axis}")
+    return names_of_features
 
 
 def add_parser(subparsers: Any) -> None:
@@ -121,7 +141,12 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Print the scale of the recordings in a file, as a Python tuple."""
     try:
-        scale = scale_of(read(args.file, args.times), args.window, args.hop, args.length)
+        scale = scale_of(
+            read(args.file, args.times),
+            samples_per_window=args.window,
+            hop=args.hop,
+            with_length=args.length,
+        )
     except ValueError as error:  # of the Window
         raise UsageError(str(error)) from error
     lines = ["SCALE = (  # public: from recordings that everybody may see"]

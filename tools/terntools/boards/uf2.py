@@ -1,4 +1,4 @@
-"""UF2 files: read and checked. Format: github.com/microsoft/uf2, README.md."""
+"""Reads and checks UF2 files, the firmware files of Picos (github.com/microsoft/uf2, README.md)."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,8 @@ from ternhost.errors import UsageError
 from terntools.boards import littlefs
 
 BLOCK_BYTES = 512
-_HEAD = (
-    "<IIIIIIII"  # magic 0, magic 1, flags, address, bytes of data, number, number of blocks, family
-)
+# magic 0, magic 1, flags, address, bytes of data, number, number of blocks, family
+_HEAD = "<IIIIIIII"
 _DATA_AT = struct.calcsize(_HEAD)
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
@@ -43,12 +42,10 @@ _ERASED = b"\xff"  # a byte of flash after erasing
 
 @dataclass(frozen=True)
 class Image:
-    """The content of a UF2 file: the chip's name, and by the address of each page of flash its 256
-    bytes.
-    """
+    """The content of a UF2 file: what is written to the flash of a Pico."""
 
-    chip: str
-    pages: Mapping[int, bytes]
+    chip: str  # "RP2040" or "RP2350"
+    pages: Mapping[int, bytes]  # 256 bytes each, by their address in flash
 
     @property
     def size(self) -> int:
@@ -58,27 +55,32 @@ class Image:
     def read(self, address: int, count: int) -> bytes:
         """Return the `count` bytes from an address of flash on.
 
-        Those that no page holds are 0xff, as after erasing.
+        Bytes of which the file says nothing are 0xff, as after erasing.
         """
         page_start = address - address % _PAGE_BYTES
         content = bytearray()
         for start in range(page_start, address + count, _PAGE_BYTES):
             content += self.pages.get(start, _ERASED * _PAGE_BYTES)
-        return bytes(content[address - page_start :][:count])
+        offset = address - page_start
+        return bytes(content[offset : offset + count])
 
     def contains(self, text: bytes) -> bool:
-        """Whether the program has this text in it."""
-        return text in b"".join(self.pages[start] for start in sorted(self.pages))
+        """Return whether the program has this text in it."""
+        program = b"".join(self.pages[start] for start in sorted(self.pages))
+        return text in program
 
     def writes_into(self, region: range) -> bool:
-        """Whether a page lies in this region of flash."""
+        """Return whether a page of the file lies in a region of flash (a range of addresses)."""
         return any(start in region for start in self.pages)
 
     @property
     def has_file_system(self) -> bool:
-        """Whether a page begins as a file system of LittleFS does, where one may begin."""
-        blocks = (page for start, page in self.pages.items() if start % littlefs.BLOCK_BYTES == 0)
-        return any(littlefs.begins(page) for page in blocks)
+        """Whether a LittleFS file system begins in the image, at the start of a block of flash."""
+        for start, page in self.pages.items():
+            starts_block = start % littlefs.BLOCK_BYTES == 0
+            if starts_block and littlefs.begins(page):
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,10 @@ class _Block:
 
 
 def read(data: bytes, name: str = "the file") -> Image:
-    """Read the image in a UF2 file for a chip of the Pico family. name: of the file, for messages.
+    """Read the image in a UF2 file for a Pico.
 
-    Raises UsageError if a block is damaged, missing, out of order, or for another chip or for no
-    flash.
+    data: the content of the file. name: of the file, for messages. Raises UsageError if a block is
+    damaged, missing or out of order, or if it is for another chip or not for flash.
     """
     family, blocks = _blocks_of_one_family(data, name)
     for position, block in enumerate(blocks):
@@ -123,9 +125,9 @@ def read(data: bytes, name: str = "the file") -> Image:
 
 
 def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
-    """Return the family of chips that a UF2 file is for, and its blocks.
+    """Return the number of the family of chips that a UF2 file is for, and its blocks in order.
 
-    Raises UsageError if there is no family or several.
+    Raises UsageError if a block is damaged, or if there is no family or several.
     """
     if not data or len(data) % BLOCK_BYTES:
         raise _bad(name, "its length is not a multiple of 512 bytes: was the download cut short?")
@@ -142,14 +144,14 @@ def _blocks_of_one_family(data: bytes, name: str) -> tuple[int, list[_Block]]:
 
 
 def _name(family: int) -> str:
-    """A family of UF2 blocks, for people."""
+    """Return the name of a family of UF2 blocks, for people."""
     return _NAMES.get(family, f"family {family:#x}")
 
 
 def _blocks(data: bytes, name: str) -> Iterator[_Block]:
-    """Yield the blocks of a UF2 file, whose length has been checked.
+    """Yield the blocks of a UF2 file. Raises UsageError for a damaged block.
 
-    Raises UsageError for a damaged block.
+    data: the content of the file, a multiple of 512 bytes.
     """
     for offset in range(0, len(data), BLOCK_BYTES):
         position = offset // BLOCK_BYTES
@@ -157,10 +159,11 @@ def _blocks(data: bytes, name: str) -> Iterator[_Block]:
             _HEAD, data, offset
         )
         (magic_end,) = struct.unpack_from("<I", data, offset + _MAGIC_END_AT)
-        if (magic0, magic1) != _MAGIC or magic_end != _MAGIC_END:
-            raise _bad(
-                name, "it is no UF2 file" if position == 0 else f"block {position} is damaged"
-            )
+        is_block = (magic0, magic1) == _MAGIC and magic_end == _MAGIC_END
+        if not is_block and position == 0:
+            raise _bad(name, "it is no UF2 file")
+        if not is_block:
+            raise _bad(name, f"block {position} is damaged")
         if not 0 < size <= _MAX_DATA_BYTES:
             raise _bad(name, f"block {position} is damaged")
         if not flags & _FAMILY_PRESENT:
@@ -168,11 +171,11 @@ def _blocks(data: bytes, name: str) -> Iterator[_Block]:
         if flags & _NOT_MAIN_FLASH:
             raise _bad(name, "it is not for the main flash")
         block_data = data[offset + _DATA_AT : offset + _DATA_AT + size]
-        yield _Block(family, address, block_data, number, count)
+        yield _Block(family=family, address=address, data=block_data, number=number, count=count)
 
 
 def _bad(name: str, why: str) -> UsageError:
-    """The error for a file that cannot be flashed."""
+    """Return the error for a file that cannot be flashed. why: the reason, as a sentence."""
     return UsageError(
         f"{name} cannot be flashed: {why}", hint="get the .uf2 file of your board again"
     )

@@ -87,7 +87,7 @@ class EmulatedBoard:
             text = f"cannot start MicroPython ({self.binary}): {error.strerror}"
             raise DeviceError(text, hint="'make setup' builds it") from error
         finally:
-            os.close(lock)
+            os.close(lock)  # the process holds the lock by its own descriptor
 
     def _lock(self) -> int:
         """Lock the board's directory, and return the descriptor of the lock, which the process inherits.

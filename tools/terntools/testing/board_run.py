@@ -215,9 +215,10 @@ def _run_pytest(
 def _command(board: MappedBoard, plan: Plan, part: Part) -> list[str | Path]:
     """Return the command that runs pytest over a part of a board's tests."""
     command: list[str | Path] = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+    # The results: "xunit1" is the format of XML in which tests can record properties.
     command += [f"--junitxml={part.junit_file(board, plan)}", f"--junit-prefix={board.id}"]
-    # The format of XML that has properties of tests.
     command += ["-o", "junit_family=xunit1", "-o", f"junit_suite_name={board.id}"]
+    # The tests, and the board: an emulated one, or one at a port.
     command += ["--not-on-cpython"]
     command += ["--hardware-map", plan.hardware_map, "--hardware-id", board.id]
     command += part.paths
@@ -226,6 +227,7 @@ def _command(board: MappedBoard, plan: Plan, part: Part) -> list[str | Path]:
     else:
         command += ["--target", "board", "--port", board.serial]
     command += ["--baud", str(board.baud)]
+    # A user's own tests have settings of their own beside them.
     if all(_is_ours(path) for path in part.paths):
         command += folders.PYTEST_OPTIONS
     return command

@@ -128,7 +128,8 @@ class UnixTarget(Target):
                         timeout=timeout,
                     )
                 except subprocess.TimeoutExpired as late:
-                    return Transcript((late.output or b"").decode(errors="replace"), timed_out=True)
+                    output = late.output or b""  # None if it has printed nothing
+                    return Transcript(output.decode(errors="replace"), timed_out=True)
                 return Transcript(process.stdout.decode(errors="replace"))
 
             yield run

@@ -177,7 +177,7 @@ def _start(
         command += ["-serial", "chardev:console", "-pidfile", _PID, *options]
         with open(folder / _LOG, "wb") as log:
             return subprocess.Popen(
-                ["sh", "-c", _SUPERVISED, "sh", *command],
+                ["sh", "-c", _SUPERVISED, "sh", *command],  # "sh" is $0, the command is "$@"
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=log,
