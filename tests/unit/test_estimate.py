@@ -34,7 +34,7 @@ def counts_of(card, inputs, reports, random):
     ("bound", "least"),
     [
         (True, 0.94),  # the variance that the mechanism has at most
-        (False, 0.93),  # the variance at the estimate, which makes shorter intervals
+        (False, 0.93),  # the variance of the sample, which makes shorter intervals
     ],
 )
 def test_means_are_unbiased_and_intervals_cover(bound, least):
