@@ -92,8 +92,8 @@ def test_a_returning_site_affects_only_its_own_boards(link):
 
 def test_a_site_that_keeps_returning_does_not_keep_boards_asleep(link):
     """For three seconds after a site has returned, hellos of its boards count as kept by its
-    broker, not as live. A site that says every second that it is back cannot go on with that: it
-    has this effect twice in two minutes.
+    broker, and not as live. A site that says every second that it is back has this effect only
+    twice in two minutes.
     """
     seconds, live = 120, 0
     for _ in range(seconds):

@@ -49,9 +49,10 @@ def test_a_simulated_run_shows_its_score_and_the_exact_one():
 
 
 def test_the_agreement_counts_only_clients_that_reported():
-    """Clients report the class that their model predicts for their record, with noise. The
-    agreement is how often the host's estimate of it is right: among the clients that reported, here
-    40 of all. Compared with other clients' classes, a third would agree.
+    """Each client classifies a record of its own and reports the probabilities of the classes,
+    under noise. The agreement is the share of clients for which the report gives the same class as
+    without noise: of those that reported, here 40. It would be a third if reports were compared
+    with other clients' results.
     """
     algorithm = begin("infer", IRIS_CLIENTS, epsilon="20", dataset="wine", held_out=0.5)
     driver = fleet_of(algorithm)
